@@ -1,0 +1,246 @@
+"""Head, and HeadScores: the one value that every ranking method returns and every intervention takes.
+
+Reading and writing score files is in `scorefiles.py`, drawing in `plots.py`, the statistics themselves in `stats.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lens_heads import stats
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+Unit = Literal["query_head", "kv_head"]
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One attention head; `str(Head(12, 1))` is "L12H1", its key in score files "12-1"."""
+
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.head}"
+
+    def __repr__(self) -> str:
+        return f"Head({self.layer}, {self.head})"
+
+    @property
+    def key(self) -> str:
+        return f"{self.layer}-{self.head}"
+
+    @classmethod
+    def parse(cls, value: Head | str | Sequence[int]) -> Head:
+        """Read "L12H1", "12-1", "12.1" or a pair (12, 1)."""
+        if isinstance(value, Head):
+            return value
+        if isinstance(value, str):
+            found = re.fullmatch(r"[Ll]?(\d+)\s*[-.,HhKk:]\s*(\d+)", value.strip())
+            if found is None:
+                raise ValueError(f"cannot read {value!r} as a head: write L12H1 or 12-1")
+            return cls(int(found[1]), int(found[2]))
+        if len(value) != 2:
+            raise ValueError(f"cannot read {value!r} as a head: a pair (layer, head) is needed")
+        return cls(int(value[0]), int(value[1]))
+
+
+def parse_heads(heads: Iterable[Head | str | Sequence[int]] | Head | str) -> list[Head]:
+    """Heads in any accepted spelling, as a list without repeats, in the order given.
+
+    A string may hold several: "L12H1,L3H0".
+    """
+    if isinstance(heads, Head):
+        heads = [heads]
+    if isinstance(heads, str):
+        heads = [part for part in re.split(r"[,\s]+", heads) if part]
+    return list(dict.fromkeys(Head.parse(head) for head in heads))
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """Scores of every head of one model by one method.
+
+    `values` float32 [layer, head] is the mean over the trials that count for the method; `per_trial` float32
+    [trial, layer, head] and `trial_ids` keep each of them, so that everything can be resampled. `meta` says what was
+    run (model, direction, number of trials, outcomes). `unit` is "query_head" or "kv_head".
+
+    Raises ValueError on NaN or infinite scores, and when the shapes disagree.
+    """
+
+    method: str
+    values: Float[Tensor, "layer head"]
+    per_trial: Float[Tensor, "trial layer head"]
+    trial_ids: tuple[str, ...]
+    meta: dict[str, Any] = field(default_factory=dict)
+    unit: Unit = "query_head"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", self.values.detach().to("cpu", torch.float32))
+        object.__setattr__(self, "per_trial", self.per_trial.detach().to("cpu", torch.float32))
+        object.__setattr__(self, "trial_ids", tuple(self.trial_ids))
+        if self.values.ndim != 2 or self.per_trial.shape[1:] != self.values.shape:
+            raise ValueError(
+                f"{self.method}: values {tuple(self.values.shape)} must be [layer, head] and per_trial "
+                f"{tuple(self.per_trial.shape)} [trial, layer, head] of the same model"
+            )
+        if len(self.trial_ids) != len(self.per_trial):
+            raise ValueError(f"{self.method}: {len(self.per_trial)} trials but {len(self.trial_ids)} trial ids")
+        bad = ~torch.isfinite(self.values)
+        if bad.any():
+            layer, head = (int(i) for i in bad.nonzero()[0])
+            raise ValueError(
+                f"{self.method}: the score of {Head(layer, head)} is {self.values[layer, head]} "
+                f"({int(bad.sum())} heads are not finite): drop the trials that gave them, or score again in float32"
+            )
+
+    @classmethod
+    def from_trials(
+        cls,
+        method: str,
+        per_trial: Float[Tensor, "trial layer head"],
+        trial_ids: Sequence[str],
+        meta: dict[str, Any] | None = None,
+        unit: Unit = "query_head",
+    ) -> HeadScores:
+        """The mean over trials as `values`. ValueError when there is no trial to average."""
+        if len(per_trial) == 0:
+            raise ValueError(f"{method}: no trial contributed a score: {(meta or {}).get('outcomes', 'empty input')}")
+        return cls(method, per_trial.float().mean(0), per_trial, tuple(trial_ids), meta or {}, unit)
+
+    @property
+    def n_layers(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def n_heads(self) -> int:
+        return self.values.shape[1]
+
+    def __getitem__(self, head: Head | str | Sequence[int]) -> float:
+        """The score of one head: `scores["L12H1"]`."""
+        found = Head.parse(head)
+        if found.layer >= self.n_layers or found.head >= self.n_heads:
+            raise ValueError(
+                f"head {found} does not exist: these scores have layers 0-{self.n_layers - 1} "
+                f"and heads 0-{self.n_heads - 1}"
+            )
+        return float(self.values[found.layer, found.head])
+
+    def ranking(self) -> list[Head]:
+        """All heads, best first; equal scores in order of layer, then head."""
+        order = torch.argsort(self.values.flatten(), descending=True, stable=True)
+        return [Head(int(i) // self.n_heads, int(i) % self.n_heads) for i in order]
+
+    def top(self, k: int) -> list[Head]:
+        """The k best heads, best first."""
+        return self.ranking()[: self._count(k)]
+
+    def bottom(self, k: int) -> list[Head]:
+        """The k worst heads, worst first."""
+        return self.ranking()[::-1][: self._count(k)]
+
+    def random(self, k: int, seed: int = 0, like: Literal["layer"] | None = None) -> list[Head]:
+        """A random control set of k heads, none of them among the top k while others are left.
+
+        `like="layer"`: as many heads in each layer as the top k has there (a layer without enough others lends from the
+        nearest layers), so that depth alone cannot explain a difference.
+        """
+        if like not in (None, "layer"):
+            raise ValueError(f"like={like!r}: use None (any head) or 'layer' (as many per layer as the top k has)")
+        top = self.top(k)
+        generator = torch.Generator().manual_seed(seed)
+        ranked = self.ranking()
+        shuffled = [ranked[int(i)] for i in torch.randperm(len(ranked), generator=generator)]
+        rest = [head for head in shuffled if head not in set(top)]
+        if like is None:
+            return (rest + shuffled)[:k] if len(rest) >= k else (rest + [h for h in shuffled if h in set(top)])[:k]
+        chosen: list[Head] = []
+        for wanted in sorted(top, key=lambda head: head.layer):
+            pool = [head for head in rest if head not in chosen] or [h for h in shuffled if h not in chosen]
+            chosen.append(min(pool, key=lambda head: abs(head.layer - wanted.layer)))
+        return chosen
+
+    def interval(
+        self, level: float = 0.95, n: int = 1000, seed: int = 0
+    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
+        """Percentile bootstrap over trials: (low, high), each [layer, head]."""
+        low, high = stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
+        return low, high
+
+    def p_values(self, n: int = 10_000, seed: int = 0) -> Float[Tensor, "layer head"]:
+        """One-sided sign-flip permutation p per head: is the mean over trials above zero? Smallest possible 1/(n+1)."""
+        return stats.sign_flip_p(self.per_trial, n=n, seed=seed)
+
+    def significant(self, alpha: float = 0.05, n: int = 10_000, seed: int = 0) -> Bool[Tensor, "layer head"]:
+        """Heads above zero at false-discovery rate alpha (Benjamini-Hochberg over all heads)."""
+        return stats.benjamini_hochberg(self.p_values(n, seed), alpha)
+
+    def reliability(self, n: int = 100, seed: int = 0) -> float:
+        """Split-half reliability of the ranking: mean Spearman over n random halvings, Spearman-Brown corrected."""
+        return stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
+
+    def to_frame(self, interval: bool = True) -> pd.DataFrame:
+        """One row per head, best first: layer, head, name, score, and the 95 % bootstrap interval (low, high)."""
+        import pandas as pd
+
+        ranked = self.ranking()
+        rows: dict[str, Any] = {
+            "layer": [head.layer for head in ranked],
+            "head": [head.head for head in ranked],
+            "name": [str(head) for head in ranked],
+            "score": [self[head] for head in ranked],
+        }
+        if interval:
+            low, high = self.interval()
+            rows["low"] = [float(low[head.layer, head.head]) for head in ranked]
+            rows["high"] = [float(high[head.layer, head.head]) for head in ranked]
+        return pd.DataFrame(rows)
+
+    def plot(self, title: str | None = None) -> go.Figure:
+        """Head map, layer by head."""
+        from lens_heads import plots
+
+        return plots.head_map(self, title=title)
+
+    def _repr_html_(self) -> str:
+        best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}")
+        return (
+            f"<b>{self.method}</b>: {self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials, "
+            f"{self.meta.get('model', 'model unknown')}; the ten best with 95 % intervals{best}"
+        )
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{head} {self[head]:.3g}" for head in self.top(min(3, self.values.numel())))
+        return (
+            f"HeadScores({self.method!r}, {self.n_layers} layers x {self.n_heads} heads, "
+            f"{len(self.trial_ids)} trials, best: {best})"
+        )
+
+    def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
+        """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals) or "lists" (Wu et al.)."""
+        from lens_heads import scorefiles
+
+        return scorefiles.save(self, path, form)
+
+    @classmethod
+    def load(cls, path: str | Path, method: str | None = None) -> HeadScores:
+        """Read either published JSON form. ValueError names the file, the head and what is wrong."""
+        from lens_heads import scorefiles
+
+        return scorefiles.load(path, method)
+
+    def _count(self, k: int) -> int:
+        if not 0 <= k <= self.values.numel():
+            raise ValueError(f"k={k} heads asked for: {self.method} has scores for 0 to {self.values.numel()}")
+        return k

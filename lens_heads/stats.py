@@ -1,0 +1,84 @@
+"""Statistics over trials: bootstrap, sign-flip permutation, false discovery rate, reliability, paired differences.
+
+Everything takes per-trial values with the trial axis first. What scipy has is called.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy import stats as scipy_stats
+from torch import Tensor
+
+
+def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
+    """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts."""
+    trials = len(values)
+    if trials == 0:
+        raise ValueError("cannot bootstrap: there are no trials")
+    counts = np.random.default_rng(seed).multinomial(trials, [1 / trials] * trials, size=n)
+    weights = torch.from_numpy(counts).to(torch.float64) / trials
+    return (weights @ values.reshape(trials, -1).double()).reshape(n, *values.shape[1:])
+
+
+def bootstrap_interval(
+    values: Float[Tensor, "trial ..."], level: float = 0.95, n: int = 1000, seed: int = 0
+) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    """Percentile bootstrap interval (low, high) of the mean over trials."""
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: a confidence level lies between 0 and 1, e.g. 0.95")
+    means = bootstrap_means(values, n, seed).numpy()
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return torch.as_tensor(low, dtype=torch.float32), torch.as_tensor(high, dtype=torch.float32)
+
+
+def paired_difference(
+    a: Float[Tensor, " trial"], b: Float[Tensor, " trial"], level: float = 0.95, n: int = 1000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Mean of a - b over the same trials with its bootstrap interval: (difference, low, high)."""
+    if a.shape != b.shape:
+        raise ValueError(f"a paired difference needs the same trials on both sides: {len(a)} against {len(b)}")
+    low, high = bootstrap_interval(a - b, level, n, seed)
+    return float((a - b).mean()), float(low), float(high)
+
+
+def sign_flip_p(values: Float[Tensor, "trial ..."], n: int = 10_000, seed: int = 0) -> Float[Tensor, "..."]:
+    """One-sided p of mean > 0 under random sign flips of whole trials; (hits + 1) / (n + 1), never zero."""
+    trials = len(values)
+    flat = values.reshape(trials, -1).double()
+    observed = flat.mean(0)
+    generator = torch.Generator().manual_seed(seed)
+    hits = torch.zeros_like(observed)
+    for start in range(0, n, 1000):
+        rows = min(1000, n - start)
+        signs = torch.randint(0, 2, (rows, trials), generator=generator).double() * 2 - 1
+        # A tie counts as a hit; the tolerance keeps rounding from turning the identity flip into a miss.
+        hits += (signs @ flat / trials >= observed - 1e-12 * observed.abs()).sum(0)
+    return ((hits + 1) / (n + 1)).reshape(values.shape[1:]).float()
+
+
+def benjamini_hochberg(p: Float[Tensor, "..."], alpha: float = 0.05) -> Bool[Tensor, "..."]:
+    """Which hypotheses are rejected at false discovery rate alpha."""
+    adjusted = scipy_stats.false_discovery_control(p.double().numpy().ravel())
+    return torch.from_numpy(adjusted <= alpha).reshape(p.shape)
+
+
+def split_half_reliability(values: Float[Tensor, "trial item"], n: int = 100, seed: int = 0) -> float:
+    """Spearman between item means of two random halves of the trials, Spearman-Brown corrected, mean over n halvings.
+
+    NaN with fewer than two trials, or when the items do not differ.
+    """
+    trials = len(values)
+    if trials < 2:
+        return float("nan")
+    generator = np.random.default_rng(seed)
+    corrected = []
+    for _ in range(n):
+        order = torch.from_numpy(generator.permutation(trials))
+        first, second = values[order[: trials // 2]].mean(0), values[order[trials // 2 :]].mean(0)
+        if first.unique().numel() < 2 or second.unique().numel() < 2:
+            return float("nan")
+        rho = float(scipy_stats.spearmanr(first.numpy(), second.numpy()).statistic)
+        corrected.append(2 * rho / (1 + rho))
+    return float(np.mean(corrected))
