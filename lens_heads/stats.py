@@ -80,5 +80,5 @@ def split_half_reliability(values: Float[Tensor, "trial item"], n: int = 100, se
         if first.unique().numel() < 2 or second.unique().numel() < 2:
             return float("nan")
         rho = float(scipy_stats.spearmanr(first.numpy(), second.numpy()).statistic)
-        corrected.append(2 * rho / (1 + rho))
+        corrected.append(2 * rho / (1 + rho) if rho > 0 else rho)  # The correction means nothing below zero.
     return float(np.mean(corrected))

@@ -10,7 +10,7 @@ The words and sentence patterns are in `data/prose.json`. A pattern names its sl
 `{who}`, `{he}`, `{him}` and `{other}` are the two people of the paragraph, `{do}`, `{did}`,
 `{done}` and `{doing}` are forms of something one does there, and every other slot draws from the
 list of that name (a trailing 2 only marks a second draw), first in the scene, then in the shared
-lists. Sentences never repeat within one text.
+lists. No sentence comes twice in one text.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Paragraph:
         if slot in _FORMS:
             verb, rest = self._draw(self._deeds()).split(" ", 1)
             return f"{_inflect(verb, self.shared['irregular'])[slot]} {self.expand(rest)}"
-        return self._draw(self.scene.get(slot) or self.shared[slot])
+        return self.expand(self._draw(self.scene.get(slot) or self.shared[slot]))
 
     def _deeds(self) -> list[str]:
         name = "handle" if self.rng.random() < 0.3 else "deed"

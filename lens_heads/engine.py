@@ -1,0 +1,84 @@
+"""The loop over units of work: batches, progress, resume. Work runs in this process; a cluster would plug in here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from lens_heads.store import Result, RunFolder
+
+Item = TypeVar("Item")
+
+
+def run(
+    items: Sequence[Item],
+    work: Callable[[list[Item]], list[Result]],
+    key: Callable[[Item], str],
+    *,
+    folder: RunFolder | None = None,
+    batch_size: int = 1,
+    size: Callable[[Item], int] | None = None,
+    progress: bool = True,
+    description: str = "working",
+) -> list[Result]:
+    """Results of `work` for every item, in order; finished ones are read from the folder, new ones stored at once.
+
+    `size` orders items so that batches hold items of like size. A batch that raises is tried again one by one, and an item that raises
+    becomes a result with `keep=False` and its error in the record: it is warned about, not stored, and tried again on
+    the next run. When every single item raises, the first error is raised.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: at least 1 is needed")
+    results: dict[int, Result] = {}
+    for i, item in enumerate(items):
+        stored = folder.read(key(item)) if folder is not None else None
+        if stored is not None:
+            results[i] = stored
+    todo = [i for i in range(len(items)) if i not in results]
+    if size is not None and batch_size > 1:
+        todo.sort(key=lambda i: size(items[i]))
+    errors: list[Exception] = []
+    with _bar(progress, description, len(items), len(results)) as advance:
+        for start in range(0, len(todo), batch_size):
+            batch = todo[start : start + batch_size]
+            done = _attempt(work, [items[i] for i in batch], errors)
+            for i, result in zip(batch, done, strict=True):
+                results[i] = result
+                if folder is not None and result.keep:
+                    folder.write(key(items[i]), result)
+            advance(len(batch))
+    if errors:
+        if len(errors) == len(items):
+            raise errors[0]
+        first = f"{type(errors[0]).__name__}: {errors[0]}"
+        warnings.warn(f"{description}: {len(errors)} of {len(items)} failed; the first: {first}", stacklevel=3)
+    return [results[i] for i in range(len(items))]
+
+
+def _attempt(work: Callable[[list[Item]], list[Result]], batch: list[Item], errors: list[Exception]) -> list[Result]:
+    try:
+        return work(batch)
+    except Exception as error:
+        if len(batch) > 1:
+            return [_attempt(work, [item], errors)[0] for item in batch]
+        errors.append(error)
+        return [Result({}, {"outcome": "error", "error": f"{type(error).__name__}: {error}"}, keep=False)]
+
+
+class _bar:  # noqa: N801 - used like a function
+    """A progress bar that also works in Jupyter, or nothing at all."""
+
+    def __init__(self, show: bool, description: str, total: int, done: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, transient=True, disable=not show)
+        self.task = self.bar.add_task(description, total=total, completed=done)
+
+    def __enter__(self) -> Callable[[int], None]:
+        self.bar.start()
+        return lambda n: self.bar.advance(self.task, n)
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()

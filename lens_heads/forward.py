@@ -1,0 +1,183 @@
+"""Forward passes into a KV cache, for both TransformerLens classes: prefill in chunks, decode, step back.
+
+Every layer's cache keeps every position (also on sliding-window layers, where the mask hides what is out of reach), so
+that positions are absolute and the cache can be cut back to any length. While nothing is hooked onto a bridge, prefill
+and decode run through the wrapped Hugging Face attention (sdpa): the numbers are the same to rounding, memory stays
+linear, and no attention pattern exists.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.models import Model, geometry, has_hooks, is_bridge
+
+CHUNK = 512
+"""Tokens per prefill chunk: an eager layer then holds at most heads x 512 x length of attention."""
+
+
+class Cache:
+    """Keys and values of all positions seen so far, for a batch of left-padded rows."""
+
+    def __init__(self, model: Model, batch: int) -> None:
+        self.bridge = is_bridge(model)
+        self.store: Any
+        if self.bridge:
+            from transformers import DynamicCache
+
+            self.store = DynamicCache()
+        else:
+            from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
+
+            self.store = TransformerLensKeyValueCache.init_cache(model.cfg, model.cfg.device, batch)
+
+    def __len__(self) -> int:
+        return self.store.get_seq_length() if self.bridge else self.store[0].past_keys.shape[1]
+
+    def values(self, layer: int) -> Float[Tensor, "batch kv_head key d_head"]:
+        """The value vectors of every position so far."""
+        if self.bridge:
+            return self.store.layers[layer].values
+        return self.store[layer].past_values.transpose(1, 2)
+
+    def crop(self, length: int) -> None:
+        """Forget everything from position `length` on."""
+        if self.bridge:
+            for layer in self.store.layers:
+                layer.keys, layer.values = layer.keys[..., :length, :], layer.values[..., :length, :]
+            return
+        for entry in self.store.entries:
+            entry.past_keys, entry.past_values = entry.past_keys[:, :length], entry.past_values[:, :length]
+        self.store.previous_attention_mask = self.store.previous_attention_mask[:, :length]
+
+
+def left_pad(
+    rows: list[Int[Tensor, " position"]], device: torch.device | str
+) -> tuple[Int[Tensor, "batch position"], Int[Tensor, " batch"]]:
+    """Rows of tokens padded on the left to the longest, and how many positions each was padded by."""
+    longest = max(len(row) for row in rows)
+    tokens = torch.zeros(len(rows), longest, dtype=torch.long)
+    for i, row in enumerate(rows):
+        tokens[i, longest - len(row) :] = row
+    pads = torch.tensor([longest - len(row) for row in rows])
+    return tokens.to(device), pads.to(device)
+
+
+def advance(
+    model: Model,
+    tokens: Int[Tensor, "batch position"],
+    cache: Cache,
+    pads: Int[Tensor, " batch"],
+    logits: int = 1,
+) -> Float[Tensor, "batch row d_vocab"] | None:
+    """Run the next tokens, append them to the cache, and return the logits of the last `logits` rows (None for 0)."""
+    total = len(cache) + tokens.shape[1]
+    mask = (torch.arange(total, device=tokens.device) >= pads[:, None]).long()
+    if cache.bridge:
+        keep = {"logits_to_keep": max(logits, 1)} if _keeps_logits(model) else {}
+        padded = {"attention_mask": mask} if bool(pads.any()) else {}
+        out = model(tokens, past_key_values=cache.store, use_cache=True, **keep, **padded)
+    else:
+        # The mask of the new tokens is given even without padding: left to itself the model would hide every token
+        # that happens to equal the padding token.
+        out = model(
+            tokens,
+            past_kv_cache=cache.store,
+            return_type="logits" if logits else None,
+            attention_mask=mask[:, len(cache) :],
+        )
+    return out[:, -logits:] if logits else None
+
+
+def _keeps_logits(model: Model) -> bool:
+    return "logits_to_keep" in inspect.signature(model.original_model.forward).parameters
+
+
+def prefill(
+    model: Model, tokens: Int[Tensor, "batch position"], cache: Cache, pads: Int[Tensor, " batch"], chunk: int = CHUNK
+) -> None:
+    """Put tokens into the cache, chunk by chunk, with no logits."""
+    for start in range(0, tokens.shape[1], chunk):
+        advance(model, tokens[:, start : start + chunk], cache, pads, logits=0)
+
+
+@contextmanager
+def fast_attention(model: Model) -> Iterator[None]:
+    """Inside, a bridge computes attention with Hugging Face's sdpa instead of the hookable eager form.
+
+    Does nothing where that would change the result: hooks are attached, attention is soft-capped, or the architecture
+    does not support sdpa; nor for a HookedTransformer.
+    """
+    if not is_bridge(model) or has_hooks(model) or not _sdpa_is_exact(model):
+        yield
+        return
+    config = model.original_model.config
+    before = config._attn_implementation
+    attentions = [block.attn for block in model.blocks]
+    try:
+        config._attn_implementation = "sdpa"
+        for attention in attentions:
+            attention.__dict__["forward"] = attention.original_component.forward
+        yield
+    finally:
+        for attention in attentions:
+            attention.__dict__.pop("forward", None)
+        config._attn_implementation = before
+
+
+def _sdpa_is_exact(model: Model) -> bool:
+    hf = model.original_model
+    return bool(getattr(hf, "_supports_sdpa", False)) and geometry(model).attn_softcap is None
+
+
+def stop_tokens(model: Model) -> set[int]:
+    """The model's own stop ids: tokenizer EOS and those of its generation config."""
+    ids = {model.tokenizer.eos_token_id}
+    settings = getattr(getattr(model, "original_model", None), "generation_config", None)
+    listed = getattr(settings, "eos_token_id", None)
+    ids |= set(listed) if isinstance(listed, list | tuple) else {listed}
+    return {int(i) for i in ids if i is not None}
+
+
+def greedy(
+    model: Model,
+    first: Int[Tensor, "batch position"],
+    cache: Cache,
+    pads: Int[Tensor, " batch"],
+    max_new_tokens: int,
+    stop_at_newline: bool = True,
+) -> list[list[int]]:
+    """Greedy continuation of each row after `first` (the prompt tokens not yet in the cache).
+
+    A row ends at a stop id, at a token that holds a newline, or after `max_new_tokens`; the stopping token is kept.
+    """
+    stops, batch = stop_tokens(model), first.shape[0]
+    steps: list[list[int]] = [[] for _ in range(batch)]
+    done = [False] * batch
+    tokens = first
+    for step in range(max_new_tokens):
+        logits = advance(model, tokens, cache, pads)
+        assert logits is not None
+        best = logits[:, -1].argmax(-1)
+        for row, token in enumerate(best.tolist()):
+            if not done[row]:
+                steps[row].append(token)
+                done[row] = token in stops or (stop_at_newline and "\n" in model.tokenizer.decode([token]))
+        if all(done) or step == max_new_tokens - 1:
+            break
+        tokens = best[:, None]
+    return steps
+
+
+def text_of(model: Model, steps: list[int]) -> str:
+    """Generated tokens as text, without a stop token or a final newline."""
+    stops = stop_tokens(model)
+    kept = steps[:-1] if steps and steps[-1] in stops else steps
+    return model.tokenizer.decode(kept, skip_special_tokens=False).split("\n")[0] if kept else ""

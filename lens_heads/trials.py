@@ -1,0 +1,128 @@
+"""Trial and EncodedTrial: a question about a needle in a haystack, as text and as tokens.
+
+How text becomes tokens (templates, BOS, chat, the needle's place) is in `compose.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One question whose answer stands in a needle, hidden in a haystack.
+
+    `template` holds `{haystack}` and `{question}`. The haystack is cut so that the whole prompt stays near
+    `length` tokens and the needle goes to the sentence end nearest below `depth` (0 to 1) of it. A trial without
+    haystack and needle (parametric recall, arithmetic) leaves both empty and needs only `{question}`.
+    `chat`: True wraps the prompt in the tokenizer's chat template, False does not, None does if there is one.
+    `aliases` are other answers that count as right.
+    """
+
+    id: str
+    question: str
+    answer: str
+    haystack: str = ""
+    needle: str = ""
+    template: str = "{haystack}\n\n{question}"
+    depth: float = 0.5
+    length: int = 0
+    chat: bool | None = None
+    aliases: tuple[str, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.depth <= 1:
+            raise ValueError(f"trial {self.id}: depth {self.depth} is outside 0 to 1 (a share of the haystack)")
+        if not self.answer.strip():
+            raise ValueError(f"trial {self.id}: the answer is empty")
+        if self.needle and "{haystack}" not in self.template:
+            raise ValueError(f"trial {self.id}: the template has no {{haystack}} to hide the needle in")
+        if "{question}" not in self.template:
+            raise ValueError(f"trial {self.id}: the template has no {{question}}: {self.template!r}")
+
+    def encode(self, tokenizer: Any) -> EncodedTrial:
+        """Compose the prompt in token space; see `lens_heads.compose.encode`."""
+        from lens_heads import compose
+
+        return compose.encode(self, tokenizer)
+
+
+@dataclass(frozen=True)
+class EncodedTrial:
+    """A trial in tokens, ready for a model; or your own prompt.
+
+    `tokens` [position] is the prompt without the answer, `needle` the half-open span (start, end) of the needle in it
+    (None when there is none), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
+    of the question where it is known. Lists of ints are accepted for both token fields.
+
+    Raises ValueError when the needle lies outside the prompt, or the prompt or the answer has no token.
+    """
+
+    tokens: Int[Tensor, " position"]
+    needle: tuple[int, int] | None
+    answer: str
+    answer_tokens: Int[Tensor, " step"]
+    id: str
+    question: tuple[int, int] | None = None
+    aliases: tuple[str, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", _ids(self.tokens, self.id, "tokens"))
+        object.__setattr__(self, "answer_tokens", _ids(self.answer_tokens, self.id, "answer_tokens"))
+        if len(self.answer_tokens) == 0:
+            raise ValueError(f"trial {self.id}: the answer {self.answer!r} tokenizes to nothing")
+        if len(self.tokens) == 0:
+            raise ValueError(f"trial {self.id}: the prompt has no tokens")
+        if self.needle is not None:
+            start, end = (int(i) for i in self.needle)
+            if not 0 <= start < end <= len(self.tokens):
+                raise ValueError(
+                    f"trial {self.id}: the needle [{start}, {end}) lies outside the prompt of {len(self.tokens)} tokens"
+                )
+            object.__setattr__(self, "needle", (start, end))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+AnyTrial: TypeAlias = Trial | EncodedTrial
+
+
+def _ids(values: Tensor | Sequence[int], trial: str, what: str) -> Int[Tensor, " position"]:
+    ids = torch.as_tensor(values)
+    if ids.ndim == 2 and ids.shape[0] == 1:
+        ids = ids[0]
+    if ids.ndim != 1 or (ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool)):
+        raise ValueError(f"trial {trial}: {what} must be a list of token ids, got {ids.dtype} {tuple(ids.shape)}")
+    return ids.to("cpu", torch.long)
+
+
+def encode_all(trials: Iterable[AnyTrial], tokenizer: Any, n_ctx: int, room: int = 0) -> list[EncodedTrial]:
+    """All trials in tokens, checked before any work is done: unique ids, prompt and answer inside the context window.
+
+    `room` is how many tokens may still be generated. Raises ValueError naming the first trial at fault.
+    """
+    trials = list(trials)
+    if not trials:
+        raise ValueError("there are no trials: give at least one")
+    encoded = [trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in trials]
+    seen: set[str] = set()
+    for trial in encoded:
+        if trial.id in seen:
+            raise ValueError(f"two trials have the id {trial.id!r}: ids must be unique, results are stored under them")
+        seen.add(trial.id)
+        needed = len(trial) + max(room, len(trial.answer_tokens))
+        if needed > n_ctx:
+            raise ValueError(
+                f"trial {trial.id}: {len(trial)} prompt tokens and {needed - len(trial)} to come exceed the context "
+                f"window of {n_ctx} tokens: use a smaller context_length, or fewer max_new_tokens"
+            )
+    return encoded

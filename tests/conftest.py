@@ -1,0 +1,45 @@
+"""Fixtures shared by all tests: tiny models by architecture, and an encoded trial for them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from lens_heads.trials import EncodedTrial
+from tests import zoo
+
+
+@cache
+def tiny(name: str) -> Any:
+    return zoo.bridge(name)
+
+
+@pytest.fixture(params=zoo.ARCHITECTURES)
+def arch(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def model(arch: str) -> Any:
+    return tiny(arch)
+
+
+@pytest.fixture
+def gqa() -> Any:
+    return tiny("llama-gqa")
+
+
+def random_trial(seed: int = 0, n: int = 24, needle: tuple[int, int] = (7, 11), answer: int = 3) -> EncodedTrial:
+    """Random tokens; the answer repeats needle tokens so that copies can happen."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(3, zoo.VOCAB, (n,), generator=generator)
+    gold = tokens[needle[0] : needle[0] + answer]
+    return EncodedTrial(tokens=tokens, needle=needle, answer="x", answer_tokens=gold, id=f"random-{seed}")
+
+
+@pytest.fixture
+def trial() -> EncodedTrial:
+    return random_trial()

@@ -1,0 +1,107 @@
+"""Tiny random models of every attention variant, with a real (tiny, word-level) tokenizer. Seeded, CPU, milliseconds."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+LAYERS, D_MODEL, VOCAB, WINDOW = 3, 32, 256, 6
+
+_COMMON: dict[str, Any] = dict(
+    num_hidden_layers=LAYERS,
+    hidden_size=D_MODEL,
+    intermediate_size=48,
+    vocab_size=VOCAB,
+    max_position_embeddings=512,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+_GEMMA: dict[str, Any] = dict(_COMMON, num_attention_heads=4, head_dim=16, sliding_window=WINDOW, tie_word_embeddings=True)
+_SLIDING = ["sliding_attention", "full_attention", "sliding_attention"]
+
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": (
+        "gpt2",
+        dict(
+            n_layer=LAYERS,
+            n_head=4,
+            n_embd=D_MODEL,
+            vocab_size=VOCAB,
+            n_positions=512,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+        ),
+    ),
+    "llama-gqa": ("llama", dict(_COMMON, num_attention_heads=4, num_key_value_heads=2)),
+    "llama-mqa": ("llama", dict(_COMMON, num_attention_heads=4, num_key_value_heads=1)),
+    "qwen3": ("qwen3", dict(_COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12)),
+    "gemma2": (
+        "gemma2",
+        dict(
+            _GEMMA,
+            num_key_value_heads=2,
+            layer_types=_SLIDING,
+            attn_logit_softcapping=2.0,
+            final_logit_softcapping=5.0,
+            query_pre_attn_scalar=16,
+        ),
+    ),
+    "gemma3": ("gemma3_text", dict(_GEMMA, num_key_value_heads=1, layer_types=_SLIDING, query_pre_attn_scalar=16)),
+    "olmo2": ("olmo2", dict(_COMMON, num_attention_heads=4, num_key_value_heads=2)),
+    "olmo3": (
+        "olmo3",
+        dict(_COMMON, num_attention_heads=4, num_key_value_heads=2, layer_types=_SLIDING, sliding_window=WINDOW),
+    ),
+}
+ARCHITECTURES = tuple(CONFIGS)
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte: real enough for every composition rule, small enough for a vocabulary of 256."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = ["<pad>", "<bos>", "<eos>", *alphabet[: VOCAB - 3]]
+    raw = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    raw.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    folder = tempfile.mkdtemp()
+    PreTrainedTokenizerFast(
+        tokenizer_object=raw, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
+    ).save_pretrained(folder)
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def hf_model(name: str, seed: int = 0) -> Any:
+    """A random Hugging Face model with weights large enough for attention and norms to matter."""
+    kind, settings = CONFIGS[name]
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings), attn_implementation="eager")
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            noise = torch.randn_like(parameter)
+            if "norm" in parameter_name or "ln_" in parameter_name:
+                parameter.add_(0.3 * noise)
+            elif parameter.ndim == 1:
+                parameter.copy_(0.1 * noise)
+            else:
+                parameter.copy_(noise * (0.6 if parameter.shape[-1] > 100 or parameter.shape[0] > 100 else 0.25))
+    model.config.architectures = [type(model).__name__]
+    return model.eval()
+
+
+def bridge(name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
+    """The same model as a TransformerBridge with HookedTransformer hook names and raw weights."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = TransformerBridge.boot_transformers(
+        name, hf_model=hf_model(name, seed).to(dtype), tokenizer=tokenizer(), device="cpu", dtype=dtype
+    )
+    model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
+    return model.eval()
