@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.models import Model, geometry, has_hooks, is_bridge
+from lens_heads.models import Model, geometry, is_bridge
 
 CHUNK = 512
 """Tokens per prefill chunk: an eager layer then holds at most heads x 512 x length of attention."""
@@ -112,10 +112,11 @@ def prefill(
 def fast_attention(model: Model) -> Iterator[None]:
     """Inside, a bridge computes attention with Hugging Face's sdpa instead of the hookable eager form.
 
-    Does nothing where that would change the result: hooks are attached, attention is soft-capped, or the architecture
-    does not support sdpa; nor for a HookedTransformer.
+    Does nothing where that would change the result: a hook sits on something sdpa skips (patterns, scores, rotated
+    queries), attention is soft-capped, or the architecture does not support sdpa; nor for a HookedTransformer. Hooks on
+    queries, keys, values and z fire all the same wherever those are the model's own linear layers.
     """
-    if not is_bridge(model) or has_hooks(model) or not _sdpa_is_exact(model):
+    if not is_bridge(model) or not _sdpa_is_exact(model) or _hooked_inside_attention(model):
         yield
         return
     config = model.original_model.config
@@ -135,6 +136,16 @@ def fast_attention(model: Model) -> Iterator[None]:
 def _sdpa_is_exact(model: Model) -> bool:
     hf = model.original_model
     return bool(getattr(hf, "_supports_sdpa", False)) and geometry(model).attn_softcap is None
+
+
+def _hooked_inside_attention(model: Model) -> bool:
+    """Whether a hook sits on a part of an attention bridge that the wrapped attention does not run through."""
+    for block in model.blocks:
+        reached = {id(module) for module in block.attn.original_component.modules()}
+        for module in block.attn.modules():
+            if (getattr(module, "fwd_hooks", None) or getattr(module, "bwd_hooks", None)) and id(module) not in reached:
+                return True
+    return False
 
 
 def stop_tokens(model: Model) -> set[int]:

@@ -17,11 +17,14 @@ DATA = Path(prose.__file__).parent / "data"
 HALVES = ("select", "test")
 PROSE_SHA256 = "d7ae65ed01a063cc2dfca525f6cf99c472b07d092a456d23eeec53a7efb8d2f5"
 FUNCTION_WORDS = set(
-    """a about after against all an and any are around as at be been being but by can cannot could
-    did do does each for from had has have he her him his i if in into is it its just like may might
-    must never not of off on once one or out outside over she should since so still than that the
-    their them there these they this to under up was were what when where which who whose will with
-    without would you your always another away full""".split()
+    re.findall(
+        r"[a-z]+",
+        """a about after again against all an and any are as at be been being but by can cannot could
+        did do does each few for from had has have he her him his i if in into is it its like may
+        might must never not of off on once one or out outside over she should since so than that
+        the their them there these they this to under up was were what when where which who whose
+        will with without would you your""",
+    )
 )
 
 

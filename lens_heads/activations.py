@@ -1,0 +1,110 @@
+"""Reference activations for interventions: means over calibration trials, or one trial's own, position by position."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.forward import CHUNK, Cache, fast_attention, left_pad, prefill
+from lens_heads.models import HeadGeometry, Model, geometry, hooked
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+
+
+@dataclass(frozen=True)
+class MeanActivations:
+    """Mean over all prompt positions of all calibration trials.
+
+    `z` [layer, head, d_head]: attention-weighted values (`hook_z`). `q` [layer, head, d_head]: queries as they leave the
+    query projection (`hook_q`: before QK-norm and rotation). float32 on the CPU.
+    """
+
+    z: Float[Tensor, "layer head d_head"]
+    q: Float[Tensor, "layer head d_head"]
+    trial_ids: tuple[str, ...]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a safetensors file."""
+        from safetensors.torch import save_file
+
+        meta = {"trial_ids": json.dumps(self.trial_ids), "meta": json.dumps(self.meta)}
+        save_file({"z": self.z.contiguous(), "q": self.q.contiguous()}, path, metadata=meta)
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> MeanActivations:
+        """Read what `save` wrote."""
+        from safetensors import safe_open
+
+        with safe_open(path, framework="pt") as file:
+            meta = file.metadata()
+            z, q = file.get_tensor("z"), file.get_tensor("q")
+        return cls(z, q, tuple(json.loads(meta["trial_ids"])), json.loads(meta["meta"]))
+
+    def check(self, shape: HeadGeometry) -> None:
+        """ValueError when these are another model's."""
+        wanted = (shape.n_layers, shape.n_heads, shape.d_head)
+        if tuple(self.z.shape) != wanted:
+            raise ValueError(
+                f"the reference has activations of shape {tuple(self.z.shape)} ({self.meta.get('model', 'model unknown')}), "
+                f"{shape.name} needs {wanted}: compute mean_activations(model, trials) on this model"
+            )
+
+
+@dataclass(frozen=True)
+class TrialActivations:
+    """`z` [layer, position, head, d_head] of one trial's prompt, for resample ablation."""
+
+    z: Float[Tensor, "layer position head d_head"]
+    id: str
+
+
+def _collect(model: Model, trial: EncodedTrial, see: Callable[[str, int, Tensor], None], kinds: tuple[str, ...]) -> None:
+    """Run one prompt and show every layer's activations, chunk by chunk."""
+    shape = geometry(model)
+
+    def hook_for(kind: str, layer: int) -> Any:
+        return lambda x, hook: see(kind, layer, x[0].detach().float())
+
+    hooks = [(f"blocks.{layer}.attn.hook_{kind}", hook_for(kind, layer)) for layer in range(shape.n_layers) for kind in kinds]
+    tokens, pads = left_pad([trial.tokens], model.W_U.device)
+    with torch.no_grad(), hooked(model, hooks), fast_attention(model):
+        prefill(model, tokens, Cache(model, 1), pads, CHUNK)
+
+
+def mean_activations(model: Model, trials: Iterable[AnyTrial], n: int | None = 50, progress: bool = True) -> MeanActivations:
+    """Mean `z` and `q` over the prompt positions of the first `n` trials (None: all): the usual ablation reference.
+
+    Every position weighs the same. Raises ValueError without trials, or for prompts beyond the context window.
+    """
+    from rich.progress import track
+
+    shape = geometry(model)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx)[:n]
+    sums = {kind: torch.zeros(shape.n_layers, shape.n_heads, shape.d_head, dtype=torch.float64) for kind in ("z", "q")}
+
+    def see(kind: str, layer: int, x: Tensor) -> None:
+        sums[kind][layer] += x.reshape(x.shape[0], shape.n_heads, shape.d_head).sum(0).double().cpu()
+
+    for trial in track(encoded, "mean activations", disable=not progress, transient=True):
+        _collect(model, trial, see, ("z", "q"))
+    positions = sum(len(trial) for trial in encoded)
+    means = {kind: (total / positions).float() for kind, total in sums.items()}
+    meta = {"model": shape.name, "positions": positions}
+    return MeanActivations(means["z"], means["q"], tuple(trial.id for trial in encoded), meta)
+
+
+def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
+    """`z` of every head at every prompt position of one trial."""
+    shape = geometry(model)
+    (encoded,) = encode_all([trial], model.tokenizer, shape.n_ctx)
+    parts: list[list[Tensor]] = [[] for _ in range(shape.n_layers)]
+    _collect(model, encoded, lambda kind, layer, x: parts[layer].append(x.cpu()), ("z",))
+    return TrialActivations(torch.stack([torch.cat(part) for part in parts]), encoded.id)

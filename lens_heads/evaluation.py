@@ -1,0 +1,156 @@
+"""evaluate: what a model answers, and how likely it finds the gold answer, under whatever is hooked onto it now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads import engine
+from lens_heads.forward import CHUNK, Cache, advance, fast_attention, greedy, left_pad, prefill, text_of
+from lens_heads.metrics import TEXT_METRICS, text_scores
+from lens_heads.models import Model, geometry
+from lens_heads.scoring import fingerprint, trials_digest
+from lens_heads.stats import bootstrap_interval
+from lens_heads.store import Result, RunFolder
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METRICS = (*TEXT_METRICS, "logprob")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metric values per trial ([trial] each) and the generated texts.
+
+    `logprob` is the gold answer's mean log-probability per token, in nats, teacher-forced; the others judge the
+    generated text and are absent when nothing was generated.
+    """
+
+    trial_ids: tuple[str, ...]
+    metrics: dict[str, Float[Tensor, " trial"]]
+    texts: tuple[str, ...]
+    answers: tuple[str, ...]
+
+    def mean(self, metric: str) -> float:
+        """Mean over trials."""
+        return float(self._values(metric).mean())
+
+    def interval(self, metric: str, level: float = 0.95) -> tuple[float, float]:
+        """Bootstrap interval of the mean over trials."""
+        low, high = bootstrap_interval(self._values(metric), level)
+        return float(low), float(high)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per trial: id, answer, text, and every metric."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"trial": self.trial_ids, "answer": self.answers, "text": self.texts}
+        return pd.DataFrame({**columns, **{name: values.tolist() for name, values in self.metrics.items()}})
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name} {self.mean(name):.3f}" for name in self.metrics)
+        return f"Evaluation({len(self.trial_ids)} trials: {means})"
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}")
+
+    def _values(self, metric: str) -> Float[Tensor, " trial"]:
+        if metric not in self.metrics:
+            raise ValueError(f"no metric {metric!r}: this evaluation has {', '.join(self.metrics)}")
+        return self.metrics[metric]
+
+
+def evaluate(
+    model: Model,
+    trials: Iterable[AnyTrial],
+    generate: bool = True,
+    max_new_tokens: int = 50,
+    batch_size: int = 1,
+    progress: bool = True,
+    out: str | Path | None = None,
+) -> Evaluation:
+    """Evaluate the model as it stands on trials (with or without needle).
+
+    Args:
+        generate: also decode greedily (to a newline, a stop token or `max_new_tokens`) and judge the text; without it
+            only `logprob` is measured, which needs no decoding and is finer on small models.
+        out: a run folder that resumes. It cannot know what else is hooked onto the model: use one per condition.
+
+    Raises ValueError for no trials, or prompts longer than the context window.
+    """
+    encoded = encode_all(trials, model.tokenizer, geometry(model).n_ctx, max_new_tokens if generate else 0)
+    settings = {
+        "model": geometry(model).name,
+        "weights": fingerprint(model),
+        "trials": trials_digest(encoded),
+        "max_new_tokens": max_new_tokens if generate else None,
+    }
+    results = engine.run(
+        encoded,
+        lambda batch: answer_batch(model, batch, max_new_tokens if generate else 0),
+        key=lambda trial: trial.id,
+        folder=RunFolder(out, settings) if out is not None else None,
+        batch_size=batch_size,
+        size=len,
+        progress=progress,
+        description="evaluating",
+    )
+    return collect(encoded, results)
+
+
+def collect(trials: Sequence[EncodedTrial], results: Sequence[Result]) -> Evaluation:
+    """The results of `answer_batch` as one Evaluation; trials that raised are left out (they were warned about)."""
+    kept = [(trial, result) for trial, result in zip(trials, results, strict=True) if result.keep]
+    names = [name for name in METRICS if name in kept[0][1].record]
+    return Evaluation(
+        trial_ids=tuple(trial.id for trial, _ in kept),
+        metrics={name: torch.tensor([float(result.record[name]) for _, result in kept]) for name in names},
+        texts=tuple(str(result.record["text"]) for _, result in kept),
+        answers=tuple(trial.answer for trial, _ in kept),
+    )
+
+
+@torch.no_grad()
+def answer_batch(model: Model, trials: Sequence[EncodedTrial], max_new_tokens: int, chunk: int = CHUNK) -> list[Result]:
+    """One prefill per batch, then the gold answer's log-probability, then (unless 0) a greedy continuation."""
+    tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
+    before = tokens.shape[1] - 1
+    cache = Cache(model, len(trials))
+    with fast_attention(model):
+        prefill(model, tokens[:, :before], cache, pads, chunk)
+        logprobs = _gold_logprobs(model, trials, tokens[:, before:], cache, pads)
+        cache.crop(before)
+        steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens) if max_new_tokens else None
+    results: list[Result] = []
+    for i, trial in enumerate(trials):
+        text = text_of(model, steps[i]) if steps else ""
+        judged = text_scores(text, (trial.answer, *trial.aliases)) if steps else {}
+        results.append(Result({}, {"text": text, **judged, "logprob": logprobs[i]}))
+    return results
+
+
+def _gold_logprobs(
+    model: Model,
+    trials: Sequence[EncodedTrial],
+    last: Int[Tensor, "batch 1"],
+    cache: Cache,
+    pads: Int[Tensor, " batch"],
+) -> list[float]:
+    """Mean log-probability per gold answer token, one short forward for all rows."""
+    longest = max(len(trial.answer_tokens) for trial in trials)
+    gold = torch.zeros(len(trials), longest, dtype=torch.long, device=last.device)
+    for i, trial in enumerate(trials):
+        gold[i, : len(trial.answer_tokens)] = trial.answer_tokens
+    logits = advance(model, torch.cat([last, gold[:, :-1]], 1), cache, pads, logits=longest)
+    assert logits is not None
+    picked = logits.float().log_softmax(-1).gather(-1, gold[..., None].to(logits.device))[..., 0]
+    return [float(picked[i, : len(trial.answer_tokens)].mean()) for i, trial in enumerate(trials)]
