@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar
 
 from lens_heads.store import Result, RunFolder
@@ -19,13 +19,14 @@ def run(
     folder: RunFolder | None = None,
     batch_size: int = 1,
     size: Callable[[Item], int] | None = None,
+    group: Callable[[Item], Hashable] | None = None,
     progress: bool = True,
     description: str = "working",
 ) -> list[Result]:
     """Results of `work` for every item, in order; finished ones are read from the folder, new ones stored at once.
 
-    `size` orders items so that batches hold items of like size. A batch that raises is tried again one by one, and an item that raises
-    becomes a result with `keep=False` and its error in the record: it is warned about, not stored, and tried again on
+    A batch never mixes items of different `group`, and within a group `size` puts items of like size together. A batch
+    that raises is tried again one by one, and an item that raises becomes a result with `keep=False` and its error in the record: it is warned about, not stored, and tried again on
     the next run. When every single item raises, the first error is raised.
     """
     if batch_size < 1:
@@ -36,12 +37,9 @@ def run(
         if stored is not None:
             results[i] = stored
     todo = [i for i in range(len(items)) if i not in results]
-    if size is not None and batch_size > 1:
-        todo.sort(key=lambda i: size(items[i]))
     errors: list[Exception] = []
     with _bar(progress, description, len(items), len(results)) as advance:
-        for start in range(0, len(todo), batch_size):
-            batch = todo[start : start + batch_size]
+        for batch in _batches(items, todo, batch_size, size, group):
             done = _attempt(work, [items[i] for i in batch], errors)
             for i, result in zip(batch, done, strict=True):
                 results[i] = result
@@ -54,6 +52,23 @@ def run(
         first = f"{type(errors[0]).__name__}: {errors[0]}"
         warnings.warn(f"{description}: {len(errors)} of {len(items)} failed; the first: {first}", stacklevel=3)
     return [results[i] for i in range(len(items))]
+
+
+def _batches(
+    items: Sequence[Item],
+    todo: list[int],
+    batch_size: int,
+    size: Callable[[Item], int] | None,
+    group: Callable[[Item], Hashable] | None,
+) -> Iterator[list[int]]:
+    groups: dict[Hashable, list[int]] = {}
+    for i in todo:
+        groups.setdefault(group(items[i]) if group is not None else None, []).append(i)
+    for members in groups.values():
+        if size is not None and batch_size > 1:
+            members.sort(key=lambda i: size(items[i]))
+        for start in range(0, len(members), batch_size):
+            yield members[start : start + batch_size]
 
 
 def _attempt(work: Callable[[list[Item]], list[Result]], batch: list[Item], errors: list[Exception]) -> list[Result]:
