@@ -134,7 +134,9 @@ def _check(rankings: dict[str, HeadScores], shape: HeadGeometry, ks: Sequence[in
     for name, scores in rankings.items():
         shape.check_scores(scores, f"ranking {name!r}")
     if not ks or min(ks) < 1:
-        raise ValueError(f"ks={tuple(ks)}: numbers of heads from 1 on are needed (k = 0, no ablation, is always included)")
+        raise ValueError(
+            f"ks={tuple(ks)}: numbers of heads from 1 on are needed (k = 0, no ablation, is always included)"
+        )
     for control in controls:
         if control not in CONTROLS:
             raise ValueError(f"unknown control {control!r}: the controls are {', '.join(CONTROLS)}")
@@ -147,8 +149,8 @@ def _check_disjoint(rankings: dict[str, HeadScores], trials: list[EncodedTrial])
         shared = sorted(ids & (set(scores.trial_ids) | {str(t["id"]) for t in scores.meta.get("trials", [])}))
         if shared:
             raise ValueError(
-                f"ranking {name!r} was made on {len(shared)} of the trials it is to be evaluated on ({shared[0]!r}, ...): "
-                "evaluate on others, e.g. tasks.packaged(split='test') for scores made on split='select'"
+                f"ranking {name!r} was made on {len(shared)} of the trials it is to be evaluated on "
+                f"({shared[0]!r}, ...): evaluate on others, e.g. tasks.packaged(split='test') for scores made on split='select'"
             )
 
 
@@ -191,7 +193,11 @@ def _random(rankings: dict[str, HeadScores], k: int, seed: int) -> list[Head]:
 def _reference_digest(reference: Any) -> str:
     if reference is None:
         return "none"
-    return digest([round(float(x), 5) for x in reference.z.double().mean(-1).flatten()[:4096]])
+    # Spread over all of z: the first positions of two trials may well be the same text.
+    means = reference.z.double().mean(-1).flatten()
+    spread = means[:: max(1, len(means) // 4096)]
+    ids = getattr(reference, "trial_ids", None) or [reference.id]
+    return digest([list(ids), [round(float(x), 5) for x in spread]])
 
 
 def _collect(plan: _Plan, units: list[_Unit], results: list[Result], meta: dict[str, Any]) -> AblationCurve:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
 class MeanActivations:
     """Mean over all prompt positions of all calibration trials.
 
-    `z` [layer, head, d_head]: attention-weighted values (`hook_z`). `q` [layer, head, d_head]: queries as they leave the
-    query projection (`hook_q`: before QK-norm and rotation). float32 on the CPU.
+    `z` [layer, head, d_head]: attention-weighted values (`hook_z`). `q` [layer, head, d_head]: queries as they leave
+    the query projection (`hook_q`: before QK-norm and rotation). float32 on the CPU.
     """
 
     z: Float[Tensor, "layer head d_head"]
@@ -53,8 +54,8 @@ class MeanActivations:
         wanted = (shape.n_layers, shape.n_heads, shape.d_head)
         if tuple(self.z.shape) != wanted:
             raise ValueError(
-                f"the reference has activations of shape {tuple(self.z.shape)} ({self.meta.get('model', 'model unknown')}), "
-                f"{shape.name} needs {wanted}: compute mean_activations(model, trials) on this model"
+                f"the reference has activations of shape {tuple(self.z.shape)} "
+                f"({self.meta.get('model', 'model unknown')}), {shape.name} needs {wanted}: compute mean_activations(model, trials) on this model"
             )
 
 
@@ -66,20 +67,26 @@ class TrialActivations:
     id: str
 
 
-def _collect(model: Model, trial: EncodedTrial, see: Callable[[str, int, Tensor], None], kinds: tuple[str, ...]) -> None:
+def _collect(
+    model: Model, trial: EncodedTrial, see: Callable[[str, int, Tensor], None], kinds: tuple[str, ...]
+) -> None:
     """Run one prompt and show every layer's activations, chunk by chunk."""
     shape = geometry(model)
 
     def hook_for(kind: str, layer: int) -> Any:
         return lambda x, hook: see(kind, layer, x[0].detach().float())
 
-    hooks = [(f"blocks.{layer}.attn.hook_{kind}", hook_for(kind, layer)) for layer in range(shape.n_layers) for kind in kinds]
+    hooks = [
+        (f"blocks.{layer}.attn.hook_{kind}", hook_for(kind, layer)) for layer in range(shape.n_layers) for kind in kinds
+    ]
     tokens, pads = left_pad([trial.tokens], model.W_U.device)
     with torch.no_grad(), hooked(model, hooks), fast_attention(model):
         prefill(model, tokens, Cache(model, 1), pads, CHUNK)
 
 
-def mean_activations(model: Model, trials: Iterable[AnyTrial], n: int | None = 50, progress: bool = True) -> MeanActivations:
+def mean_activations(
+    model: Model, trials: Iterable[AnyTrial], n: int | None = 50, progress: bool = True
+) -> MeanActivations:
     """Mean `z` and `q` over the prompt positions of the first `n` trials (None: all): the usual ablation reference.
 
     Every position weighs the same. Raises ValueError without trials, or for prompts beyond the context window.
@@ -87,7 +94,7 @@ def mean_activations(model: Model, trials: Iterable[AnyTrial], n: int | None = 5
     from rich.progress import track
 
     shape = geometry(model)
-    encoded = encode_all(trials, model.tokenizer, shape.n_ctx)[:n]
+    encoded = encode_all(islice(trials, n), model.tokenizer, shape.n_ctx)
     sums = {kind: torch.zeros(shape.n_layers, shape.n_heads, shape.d_head, dtype=torch.float64) for kind in ("z", "q")}
 
     def see(kind: str, layer: int, x: Tensor) -> None:

@@ -47,7 +47,8 @@ def answer_steps(trial: EncodedTrial, generated: list[int], tokenizer: Any) -> l
             for at in range(start, len(generated) - len(form) + 1):
                 if form and generated[at : at + len(form)] == form:
                     return list(range(at, at + len(form)))
-    whole = texts[-1].lower()
+    texts = [text.lower() for text in texts]  # All of them: lower case can be longer than the text it came from.
+    whole = texts[-1]
     for gold in (trial.answer, *trial.aliases):
         at = whole.find(gold.lower(), len(texts[start]))
         if at >= 0:
@@ -57,6 +58,6 @@ def answer_steps(trial: EncodedTrial, generated: list[int], tokenizer: Any) -> l
 
 
 def _after_thinking(texts: list[str]) -> int:
-    if "<think>" not in texts[-1]:
+    if "<think>" not in texts[-1] and "</think>" not in texts[-1]:  # Some chat templates open it in the prompt.
         return 0
     return next((i for i, text in enumerate(texts) if "</think>" in text), len(texts) - 1)

@@ -1,6 +1,6 @@
 """Prompts composed in token space, so that spans are known by construction and never searched for.
 
-`[BOS] [chat prefix] [template up to the haystack] [haystack, needle] [rest of the template with the question] [chat suffix]`:
+`[BOS] [chat prefix] [template up to the haystack] [haystack, needle] [rest of the template, question] [chat suffix]`:
 each piece is tokenized once and the pieces are joined.
 """
 
@@ -15,15 +15,16 @@ from lens_heads.trials import EncodedTrial, Trial
 RESERVE = 200
 """Tokens kept free of haystack for template, question and answer, as in the LOCOS grid."""
 
+_QUOTES = "\"'\u201d\u2019)"
 _SENTINEL = "\u241f0\u241f"  # Visible symbols no template or tokenizer treats specially.
 
 
 def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
     """A trial in tokens.
 
-    The haystack is cut to `length - 200 - len(needle)` tokens (the whole text when `length` is 0) and the needle inserted
-    after the last sentence end at or below `depth` of it; at depth 1 it comes last, at 0, or without a sentence end
-    below, first.
+    The haystack is cut to `length - 200 - len(needle)` tokens (the whole text when `length` is 0) and the needle
+    inserted after the last sentence end at or below `depth` of it; at depth 1 it comes last; at 0, or without a
+    sentence end below, first. The reported span is the needle's, or that of its `needle_focus`, which is then tokenized apart.
 
     Raises ValueError for a chat template that is asked for and missing, and for a `length` that leaves no haystack.
     """
@@ -35,6 +36,7 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
     tokens = _bos(tokenizer) if add_bos else []
     tokens = tokens + piece(tokenizer, prefix + before)
     needle: tuple[int, int] | None = None
+    body: list[int] = []
     if "{haystack}" in trial.template and (trial.haystack or trial.needle):
         body, span = _hide(trial, tokenizer, first=not (prefix + before) or (prefix + before)[-1].isspace())
         needle = (len(tokens) + span[0], len(tokens) + span[1]) if trial.needle else None
@@ -42,7 +44,7 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
     tail = piece(tokenizer, after + suffix) if after + suffix else []
     question = _question_span(trial, tokenizer, len(tokens), after, suffix, tail)
     tokens = tokens + tail
-    ending = after + suffix or prefix + before
+    ending = after + suffix or tokenizer.decode(body[-8:]) or prefix + before
     answer = trial.answer if ending[-1:].isspace() else " " + trial.answer
     return EncodedTrial(
         tokens=tokens,  # type: ignore[arg-type]  # lists are converted
@@ -57,10 +59,10 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
 
 
 def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[int, int]]:
-    """Haystack tokens with the needle inside, and the needle's span in them."""
+    """Haystack tokens with the needle inside, and the span of the needle (of its focus) in them."""
     spaced = trial.haystack if first or not trial.haystack else " " + trial.haystack
     hay, ends = _haystack(tokenizer, spaced)
-    inside = piece(tokenizer, " " + trial.needle) if trial.needle else []
+    inside, span = _needle(trial, tokenizer, " ")
     if trial.length:
         keep = trial.length - RESERVE - len(inside)
         if keep < 1:
@@ -75,20 +77,46 @@ def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[i
         below = bisect_right(ends, int(len(hay) * trial.depth))
         at = ends[below - 1] if below else 0
     if at == 0 and first and trial.needle:
-        inside = piece(tokenizer, trial.needle)
-    return hay[:at] + inside + hay[at:], (at, at + len(inside))
+        inside, span = _needle(trial, tokenizer, "")
+        hay = _haystack(tokenizer, " " + trial.haystack)[0][: len(hay)] if hay else []
+    return hay[:at] + inside + hay[at:], (at + span[0], at + span[1])
+
+
+def _needle(trial: Trial, tokenizer: Any, lead: str) -> tuple[list[int], tuple[int, int]]:
+    """The needle's tokens and the span of its focus (all of it by default), which takes a space before it along."""
+    text = lead + trial.needle if trial.needle else ""
+    focus = trial.needle_focus or trial.needle
+    start = len(lead) + trial.needle.index(focus) if text else 0
+    end = start + len(focus)
+    if text[:start].endswith(" "):
+        start -= 1
+    before, inside, after = (piece(tokenizer, part) for part in (text[:start], text[start:end], text[end:]))
+    return before + inside + after, (len(before), len(before) + len(inside))
 
 
 @lru_cache(maxsize=32)
 def _haystack(tokenizer: Any, text: str) -> tuple[list[int], list[int]]:
-    """A haystack's tokens and the positions right after each sentence end."""
+    """A haystack's tokens and the positions right after each sentence end.
+
+    A sentence ends with a stop before white space, so not inside 3.5; quotes that close there belong to it.
+    """
     tokens = piece(tokenizer, text) if text else []
-    closing = {i: _closes(tokenizer.decode([i])) for i in set(tokens)}
-    return tokens, [at + 1 for at, token in enumerate(tokens) if closing[token]]
+    texts = {i: tokenizer.decode([i]) for i in set(tokens)}
+    ends: list[int] = []
+    for at in (i for i, token in enumerate(tokens) if _closes(texts[token])):
+        end, follows = at + 1, " "
+        while end < len(tokens):
+            follows = tokenizer.decode(tokens[end - 1 : end + 1])[len(texts[tokens[end - 1]]) :]
+            if not follows or follows.strip(_QUOTES):
+                break
+            end, follows = end + 1, " "
+        if follows[:1].isspace() or texts[tokens[end - 1]][-1:].isspace():
+            ends.append(end)
+    return tokens, ends
 
 
 def _closes(text: str) -> bool:
-    return text.strip().rstrip("\"'\u201d\u2019)")[-1:] in (".", "!", "?")
+    return text.strip().rstrip(_QUOTES)[-1:] in (".", "!", "?")
 
 
 def piece(tokenizer: Any, text: str) -> list[int]:
@@ -122,24 +150,28 @@ def _bos(tokenizer: Any) -> list[int]:
     return list(_bos_ids(tokenizer))
 
 
-@lru_cache(maxsize=32)
 def chat_frame(tokenizer: Any, chat: bool | None, trial: str = "") -> tuple[str, str, bool]:
     """(prefix, suffix, whether a BOS must still be added) of one user turn, thinking off; empty strings without chat.
 
     ValueError when chat is True and the tokenizer has no template.
     """
-    has = bool(getattr(tokenizer, "chat_template", None))
-    if chat and not has:
+    template = getattr(tokenizer, "chat_template", None)
+    if chat and not template:
+        name = tokenizer.name_or_path or "the model"
         raise ValueError(
-            f"trial {trial}: a chat template was asked for, but the tokenizer of {tokenizer.name_or_path or 'the model'} "
-            "has none: use chat=False, or set tokenizer.chat_template"
+            f"trial {trial}: a chat template was asked for, but the tokenizer of {name} has none: use chat=False, "
+            "or set tokenizer.chat_template"
         )
-    if chat is False or not has:
-        return "", "", True
+    return ("", "", True) if chat is False or not template else _chat_frame(tokenizer, str(template))
+
+
+@lru_cache(maxsize=32)
+def _chat_frame(tokenizer: Any, template: str) -> tuple[str, str, bool]:
+    """The frame by the tokenizer's `template`, which is in the key because a user may set another."""
     turn = [{"role": "user", "content": _SENTINEL}]
     text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     if text.count(_SENTINEL) != 1:
-        raise ValueError(f"trial {trial}: the chat template does not show the user's text exactly once")
+        raise ValueError(f"the chat template does not show the user's text exactly once: use chat=False ({template!r})")
     prefix, suffix = text.split(_SENTINEL)
     bos = tokenizer.bos_token
     return prefix, suffix, not (bos and prefix.startswith(bos))

@@ -81,9 +81,10 @@ class AblationCurve:
 
         return [name for name in METRICS if name in self.per_trial.columns]
 
-    def _conditions(self) -> list[tuple[str, str, int]]:
-        """(method, set, k) in the order they were run."""
-        return list(dict.fromkeys(zip(self.per_trial["method"], self.per_trial["set"], self.per_trial["k"], strict=True)))
+    def _conditions(self, task: str) -> list[tuple[str, str, int]]:
+        """(method, set, k) with any trial of the task, in the order they were run."""
+        rows = self.per_trial[self.per_trial["task"] == task]
+        return list(dict.fromkeys(zip(rows["method"], rows["set"], rows["k"], strict=True)))
 
     def values(self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK) -> pd.Series:
         """The metric per trial under a condition, averaged over the seeds of a random control; indexed by trial."""
@@ -108,7 +109,7 @@ class AblationCurve:
                 if self.per_trial.loc[self.per_trial["task"] == task, metric].isna().all():
                     continue
                 base = self.values("none", "none", 0, metric, task)
-                for method, set_, k in self._conditions():
+                for method, set_, k in self._conditions(task):
                     rows.append(
                         {"task": task, "method": method, "set": set_, "k": k, "metric": metric}
                         | self._summary(method, set_, k, metric, task, base)
@@ -141,9 +142,11 @@ class AblationCurve:
         Positive: ablating the lead's heads hurts more. `lead` defaults to the first ranking.
         """
         lead = lead or self.meta["rankings"][0]
+        self.values("none", "none", 0, metric, task)  # Refuse an unknown metric or task.
         rows: list[dict[str, Any]] = []
-        for method, set_, k in self._conditions():
-            if k == 0 or (method, set_) == (lead, "top"):
+        measured = self._conditions(task)
+        for method, set_, k in measured:
+            if k == 0 or (method, set_) == (lead, "top") or (lead, "top", k) not in measured:
                 continue
             mine, other = self.values(lead, "top", k, metric, task), self.values(method, set_, k, metric, task)
             both = mine.index.intersection(other.index)
@@ -160,9 +163,11 @@ class AblationCurve:
         With a bootstrap interval over the trials of both. Needs a metric that is zero at worst: with "logprob" its
         exponential is used. NaN where a baseline is zero.
         """
+        self.values("none", "none", 0, metric, other)  # Refuse an unknown metric or task.
         rows: list[dict[str, Any]] = []
-        for method, set_, k in self._conditions():
-            if k == 0:
+        measured = self._conditions(other)
+        for method, set_, k in self._conditions(MAIN_TASK):
+            if k == 0 or (method, set_, k) not in measured:
                 continue
             loss = [self._relative_loss(method, set_, k, metric, task, n, seed) for task in (MAIN_TASK, other)]
             samples = loss[0][1] - loss[1][1]

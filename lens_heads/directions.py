@@ -53,8 +53,9 @@ class TunedLens:
                 continue
             if weight is None or weight.shape != (d, d) or (bias is not None and bias.shape != (d,)):
                 found = "missing" if weight is None else f"of shape {tuple(weight.shape)}"
+                found += "" if bias is None else f" and its bias of shape {tuple(bias.shape)}"
                 raise ValueError(
-                    f"{file}: translator {layer}.weight is {found}; {geometry.name} needs [{d}, {d}] "
+                    f"{file}: translator {layer}.weight is {found}; {geometry.name} needs [{d}, {d}] (bias [{d}]) "
                     f"for each of its {geometry.n_layers} layers"
                 )
             A[layer] = weight.float()

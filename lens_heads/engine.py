@@ -26,8 +26,9 @@ def run(
     """Results of `work` for every item, in order; finished ones are read from the folder, new ones stored at once.
 
     A batch never mixes items of different `group`, and within a group `size` puts items of like size together. A batch
-    that raises is tried again one by one, and an item that raises becomes a result with `keep=False` and its error in the record: it is warned about, not stored, and tried again on
-    the next run. When every single item raises, the first error is raised.
+    that raises is tried again one by one, and an item that raises becomes a result with `keep=False` and its error in
+    the record: it is warned about, not stored, and tried again on the next run. When every single item raises, the
+    first error is raised.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: at least 1 is needed")
@@ -40,12 +41,12 @@ def run(
     errors: list[Exception] = []
     with _bar(progress, description, len(items), len(results)) as advance:
         for batch in _batches(items, todo, batch_size, size, group):
-            done = _attempt(work, [items[i] for i in batch], errors)
-            for i, result in zip(batch, done, strict=True):
-                results[i] = result
-                if folder is not None and result.keep:
-                    folder.write(key(items[i]), result)
-            advance(len(batch))
+            for part in _attempt(work, [(i, items[i]) for i in batch], errors):
+                for i, result in part:
+                    results[i] = result
+                    if folder is not None and result.keep:
+                        folder.write(key(items[i]), result)
+                advance(len(part))
     if errors:
         if len(errors) == len(items):
             raise errors[0]
@@ -71,14 +72,24 @@ def _batches(
             yield members[start : start + batch_size]
 
 
-def _attempt(work: Callable[[list[Item]], list[Result]], batch: list[Item], errors: list[Exception]) -> list[Result]:
+def _attempt(
+    work: Callable[[list[Item]], list[Result]], batch: list[tuple[int, Item]], errors: list[Exception]
+) -> Iterator[list[tuple[int, Result]]]:
+    """Results with their indices as they are ready: the whole batch at once, or one by one after it raised."""
     try:
-        return work(batch)
+        done = work([item for _, item in batch])
     except Exception as error:
-        if len(batch) > 1:
-            return [_attempt(work, [item], errors)[0] for item in batch]
-        errors.append(error)
-        return [Result({}, {"outcome": "error", "error": f"{type(error).__name__}: {error}"}, keep=False)]
+        if len(batch) == 1:
+            errors.append(error)
+            record = {"outcome": "error", "error": f"{type(error).__name__}: {error}"}
+            done = [Result({}, record, keep=False)]
+        else:
+            done = None
+    if done is not None:
+        yield [(i, result) for (i, _), result in zip(batch, done, strict=True)]
+        return
+    for one in batch:
+        yield from _attempt(work, [one], errors)
 
 
 class _bar:  # noqa: N801 - used like a function

@@ -95,7 +95,11 @@ def load_local(source: Path, dtype: torch.dtype) -> dict[str, Any]:
     if not (folder / "config.json").exists():
         raise FileNotFoundError(f"{folder} holds no config.json: give the folder that save_pretrained wrote")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-    return {"hf_model": model.eval(), "tokenizer": AutoTokenizer.from_pretrained(folder, local_files_only=True)}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{source} has no tokenizer: put its tokenizer files beside the weights ({error})") from error
+    return {"hf_model": model.eval(), "tokenizer": tokenizer}
 
 
 def converted(gguf: Path) -> Path:

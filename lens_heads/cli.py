@@ -1,0 +1,243 @@
+"""The `lens-heads` command: the library's functions with progress bars, run folders and a table at the end.
+
+Heavy imports happen inside the commands, so that `lens-heads --help` is immediate. Exit codes: 0 done, 1 a check failed,
+2 wrong input, 130 interrupted (what is finished stays in the run folder).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from lens_heads.heads import HeadScores
+
+app = typer.Typer(
+    name="lens-heads",
+    help="Which attention heads do this, how do we know, and do other models have them too?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Model = Annotated[str, typer.Option("--model", "-m", help="Hub name, folder, .gguf file, or a packaged model.")]
+Task = Annotated[str, typer.Option("--task", "-t", help="A task; see `lens-heads tasks`.")]
+With = Annotated[list[str] | None, typer.Option("--with", "-w", help="An argument of the task: name=value, repeatable.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command continues it.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+Lens = Annotated[str | None, typer.Option(help="bridge or hooked (TransformerLens 3.9 only).")]
+Batch = Annotated[int, typer.Option("--batch-size", "-b", help="Trials per pass.")]
+NewTokens = Annotated[int, typer.Option("--max-new-tokens", help="Longest generated answer.")]
+
+
+@app.command()
+def score(
+    model: Model,
+    task: Task = "packaged",
+    with_: With = None,
+    methods: Annotated[str, typer.Option(help="Comma-separated methods, or 'all'.")] = "all",
+    direction: Annotated[str, typer.Option(help="raw, exact, or a tuned-lens safetensors file.")] = "raw",
+    teacher_forced: Annotated[bool, typer.Option("--teacher-forced", help="Gold answers; no decoding, no gate.")] = False,
+    max_new_tokens: NewTokens = 50,
+    batch_size: Batch = 1,
+    top: Annotated[int, typer.Option(help="Heads per method in the table.")] = 5,
+    out: Out = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Score every head by every method, one pass per trial."""
+    from lens_heads import scoring, tables
+    from lens_heads.scorers import SCORERS
+
+    chosen = list(SCORERS) if methods == "all" else [name.strip() for name in methods.split(",")]
+    trials = _trials(task, with_)
+    loaded = _load(model, device, dtype, lens)
+    scores = scoring.score_heads(
+        loaded,
+        trials,
+        chosen,
+        teacher_forced=teacher_forced,
+        direction=direction,
+        batch_size=batch_size,
+        out=out,
+        max_new_tokens=max_new_tokens,
+    )
+    tables.show(tables.top_heads(scores, top))
+    _say(", ".join(f"{n} {outcome}" for outcome, n in next(iter(scores.values())).meta["outcomes"].items()), out)
+
+
+@app.command()
+def ablate(
+    model: Model,
+    scores: Annotated[list[Path], typer.Option("--scores", "-s", help="Score files (JSON); the first is the lead.")],
+    task: Task = "packaged",
+    with_: With = None,
+    ks: Annotated[str, typer.Option(help="Comma-separated numbers of heads.")] = "1,5,10,20,50,100",
+    kind: Annotated[str, typer.Option(help="mean, zero, query_mean, query_zero, uniform, ...")] = "mean",
+    option: Annotated[list[str] | None, typer.Option("--option", help="An option of the kind: name=value.")] = None,
+    calibrate: Annotated[str, typer.Option(help="Task whose trials give the means.")] = "packaged",
+    calibrate_with: Annotated[list[str] | None, typer.Option(help="Its arguments: name=value.")] = None,
+    specificity: Annotated[list[str] | None, typer.Option(help="Tasks to evaluate beside it, e.g. parametric.")] = None,
+    seeds: Annotated[int, typer.Option(help="Draws of each random control.")] = 3,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Log-probability only; no decoding.")] = False,
+    max_new_tokens: NewTokens = 50,
+    batch_size: Batch = 1,
+    out: Out = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Ablate ever more of each ranking's heads, with controls, on trials the rankings never saw."""
+    from lens_heads import ablation, activations, interventions, tables
+    from lens_heads.heads import HeadScores
+
+    rankings: dict[str, HeadScores] = {}
+    for path in scores:
+        found = HeadScores.load(path)
+        rankings[found.method if found.method not in rankings else path.stem] = found
+    trials = _trials(task, with_ or (["split=test"] if task == "packaged" else None))
+    others = {name: _trials(name, None) for name in specificity or []}
+    loaded = _load(model, device, dtype, lens)
+    needs = interventions.KINDS[kind].reference if kind in interventions.KINDS else None
+    reference = None
+    if needs is activations.MeanActivations:
+        reference = activations.mean_activations(loaded, _trials(calibrate, calibrate_with))
+    elif needs is not None:
+        raise ValueError(f"kind={kind!r} needs another trial's activations: use it from Python")
+    curve = ablation.ablation_curve(
+        loaded,
+        trials,
+        rankings,
+        ks=[int(k) for k in ks.split(",")],
+        kind=kind,
+        reference=reference,
+        specificity=others,
+        seeds=seeds,
+        generate=not no_text,
+        max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
+        out=out,
+        **_options(option),
+    )
+    for name in ["retrieval", *others]:
+        tables.show(tables.curve(curve, task=name))
+    _say(f"{len(curve.per_trial)} evaluations", out)
+
+
+@app.command()
+def check(
+    model: Annotated[str, typer.Argument(help="Hub name, folder, .gguf file, or a packaged model.")],
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Check that a model behaves as every formula assumes: hooks, patterns, sums that close on the logit."""
+    from lens_heads import checking, tables
+
+    report = checking.check(_load(model, device, dtype, lens))
+    tables.show(tables.checks(report))
+    raise typer.Exit(0 if report.passed else 1)
+
+
+@app.command()
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="At most 2 minutes on 2 cores: fewer trials, one k less.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Every trial, method and control.")] = False,
+    model: Annotated[list[str] | None, typer.Option("--model", "-m", help="Models (default: both packaged ones).")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path("runs/demo"),
+) -> None:
+    """Find the heads that retrieve by meaning in two real models, and prove it: scores, ablation, one HTML page."""
+    from lens_heads.studies import demo as study
+
+    if quick and full:
+        raise ValueError("give --quick or --full, not both")
+    size = "quick" if quick else "full" if full else "standard"
+    folder = out if size == "standard" else out.with_name(f"{out.name}-{size}")
+    study.run(tuple(model) if model else study.MODELS, size, folder)
+
+
+@app.command()
+def tasks() -> None:
+    """List the tasks and their arguments."""
+    from lens_heads import tables
+
+    tables.show(tables.tasks())
+
+
+@app.command()
+def heads(
+    path: Annotated[Path, typer.Argument(help="A score file in either published JSON form.")],
+    top: Annotated[int, typer.Option(help="How many of the best heads to show.")] = 10,
+    bottom: Annotated[int, typer.Option(help="How many of the worst heads to show.")] = 0,
+    method: Annotated[str | None, typer.Option(help="Name of the method, for files that do not say.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the scores again, in the form of --form.")] = None,
+    form: Annotated[str, typer.Option(help="envelope or lists (Wu et al.).")] = "envelope",
+) -> None:
+    """Show, or convert, a score file."""
+    from lens_heads import tables
+    from lens_heads.heads import HeadScores
+
+    scores = HeadScores.load(path, method)
+    tables.show(tables.ranking(scores, top, bottom))
+    if save is not None:
+        scores.save(save, "lists" if form == "lists" else form)  # type: ignore[arg-type]  # save names a wrong form
+        _say(f"written to {save}", None)
+
+
+def _trials(task: str, arguments: Sequence[str] | None) -> Any:
+    from lens_heads import tasks as known
+
+    return known.load(task, **_options(arguments))
+
+
+def _options(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """name=value pairs; values are JSON where they can be, else text."""
+    options: dict[str, Any] = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"{pair!r} is not name=value")
+        try:
+            options[name.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            options[name.strip()] = value
+    return options
+
+
+def _load(model: str, device: str | None, dtype: str, lens: str | None) -> Any:
+    import torch
+
+    from lens_heads.models import load_model
+
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if dtype not in kinds:
+        raise ValueError(f"dtype {dtype!r}: use {', '.join(kinds)}")
+    return load_model(model, device=device, dtype=kinds[dtype], lens=lens)  # type: ignore[arg-type]  # checked there
+
+
+def _say(text: str, out: Path | None) -> None:
+    typer.echo(text + (f"; run folder: {out}" if out is not None else ""))
+
+
+def main() -> None:
+    """Run the command; wrong input ends in one line and exit code 2, not in a traceback."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        app()
+    except (ValueError, FileNotFoundError, TypeError) as error:
+        if os.environ.get("LENS_HEADS_DEBUG"):
+            raise
+        typer.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.secho("interrupted; with --out, the same command continues where it stopped", err=True)
+        sys.exit(130)

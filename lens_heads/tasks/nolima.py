@@ -1,0 +1,190 @@
+"""NoLiMa: needles whose question shares no word with them (Modarressi et al., ICML 2025, arXiv 2502.05167)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lens_heads.tasks.books import at_least, read_book, read_books
+from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
+from lens_heads.tasks.schema import Case, Entry, cases, read_entries
+from lens_heads.trials import Trial
+
+HUB = "amodaresi/NoLiMa"
+BOOKS = tuple(f"haystack/rand_shuffle/rand_book_{i}.txt" for i in range(1, 6))
+_STANDARD, _DIRECT = "needle_set.json", "needle_set_ONLYDirect.json"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A grid: `lengths` in tokens, how many `depths`, which of each entry's characters, how many trials of all."""
+
+    lengths: tuple[int, ...]
+    depths: int
+    characters: slice
+    n: int | None
+    chat: bool | None
+
+
+PRESETS = {
+    "paper": Preset(tuple(lengths_grid(20, 1_000, 50_000)), 10, slice(0, 1), 200, False),
+    "scripts": Preset(tuple(lengths_grid(10, 1_000, 5_000)), 10, slice(0, 3), 200, True),
+    "evaluation": Preset(tuple(lengths_grid(5, 1_000, 16_000)), 5, slice(3, None), 800, None),
+}
+_DEFAULT = Preset((1_000, 2_000, 4_000), 5, slice(0, 1), None, None)
+
+
+def nolima(
+    source: str | Path | None = None,
+    *,
+    questions: str = "onehop",
+    preset: str | None = None,
+    n: int | None = None,
+    lengths: int | Sequence[int] | None = None,
+    depths: int | Sequence[float] | None = None,
+    characters: int | Sequence[str] | None = None,
+    seed: int = 42,
+    chat: bool | None = None,
+    needle_set: str | None = None,
+    skip_missing: bool | None = None,
+) -> list[Trial]:
+    """NoLiMa trials over a grid of context lengths and needle depths.
+
+    The official files are under the Adobe Research License (non-commercial): fetched from the hub, never shipped.
+
+    Args:
+        source: None for the official files (dataset `amodaresi/NoLiMa`); or a folder of the same layout, or with your
+            own data: `needlesets/*.json` or `*.json` in NoLiMa's schema (see `schema`), and `haystack/**/*.txt`.
+        questions: "onehop", "twohop", "direct", or any other type the entries have.
+        preset: the grids of the LOCOS paper (arXiv 2607.01002). "paper": 20 lengths 1,000..50,000 x 10 depths, one
+            character per entry, 200 trials, no chat template. "scripts", as its jobs ran: 10 lengths to 5,000,
+            10 depths, 3 characters, 200 trials, chat template. "evaluation": 5 lengths to 16,000 x 5 depths, 800
+            trials, with the characters that the other two leave. None: lengths 1,000, 2,000, 4,000 x 5 depths, one
+            character per entry, all of them. Any argument below overrides the preset.
+        n: draw so many, stratified over (needle, test, depth); a preset draws fewer where its grid is smaller.
+        lengths: tokens of the whole prompt; a list, or a number of them spaced evenly over 1,000..50,000.
+        depths: 0 to 1; a list, or a number of them spaced evenly.
+        characters: the first so many of each entry's character_set, or names in it.
+        seed: of the draw.
+        chat: as in `Trial`.
+        needle_set: file name; by default needle_set.json (needle_set_ONLYDirect.json for direct questions), or in a
+            folder with neither, every .json file there.
+        skip_missing: leave out entries without a question of this type (the default for the official files, where
+            only some have every type) instead of raising.
+
+    Returns:
+        Trials with ids such as "0401-T16_C02-onehop-Yuki-len1000-depth11"; `meta` holds entry, test, kind, questions,
+        character and book.
+
+    Raises:
+        FileNotFoundError, ValueError: naming file, entry and field, and what to do.
+
+    Differs from the authors' sampling, which cuts test ids at an underscore and so mixes tests in one stratum.
+    Entries take the books in turn, as there; a book shorter than the longest length is repeated.
+    """
+    if preset is not None and preset not in PRESETS:
+        raise ValueError(f"there is no preset {preset!r}: use {', '.join(map(repr, PRESETS))}, or None")
+    chosen = PRESETS[preset] if preset else _DEFAULT
+    grid = lengths_grid(lengths if lengths is not None else chosen.lengths)
+    at = depths_grid(depths if depths is not None else chosen.depths)
+    entries, books = _files(source, questions, needle_set)
+    books = {name: at_least(text, max(grid)) for name, text in books.items()}
+    skip = source is None if skip_missing is None else skip_missing
+    if skip and any(questions in entry.questions for entry in entries):
+        entries = [entry for entry in entries if questions in entry.questions]
+    wrap = chosen.chat if chat is None else chat
+    trials = [
+        _trial(case, questions, list(books.items())[number % len(books)], depth, length, wrap)
+        for number, entry in enumerate(entries)
+        for case in cases(entry, _characters(entry, characters, chosen.characters))
+        for length in grid
+        for depth in at
+    ]
+    if n is None and chosen.n is not None:
+        n = min(chosen.n, len(trials))
+    if n is None:
+        return trials
+    return stratified(trials, n, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
+
+
+def _trial(case: Case, questions: str, book: tuple[str, str], depth: float, length: int, chat: bool | None) -> Trial:
+    parts = (case.entry.id, case.test.id, questions, case.character, f"len{length}", f"depth{100 * depth:g}")
+    return case.trial("-".join(part for part in parts if part), questions, book[1], book[0], depth, length, chat)
+
+
+def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice) -> tuple[str, ...]:
+    """The names an entry is asked with, in its own order."""
+    if not entry.characters:
+        return ()
+    have = f"{entry.where}: field 'character_set' has {len(entry.characters)} names"
+    if isinstance(wanted, str):
+        raise ValueError(f"characters={wanted!r}: give a number, or a list of names such as [{wanted!r}]")
+    if isinstance(wanted, int):
+        if not 1 <= wanted <= len(entry.characters):
+            raise ValueError(f"{have}, characters={wanted} were asked for: ask for 1 to {len(entry.characters)}")
+        return entry.characters[:wanted]
+    if wanted is not None:
+        strangers = [name for name in wanted if name not in entry.characters]
+        if strangers or not wanted:
+            raise ValueError(
+                f"{have}, {', '.join(strangers) or 'none'} asked for is not one: {', '.join(entry.characters)}"
+            )
+        return tuple(name for name in entry.characters if name in wanted)
+    if not entry.characters[preset]:
+        raise ValueError(
+            f"{have}, and the evaluation preset leaves the first {preset.start} to selection: "
+            "add names, or say which to use: characters=[..]"
+        )
+    return entry.characters[preset]
+
+
+def _files(source: str | Path | None, questions: str, needle_set: str | None) -> tuple[list[Entry], dict[str, str]]:
+    if source is None:
+        name = needle_set or (_DIRECT if questions == "direct" else _STANDARD)
+        entries = read_entries(_download(f"needlesets/{name}"))
+        return entries, {Path(book).stem: read_book(_download(book)) for book in BOOKS}
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder: give one with needlesets/*.json and haystack/*.txt")
+    entries: list[Entry] = []
+    for file in _needle_files(folder, questions, needle_set):
+        entries += read_entries(file)
+    first: dict[str, Entry] = {}
+    for entry in entries:
+        if first.setdefault(entry.id, entry) is not entry:
+            raise ValueError(
+                f"{entry.where}: {first[entry.id].where} has the same id: make field 'id' unique, "
+                "or name one file with needle_set="
+            )
+    return entries, read_books(folder)
+
+
+def _needle_files(folder: Path, questions: str, needle_set: str | None) -> list[Path]:
+    places = [place for place in (folder / "needlesets", folder) if place.is_dir()]
+    wanted = [needle_set] if needle_set else [_DIRECT, _STANDARD] if questions == "direct" else [_STANDARD]
+    for name in wanted:
+        for place in places:
+            if (place / name).is_file():
+                return [place / name]
+    found = next((files for place in places if (files := sorted(place.glob("*.json")))), [])
+    if needle_set:
+        have = ", ".join(file.name for file in found) or "no .json file"
+        raise FileNotFoundError(f"{folder} has no needle set {needle_set}, only {have}: name one of these")
+    if not found:
+        raise FileNotFoundError(f"{folder} has no needle set: put a .json file into {folder / 'needlesets'}")
+    return found
+
+
+def _download(name: str) -> Path:
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    fetch: Callable[..., str] = huggingface_hub.hf_hub_download
+    try:
+        return Path(fetch(HUB, name, repo_type="dataset"))
+    except (OSError, HfHubHTTPError) as error:
+        raise FileNotFoundError(
+            f"could not get {name} of {HUB} from the hub ({type(error).__name__}): go online, or give the folder of a "
+            "copy with source=, or use the packaged task, which needs no download"
+        ) from error

@@ -1,0 +1,106 @@
+"""The packaged needle sets: everything runs without a download. Made for this package, in NoLiMa's schema."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from importlib import resources
+
+from lens_heads.tasks import prose
+from lens_heads.tasks.sampling import balanced, depths_grid
+from lens_heads.tasks.schema import Case, cases, read_entries
+from lens_heads.trials import Trial
+
+SPLITS = ("select", "test")
+_CHARACTERS_PER_TOKEN = 8
+"""More than any tokenizer packs into a token of English on average, so that every stretch is long enough."""
+
+
+def packaged(
+    split: str = "select",
+    n: int = 60,
+    context_length: int = 400,
+    seed: int = 0,
+    questions: str = "onehop",
+    chat: bool | None = False,
+    depths: int | Sequence[float] | None = None,
+) -> list[Trial]:
+    """Short needle trials for small models, each in another stretch of made-up prose.
+
+    Args:
+        split: "select" to find heads, "test" to evaluate them: they share no needle, fact or name.
+        n: trials, spread evenly over kinds of needle, entries, names and tests.
+        context_length: tokens of the whole prompt.
+        seed: decides needles, names, depths and stretches.
+        questions: "onehop" (no word in common with the needle) or "direct".
+        chat: as in `Trial`.
+        depths: 0 to 1, a list or a number of even steps, used evenly; None spreads them uniformly over 0 to 1.
+
+    Returns:
+        Trials with ids such as "select-S03-T01-Megan-0" (entry, test, name, seed; direct questions end in "-direct");
+        `meta` holds entry, test, kind, questions, character and book.
+
+    Raises:
+        ValueError: an unknown split or question type, or an `n` above the number of different needles.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}")
+    file = resources.files("lens_heads.tasks") / "data" / "packaged" / "needlesets" / f"needle_set_{split}.json"
+    every = [case for entry in read_entries(file) for case in cases(entry)]
+    if not 1 <= n <= len(every):
+        raise ValueError(
+            f"n={n}: the {split} split has {len(every)} different needles (entry, test, name): use at most that"
+        )
+    rng = random.Random(f"{split}-{seed}")
+    chosen = balanced(every, n, (_kind, _entry, _name, _test), rng)
+    stretches = _stretches(n, context_length, rng)
+    ending = "" if questions == "onehop" else f"-{questions}"
+    return [
+        case.trial(f"{split}-{case.id}-{seed}{ending}", questions, stretch, "prose", depth, context_length, chat)
+        for case, stretch, depth in zip(chosen, stretches, _depths(n, depths, rng), strict=True)
+    ]
+
+
+def _kind(case: Case) -> str:
+    return case.entry.kind
+
+
+def _entry(case: Case) -> str:
+    return case.entry.id
+
+
+def _name(case: Case) -> str:
+    return case.character
+
+
+def _test(case: Case) -> tuple[str, str]:
+    return case.entry.id, case.test.id
+
+
+def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) -> list[float]:
+    """One depth per trial in random order: the given ones equally often, or one from each of n equal parts of 0..1."""
+    if depths is None:
+        spread = [(part + rng.random()) / n for part in range(n)]
+    else:
+        given = depths_grid(depths)
+        spread = [given[i % len(given)] for i in range(n)]
+    rng.shuffle(spread)
+    return spread
+
+
+def _stretches(n: int, context_length: int, rng: random.Random) -> list[str]:
+    """Stretches of prose that begin with a paragraph, another one each while there are enough."""
+    paragraphs = prose.haystack(words=max(45_000, 2 * context_length)).split("\n\n")
+    enough = context_length * _CHARACTERS_PER_TOKEN
+    starts = [
+        start for _ in range(-(-n // len(paragraphs))) for start in rng.sample(range(len(paragraphs)), len(paragraphs))
+    ]
+    return [_stretch(paragraphs, start, enough) for start in starts[:n]]
+
+
+def _stretch(paragraphs: list[str], start: int, characters: int) -> str:
+    """Whole paragraphs from `start` on, from the first one again after the last, until there are enough characters."""
+    taken: list[str] = []
+    while sum(map(len, taken)) < characters and len(taken) < len(paragraphs):
+        taken.append(paragraphs[(start + len(taken)) % len(paragraphs)])
+    return "\n\n".join(taken)

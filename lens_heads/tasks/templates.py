@@ -1,0 +1,13 @@
+"""Few-shot templates, which are data: `data/templates/*.json`."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from lens_heads.tasks.books import read_json
+
+
+def template(name: str) -> dict[str, Any]:
+    """A template file: "template" holds {question} and ends where the answer goes, "question" is how one is asked."""
+    return read_json(resources.files("lens_heads.tasks") / "data" / "templates" / f"{name}.json")

@@ -1,0 +1,161 @@
+"""NoLiMa: presets, grids, the official layout and own folders, on small copies of the format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+from lens_heads.tasks.nolima import PRESETS, nolima
+from tests import zoo
+from tests.tasks.nolima_files import NAMES, entry, folder, needle_file, second
+
+
+def test_the_plain_grid_and_its_ids(tmp_path: Path) -> None:
+    trials = nolima(folder(tmp_path), lengths=[1_000, 2_000], depths=[0.0, 0.125], characters=2)
+    assert len(trials) == 3 * 2 * 2 * 2
+    assert len({trial.id for trial in trials}) == len(trials)
+    assert trials[0].id == "0401-T16_C02-onehop-Yuki-len1000-depth0"
+    assert trials[-1].id == "0402-T02-onehop-Stuart-len2000-depth12.5"
+    assert {trial.meta["book"] for trial in trials} == {"rand_book_1", "rand_book_2"}, "entries take books in turn"
+    assert all(trial.haystack.startswith(f"Book {trial.meta['book'][-1]} begins.") for trial in trials)
+    assert all(len(trial.haystack.split()) >= 2_000 for trial in trials), "short books are repeated"
+    assert all(trial.chat is None for trial in trials)
+
+
+def test_the_paper_preset(tmp_path: Path) -> None:
+    trials = nolima(folder(tmp_path), preset="paper")
+    assert len(trials) == 200
+    counts = Counter((trial.meta["entry"], trial.meta["test"], trial.depth) for trial in trials)
+    assert len(counts) == 3 * 10
+    assert set(counts.values()) == {6, 7}, "200 over 30 strata"
+    assert {trial.meta["character"] for trial in trials} == {"Yuki"}
+    assert {trial.length for trial in trials} <= set(PRESETS["paper"].lengths)
+    assert (min(PRESETS["paper"].lengths), max(PRESETS["paper"].lengths), len(PRESETS["paper"].lengths)) == (
+        1_000,
+        50_000,
+        20,
+    )
+    assert {trial.chat for trial in trials} == {False}
+    assert [trial.id for trial in trials] == [trial.id for trial in nolima(tmp_path, preset="paper", seed=42)]
+    assert [trial.id for trial in trials] != [trial.id for trial in nolima(tmp_path, preset="paper", seed=43)]
+
+
+def test_the_scripts_preset(tmp_path: Path) -> None:
+    trials = nolima(folder(tmp_path), preset="scripts", n=900)
+    assert len(trials) == 3 * 3 * 10 * 10
+    assert {trial.meta["character"] for trial in trials} == set(NAMES[:3])
+    assert sorted({trial.length for trial in trials})[::9] == [1_000, 5_000]
+    assert {trial.chat for trial in trials} == {True}
+    assert len(nolima(tmp_path, preset="scripts")) == 200
+    assert {trial.chat for trial in nolima(tmp_path, preset="scripts", chat=False)} == {False}
+
+
+def test_the_evaluation_preset_leaves_the_characters_of_selection(tmp_path: Path) -> None:
+    root = folder(tmp_path, [entry(), second(), entry(id="0403", character_set=[*NAMES, *"ABCDEFGHIJ"])])
+    trials = nolima(root, preset="evaluation")
+    assert len(trials) == 5 * 5 * (3 * 2 + 2 * 12), "fewer than 800: all of the grid"
+    assert sorted({trial.length for trial in trials}) == [1_000, 4_750, 8_500, 12_250, 16_000]
+    assert sorted({trial.depth for trial in trials}) == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert not {trial.meta["character"] for trial in trials} & set(NAMES[:3])
+    needle_file(root / "needlesets" / "needle_set.json", [entry(character_set=NAMES[:3])])
+    with pytest.raises(ValueError, match=r"entry '0401': field 'character_set' has 3 names, and the evaluation preset"):
+        nolima(root, preset="evaluation")
+    assert len(nolima(root, preset="evaluation", characters=["Katie"])) == 2 * 25
+
+
+def test_the_evaluation_preset_draws_800(tmp_path: Path) -> None:
+    root = folder(tmp_path, [entry(character_set=[f"N{i}" for i in range(20)])])
+    assert len(nolima(root, preset="evaluation")) == 800
+
+
+def test_official_files_come_from_the_hub_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = folder(tmp_path)
+    direct = entry(questions={"direct": "Which character lives next to the {1}?"})
+    needle_file(root / "needlesets" / "needle_set_ONLYDirect.json", [direct])
+    asked: list[tuple[str, str, str]] = []
+
+    def fetch(repo: str, name: str, repo_type: str) -> str:
+        asked.append((repo, name, repo_type))
+        return str(root / name)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
+    assert len(nolima(lengths=[500], depths=1)) == 3
+    books = [f"haystack/rand_shuffle/rand_book_{i}.txt" for i in range(1, 6)]
+    assert [name for _, name, _ in asked] == ["needlesets/needle_set.json", *books]
+    assert {(repo, kind) for repo, _, kind in asked} == {("amodaresi/NoLiMa", "dataset")}
+    assert nolima(questions="direct")[0].question == "Which character lives next to the Semper Opera House?"
+    assert asked[6][1] == "needlesets/needle_set_ONLYDirect.json"
+    assert {trial.meta["entry"] for trial in nolima(questions="twohop")} == {"0401"}, "entries without twohop left out"
+    with pytest.raises(ValueError, match="questions has no 'threehop'"):
+        nolima(questions="threehop")
+
+
+def test_no_hub_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*args: object, **kwargs: object) -> str:
+        raise OSError("no route")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
+    with pytest.raises(
+        FileNotFoundError, match=r"could not get needlesets/needle_set.json of amodaresi/NoLiMa .* source="
+    ):
+        nolima()
+
+
+def test_direct_questions_are_found_in_either_file(tmp_path: Path) -> None:
+    own = entry(questions={"onehop": "Who has been to {2}?", "direct": "Who lives next to the {1}?"})
+    root = folder(tmp_path, [own])
+    assert nolima(root, questions="direct")[0].question == "Who lives next to the Semper Opera House?"
+    needle_file(root / "needlesets" / "needle_set_ONLYDirect.json", [entry(questions={"direct": "Who is at {1}?"})])
+    assert nolima(root, questions="direct")[0].question == "Who is at Semper Opera House?"
+
+
+def test_an_own_folder_takes_every_needle_file(tmp_path: Path) -> None:
+    root = folder(tmp_path, [entry()], name="animals.json")
+    needle_file(root / "plants.json", [second()])
+    assert {trial.meta["entry"] for trial in nolima(root)} == {"0401", "0402"}
+    assert {trial.meta["entry"] for trial in nolima(root, needle_set="plants.json")} == {"0402"}
+    with pytest.raises(FileNotFoundError, match=r"has no needle set trees.json, only animals.json, plants.json"):
+        nolima(root, needle_set="trees.json")
+    needle_file(root / "plants.json", [entry()])
+    with pytest.raises(ValueError, match=r"plants.json, entry '0401': .*animals.json, entry '0401' has the same id"):
+        nolima(root)
+
+
+def test_a_lacking_question_type_is_an_error_in_an_own_folder(tmp_path: Path) -> None:
+    root = folder(tmp_path)
+    with pytest.raises(ValueError, match=r"entry '0402': questions has no 'twohop', only 'onehop'"):
+        nolima(root, questions="twohop")
+    assert {trial.meta["entry"] for trial in nolima(root, questions="twohop", skip_missing=True)} == {"0401"}
+
+
+def test_every_other_fault(tmp_path: Path) -> None:
+    root = folder(tmp_path / "whole")
+    with pytest.raises(ValueError, match=r"no preset 'papers': use 'paper', 'scripts', 'evaluation'"):
+        nolima(root, preset="papers")
+    with pytest.raises(ValueError, match=r"n=99: there are 45 trials"):
+        nolima(root, n=99)
+    with pytest.raises(ValueError, match=r"entry '0401': .* 5 names, characters=6 were asked for: ask for 1 to 5"):
+        nolima(root, characters=6)
+    with pytest.raises(ValueError, match=r"5 names, Zoe asked for is not one: Yuki"):
+        nolima(root, characters=["Yuki", "Zoe"])
+    with pytest.raises(ValueError, match=r"give a number, or a list of names such as \['Yuki'\]"):
+        nolima(root, characters="Yuki")
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+        nolima(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty has no needle set: put a .json file into"):
+        nolima(tmp_path / "empty")
+    with pytest.raises(FileNotFoundError, match=r"haystack has no .txt file"):
+        nolima(folder(tmp_path / "bare", books=0))
+
+
+def test_the_span_decodes_to_the_needle(tmp_path: Path) -> None:
+    tokenizer = zoo.tokenizer()
+    for trial in nolima(folder(tmp_path), lengths=[600], depths=5, chat=False):
+        encoded = trial.encode(tokenizer)
+        assert encoded.needle is not None
+        start, end = encoded.needle
+        assert tokenizer.decode(encoded.tokens[start:end]).strip() == trial.needle

@@ -1,0 +1,74 @@
+"""Grids, and samples that stay balanced."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lens_heads.tasks.sampling import balanced, depths_grid, lengths_grid, stratified
+
+ITEMS = [(a, b, c) for a in "xyz" for b in range(4) for c in range(10)]
+
+
+def stratum(item: tuple[str, int, int]) -> tuple[str, int]:
+    return item[:2]
+
+
+def test_grids_are_even_and_end_where_they_should() -> None:
+    assert lengths_grid(5, 1_000, 16_000) == [1_000, 4_750, 8_500, 12_250, 16_000]
+    assert lengths_grid(20)[:3] == [1_000, 3_579, 6_158]
+    assert (len(lengths_grid(20)), lengths_grid(20)[-1], lengths_grid(1)) == (20, 50_000, [1_000])
+    assert lengths_grid([700, 300, 700]) == [700, 300]
+    assert depths_grid(10) == [0.0, 0.11, 0.22, 0.33, 0.44, 0.56, 0.67, 0.78, 0.89, 1.0]
+    assert depths_grid((0.5, 0.125)) == [0.5, 0.125]
+
+
+@pytest.mark.parametrize("bad", [[], [50.0], [-0.1], 0])
+def test_depths_are_shares(bad: object) -> None:
+    with pytest.raises(ValueError, match="depths"):
+        depths_grid(bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [[], [0], 0])
+def test_lengths_are_above_zero(bad: object) -> None:
+    with pytest.raises(ValueError, match="lengths"):
+        lengths_grid(bad)  # type: ignore[arg-type]
+
+
+@given(n=st.integers(1, 120), seed=st.integers(0, 5))
+def test_strata_differ_by_at_most_one(n: int, seed: int) -> None:
+    chosen = stratified(ITEMS, n, stratum, seed)
+    counts = Counter(map(stratum, chosen))
+    assert len(chosen) == len(set(chosen)) == n
+    assert max(counts.values()) - min(counts[key] for key in map(stratum, ITEMS)) <= 1
+    assert chosen == sorted(chosen, key=ITEMS.index)
+    assert chosen == stratified(ITEMS, n, stratum, seed)
+
+
+def test_a_small_stratum_is_used_up_and_the_rest_shared() -> None:
+    items = ["a1", "b1", "b2", "b3", "c1", "c2", "c3"]
+    counts = Counter(item[0] for item in stratified(items, 5, lambda item: item[0], 0))
+    assert counts == {"a": 1, "b": 2, "c": 2}
+
+
+def test_another_seed_draws_others_and_too_many_is_an_error() -> None:
+    assert stratified(ITEMS, 12, stratum, 0) != stratified(ITEMS, 12, stratum, 1)
+    for draw in (lambda n: stratified(ITEMS, n, stratum, 0), lambda n: balanced(ITEMS, n, [stratum], random.Random(0))):
+        for n in (0, 121):
+            with pytest.raises(ValueError, match=f"n={n}: there are 120 trials to draw from"):
+                draw(n)
+
+
+@given(n=st.integers(1, 120), seed=st.integers(0, 5))
+def test_balanced_uses_the_first_key_evenly_and_the_next_within_reach(n: int, seed: int) -> None:
+    keys = (lambda item: item[0], stratum, lambda item: item[2])
+    chosen = balanced(ITEMS, n, keys, random.Random(seed))
+    assert len(set(chosen)) == n
+    for key in keys[:2]:
+        counts = Counter(map(key, chosen))
+        assert max(counts.values()) - min(counts[value] for value in map(key, ITEMS)) <= 1
+    assert chosen == balanced(ITEMS, n, keys, random.Random(seed))
