@@ -31,7 +31,7 @@ _HOMES = {
 }
 _MODULES = ("plots", "report", "scorers", "stats", "studies", "tasks")
 
-__all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605 - written out in _HOMES
+__all__ = sorted([*_HOMES, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll] - written out above
 
 
 def __getattr__(name: str) -> Any:

@@ -150,7 +150,8 @@ def _check_disjoint(rankings: dict[str, HeadScores], trials: list[EncodedTrial])
         if shared:
             raise ValueError(
                 f"ranking {name!r} was made on {len(shared)} of the trials it is to be evaluated on "
-                f"({shared[0]!r}, ...): evaluate on others, e.g. tasks.packaged(split='test') for scores made on split='select'"
+                f"({shared[0]!r}, ...): evaluate on others, e.g. "
+                "tasks.packaged(split='test') for scores made on split='select'"
             )
 
 

@@ -55,7 +55,8 @@ class MeanActivations:
         if tuple(self.z.shape) != wanted:
             raise ValueError(
                 f"the reference has activations of shape {tuple(self.z.shape)} "
-                f"({self.meta.get('model', 'model unknown')}), {shape.name} needs {wanted}: compute mean_activations(model, trials) on this model"
+                f"({self.meta.get('model', 'model unknown')}), {shape.name} needs {wanted}: "
+                "compute mean_activations(model, trials) on this model"
             )
 
 

@@ -109,7 +109,9 @@ def _outcome(
     if teacher_forced or not decoded:
         gold = trial.answer_tokens.tolist() if teacher_forced else []
         text = trial.answer if teacher_forced else ""
-        return _Row(trial, pad, gold, list(range(len(gold))), PassResult(trial.id, "passed", text, list(range(len(gold)))))
+        return _Row(
+            trial, pad, gold, list(range(len(gold))), PassResult(trial.id, "passed", text, list(range(len(gold))))
+        )
     text = text_of(model, generated)
     steps = answers.answer_steps(trial, generated, model.tokenizer)
     outcome = "passed" if answers.passes(trial, text) else "gate_failed"
@@ -235,7 +237,9 @@ def _views(
     views: dict[Rows, LayerView] = {}
     produced = torch.cat([tokens[row.pad + 1 : row.pad + n], tokens.new_tensor(row.steps[:1] or [-1])])
     at = (prompt + start - row.pad).long()
-    views["prompt"] = view(prompt, produced[at], z.new_zeros(len(prompt), raw.W_O.shape[-1]), torch.zeros_like(at).bool())
+    views["prompt"] = view(
+        prompt, produced[at], z.new_zeros(len(prompt), raw.W_O.shape[-1]), torch.zeros_like(at).bool()
+    )
     if steps:
         assert row.u is not None
         is_answer = torch.zeros(steps, dtype=torch.bool, device=device)

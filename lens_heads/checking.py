@@ -102,7 +102,9 @@ def check(model: Model, tokens: Int[Tensor, " position"] | None = None, toleranc
     with hooked(model, hooks):
         logits = model(batch)[0].float()
     missing = [name for name in names if name not in seen]
-    fired = Check("hooks fire", float(len(missing)), 0, f"missing: {', '.join(missing[:3])}" if missing else f"{len(names)} hooks")
+    fired = Check(
+        "hooks fire", float(len(missing)), 0, f"missing: {', '.join(missing[:3])}" if missing else f"{len(names)} hooks"
+    )
     rows = [fired]
     if not missing:
         rows += _attention(shape, seen, tolerance)
@@ -211,5 +213,9 @@ def _passes(model: Model, batch: Int[Tensor, "1 position"], logits: Tensor, tole
         prefill(model, batch[:, :middle], cache, pads, max(1, middle // 3))
         end: Any = advance(model, batch[:, middle:], cache, pads, logits=4)
     return [
-        Check("chunked prefill into the cache gives the same logits", _relative(end[0].float() - logits[-4:], logits), tolerance)
+        Check(
+            "chunked prefill into the cache gives the same logits",
+            _relative(end[0].float() - logits[-4:], logits),
+            tolerance,
+        )
     ]

@@ -28,7 +28,9 @@ app = typer.Typer(
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Hub name, folder, .gguf file, or a packaged model.")]
 Task = Annotated[str, typer.Option("--task", "-t", help="A task; see `lens-heads tasks`.")]
-With = Annotated[list[str] | None, typer.Option("--with", "-w", help="An argument of the task: name=value, repeatable.")]
+With = Annotated[
+    list[str] | None, typer.Option("--with", "-w", help="An argument of the task: name=value, repeatable.")
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command continues it.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
@@ -44,7 +46,9 @@ def score(
     with_: With = None,
     methods: Annotated[str, typer.Option(help="Comma-separated methods, or 'all'.")] = "all",
     direction: Annotated[str, typer.Option(help="raw, exact, or a tuned-lens safetensors file.")] = "raw",
-    teacher_forced: Annotated[bool, typer.Option("--teacher-forced", help="Gold answers; no decoding, no gate.")] = False,
+    teacher_forced: Annotated[
+        bool, typer.Option("--teacher-forced", help="Gold answers; no decoding, no gate.")
+    ] = False,
     max_new_tokens: NewTokens = 50,
     batch_size: Batch = 1,
     top: Annotated[int, typer.Option(help="Heads per method in the table.")] = 5,
@@ -149,10 +153,16 @@ def check(
 
 @app.command()
 def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="At most 2 minutes on 2 cores: fewer trials, one k less.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At most 2 minutes on 2 cores: fewer trials, one k less.")
+    ] = False,
     full: Annotated[bool, typer.Option("--full", help="Every trial, method and control.")] = False,
-    model: Annotated[list[str] | None, typer.Option("--model", "-m", help="Models (default: both packaged ones).")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path("runs/demo"),
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="Models (default: both packaged ones).")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
+        "runs/demo"
+    ),
 ) -> None:
     """Find the heads that retrieve by meaning in two real models, and prove it: scores, ablation, one HTML page."""
     from lens_heads.studies import demo as study

@@ -24,7 +24,8 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
 
     The haystack is cut to `length - 200 - len(needle)` tokens (the whole text when `length` is 0) and the needle
     inserted after the last sentence end at or below `depth` of it; at depth 1 it comes last; at 0, or without a
-    sentence end below, first. The reported span is the needle's, or that of its `needle_focus`, which is then tokenized apart.
+    sentence end below, first. The reported span is the needle's, or that of its `needle_focus`, which is then tokenized
+    apart.
 
     Raises ValueError for a chat template that is asked for and missing, and for a `length` that leaves no haystack.
     """
@@ -78,7 +79,8 @@ def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[i
         at = ends[below - 1] if below else 0
     if at == 0 and first and trial.needle:
         inside, span = _needle(trial, tokenizer, "")
-        hay = _haystack(tokenizer, " " + trial.haystack)[0][: len(hay)] if hay else []
+        if hay:
+            hay = _haystack(tokenizer, " " + trial.haystack)[0][: len(hay) if trial.length else None]
     return hay[:at] + inside + hay[at:], (at + span[0], at + span[1])
 
 

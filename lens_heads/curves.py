@@ -141,7 +141,7 @@ class AblationCurve:
 
         Positive: ablating the lead's heads hurts more. `lead` defaults to the first ranking.
         """
-        lead = lead or self.meta["rankings"][0]
+        lead = str(lead or self.meta["rankings"][0])
         self.values("none", "none", 0, metric, task)  # Refuse an unknown metric or task.
         rows: list[dict[str, Any]] = []
         measured = self._conditions(task)

@@ -35,7 +35,9 @@ class Clock:
         first = self.offset + pattern.shape[-2] - pattern.shape[-1]
         return torch.arange(pattern.shape[-1], device=pattern.device) + first
 
-    def visible(self, pattern: Float[Tensor, "batch head row key"], window: int | None) -> Bool[Tensor, "batch row key"]:
+    def visible(
+        self, pattern: Float[Tensor, "batch head row key"], window: int | None
+    ) -> Bool[Tensor, "batch row key"]:
         """The keys each row may attend to: causal, inside the window, no padding."""
         rows, keys = self.positions(pattern.shape[-2], pattern.device)[:, None], self.keys(pattern)
         seen = (keys <= rows) & (keys > rows - window if window else keys <= rows)
@@ -165,7 +167,10 @@ def ablate(
     for head in chosen:
         by_layer.setdefault(head.layer, []).append(head.head)
     hooks = [
-        (f"blocks.{layer}.attn.{KINDS[kind].hook}", _hook(kind, Setting(layer, index, shape, clock, reference, settings)))
+        (
+            f"blocks.{layer}.attn.{KINDS[kind].hook}",
+            _hook(kind, Setting(layer, index, shape, clock, reference, settings)),
+        )
         for layer, index in by_layer.items()
     ]
     with _ticking(model, clock), hooked(model, hooks):

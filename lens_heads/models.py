@@ -107,7 +107,9 @@ def geometry(model: Model) -> HeadGeometry:
         post_norm=post_attention_norm(model, 0) is not None,
         qk_norm=any(getattr(first.attn, name, None) is not None for name in ("q_norm", "q_layernorm")),
         attn_softcap=_cap(getattr(hf, "attn_logit_softcapping", None) or getattr(cfg, "attn_scores_soft_cap", None)),
-        logit_softcap=_cap(getattr(hf, "final_logit_softcapping", None) or getattr(cfg, "output_logits_soft_cap", None)),
+        logit_softcap=_cap(
+            getattr(hf, "final_logit_softcapping", None) or getattr(cfg, "output_logits_soft_cap", None)
+        ),
         final_norm="rms" if _is_rms(model, model.ln_final) else "layer",
     )
 
@@ -270,7 +272,9 @@ def load_model(
             raise ValueError(f"revision={revision!r}: {name} is a local model; revisions belong to hub models")
         if device_map is None or lens == "hooked":
             options |= gguf_files.load_local(source, dtype)
-    model = _boot_hooked(str(name), options) if lens == "hooked" else _boot_bridge(str(name), source, device_map, options)
+    model = (
+        _boot_hooked(str(name), options) if lens == "hooked" else _boot_bridge(str(name), source, device_map, options)
+    )
     if model.tokenizer is None:
         raise ValueError(f"{name} has no tokenizer: put its tokenizer files beside the weights")
     model.cfg.model_name = Path(name).name if source is not None else str(name)
@@ -292,14 +296,16 @@ def _boot_bridge(name: str, source: Path | None, device_map: Any, options: dict[
 
 
 def _boot_hooked(name: str, options: dict[str, Any]) -> Model:
-    try:
-        from transformer_lens import HookedTransformer
-    except ImportError:
+    import transformer_lens
+
+    hooked_transformer: Any = getattr(transformer_lens, "HookedTransformer", None)
+    # TransformerLens 4 answers the old name with its bridge, to say where it went.
+    if not hasattr(hooked_transformer, "from_pretrained_no_processing"):
         raise ValueError(
             "lens='hooked' needs a TransformerLens that still has HookedTransformer: "
             "pip install 'transformer-lens==3.9.*', or leave lens out for a TransformerBridge"
-        ) from None
+        )
     revision = options.pop("revision")
     if revision is not None:
         options["revision"] = revision
-    return HookedTransformer.from_pretrained_no_processing(name, **options)
+    return hooked_transformer.from_pretrained_no_processing(name, **options)

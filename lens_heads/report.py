@@ -120,8 +120,8 @@ class Texts:
                 expected=str(before.at[trial, "answer"]),
                 before=str(before.at[trial, "text"]),
                 after=str(after.at[trial, "text"]),
-                right_before=bool(before.at[trial, metric] > threshold),
-                right_after=bool(after.at[trial, metric] > threshold),
+                right_before=_above(before, trial, metric, threshold),
+                right_after=_above(after, trial, metric, threshold),
             )
             for trial in before.index
             if trial in after.index
@@ -132,6 +132,10 @@ class Texts:
                 f"Ablated: {set} {k} of {method}. Right: {metric} above {threshold:g}. Changed judgements come first."
             )
         return cls(examples, caption, shown)
+
+
+def _above(table: pd.DataFrame, trial: Any, metric: str, threshold: float) -> bool:
+    return float(str(table.at[trial, metric])) > threshold
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,17 @@ def save(scores: HeadScores, path: str | Path, form: str = "envelope") -> Path:
         raise ValueError(f"form={form!r}: use 'envelope' (meta, scores, trial_ids, intervals) or 'lists' (Wu et al.)")
     low, high = scores.interval() if len(scores.per_trial) else (scores.values, scores.values)
     envelope = {
-        "meta": {**scores.meta, "method": scores.method, "unit": scores.unit, "shape": [scores.n_layers, scores.n_heads]},
+        "meta": {
+            **scores.meta,
+            "method": scores.method,
+            "unit": scores.unit,
+            "shape": [scores.n_layers, scores.n_heads],
+        },
         "scores": by_head,
         "trial_ids": list(scores.trial_ids),
         "confidence_intervals": {
-            head.key: [float(low[head.layer, head.head]), float(high[head.layer, head.head])] for head in scores.ranking()
+            head.key: [float(low[head.layer, head.head]), float(high[head.layer, head.head])]
+            for head in scores.ranking()
         },
     }
     write_atomic(path, json.dumps(envelope))

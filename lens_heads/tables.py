@@ -32,7 +32,9 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
 
 def ranking(scores: HeadScores, top: int, bottom: int) -> Table:
     """The best (and worst) heads of one score file."""
-    table = Table(title=f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {len(scores.trial_ids)} trials")
+    table = Table(
+        title=f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {len(scores.trial_ids)} trials"
+    )
     for column in ("rank", "head", "score", "95 % interval"):
         table.add_column(column, justify="right")
     low, high = scores.interval()
@@ -49,7 +51,9 @@ def curve(found: AblationCurve, metric: str | None = None, task: str = MAIN_TASK
     frame = found.frame[(found.frame["task"] == task) & (found.frame["metric"] == metric)]
     ks = sorted(k for k in frame["k"].unique() if k)
     base = frame[frame["k"] == 0].iloc[0]
-    about = f"{task}: {metric} with k heads ablated; unablated {base['value']:.3f} [{base['low']:.3f}, {base['high']:.3f}]"
+    about = (
+        f"{task}: {metric} with k heads ablated; unablated {base['value']:.3f} [{base['low']:.3f}, {base['high']:.3f}]"
+    )
     table = Table(title=title or f"{about}, {int(base['trials'])} trials")
     table.add_column("heads")
     for k in ks:
@@ -88,7 +92,7 @@ def tasks() -> Table:
     for column in ("task", "what it asks", "arguments (--with name=value)"):
         table.add_column(column)
     for name, task in TASKS.items():
-        parameters = inspect.signature(task.function).parameters.values()
+        parameters = inspect.signature(task.trials).parameters.values()
         arguments = ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
         table.add_row(name, task.about, arguments)
     return table

@@ -109,7 +109,9 @@ def score(
     return out
 
 
-def _one(method: str, p: Plain, n: int, needle: Any, steps: Any, answer: Any, layer: int, head: int, exact: bool) -> float:
+def _one(
+    method: str, p: Plain, n: int, needle: Any, steps: Any, answer: Any, layer: int, head: int, exact: bool
+) -> float:
     s, e = needle
     A = p.A[layer][head]
     rows = {i: n - 1 + i for i in range(len(steps))}

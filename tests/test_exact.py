@@ -16,7 +16,7 @@ from lens_heads.trials import EncodedTrial
 from tests import reference, zoo
 from tests.conftest import random_trial
 
-ROW, TOKEN = 23, 77
+ROW, TOKEN = 23, 100
 """The row of the last prompt token, and an answer token it need not produce."""
 
 

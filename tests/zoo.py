@@ -22,7 +22,9 @@ _COMMON: dict[str, Any] = dict(
     bos_token_id=1,
     eos_token_id=2,
 )
-_GEMMA: dict[str, Any] = dict(_COMMON, num_attention_heads=4, head_dim=16, sliding_window=WINDOW, tie_word_embeddings=True)
+_GEMMA: dict[str, Any] = dict(
+    _COMMON, num_attention_heads=4, head_dim=16, sliding_window=WINDOW, tie_word_embeddings=True
+)
 _SLIDING = ["sliding_attention", "full_attention", "sliding_attention"]
 
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {

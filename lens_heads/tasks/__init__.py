@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.niah import niah
@@ -28,4 +30,20 @@ TASKS: dict[str, Task] = {
     "arithmetic": Task(arithmetic, "generated sums and differences: no needle, to be spared"),
 }
 
-__all__ = ["TASKS", "Task", "arithmetic", "niah", "nolima", "packaged", "parametric"]
+
+def load(name: str, **arguments: Any) -> list[Trial]:
+    """The trials of a task by name. ValueError for an unknown task or argument, naming the nearest or all there are."""
+    if name not in TASKS:
+        close = difflib.get_close_matches(name, TASKS, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"unknown task {name!r}: {hint}the tasks are {', '.join(TASKS)}")
+    known = inspect.signature(TASKS[name].trials).parameters
+    missing = [p.name for p in known.values() if p.default is p.empty and p.name not in arguments]
+    wrong = sorted(arguments.keys() - known.keys())
+    if wrong or missing:
+        what = f"has no argument {wrong[0]!r}" if wrong else f"needs {missing[0]}=..."
+        raise ValueError(f"task {name!r} {what}: it takes {', '.join(known)}")
+    return TASKS[name].trials(**arguments)
+
+
+__all__ = ["TASKS", "Task", "arithmetic", "load", "niah", "nolima", "packaged", "parametric"]

@@ -39,7 +39,7 @@ def arithmetic(
         Trials without needle and haystack, with ids such as "arithmetic-12+34".
 
     Raises:
-        ValueError: an unknown operation, no digits, or more trials than there are problems.
+        ValueError: an unknown operation, digits outside 1 to 9, or more trials than there are problems.
 
     Differs from EleutherAI/arithmetic, which draws operands below 10**digits, so shorter ones too, and negative
     differences. Models under a billion parameters do one digit; two are mostly wrong.
@@ -47,8 +47,8 @@ def arithmetic(
     unknown = [operation for operation in operations if operation not in ANSWERS]
     if unknown or not operations or len(set(operations)) < len(operations):
         raise ValueError(f"operations={list(operations)}: use any of {', '.join(map(repr, ANSWERS))}, each once")
-    if digits < 1:
-        raise ValueError(f"digits={digits}: operands have at least 1 digit")
+    if not 1 <= digits <= 9:
+        raise ValueError(f"digits={digits}: operands have 1 to 9 digits")
     shots = template("arithmetic")
     prompt = shots["one digit" if digits == 1 else "template"]
     shown = {(int(a), sign, int(b)) for a, sign, b in re.findall(r"(\d+) ([-+*]) (\d+) =", prompt)}

@@ -39,7 +39,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         output_logits_soft_cap=5.0,
     ),
     "gemma3": dict(
-        _COMMON, **_ROPE, **_LOCAL, n_key_value_heads=1, gated_mlp=True, use_normalization_before_and_after=True, use_qk_norm=True
+        _COMMON,
+        **_ROPE,
+        **_LOCAL,
+        n_key_value_heads=1,
+        gated_mlp=True,
+        use_normalization_before_and_after=True,
+        use_qk_norm=True,
     ),
 }
 
@@ -112,7 +118,9 @@ def test_every_method_matches_the_formulas(hooked_model: Any, direction: str) ->
     p = Cached(hooked_model, torch.cat([trial.tokens, trial.answer_tokens[:-1]]))
     for method in SCORERS:
         expected = reference.score(method, p, len(trial), trial.needle, steps, [0, 1, 2], exact=direction == "exact")
-        torch.testing.assert_close(scores[method].values, expected, atol=2e-5, rtol=2e-4, msg=lambda m, x=method: f"{x}: {m}")
+        torch.testing.assert_close(
+            scores[method].values, expected, atol=2e-5, rtol=2e-4, msg=lambda m, x=method: f"{x}: {m}"
+        )
     assert not has_hooks(hooked_model)
 
 

@@ -33,7 +33,9 @@ def test_every_method_matches_a_loop_written_from_the_formula(
         expected = reference.score(
             method, p, len(trial), trial.needle, steps, list(range(len(steps))), exact=direction == "exact"
         )
-        torch.testing.assert_close(scores[method].values, expected, atol=2e-5, rtol=2e-4, msg=lambda m, x=method: f"{x}: {m}")
+        torch.testing.assert_close(
+            scores[method].values, expected, atol=2e-5, rtol=2e-4, msg=lambda m, x=method: f"{x}: {m}"
+        )
     assert not has_hooks(model)
 
 

@@ -1,0 +1,1 @@
+"""Whole experiments, end to end, made of the parts of this package."""
