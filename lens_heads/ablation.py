@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,6 +93,7 @@ def ablation_curve(
             raise ValueError(f"specificity task {name!r} has the name of the main task: call it something else")
         tasks[name] = encode_all(others, model.tokenizer, shape.n_ctx, room)
     _check_disjoint(rankings, tasks["retrieval"])
+    _warn_of_ties(rankings, ks)
     plan = _plan(rankings, sorted({min(k, shape.n_layers * shape.n_heads) for k in ks}), controls, controls_for, seeds)
     sets = list(dict.fromkeys(tuple(sorted(heads)) for _, heads in plan.conditions))
     units = [_Unit(task, trial, heads) for heads in sets for task, encoded in tasks.items() for trial in encoded]
@@ -140,6 +142,18 @@ def _check(rankings: dict[str, HeadScores], shape: HeadGeometry, ks: Sequence[in
     for control in controls:
         if control not in CONTROLS:
             raise ValueError(f"unknown control {control!r}: the controls are {', '.join(CONTROLS)}")
+
+
+def _warn_of_ties(rankings: dict[str, HeadScores], ks: Sequence[int]) -> None:
+    for name, scores in rankings.items():
+        tied = {k: len(scores.ties(k)) for k in ks if k < scores.values.numel()}
+        if any(tied.values()):
+            listed = ", ".join(f"{count} of the top {k}" for k, count in tied.items() if count)
+            warnings.warn(
+                f"ranking {name!r} does not choose its heads: {listed} score the same as the next head below and are taken "
+                "in order of layer and head; more trials would tell them apart",
+                stacklevel=3,
+            )
 
 
 def _check_disjoint(rankings: dict[str, HeadScores], trials: list[EncodedTrial]) -> None:

@@ -73,6 +73,13 @@ class Directions:
         self.lens = None if self.name in ("raw", "exact") else TunedLens.load(direction, geometry)
         self.final: FrozenNorm | None = frozen_norm(model, model.ln_final) if self.exact else None
 
+    @property
+    def identity(self) -> str:
+        """The name and, of a tuned lens, what is in it: another lens under the same name is another run."""
+        if self.lens is None:
+            return self.name
+        return f"{self.name} ({float(self.lens.A.norm()):.6g}, {float(self.lens.b.norm()):.6g})"
+
     def unembedding(
         self, tokens: Int[Tensor, " row"], final_resid: Float[Tensor, "row d_model"] | None
     ) -> Float[Tensor, "row d_model"]:

@@ -167,7 +167,8 @@ def greedy(
 ) -> list[list[int]]:
     """Greedy continuation of each row after `first` (the prompt tokens not yet in the cache).
 
-    A row ends at a stop id, at a token that holds a newline, or after `max_new_tokens`; the stopping token is kept.
+    A row ends at a stop id, at a token that holds a newline (while thinking: not before the answer has begun), or after
+    `max_new_tokens`; the stopping token is kept.
     """
     stops, batch = stop_tokens(model), first.shape[0]
     steps: list[list[int]] = [[] for _ in range(batch)]
@@ -180,15 +181,29 @@ def greedy(
         for row, token in enumerate(best.tolist()):
             if not done[row]:
                 steps[row].append(token)
-                done[row] = token in stops or (stop_at_newline and "\n" in model.tokenizer.decode([token]))
+                done[row] = token in stops or (stop_at_newline and _ends_line(model, steps[row]))
         if all(done) or step == max_new_tokens - 1:
             break
         tokens = best[:, None]
     return steps
 
 
+def _ends_line(model: Model, steps: list[int]) -> bool:
+    if "\n" not in model.tokenizer.decode(steps[-1:]):
+        return False
+    text = model.tokenizer.decode(steps)
+    return "think>" not in text or bool(after_thinking(text).strip())
+
+
+def after_thinking(text: str) -> str:
+    """The text without a leading `<think>` block; nothing while the block is open."""
+    if "</think>" in text:
+        return text.split("</think>", 1)[1]
+    return "" if "<think>" in text else text
+
+
 def text_of(model: Model, steps: list[int]) -> str:
-    """Generated tokens as text, without a stop token or a final newline."""
-    stops = stop_tokens(model)
-    kept = steps[:-1] if steps and steps[-1] in stops else steps
-    return model.tokenizer.decode(kept, skip_special_tokens=False).split("\n")[0] if kept else ""
+    """Generated tokens as text: no thinking, no stop token, nothing from the newline on."""
+    kept = steps[:-1] if steps and steps[-1] in stop_tokens(model) else steps
+    text = model.tokenizer.decode(kept, skip_special_tokens=False) if kept else ""
+    return after_thinking(text).lstrip("\n").split("\n")[0] if "think>" in text else text.split("\n")[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,12 +98,14 @@ class HeadScores:
             )
         if len(self.trial_ids) != len(self.per_trial):
             raise ValueError(f"{self.method}: {len(self.per_trial)} trials but {len(self.trial_ids)} trial ids")
-        bad = ~torch.isfinite(self.values)
+        bad = ~torch.isfinite(torch.cat([self.values[None], self.per_trial]))
         if bad.any():
-            layer, head = (int(i) for i in bad.nonzero()[0])
+            at, layer, head = (int(i) for i in bad.nonzero()[0])
+            where = f", trial {self.trial_ids[at - 1]}," if at else ""
+            value = self.per_trial[at - 1, layer, head] if at else self.values[layer, head]
             raise ValueError(
-                f"{self.method}: the score of {Head(layer, head)} is {self.values[layer, head]} "
-                f"({int(bad.sum())} heads are not finite): drop the trials that gave them, or score again in float32"
+                f"{self.method}: the score of {Head(layer, head)}{where} is {value} "
+                f"({int(bad.any(0).sum())} heads are not finite): drop the trials that gave them, or score again in float32"
             )
 
     @classmethod
@@ -182,9 +185,20 @@ class HeadScores:
         """One-sided sign-flip permutation p per head: is the mean over trials above zero? Smallest possible 1/(n+1)."""
         return stats.sign_flip_p(self.per_trial, n=n, seed=seed)
 
-    def significant(self, alpha: float = 0.05, n: int = 10_000, seed: int = 0) -> Bool[Tensor, "layer head"]:
-        """Heads above zero at false-discovery rate alpha (Benjamini-Hochberg over all heads)."""
-        return stats.benjamini_hochberg(self.p_values(n, seed), alpha)
+    def significant(self, alpha: float = 0.05, n: int | None = None, seed: int = 0) -> Bool[Tensor, "layer head"]:
+        """Heads above zero at false-discovery rate alpha (Benjamini-Hochberg over all heads).
+
+        `n` flips; by default enough for a single head to pass on its own, which needs p below alpha / heads. With few
+        trials no number of flips can: T trials have 2**T.
+        """
+        flips = max(10_000, int(2 * self.values.numel() / alpha)) if n is None else n
+        return stats.benjamini_hochberg(self.p_values(flips, seed), alpha)
+
+    def ties(self, k: int) -> list[Head]:
+        """Heads of the top k that score exactly what the next head below scores: among them the choice says nothing."""
+        ranked = self.ranking()
+        top = ranked[: self._count(k)]
+        return [head for head in top if k < len(ranked) and self[head] == self[ranked[k]]]
 
     def reliability(self, n: int = 100, seed: int = 0) -> float:
         """Split-half reliability of the ranking: mean Spearman over n random halvings, Spearman-Brown corrected."""
@@ -216,8 +230,8 @@ class HeadScores:
     def _repr_html_(self) -> str:
         best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}")
         return (
-            f"<b>{self.method}</b>: {self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials, "
-            f"{self.meta.get('model', 'model unknown')}; the ten best with 95 % intervals{best}"
+            f"<b>{escape(self.method)}</b>: {self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials, "
+            f"{escape(str(self.meta.get('model', 'model unknown')))}; the ten best with 95 % intervals{best}"
         )
 
     def __repr__(self) -> str:

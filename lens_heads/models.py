@@ -296,15 +296,14 @@ def _boot_bridge(name: str, source: Path | None, device_map: Any, options: dict[
 
 
 def _boot_hooked(name: str, options: dict[str, Any]) -> Model:
-    import transformer_lens
-
-    hooked_transformer: Any = getattr(transformer_lens, "HookedTransformer", None)
-    # TransformerLens 4 answers the old name with its bridge, to say where it went.
-    if not hasattr(hooked_transformer, "from_pretrained_no_processing"):
+    try:
+        from transformer_lens import HookedTransformer
+    except ImportError:
         raise ValueError(
             "lens='hooked' needs a TransformerLens that still has HookedTransformer: "
             "pip install 'transformer-lens==3.9.*', or leave lens out for a TransformerBridge"
-        )
+        ) from None
+    hooked_transformer: Any = HookedTransformer
     revision = options.pop("revision")
     if revision is not None:
         options["revision"] = revision

@@ -65,7 +65,7 @@ def score_heads(
         if trial.needle[1] - trial.needle[0] >= len(trial):
             raise ValueError(f"trial {trial.id}: the needle is the whole prompt, there is nothing to compare it with")
     directions = Directions(model, shape, direction)
-    settings = _settings(model, shape, encoded, scorers, teacher_forced, directions.name, max_new_tokens)
+    settings = _settings(model, shape, encoded, scorers, teacher_forced, directions.identity, max_new_tokens)
     folder = RunFolder(out, settings) if out is not None else None
 
     def work(batch: list[EncodedTrial]) -> list[Result]:

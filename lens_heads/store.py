@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_EMPTY = "__no_arrays__"
 _PACKAGES = ("lens-heads", "transformer-lens", "torch", "transformers")
 
 
@@ -105,7 +106,7 @@ class RunFolder:
         try:
             with safe_open(file, framework="pt") as shard:
                 meta = shard.metadata()
-                arrays = {name: shard.get_tensor(name) for name in shard.keys() if name != "empty"}  # noqa: SIM118
+                arrays = {name: shard.get_tensor(name) for name in shard.keys() if name != _EMPTY}  # noqa: SIM118
                 record = json.loads(meta["record"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError):
             return None
@@ -117,7 +118,7 @@ class RunFolder:
 
         file = self._file(key)
         partial = file.with_suffix(f".{os.getpid()}.partial")
-        arrays = {name: array.contiguous() for name, array in result.arrays.items()} or {"empty": torch.zeros(0)}
+        arrays = {name: array.contiguous() for name, array in result.arrays.items()} or {_EMPTY: torch.zeros(0)}
         save_file(arrays, partial, metadata={"key": key, "record": json.dumps(result.record)})
         os.replace(partial, file)
 

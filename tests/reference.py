@@ -55,11 +55,8 @@ class Plain:
     def W_O(self, layer: int, head: int) -> Tensor:
         """[d_head, d_model]"""
         block = self.layers[layer]
-        if hasattr(block, "attn"):
-            weight = block.attn.c_proj.weight.detach()
-        else:
-            weight = block.self_attn.o_proj.weight.detach().T
-        return weight.reshape(self.n_heads, -1, weight.shape[-1])[head]
+        weight = block.attn.c_proj.weight if hasattr(block, "attn") else block.self_attn.o_proj.weight.T
+        return weight.detach().reshape(self.n_heads, -1, weight.shape[-1])[head]
 
     def direction(self, layer: int, row: int, token: int, exact: bool) -> Tensor:
         """u_t, raw or exact."""

@@ -1,7 +1,7 @@
 """The demo: find the heads that retrieve by meaning in two real models, and let ablation say which method was right.
 
-Heads are scored on the `select` half of the packaged needles and ablated on the `test` half, which shares no needle, fact
-or name with it. Whatever comes out is reported as it is.
+Heads are scored on the `select` half of the packaged needles and ablated on the `test` half, which shares no needle
+and no name with it. Whatever comes out is reported as it is.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def study(name: str, plan: Size, out: Path, console: Console) -> Finding:
         seeds=plan.seeds,
         specificity={
             "parametric": tasks.parametric(n=plan.specificity),
-            "arithmetic": tasks.arithmetic(plan.specificity),
+            "arithmetic": tasks.arithmetic(plan.specificity, digits=1),
         },
         max_new_tokens=8,
         batch_size=8,
@@ -159,7 +159,7 @@ def write_page(findings: Sequence[Finding], plan: Size, path: Path, command: str
         facts={
             "Ablation": f"mean of hook_z over {plan.calibrate} selection prompts, at all positions, also while decoding",
             "Intervals": "95 % percentile bootstrap over trials; differences between methods are paired",
-            "Not shared": "needles, facts and names of selection and evaluation",
+            "Not shared": "needles and names of selection and evaluation",
         },
     )
     settings = {"size": vars(plan), "models": [finding.model for finding in findings]}

@@ -28,7 +28,7 @@ def packaged(
     """Short needle trials for small models, each in another stretch of made-up prose.
 
     Args:
-        split: "select" to find heads, "test" to evaluate them: they share no needle, fact or name.
+        split: "select" to find heads, "test" to evaluate them: they share no needle, name or first argument.
         n: trials, spread evenly over kinds of needle, entries, names and tests.
         context_length: tokens of the whole prompt.
         seed: decides needles, names, depths and stretches.

@@ -16,7 +16,10 @@ from lens_heads.scorers import SCORERS
 from tests import reference, zoo
 from tests.conftest import random_trial
 
-HookedTransformer = getattr(transformer_lens, "HookedTransformer", None)
+try:
+    from transformer_lens import HookedTransformer
+except ImportError:
+    HookedTransformer = None
 pytestmark = pytest.mark.skipif(HookedTransformer is None, reason="this TransformerLens has no HookedTransformer")
 
 _COMMON: dict[str, Any] = dict(

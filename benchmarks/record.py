@@ -1,0 +1,27 @@
+"""Benchmark results: one JSON line per run, with what they depend on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lens_heads.store import versions
+
+
+def append(name: str, results: dict[str, Any]) -> Path:
+    """Append a run to benchmarks/results/<name>.jsonl."""
+    path = Path(__file__).parent / "results" / f"{name}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    about = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": versions(),
+    }
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**about, "results": results}) + "\n")
+    return path
