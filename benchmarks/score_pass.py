@@ -115,9 +115,9 @@ def main() -> None:
     print(
         f"{args.model}: six scores in one pass against plain generation of {NEW_TOKENS} tokens; medians of {args.repeats}"
     )
-    print(
-        f"{'tokens':>8}{'pass s':>9}{'lens s':>9}{'hf s':>9}{'pass/lens':>11}{'pass/hf':>9}{'pass MiB':>10}{'lens MiB':>10}{'hf MiB':>9}{'mem/hf':>8}"
-    )
+    columns = {"tokens": 8, "pass s": 9, "lens s": 9, "hf s": 9, "pass/lens": 11, "pass/hf": 9}
+    columns |= {"pass MiB": 10, "lens MiB": 10, "hf MiB": 9, "mem/hf": 8}
+    print("".join(f"{name:>{width}}" for name, width in columns.items()))
     results: dict[str, Any] = {"targets": TARGETS, "model": args.model, "new_tokens": NEW_TOKENS}
     for length in lengths:
         found = {way: measure(way, args.model, length, args.repeats) for way in WAYS}
@@ -128,11 +128,10 @@ def main() -> None:
             "time_vs_hf": s["score"] / s["hf"],
             "memory_vs_hf": m["score"] / m["hf"],
         }
-        print(
-            f"{found['score']['tokens']:>8}{s['score']:>9.2f}{s['lens']:>9.2f}{s['hf']:>9.2f}{ratios['time_vs_lens']:>11.2f}"
-            f"{ratios['time_vs_hf']:>9.2f}{m['score']:>10.0f}{m['lens']:>10.0f}{m['hf']:>9.0f}{ratios['memory_vs_hf']:>8.2f}",
-            flush=True,
-        )
+        cells = [f"{found['score']['tokens']:>8}", f"{s['score']:>9.2f}", f"{s['lens']:>9.2f}", f"{s['hf']:>9.2f}"]
+        cells += [f"{ratios['time_vs_lens']:>11.2f}", f"{ratios['time_vs_hf']:>9.2f}"]
+        cells += [f"{m['score']:>10.0f}", f"{m['lens']:>10.0f}", f"{m['hf']:>9.0f}", f"{ratios['memory_vs_hf']:>8.2f}"]
+        print("".join(cells), flush=True)
         results[str(length)] = {"tokens": found["score"]["tokens"], "seconds": s, "peak_mib": m, **ratios}
     print("targets: " + ", ".join(f"{name} <= {value}" for name, value in TARGETS.items()))
     append("score_pass", results)

@@ -18,6 +18,8 @@ import typer
 if TYPE_CHECKING:
     from lens_heads.heads import HeadScores
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="lens-heads",
     help="Which attention heads do this, how do we know, and do other models have them too?",
@@ -238,7 +240,7 @@ def _say(text: str, out: Path | None) -> None:
 
 
 def main() -> None:
-    """Run the command; wrong input ends in one line and exit code 2, not in a traceback."""
+    """Run the command; wrong input ends in one line and exit code 2, not in a traceback (LENS_HEADS_DEBUG=1 shows it)."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
@@ -248,6 +250,7 @@ def main() -> None:
             raise
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.secho("interrupted; with --out, the same command continues where it stopped", err=True)
-        sys.exit(130)
+    except SystemExit as done:
+        if done.code == INTERRUPTED:
+            typer.secho("interrupted; with --out, the same command continues where it stopped", err=True)
+        raise

@@ -15,7 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from lens_heads import report
+from lens_heads import html_page, report
 from lens_heads.curves import AblationCurve, Condition, Observation
 from lens_heads.heads import Head
 from lens_heads.report import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
@@ -56,7 +56,7 @@ class Page(HTMLParser):
 
 
 def render(*sections: Section, summary: Summary = SUMMARY, title: str = "A study") -> str:
-    return report.page(title, summary, sections, MADE)
+    return html_page.page(title, summary, sections, MADE)
 
 
 def heat(value: float, title: str = "") -> go.Figure:
@@ -77,7 +77,7 @@ def full() -> str:
     )
     summary = Summary(ATTACK, ATTACK, [ATTACK], ATTACK, [Card(ATTACK, ATTACK)], {ATTACK: ATTACK})
     made = Provenance({ATTACK: ATTACK}, ATTACK, ATTACK, {ATTACK: ATTACK})
-    return report.page(ATTACK, summary, [section, Section("second", figures=[heat(3)])], made)
+    return html_page.page(ATTACK, summary, [section, Section("second", figures=[heat(3)])], made)
 
 
 def test_the_first_screen_answers_which_model_trials_heads_and_who_was_right() -> None:
@@ -187,7 +187,7 @@ def test_blank_lines_make_paragraphs() -> None:
     ],
 )
 def test_numbers_as_a_reader_wants_them(value: Any, digits: int, form: str | None, shown: str) -> None:
-    assert report.number(value, digits, form) == shown
+    assert html_page.number(value, digits, form) == shown
 
 
 def cells(html: str) -> list[list[str]]:
