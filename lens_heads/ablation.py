@@ -10,12 +10,12 @@ from typing import Any
 
 from lens_heads import engine
 from lens_heads.activations import MeanActivations, TrialActivations
-from lens_heads.curves import AblationCurve, Condition, Observation
+from lens_heads.curves import MAIN_TASK, AblationCurve, Condition, Observation
 from lens_heads.evaluation import METRICS, answer_batch
 from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry
-from lens_heads.scoring import fingerprint, trials_digest
+from lens_heads.scoring import fingerprint, needle_digest, trials_digest
 from lens_heads.store import Result, RunFolder, digest
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
 
@@ -44,11 +44,16 @@ class _Plan:
     def add(self, heads: Sequence[Head], **condition: Any) -> None:
         self.conditions.append((Condition(**condition), tuple(heads)))
 
+    def units(self, tasks: dict[str, list[EncodedTrial]]) -> list[_Unit]:
+        """Every trial of every task under every different set of heads, once."""
+        sets = dict.fromkeys(tuple(sorted(heads)) for _, heads in self.conditions)
+        return [_Unit(task, trial, heads) for heads in sets for task, encoded in tasks.items() for trial in encoded]
+
 
 def ablation_curve(
     model: Model,
     trials: Iterable[AnyTrial],
-    rankings: Mapping[str, HeadScores] | HeadScores,
+    rankings: Mapping[str, HeadScores] | Sequence[HeadScores] | HeadScores,
     ks: Sequence[int] = (1, 5, 10, 20, 50, 100),
     kind: str = "mean",
     reference: MeanActivations | TrialActivations | None = None,
@@ -82,37 +87,41 @@ def ablation_curve(
     control, k below 1, and whatever `ablate` refuses, all before anything is run.
     """
     shape = geometry(model)
-    rankings = {rankings.method: rankings} if isinstance(rankings, HeadScores) else dict(rankings)
-    _check(rankings, shape, ks, controls)
+    chosen, room = _rankings(rankings, shape), max_new_tokens if generate else 0
     with ablate(model, [], kind, reference, **options):
         pass  # Refuse a wrong kind, option or reference now.
-    room = max_new_tokens if generate else 0
-    tasks = {"retrieval": encode_all(trials, model.tokenizer, shape.n_ctx, room)}
-    for name, others in (specificity or {}).items():
-        if name in tasks:
-            raise ValueError(f"specificity task {name!r} has the name of the main task: call it something else")
-        tasks[name] = encode_all(others, model.tokenizer, shape.n_ctx, room)
-    _check_disjoint(rankings, tasks["retrieval"])
-    _warn_of_ties(rankings, ks)
-    plan = _plan(rankings, sorted({min(k, shape.n_layers * shape.n_heads) for k in ks}), controls, controls_for, seeds)
-    sets = list(dict.fromkeys(tuple(sorted(heads)) for _, heads in plan.conditions))
-    units = [_Unit(task, trial, heads) for heads in sets for task, encoded in tasks.items() for trial in encoded]
-    settings = {
-        "model": shape.name,
-        "weights": fingerprint(model),
-        "kind": kind,
-        "options": options,
-        "reference": _reference_digest(reference),
-        "max_new_tokens": room,
-        "tasks": {name: trials_digest(encoded) for name, encoded in tasks.items()},
-    }
+    tasks = _encode(model, shape, trials, specificity, room)
+    _check_disjoint(chosen, reference, tasks[MAIN_TASK])
+    sizes = _sizes(ks, chosen, shape)
+    plan = _plan(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
+    settings: dict[str, Any] = {"model": shape.name, "weights": fingerprint(model), "kind": kind, "options": options}
+    settings |= {"reference": _reference_digest(reference), "max_new_tokens": room}
+    settings |= {"tasks": {name: trials_digest(encoded) for name, encoded in tasks.items()}}
+    folder = RunFolder(out, settings) if out is not None else None
 
+    units = plan.units(tasks)
+    conditions = {"kind": kind, "reference": reference, **options}
+    results = _run(model, units, conditions, room, folder, batch_size, progress)
+    curve = _collect(plan, units, results, {**settings, "rankings": list(chosen), "ks": sizes, "seeds": seeds})
+    if folder is not None:
+        curve.save(folder.path)
+    return curve
+
+
+def _run(
+    model: Model,
+    units: list[_Unit],
+    how: dict[str, Any],
+    room: int,
+    folder: RunFolder | None,
+    batch_size: int,
+    progress: bool,
+) -> list[Result]:
     def work(batch: list[_Unit]) -> list[Result]:
-        with ablate(model, batch[0].heads, kind, reference, **options):
+        with ablate(model, batch[0].heads, **how):
             return answer_batch(model, [unit.trial for unit in batch], room)
 
-    folder = RunFolder(out, settings) if out is not None else None
-    results = engine.run(
+    return engine.run(
         units,
         work,
         key=lambda unit: unit.key,
@@ -123,50 +132,73 @@ def ablation_curve(
         progress=progress,
         description="ablating",
     )
-    meta = {**settings, "rankings": list(rankings), "ks": list(ks), "seeds": seeds}
-    curve = _collect(plan, units, results, meta)
-    if folder is not None:
-        curve.save(folder.path)
-    return curve
 
 
-def _check(rankings: dict[str, HeadScores], shape: HeadGeometry, ks: Sequence[int], controls: Sequence[str]) -> None:
-    if not rankings:
+def _rankings(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
+    """The rankings by name, each of this model's shape."""
+    if isinstance(rankings, HeadScores):
+        rankings = [rankings]
+    named = dict(rankings) if isinstance(rankings, Mapping) else {getattr(r, "method", "?"): r for r in rankings}
+    if not named:
         raise ValueError("there are no rankings: give the result of score_heads, or one HeadScores")
-    for name, scores in rankings.items():
+    for name, scores in named.items():
+        if not isinstance(scores, HeadScores):
+            raise ValueError(
+                f"ranking {name!r} is a {type(scores).__name__}: rankings are HeadScores, as score_heads gives"
+            )
         shape.check_scores(scores, f"ranking {name!r}")
-    if not ks or min(ks) < 1:
+    return named
+
+
+def _encode(
+    model: Model, shape: HeadGeometry, trials: Any, specificity: Mapping[str, Any] | None, room: int
+) -> dict[str, list[EncodedTrial]]:
+    """The trials of every task in tokens; the main task is called "retrieval"."""
+    if MAIN_TASK in (specificity or {}):
+        raise ValueError(f"specificity task {MAIN_TASK!r} has the name of the main task: call it something else")
+    every = {MAIN_TASK: trials, **(specificity or {})}
+    return {name: encode_all(some, model.tokenizer, shape.n_ctx, room, shape.d_vocab) for name, some in every.items()}
+
+
+def _sizes(ks: Sequence[int], rankings: dict[str, HeadScores], shape: HeadGeometry) -> list[int]:
+    """The numbers of heads, capped at the model's; warns where a ranking does not choose among its heads."""
+    listed = [ks] if isinstance(ks, int) else list(ks)
+    if not listed or any(isinstance(k, str) or int(k) != k or k < 1 for k in listed):
         raise ValueError(
-            f"ks={tuple(ks)}: numbers of heads from 1 on are needed (k = 0, no ablation, is always included)"
+            f"ks={ks!r}: numbers of heads from 1 on are needed, whole ones (k = 0, no ablation, is always included)"
         )
-    for control in controls:
-        if control not in CONTROLS:
-            raise ValueError(f"unknown control {control!r}: the controls are {', '.join(CONTROLS)}")
-
-
-def _warn_of_ties(rankings: dict[str, HeadScores], ks: Sequence[int]) -> None:
+    sizes = sorted({min(int(k), shape.n_layers * shape.n_heads) for k in listed})
     for name, scores in rankings.items():
-        tied = {k: len(scores.ties(k)) for k in ks if k < scores.values.numel()}
+        tied = {k: len(scores.ties(k)) for k in sizes if k < scores.values.numel()}
         if any(tied.values()):
-            listed = ", ".join(f"{count} of the top {k}" for k, count in tied.items() if count)
+            found = ", ".join(f"{count} of the top {k}" for k, count in tied.items() if count)
             warnings.warn(
-                f"ranking {name!r} does not choose its heads: {listed} score the same as the next head below and are taken "
+                f"ranking {name!r} does not choose its heads: {found} score the same as the next head below and are taken "
                 "in order of layer and head; more trials would tell them apart",
                 stacklevel=3,
             )
+    return sizes
 
 
-def _check_disjoint(rankings: dict[str, HeadScores], trials: list[EncodedTrial]) -> None:
-    """Selection and evaluation never share trials."""
+def _check_disjoint(rankings: dict[str, HeadScores], reference: Any, trials: list[EncodedTrial]) -> None:
+    """Selection and evaluation never share trials, nor needles; nor does the reference come from evaluation trials."""
     ids = {trial.id for trial in trials}
+    needles = {needle_digest(trial) for trial in trials} - {None}
     for name, scores in rankings.items():
-        shared = sorted(ids & (set(scores.trial_ids) | {str(t["id"]) for t in scores.meta.get("trials", [])}))
+        made_on = scores.meta.get("trials", [])
+        shared = sorted(ids & (set(scores.trial_ids) | {str(trial["id"]) for trial in made_on}))
+        shared += sorted(str(trial["id"]) for trial in made_on if trial.get("needle") in needles)
         if shared:
             raise ValueError(
-                f"ranking {name!r} was made on {len(shared)} of the trials it is to be evaluated on "
-                f"({shared[0]!r}, ...): evaluate on others, e.g. "
-                "tasks.packaged(split='test') for scores made on split='select'"
+                f"ranking {name!r} was made on {len(set(shared))} of the trials or needles it is to be evaluated on "
+                f"({shared[0]!r}, ...): evaluate on others, e.g. tasks.packaged(split='test') for scores made on split='select'"
             )
+    shared = sorted(ids & set(getattr(reference, "trial_ids", None) or [getattr(reference, "id", None)]))
+    if shared:
+        raise ValueError(
+            f"the reference was computed on {len(shared)} of the evaluation trials ({shared[0]!r}, ...): compute it on the "
+            "selection trials"
+        )
 
 
 def _plan(
@@ -176,6 +208,9 @@ def _plan(
     controls_for: str | Sequence[str] | None,
     seeds: int,
 ) -> _Plan:
+    for control in controls:
+        if control not in CONTROLS:
+            raise ValueError(f"unknown control {control!r}: the controls are {', '.join(CONTROLS)}")
     lead = next(iter(rankings))
     named = [lead] if controls_for is None else list(rankings) if controls_for == "all" else controls_for
     named = [named] if isinstance(named, str) else list(named)

@@ -14,11 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.forward import CHUNK, Cache, fast_attention, left_pad, prefill
-from lens_heads.models import HeadGeometry, Model, geometry, hooked
-from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+from lens_heads.models import HeadGeometry, Model, geometry, hooked, is_bridge, require_raw_weights
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all, several
+from lens_heads.view import evaluating
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeanActivations:
     """Mean over all prompt positions of all calibration trials.
 
@@ -60,7 +61,7 @@ class MeanActivations:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TrialActivations:
     """`z` [layer, position, head, d_head] of one trial's prompt, for resample ablation."""
 
@@ -81,25 +82,27 @@ def _collect(
         (f"blocks.{layer}.attn.hook_{kind}", hook_for(kind, layer)) for layer in range(shape.n_layers) for kind in kinds
     ]
     tokens, pads = left_pad([trial.tokens], model.W_U.device)
-    with torch.no_grad(), hooked(model, hooks), fast_attention(model):
+    with torch.no_grad(), evaluating(model), hooked(model, hooks), fast_attention(model):
         prefill(model, tokens, Cache(model, 1), pads, CHUNK)
 
 
 def mean_activations(
-    model: Model, trials: Iterable[AnyTrial], n: int | None = 50, progress: bool = True
+    model: Model, trials: Iterable[AnyTrial] | AnyTrial, n: int | None = 50, progress: bool = True
 ) -> MeanActivations:
     """Mean `z` and `q` over the prompt positions of the first `n` trials (None: all): the usual ablation reference.
 
-    Every position weighs the same. Raises ValueError without trials, or for prompts beyond the context window.
+    Every position weighs the same. Raises ValueError without trials, for prompts beyond the context window, or
+    processed weights; TypeError for what is no TransformerLens model.
     """
     from rich.progress import track
 
+    require_raw_weights(model)
     shape = geometry(model)
-    encoded = encode_all(islice(trials, n), model.tokenizer, shape.n_ctx)
+    encoded = encode_all(islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     sums = {kind: torch.zeros(shape.n_layers, shape.n_heads, shape.d_head, dtype=torch.float64) for kind in ("z", "q")}
 
     def see(kind: str, layer: int, x: Tensor) -> None:
-        sums[kind][layer] += x.reshape(x.shape[0], shape.n_heads, shape.d_head).sum(0).double().cpu()
+        sums[kind][layer] += x.reshape(x.shape[0], shape.n_heads, shape.d_head).sum(0).cpu().double()
 
     for trial in track(encoded, "mean activations", disable=not progress, transient=True):
         _collect(model, trial, see, ("z", "q"))
@@ -111,8 +114,9 @@ def mean_activations(
 
 def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     """`z` of every head at every prompt position of one trial."""
+    is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
     shape = geometry(model)
-    (encoded,) = encode_all([trial], model.tokenizer, shape.n_ctx)
+    (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     parts: list[list[Tensor]] = [[] for _ in range(shape.n_layers)]
     _collect(model, encoded, lambda kind, layer, x: parts[layer].append(x.cpu()), ("z",))
     return TrialActivations(torch.stack([torch.cat(part) for part in parts]), encoded.id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import string
 from functools import cache
 from typing import Any
 
@@ -10,6 +12,31 @@ from lens_heads.trials import EncodedTrial
 
 GATE = 0.5
 """A trial passes when ROUGE-1 recall of the gold answer in the generated text is above this."""
+
+_IN_NUMBER = re.compile(r"(?<![\w-])-(?=[$€£]?\.?\d)|(?<=\d)\.(?=\d)|(?<![\w.])\.(?=\d)")
+"""The sign or the point of a number: -5, 3.5, -.5; not the hyphen of 1990-95 or well-known, not the stop after 5."""
+
+_ALONE = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef“”„«»]"
+)
+"""Characters of scripts that put no space between words (Thai, Lao, Burmese, Khmer, Japanese, Chinese), and quotes."""
+
+
+def normalize(text: str) -> str:
+    """SQuAD's normalisation: lower case, no punctuation, no articles, single spaces; numbers keep sign and point."""
+    text = text.lower().replace("\N{MINUS SIGN}", "-")
+    kept = {found.start() for found in _IN_NUMBER.finditer(text)}
+    text = "".join(char for at, char in enumerate(text) if char not in string.punctuation or at in kept)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def contains(text: str, gold: str) -> float:
+    """1 when the answer's words stand in the text as a run of whole words, after normalisation.
+
+    Where a script puts no space between words, every character counts as one.
+    """
+    words, needle = (" ".join(_ALONE.sub(r" \g<0> ", normalize(part)).split()) for part in (text, gold))
+    return float(bool(needle) and f" {needle} " in f" {words} ")
 
 
 @cache
@@ -20,7 +47,13 @@ def _rouge(kind: str) -> Any:
 
 
 def rouge(kind: str, gold: str, text: str) -> tuple[float, float]:
-    """(recall, F1) of `gold` in `text` by the rouge-score package, stemmed; `kind` is "rouge1" or "rougeL"."""
+    """(recall, F1) of `gold` in `text` by the rouge-score package, stemmed; `kind` is "rouge1" or "rougeL".
+
+    ROUGE knows a-z and 0-9 only: an answer without any of them ("北京") scores whether the text contains it, 1 or 0.
+    """
+    if not re.search(r"[a-z0-9]", gold.lower()):
+        found = contains(text, gold)
+        return found, found
     score = _rouge(kind).score(gold, text)[kind]
     return float(score.recall), float(score.fmeasure)
 

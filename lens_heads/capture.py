@@ -21,7 +21,7 @@ from lens_heads.forward import CHUNK, Cache, advance, fast_attention, greedy, le
 from lens_heads.models import Model, geometry, hooked
 from lens_heads.scorers import Rows, Scorer
 from lens_heads.trials import EncodedTrial
-from lens_heads.view import LayerView
+from lens_heads.view import LayerView, evaluating
 
 PROMPT_ROWS = 8
 """How many of the last prompt rows a "prompt" scorer sees (HeadKV's observation window)."""
@@ -31,8 +31,9 @@ PROMPT_ROWS = 8
 class PassResult:
     """What one trial gave: outcome, scores [layer, head] per method, and what was generated.
 
-    `outcome`: "passed", "gate_failed", "no_answer_step" or "error". A method that needs no gate has scores whatever the
-    outcome is.
+    `outcome`: "passed", "gate_failed", "no_answer_step", or "ungated" where nothing was decoded because no method asks for
+    it (a trial that raised is an "error" of the engine). A method that needs no gate has scores whatever the outcome is,
+    where there are the rows it reads.
     """
 
     id: str
@@ -40,7 +41,6 @@ class PassResult:
     text: str = ""
     answer_steps: list[int] = field(default_factory=list)
     scores: dict[str, Float[Tensor, "layer head"]] = field(default_factory=dict)
-    error: str = ""
 
 
 @dataclass
@@ -67,10 +67,23 @@ def run_pass(
 ) -> list[PassResult]:
     """Score every head on a batch of trials (left-padded when their lengths differ) in one pass.
 
-    With `teacher_forced` the gold answer's tokens are the steps and nothing is decoded or gated. The model is left as it
-    was found, also on an exception.
+    With `teacher_forced` the gold answer's tokens are the steps and nothing is decoded or gated. The model runs in eval
+    mode and is left as it was found, also on an exception.
     """
-    decode = not teacher_forced and any(scorer.gated for scorer in scorers)
+    with evaluating(model):
+        return _run(model, trials, scorers, directions, teacher_forced, max_new_tokens, chunk)
+
+
+def _run(
+    model: Model,
+    trials: Sequence[EncodedTrial],
+    scorers: Sequence[Scorer],
+    directions: Directions,
+    teacher_forced: bool,
+    max_new_tokens: int,
+    chunk: int,
+) -> list[PassResult]:
+    decode = not teacher_forced and any(scorer.gated or scorer.rows != "prompt" for scorer in scorers)
     device = model.W_U.device
     tokens, pads = left_pad([trial.tokens for trial in trials], device)
     back = PROMPT_ROWS if any(scorer.rows == "prompt" for scorer in scorers) else 1
@@ -91,13 +104,10 @@ def run_pass(
         longest = max(len(row.steps) for row in rows)
         more = torch.zeros(len(rows), max(longest - 1, 0), dtype=torch.long)
         for i, row in enumerate(rows):
-            more[i, : len(row.steps) - 1] = torch.tensor(row.steps[:-1], dtype=torch.long)
+            fed = row.steps[:-1]
+            more[i, : len(fed)] = torch.tensor(fed, dtype=torch.long)
         last = torch.cat([tokens[:, start:], more.to(device)], 1)
-        if directions.exact:
-            _final_residuals(model, last, cache, pads, rows, directions, tokens.shape[1] - 1 - start)
-        else:
-            for row in rows:
-                row.u = directions.unembedding(torch.tensor(row.steps, dtype=torch.long), None)
+        _read_outs(model, last, cache, pads, rows, directions, tokens.shape[1] - 1 - start)
         _score(model, last, cache, pads, rows, wanted, directions, torch.cat([tokens, more.to(device)], 1), start)
     return [row.result for row in rows]
 
@@ -106,12 +116,12 @@ def _outcome(
     model: Model, trial: EncodedTrial, pad: int, generated: list[int], teacher_forced: bool, decoded: bool
 ) -> _Row:
     """Which steps count, and whether the trial passed."""
-    if teacher_forced or not decoded:
-        gold = trial.answer_tokens.tolist() if teacher_forced else []
-        text = trial.answer if teacher_forced else ""
-        return _Row(
-            trial, pad, gold, list(range(len(gold))), PassResult(trial.id, "passed", text, list(range(len(gold))))
-        )
+    if teacher_forced:
+        gold = trial.answer_tokens.tolist()
+        every = list(range(len(gold)))
+        return _Row(trial, pad, gold, every, PassResult(trial.id, "passed", trial.answer, every))
+    if not decoded:
+        return _Row(trial, pad, [], [], PassResult(trial.id, "ungated"))
     text = text_of(model, generated)
     steps = answers.answer_steps(trial, generated, model.tokenizer)
     outcome = "passed" if answers.passes(trial, text) else "gate_failed"
@@ -121,10 +131,12 @@ def _outcome(
 
 
 def _counts(scorer: Scorer, row: _Row) -> bool:
-    return row.result.outcome == "passed" or not scorer.gated
+    """Whether the trial counts for the method: it passed or need not, and has the rows the method reads."""
+    there = {"prompt": True, "generated": bool(row.steps), "answer": bool(row.answer)}
+    return there[scorer.rows] and (row.result.outcome == "passed" or not scorer.gated)
 
 
-def _final_residuals(
+def _read_outs(
     model: Model,
     last: Int[Tensor, "batch position"],
     cache: Cache,
@@ -133,16 +145,18 @@ def _final_residuals(
     directions: Directions,
     first: int,
 ) -> None:
-    """Pull the answer directions back through the final norm: one unhooked run of the rows for its scales."""
+    """Each row's answer directions; `exact` ones need one unhooked run of the rows for the final norm's scales."""
     seen: list[Tensor] = []
-    name = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
-    length = len(cache)
-    with fast_attention(model), hooked(model, [(name, lambda x, hook: seen.append(x.detach()))]):
-        advance(model, last, cache, pads)
-    cache.crop(length)
+    if directions.exact and any(row.steps for row in rows):
+        name = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
+        length = len(cache)
+        with fast_attention(model), hooked(model, [(name, lambda x, hook: seen.append(x.detach()))]):
+            advance(model, last, cache, pads)
+        cache.crop(length)
     for i, row in enumerate(rows):
-        resid = seen[0][i, first : first + len(row.steps)].float()
-        row.u = directions.unembedding(torch.tensor(row.steps, dtype=torch.long), resid)
+        if row.steps:
+            resid = seen[0][i, first : first + len(row.steps)].float() if seen else None
+            row.u = directions.unembedding(torch.tensor(row.steps, dtype=torch.long), resid)
 
 
 def _score(
@@ -176,7 +190,7 @@ def _score(
                     views = _views(model, row, parts, directions, all_tokens[i], start)
                     for scorer in scorers:
                         if scorer.name in row.result.scores:
-                            row.result.scores[scorer.name][layer] = scorer.score(views[scorer.rows]).float().cpu()
+                            row.result.scores[scorer.name][layer] = _scored(scorer, views[scorer.rows])
 
         return see
 
@@ -186,6 +200,15 @@ def _score(
         hooks.append((f"blocks.{layer}.attn.hook_z", layer_done(layer)))
     with hooked(model, hooks):
         advance(model, last, cache, pads)
+
+
+def _scored(scorer: Scorer, view: LayerView) -> Float[Tensor, " head"]:
+    score: Any = scorer.score(view)
+    heads = view.pattern.shape[0]
+    if not isinstance(score, Tensor) or tuple(score.shape) != (heads,):
+        found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
+        raise ValueError(f"scorer {scorer.name} gave {found}: return one score per head, a tensor of shape [{heads}]")
+    return score.float().cpu()
 
 
 @dataclass(frozen=True)
@@ -217,16 +240,18 @@ def _views(
         "needle": trial.needle,
     }
 
-    def view(index: Tensor, produced: Tensor, u: Tensor, is_answer: Tensor) -> LayerView:
+    def view(index: Tensor, produced: Tensor, u: Tensor | None, is_answer: Tensor) -> LayerView:
         picked = z[index]
-        written = einsum(picked, shared["W_O"], "row head e, head e d -> row d")
-        bias = getattr(model.blocks[raw.layer].attn, "b_O", None)
-        written = written if bias is None else written + bias.detach().float()
-        u, constant = directions.at_layer(u.to(device), raw.layer, written)
+        constant = z.new_zeros(len(index))
+        if u is not None:
+            written = einsum(picked, shared["W_O"], "row head e, head e d -> row d")
+            bias = getattr(model.blocks[raw.layer].attn, "b_O", None)
+            written = written if bias is None else written + bias.detach().float()
+            u, constant = directions.at_layer(u.to(device), raw.layer, written)
         return LayerView(
             pattern=raw.pattern[:, index, keys].float(),
             z=picked,
-            directions=u,
+            u=u,
             constant=constant,
             next_tokens=produced,
             row_positions=index + start - row.pad,
@@ -237,9 +262,7 @@ def _views(
     views: dict[Rows, LayerView] = {}
     produced = torch.cat([tokens[row.pad + 1 : row.pad + n], tokens.new_tensor(row.steps[:1] or [-1])])
     at = (prompt + start - row.pad).long()
-    views["prompt"] = view(
-        prompt, produced[at], z.new_zeros(len(prompt), raw.W_O.shape[-1]), torch.zeros_like(at).bool()
-    )
+    views["prompt"] = view(prompt, produced[at], None, torch.zeros_like(at).bool())
     if steps:
         assert row.u is not None
         is_answer = torch.zeros(steps, dtype=torch.bool, device=device)

@@ -12,15 +12,8 @@ from torch import Tensor
 
 from lens_heads.directions import Directions
 from lens_heads.forward import Cache, advance, fast_attention, prefill
-from lens_heads.models import (
-    HeadGeometry,
-    Model,
-    frozen_norm,
-    geometry,
-    hooked,
-    post_attention_norm,
-    require_raw_weights,
-)
+from lens_heads.models import HeadGeometry, Model, geometry, hooked, require_raw_weights
+from lens_heads.norms import frozen_norm, post_attention_norm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,12 +199,12 @@ def _closure(
 
 
 def _passes(model: Model, batch: Int[Tensor, "1 position"], logits: Tensor, tolerance: float) -> list[Check]:
-    """The cached, chunked, possibly sdpa pass gives the logits of one plain forward."""
+    """A chunked, possibly sdpa prefill and a hookable chunk on its cache give the logits of one plain forward."""
     cache, pads = Cache(model, 1), torch.zeros(1, dtype=torch.long, device=batch.device)
     middle = batch.shape[1] // 2
     with fast_attention(model):
         prefill(model, batch[:, :middle], cache, pads, max(1, middle // 3))
-        end: Any = advance(model, batch[:, middle:], cache, pads, logits=4)
+    end: Any = advance(model, batch[:, middle:], cache, pads, logits=4)  # Hookable, as a scored chunk is.
     return [
         Check(
             "chunked prefill into the cache gives the same logits",

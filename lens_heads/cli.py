@@ -6,6 +6,7 @@ Heavy imports happen inside the commands, so that `lens-heads --help` is immedia
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -77,7 +78,8 @@ def score(
         max_new_tokens=max_new_tokens,
     )
     tables.show(tables.top_heads(scores, top))
-    _say(", ".join(f"{n} {outcome}" for outcome, n in next(iter(scores.values())).meta["outcomes"].items()), out)
+    outcomes = next(iter(scores.values())).meta["outcomes"]
+    _say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
 
 
 @app.command()
@@ -102,27 +104,20 @@ def ablate(
     lens: Lens = None,
 ) -> None:
     """Ablate ever more of each ranking's heads, with controls, on trials the rankings never saw."""
-    from lens_heads import ablation, activations, interventions, tables
-    from lens_heads.heads import HeadScores
+    from lens_heads import ablation, activations, tables
 
-    rankings: dict[str, HeadScores] = {}
-    for path in scores:
-        found = HeadScores.load(path)
-        rankings[found.method if found.method not in rankings else path.stem] = found
-    trials = _trials(task, with_ or (["split=test"] if task == "packaged" else None))
+    rankings, numbers = _rankings(scores), _numbers(ks)
+    needs_means = _needs_means(kind)
+    trials = _trials(task, with_, **({"split": "test"} if task == "packaged" else {}))
     others = {name: _trials(name, None) for name in specificity or []}
+    calibration = _trials(calibrate, calibrate_with) if needs_means else []
     loaded = _load(model, device, dtype, lens)
-    needs = interventions.KINDS[kind].reference if kind in interventions.KINDS else None
-    reference = None
-    if needs is activations.MeanActivations:
-        reference = activations.mean_activations(loaded, _trials(calibrate, calibrate_with))
-    elif needs is not None:
-        raise ValueError(f"kind={kind!r} needs another trial's activations: use it from Python")
+    reference = activations.mean_activations(loaded, calibration) if needs_means else None
     curve = ablation.ablation_curve(
         loaded,
         trials,
         rankings,
-        ks=[int(k) for k in ks.split(",")],
+        ks=numbers,
         kind=kind,
         reference=reference,
         specificity=others,
@@ -201,13 +196,46 @@ def heads(
     tables.show(tables.ranking(scores, top, bottom))
     if save is not None:
         scores.save(save, "lists" if form == "lists" else form)  # type: ignore[arg-type]  # save names a wrong form
-        _say(f"written to {save}", None)
+        typer.echo(f"written to {save}")
 
 
-def _trials(task: str, arguments: Sequence[str] | None) -> Any:
+def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:
+    """Score files by method; where that is taken by folder and file, then by number. The first stays first."""
+    from lens_heads.heads import HeadScores
+
+    rankings: dict[str, HeadScores] = {}
+    for path in paths:
+        found = HeadScores.load(path)
+        where = f"{path.absolute().parent.name}/{path.stem}"
+        names = itertools.chain([found.method, where], (f"{where} #{n}" for n in itertools.count(2)))
+        rankings[next(name for name in names if name not in rankings)] = found
+    return rankings
+
+
+def _numbers(ks: str) -> list[int]:
+    """Comma-separated numbers of heads."""
+    for part in ks.split(","):
+        if not part.strip().isdecimal() or int(part) < 1:
+            raise ValueError(f"--ks {ks!r}: {part!r} is no number of heads: write numbers from 1 on, e.g. 1,5,10")
+    return [int(part) for part in ks.split(",")]
+
+
+def _needs_means(kind: str) -> bool:
+    """Whether a kind of ablation puts means in; ValueError for a kind that the command line cannot run."""
+    from lens_heads.activations import MeanActivations
+    from lens_heads.interventions import KINDS
+
+    usable = [name for name, known in KINDS.items() if known.reference in (None, MeanActivations)]
+    if kind not in usable:
+        why = "needs another trial's activations: use it from Python, or" if kind in KINDS else "is unknown:"
+        raise ValueError(f"--kind {kind!r} {why} use {', '.join(usable)}")
+    return KINDS[kind].reference is not None
+
+
+def _trials(task: str, arguments: Sequence[str] | None, **defaults: Any) -> Any:
     from lens_heads import tasks as known
 
-    return known.load(task, **_options(arguments))
+    return known.load(task, **{**defaults, **_options(arguments)})
 
 
 def _options(pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -236,7 +264,7 @@ def _load(model: str, device: str | None, dtype: str, lens: str | None) -> Any:
 
 
 def _say(text: str, out: Path | None) -> None:
-    typer.echo(text + (f"; run folder: {out}" if out is not None else ""))
+    typer.echo(f"{text}; " + (f"run folder: {out}" if out else "nothing was saved: --out FOLDER keeps the results"))
 
 
 def main() -> None:
@@ -245,7 +273,7 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         app()
-    except (ValueError, FileNotFoundError, TypeError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         if os.environ.get("LENS_HEADS_DEBUG"):
             raise
         typer.secho(f"error: {error}", fg="red", err=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads.stats import bootstrap_interval, bootstrap_means, paired_difference
+from lens_heads.stats import bootstrap_means, bootstrap_over_draws
 from lens_heads.store import write_atomic
 
 if TYPE_CHECKING:
@@ -86,54 +86,67 @@ class AblationCurve:
         rows = self.per_trial[self.per_trial["task"] == task]
         return list(dict.fromkeys(zip(rows["method"], rows["set"], rows["k"], strict=True)))
 
-    def values(self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK) -> pd.Series:
-        """The metric per trial under a condition, averaged over the seeds of a random control; indexed by trial."""
+    def draws(self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK) -> pd.DataFrame:
+        """The metric under a condition: one row per trial, one column per draw of heads (a single one unless random)."""
         if metric not in self.metrics:
             raise ValueError(f"metric {metric!r} was not measured: there are {', '.join(self.metrics)}")
         t = self.per_trial
         rows = t[(t["method"] == method) & (t["set"] == set) & (t["k"] == k) & (t["task"] == task)]
         if rows.empty:
             raise ValueError(f"nothing was measured for {method} {set} k={k} on {task!r}: see curve.frame")
-        return rows.groupby("trial", sort=True)[metric].mean()
+        return rows.pivot(index="trial", columns="seed", values=metric).sort_index()
+
+    def values(self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK) -> pd.Series:
+        """The metric per trial under a condition, averaged over the draws of a random control; indexed by trial."""
+        return self.draws(method, set, k, metric, task).mean(axis=1)
+
+    def _compare(
+        self, one: tuple[str, str, int], other: tuple[str, str, int], metric: str, task: str
+    ) -> tuple[float, float, float]:
+        """Paired difference one - other over the trials and draws measured in both, with its interval."""
+        a, b = self.draws(*one, metric, task).dropna(), self.draws(*other, metric, task).dropna()
+        both = a.index.intersection(b.index)
+        if both.empty:
+            return math.nan, math.nan, math.nan
+        gap = a.loc[both].to_numpy()[:, :, None] - b.loc[both].to_numpy()[:, None, :]
+        return bootstrap_over_draws(torch.from_numpy(gap.reshape(len(both), -1).T.copy()))
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row per task, condition and metric.
 
-        value and its bootstrap interval (low, high) over trials; drop = paired difference to no ablation with its
-        interval; seed_min, seed_max = range of the means of the single draws of a random control.
+        value and its bootstrap interval (low, high) over trials, and over the draws of a random control; drop = paired
+        difference to no ablation with its interval; seed_min, seed_max = range of the means of the single draws.
         """
         rows: list[dict[str, Any]] = []
         for task in self.per_trial["task"].unique():
             for metric in self.metrics:
                 if self.per_trial.loc[self.per_trial["task"] == task, metric].isna().all():
                     continue
-                base = self.values("none", "none", 0, metric, task)
                 for method, set_, k in self._conditions(task):
                     rows.append(
                         {"task": task, "method": method, "set": set_, "k": k, "metric": metric}
-                        | self._summary(method, set_, k, metric, task, base)
+                        | self._summary((method, set_, k), metric, task)
                     )
         return pd.DataFrame(rows)
 
-    def _summary(self, method: str, set_: str, k: int, metric: str, task: str, base: pd.Series) -> dict[str, Any]:
-        values = self.values(method, set_, k, metric, task)
-        both = values.index.intersection(base.index)
-        low, high = bootstrap_interval(torch.tensor(values.to_numpy(), dtype=torch.float32))
-        drop = paired_difference(_tensor(base[both]), _tensor(values[both]))
-        t = self.per_trial
-        rows = t[(t["method"] == method) & (t["set"] == set_) & (t["k"] == k) & (t["task"] == task)]
-        by_seed = rows.groupby("seed")[metric].mean()
+    def _summary(self, condition: tuple[str, str, int], metric: str, task: str) -> dict[str, Any]:
+        draws = self.draws(*condition, metric, task).dropna()
+        value, low, high = bootstrap_over_draws(torch.from_numpy(draws.to_numpy().T.copy()))
+        none = ("none", "none", 0)
+        measured = none in self._conditions(task)
+        drop = self._compare(none, condition, metric, task) if measured else (math.nan, math.nan, math.nan)
+        by_draw = draws.mean(axis=0)
         return {
-            "value": float(values.mean()),
-            "low": float(low),
-            "high": float(high),
+            "value": value,
+            "low": low,
+            "high": high,
             "drop": drop[0],
             "drop_low": drop[1],
             "drop_high": drop[2],
-            "seed_min": float(by_seed.min()),
-            "seed_max": float(by_seed.max()),
-            "trials": len(values),
+            "seed_min": float(by_draw.min()),
+            "seed_max": float(by_draw.max()),
+            "trials": len(draws),
         }
 
     def differences(self, metric: str, task: str = MAIN_TASK, lead: str | None = None) -> pd.DataFrame:
@@ -148,9 +161,7 @@ class AblationCurve:
         for method, set_, k in measured:
             if k == 0 or (method, set_) == (lead, "top") or (lead, "top", k) not in measured:
                 continue
-            mine, other = self.values(lead, "top", k, metric, task), self.values(method, set_, k, metric, task)
-            both = mine.index.intersection(other.index)
-            difference, low, high = paired_difference(_tensor(other[both]), _tensor(mine[both]))
+            difference, low, high = self._compare((method, set_, k), (lead, "top", k), metric, task)
             rows.append(
                 {"against": method, "set": set_, "k": k, "difference": difference, "low": low, "high": high}
                 | {"lead": lead, "metric": metric, "task": task}
@@ -169,7 +180,11 @@ class AblationCurve:
         for method, set_, k in self._conditions(MAIN_TASK):
             if k == 0 or (method, set_, k) not in measured:
                 continue
-            loss = [self._relative_loss(method, set_, k, metric, task, n, seed) for task in (MAIN_TASK, other)]
+            # Different trials, so independent resamples: one seed for both would pair trial i with trial i.
+            loss = [
+                self._relative_loss(method, set_, k, metric, task, n, seed + i)
+                for i, task in enumerate((MAIN_TASK, other))
+            ]
             samples = loss[0][1] - loss[1][1]
             finite = samples[np.isfinite(samples)]
             low, high = np.quantile(finite, [0.025, 0.975]) if len(finite) else (math.nan, math.nan)

@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.models import FrozenNorm, HeadGeometry, Model, frozen_norm, post_attention_norm
+from lens_heads.models import HeadGeometry, Model
+from lens_heads.norms import FrozenNorm, frozen_norm, post_attention_norm
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,14 @@ class TunedLens:
     def load(cls, path: str | Path, geometry: HeadGeometry) -> TunedLens:
         """Read translators `{layer}.weight`, `{layer}.bias` from a safetensors file (or the folder that holds one).
 
-        Translator l is applied to what heads of layer l write; a missing last one is the identity. Raises ValueError
-        for pickled files (`.pt` is never unpickled), missing layers, and other shapes.
+        Files count as the tuned-lens package does: translator i reads the residual stream entering block i, so what heads
+        of layer l write is read by translator l + 1, and by none (the identity) at the last layer. Raises ValueError for
+        pickled files (`.pt` is never unpickled), missing translators, and other shapes.
         """
         path = Path(path)
         file = next(iter(sorted(path.glob("*.safetensors"))), path) if path.is_dir() else path
+        if not file.suffix and not path.exists():
+            raise ValueError(f"direction {str(path)!r}: use 'raw', 'exact', or a tuned-lens safetensors file")
         if file.suffix != ".safetensors":
             raise ValueError(
                 f"{file} is not a safetensors file: pickled lenses are not read; convert yours once with "
@@ -47,16 +51,14 @@ class TunedLens:
         tensors = load_file(file)
         d = geometry.d_model
         A, b = torch.zeros(geometry.n_layers, d, d), torch.zeros(geometry.n_layers, d)
-        for layer in range(geometry.n_layers):
-            weight, bias = tensors.get(f"{layer}.weight"), tensors.get(f"{layer}.bias")
-            if weight is None and layer == geometry.n_layers - 1:
-                continue
+        for layer in range(geometry.n_layers - 1):
+            weight, bias = tensors.get(f"{layer + 1}.weight"), tensors.get(f"{layer + 1}.bias")
             if weight is None or weight.shape != (d, d) or (bias is not None and bias.shape != (d,)):
                 found = "missing" if weight is None else f"of shape {tuple(weight.shape)}"
                 found += "" if bias is None else f" and its bias of shape {tuple(bias.shape)}"
                 raise ValueError(
-                    f"{file}: translator {layer}.weight is {found}; {geometry.name} needs [{d}, {d}] (bias [{d}]) "
-                    f"for each of its {geometry.n_layers} layers"
+                    f"{file}: translator {layer + 1}.weight is {found}; {geometry.name} needs [{d}, {d}] (bias [{d}]) "
+                    f"for translators 1 to {geometry.n_layers - 1}"
                 )
             A[layer] = weight.float()
             b[layer] = 0 if bias is None else bias.float()

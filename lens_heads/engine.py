@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from numbers import Integral
 from typing import TypeVar
 
 from lens_heads.store import Result, RunFolder
@@ -26,12 +27,12 @@ def run(
     """Results of `work` for every item, in order; finished ones are read from the folder, new ones stored at once.
 
     A batch never mixes items of different `group`, and within a group `size` puts items of like size together. A batch
-    that raises is tried again one by one, and an item that raises becomes a result with `keep=False` and its error in
-    the record: it is warned about, not stored, and tried again on the next run. When every single item raises, the
-    first error is raised.
+    that raises is tried again one by one (warned about once: that is slower), and an item that raises becomes a result
+    with `keep=False` and its error in the record: it is warned about, not stored, and tried again on the next run. When
+    every single item raises, the first error is raised.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size}: at least 1 is needed")
+    if not isinstance(batch_size, Integral) or batch_size < 1:
+        raise ValueError(f"batch_size={batch_size!r}: an integer of at least 1 is needed")
     results: dict[int, Result] = {}
     for i, item in enumerate(items):
         stored = folder.read(key(item)) if folder is not None else None
@@ -39,9 +40,16 @@ def run(
             results[i] = stored
     todo = [i for i in range(len(items)) if i not in results]
     errors: list[Exception] = []
+    split: list[str] = []
     with _bar(progress, description, len(items), len(results)) as advance:
         for batch in _batches(items, todo, batch_size, size, group):
-            for part in _attempt(work, [(i, items[i]) for i in batch], errors):
+            for part in _attempt(work, [(i, items[i]) for i in batch], errors, split):
+                if not part and len(split) == 1:
+                    warnings.warn(
+                        f"{description}: a batch of {len(batch)} failed ({split[0]}): this and any other batch that fails "
+                        "is done one by one, which is slower; use a smaller batch_size if memory ran out",
+                        stacklevel=3,
+                    )
                 for i, result in part:
                     results[i] = result
                     if folder is not None and result.keep:
@@ -73,23 +81,31 @@ def _batches(
 
 
 def _attempt(
-    work: Callable[[list[Item]], list[Result]], batch: list[tuple[int, Item]], errors: list[Exception]
+    work: Callable[[list[Item]], list[Result]],
+    batch: list[tuple[int, Item]],
+    errors: list[Exception],
+    split: list[str],
 ) -> Iterator[list[tuple[int, Result]]]:
-    """Results with their indices as they are ready: the whole batch at once, or one by one after it raised."""
+    """Results with their indices as they are ready: the whole batch at once, or one by one after it raised.
+
+    Errors of single items go to `errors`, those of whole batches to `split`.
+    """
     try:
         done = work([item for _, item in batch])
     except Exception as error:
+        text = f"{type(error).__name__}: {error}"
         if len(batch) == 1:
             errors.append(error)
-            record = {"outcome": "error", "error": f"{type(error).__name__}: {error}"}
-            done = [Result({}, record, keep=False)]
+            done = [Result({}, {"outcome": "error", "error": text}, keep=False)]
         else:
             done = None
+            split.append(text)
     if done is not None:
         yield [(i, result) for (i, _), result in zip(batch, done, strict=True)]
         return
+    yield []  # Lets the caller say so before the slower work begins.
     for one in batch:
-        yield from _attempt(work, [one], errors)
+        yield from _attempt(work, [one], errors, split)
 
 
 class _bar:  # noqa: N801 - used like a function

@@ -14,11 +14,12 @@ from torch import Tensor
 from lens_heads import engine
 from lens_heads.forward import CHUNK, Cache, advance, fast_attention, greedy, left_pad, prefill, text_of
 from lens_heads.metrics import TEXT_METRICS, text_scores
-from lens_heads.models import Model, geometry
+from lens_heads.models import Model, geometry, is_bridge
 from lens_heads.scoring import fingerprint, trials_digest
 from lens_heads.stats import bootstrap_interval
 from lens_heads.store import Result, RunFolder
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+from lens_heads.view import evaluating
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 METRICS = (*TEXT_METRICS, "logprob")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
     """Metric values per trial ([trial] each) and the generated texts.
 
@@ -71,7 +72,7 @@ class Evaluation:
 
 def evaluate(
     model: Model,
-    trials: Iterable[AnyTrial],
+    trials: Iterable[AnyTrial] | AnyTrial,
     generate: bool = True,
     max_new_tokens: int = 50,
     batch_size: int = 1,
@@ -85,11 +86,16 @@ def evaluate(
             only `logprob` is measured, which needs no decoding and is finer on small models.
         out: a run folder that resumes. It cannot know what else is hooked onto the model: use one per condition.
 
-    Raises ValueError for no trials, or prompts longer than the context window.
+    Raises ValueError for no trials, prompts longer than the context window, or nothing to generate; TypeError for what is
+    no TransformerLens model.
     """
-    encoded = encode_all(trials, model.tokenizer, geometry(model).n_ctx, max_new_tokens if generate else 0)
+    is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
+    if generate and max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens={max_new_tokens}: give at least 1, or generate=False for logprob alone")
+    shape = geometry(model)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens if generate else 0, shape.d_vocab)
     settings = {
-        "model": geometry(model).name,
+        "model": shape.name,
         "weights": fingerprint(model),
         "trials": trials_digest(encoded),
         "max_new_tokens": max_new_tokens if generate else None,
@@ -125,7 +131,7 @@ def answer_batch(model: Model, trials: Sequence[EncodedTrial], max_new_tokens: i
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     before = tokens.shape[1] - 1
     cache = Cache(model, len(trials))
-    with fast_attention(model):
+    with evaluating(model), fast_attention(model):
         prefill(model, tokens[:, :before], cache, pads, chunk)
         logprobs = _gold_logprobs(model, trials, tokens[:, before:], cache, pads)
         cache.crop(before)

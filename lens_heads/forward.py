@@ -134,8 +134,12 @@ def fast_attention(model: Model) -> Iterator[None]:
 
 
 def _sdpa_is_exact(model: Model) -> bool:
-    hf = model.original_model
-    return bool(getattr(hf, "_supports_sdpa", False)) and geometry(model).attn_softcap is None
+    shape = geometry(model)
+    q_norm = getattr(model.blocks[0].attn, "q_norm", None)
+    # In half precision the bridge's norm over a whole projection (OLMo) leaves float32 keys, which a cache filled by
+    # sdpa does not hold: the two ways do not mix there.
+    mixes = model.cfg.dtype == torch.float32 or q_norm is None or q_norm.weight.numel() == shape.d_head
+    return bool(getattr(model.original_model, "_supports_sdpa", False)) and shape.attn_softcap is None and mixes
 
 
 def _hooked_inside_attention(model: Model) -> bool:

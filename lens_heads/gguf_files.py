@@ -89,19 +89,22 @@ def _packaged_file(name: str) -> Path:
     return target
 
 
-def load_local(source: Path, dtype: torch.dtype) -> dict[str, Any]:
-    """`hf_model` and `tokenizer` of a local folder or `.gguf` file, for TransformerLens to wrap."""
+def load_local(source: Path, dtype: torch.dtype, device: str | torch.device | None = None) -> dict[str, Any]:
+    """`hf_model` and `tokenizer` of a local folder or `.gguf` file, for TransformerLens to wrap.
+
+    The weights are moved to `device` here: TransformerLens leaves a model that it is given where it is.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = converted(source) if source.suffix == ".gguf" else source
     if not (folder / "config.json").exists():
         raise FileNotFoundError(f"{folder} holds no config.json: give the folder that save_pretrained wrote")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"{source} has no tokenizer: put its tokenizer files beside the weights ({error})") from error
-    return {"hf_model": model.eval(), "tokenizer": tokenizer}
+    return {"hf_model": model if device is None else model.to(device), "tokenizer": tokenizer}
 
 
 def converted(gguf: Path) -> Path:

@@ -5,6 +5,7 @@ Reading and writing score files is in `scorefiles.py`, drawing in `plots.py`, th
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +26,27 @@ if TYPE_CHECKING:
 Unit = Literal["query_head", "kv_head"]
 
 
+def _whole(value: Any) -> int | None:
+    """The value as an int (numpy's too); None for what is no integer, a float or a bool."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
 @dataclass(frozen=True, order=True)
 class Head:
-    """One attention head; `str(Head(12, 1))` is "L12H1", its key in score files "12-1"."""
+    """One attention head, counted from 0; `str(Head(12, 1))` is "L12H1", its key in score files "12-1"."""
 
     layer: int
     head: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("layer", self.layer), ("head", self.head)):
+            number = _whole(value)
+            if number is None or number < 0:
+                raise ValueError(f"cannot read {self!r} as a head: its {name} {value!r} is no integer from 0 on")
+            object.__setattr__(self, name, number)
 
     def __str__(self) -> str:
         return f"L{self.layer}H{self.head}"
@@ -48,28 +64,39 @@ class Head:
         if isinstance(value, Head):
             return value
         if isinstance(value, str):
-            found = re.fullmatch(r"[Ll]?(\d+)\s*[-.,HhKk:]\s*(\d+)", value.strip())
+            found = re.fullmatch(r"[Ll]?(\d+)\s*([-.,HhKk:])\s*(\d+)", value.strip())
             if found is None:
                 raise ValueError(f"cannot read {value!r} as a head: write L12H1 or 12-1")
-            return cls(int(found[1]), int(found[2]))
-        if len(value) != 2:
+            if found[2] in "Kk":
+                why = (
+                    "it names a kv head: name its query heads, k * group to (k + 1) * group - 1; geometry(model).group"
+                )
+                raise ValueError(f"cannot read {value!r} as a head: {why}")
+            return cls(int(found[1]), int(found[3]))
+        if isinstance(value, HeadScores):
+            raise TypeError(f"{value.method}: scores are a ranking, not a choice of heads: take some with .top(k)")
+        if not isinstance(value, Iterable):
+            raise TypeError(f"cannot read {value!r} as a head: write L12H1, 12-1 or a pair (12, 1)")
+        pair = tuple(value)
+        if len(pair) != 2:
             raise ValueError(f"cannot read {value!r} as a head: a pair (layer, head) is needed")
-        return cls(int(value[0]), int(value[1]))
+        return cls(*pair)
 
 
-def parse_heads(heads: Iterable[Head | str | Sequence[int]] | Head | str) -> list[Head]:
+def parse_heads(heads: Iterable[Head | str | Sequence[int]] | Sequence[int] | Head | str) -> list[Head]:
     """Heads in any accepted spelling, as a list without repeats, in the order given.
 
-    A string may hold several: "L12H1,L3H0".
+    A string may hold several: "L12H1,L3H0". A bare pair of integers is one head.
     """
-    if isinstance(heads, Head):
-        heads = [heads]
     if isinstance(heads, str):
         heads = [part for part in re.split(r"[,\s]+", heads) if part]
-    return list(dict.fromkeys(Head.parse(head) for head in heads))
+    listed: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
+    if isinstance(heads, Sequence) and len(listed) == 2 and all(_whole(number) is not None for number in listed):
+        listed = [tuple(listed)]
+    return list(dict.fromkeys(Head.parse(head) for head in listed))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HeadScores:
     """Scores of every head of one model by one method.
 
@@ -165,9 +192,10 @@ class HeadScores:
         generator = torch.Generator().manual_seed(seed)
         ranked = self.ranking()
         shuffled = [ranked[int(i)] for i in torch.randperm(len(ranked), generator=generator)]
-        rest = [head for head in shuffled if head not in set(top)]
+        taken = set(top)
+        rest = [head for head in shuffled if head not in taken]
         if like is None:
-            return (rest + shuffled)[:k] if len(rest) >= k else (rest + [h for h in shuffled if h in set(top)])[:k]
+            return (rest + [head for head in shuffled if head in taken])[: len(top)]
         chosen: list[Head] = []
         for wanted in sorted(top, key=lambda head: head.layer):
             pool = [head for head in rest if head not in chosen] or [h for h in shuffled if h not in chosen]
@@ -177,12 +205,22 @@ class HeadScores:
     def interval(
         self, level: float = 0.95, n: int = 1000, seed: int = 0
     ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
-        """Percentile bootstrap over trials: (low, high), each [layer, head]."""
-        low, high = stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
-        return low, high
+        """Percentile bootstrap over trials: (low, high), each [layer, head]; NaN with one trial, which tells no spread."""
+        if len(self.per_trial) == 1:
+            return self.values * torch.nan, self.values * torch.nan
+        return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
 
     def p_values(self, n: int = 10_000, seed: int = 0) -> Float[Tensor, "layer head"]:
-        """One-sided sign-flip permutation p per head: is the mean over trials above zero? Smallest possible 1/(n+1)."""
+        """One-sided sign-flip permutation p per head: is the mean over trials above zero? Smallest possible 1/(n+1).
+
+        ValueError for a method whose scores are never negative.
+        """
+        from lens_heads.scorers import SCORERS
+
+        known = SCORERS.get(self.method)  # Score files from elsewhere do not say it.
+        if not self.meta.get("signed", known.signed if known else True):
+            why = f"{self.method} cannot be negative: compare intervals, or controls"
+            raise ValueError(f"sign-flip tests assume scores symmetric around zero under the null; {why}")
         return stats.sign_flip_p(self.per_trial, n=n, seed=seed)
 
     def significant(self, alpha: float = 0.05, n: int | None = None, seed: int = 0) -> Bool[Tensor, "layer head"]:
@@ -205,7 +243,7 @@ class HeadScores:
         return stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
 
     def to_frame(self, interval: bool = True) -> pd.DataFrame:
-        """One row per head, best first: layer, head, name, score, and the 95 % bootstrap interval (low, high)."""
+        """One row per head, best first: layer, head, name, score, and the 95 % interval (low, high; NaN with one trial)."""
         import pandas as pd
 
         ranked = self.ranking()
@@ -216,9 +254,8 @@ class HeadScores:
             "score": [self[head] for head in ranked],
         }
         if interval:
-            low, high = self.interval()
-            rows["low"] = [float(low[head.layer, head.head]) for head in ranked]
-            rows["high"] = [float(high[head.layer, head.head]) for head in ranked]
+            for name, bound in zip(("low", "high"), self.interval(), strict=True):
+                rows[name] = [float(bound[head.layer, head.head]) for head in ranked]
         return pd.DataFrame(rows)
 
     def plot(self, title: str | None = None) -> go.Figure:
@@ -228,7 +265,7 @@ class HeadScores:
         return plots.head_map(self, title=title)
 
     def _repr_html_(self) -> str:
-        best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}")
+        best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
         return (
             f"<b>{escape(self.method)}</b>: {self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials, "
             f"{escape(str(self.meta.get('model', 'model unknown')))}; the ten best with 95 % intervals{best}"
@@ -236,10 +273,8 @@ class HeadScores:
 
     def __repr__(self) -> str:
         best = ", ".join(f"{head} {self[head]:.3g}" for head in self.top(min(3, self.values.numel())))
-        return (
-            f"HeadScores({self.method!r}, {self.n_layers} layers x {self.n_heads} heads, "
-            f"{len(self.trial_ids)} trials, best: {best})"
-        )
+        what = f"{self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials"
+        return f"HeadScores({self.method!r}, {what}, best: {best})"
 
     def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
         """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals) or "lists" (Wu et al.)."""
@@ -255,6 +290,8 @@ class HeadScores:
         return scorefiles.load(path, method)
 
     def _count(self, k: int) -> int:
-        if not 0 <= k <= self.values.numel():
-            raise ValueError(f"k={k} heads asked for: {self.method} has scores for 0 to {self.values.numel()}")
-        return k
+        number = _whole(k)
+        if number is None or not 0 <= number <= self.values.numel():
+            known = f"{self.method} has scores for 0 to {self.values.numel()}"
+            raise ValueError(f"k={k} heads asked for: {known}, and k is an integer")
+        return number

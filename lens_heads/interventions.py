@@ -238,8 +238,24 @@ def _ticking(model: Model, clock: Clock) -> Iterator[None]:
             clock.offset = 0
         clock.pads = (mask == 0).sum(-1) if mask is not None and mask.ndim == 2 else None
 
-    handle = (model.original_model if is_bridge(model) else model).register_forward_pre_hook(look, with_kwargs=True)
+    if is_bridge(model):
+        handle = model.original_model.register_forward_pre_hook(look, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+        return
+    # A HookedTransformer calls its own `forward` when it generates, past any module hook.
+    before, own = model.forward, "forward" in vars(model)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        look(model, args, kwargs)
+        return before(*args, **kwargs)
+
+    vars(model)["forward"] = forward
     try:
         yield
     finally:
-        handle.remove()
+        vars(model)["forward"] = before
+        if not own:
+            del vars(model)["forward"]

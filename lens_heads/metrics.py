@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import string
 from collections import Counter
 from collections.abc import Sequence
 
-from lens_heads.answers import rouge
-
-
-def normalize(text: str) -> str:
-    """SQuAD's normalisation: lower case, no punctuation, no articles, single spaces."""
-    text = "".join(char for char in text.lower() if char not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+from lens_heads.answers import contains, normalize, rouge
 
 
 def exact_match(text: str, gold: str) -> float:
     """1 when text and answer are equal after normalisation."""
     return float(normalize(text) == normalize(gold) != "")
-
-
-def contains(text: str, gold: str) -> float:
-    """1 when the answer's words stand in the text as a run of whole words, after normalisation."""
-    needle = normalize(gold)
-    return float(bool(needle) and f" {needle} " in f" {normalize(text)} ")
 
 
 def token_f1(text: str, gold: str) -> float:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads import Head, parse_heads
+from lens_heads.norms import is_rms, post_attention_norm
 
 Model: TypeAlias = Any
 """A `transformer_lens` `TransformerBridge` or `HookedTransformer`."""
@@ -110,7 +110,7 @@ def geometry(model: Model) -> HeadGeometry:
         logit_softcap=_cap(
             getattr(hf, "final_logit_softcapping", None) or getattr(cfg, "output_logits_soft_cap", None)
         ),
-        final_norm="rms" if _is_rms(model, model.ln_final) else "layer",
+        final_norm="rms" if is_rms(model, model.ln_final) else "layer",
     )
 
 
@@ -124,58 +124,6 @@ def _window(model: Model, layer: int, bridge: bool) -> int | None:
         return model.cfg.window_size if local else None
     window = getattr(model.blocks[layer].attn.original_component, "sliding_window", None)
     return int(window) if window else None
-
-
-def post_attention_norm(model: Model, layer: int) -> Any | None:
-    """The norm between a layer's attention output and the residual stream, or None."""
-    block = model.blocks[layer]
-    if getattr(block, "ln1_post", None) is not None:
-        return block.ln1_post
-    # TransformerLens 3 keeps OLMo's post-norm under the name ln1.
-    names = (getattr(model.cfg, "original_architecture", None), getattr(model.cfg, "architecture", None))
-    return block.ln1 if {"Olmo2ForCausalLM", "Olmo3ForCausalLM"} & set(names) else None
-
-
-def _is_rms(model: Model, norm: Any) -> bool:
-    if hasattr(norm, "uses_rms_norm"):
-        return bool(norm.uses_rms_norm)
-    return type(norm).__name__.startswith("RMS") or str(model.cfg.normalization_type).startswith("RMS")
-
-
-@dataclass(frozen=True)
-class FrozenNorm:
-    """A norm as a linear map once its scale is fixed: y = gain * center(x) / scale(x) (+ bias)."""
-
-    gain: Float[Tensor, " d_model"]
-    bias: Float[Tensor, " d_model"]
-    centers: bool
-    eps: float
-
-    def scale(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... 1"]:
-        """The divisor at each position: root mean square, or standard deviation when the norm centers."""
-        x = x.float()
-        x = x - x.mean(-1, keepdim=True) if self.centers else x
-        return (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
-
-    def pull_back(self, direction: Float[Tensor, "... d_model"], scale: Float[Tensor, "... 1"]) -> Tensor:
-        """The direction before the norm that reads what `direction` reads after it, bias apart."""
-        pulled = direction * self.gain / scale
-        return pulled - pulled.mean(-1, keepdim=True) if self.centers else pulled
-
-
-def frozen_norm(model: Model, norm: Any) -> FrozenNorm:
-    """The gain, bias and convention of one of the model's norms (Gemma multiplies by 1 + weight)."""
-    weight = norm.weight if hasattr(norm, "uses_rms_norm") else norm.w
-    gain = weight.detach().float()
-    stored_offset = hasattr(norm, "uses_rms_norm") and getattr(model.cfg, "rmsnorm_uses_offset", False)  # 3.9 bridges.
-    if getattr(norm, "uses_weight_offset", stored_offset):
-        gain = gain + 1.0
-    centers = not _is_rms(model, norm)
-    bias = getattr(norm.original_component if hasattr(norm, "original_component") else norm, "bias", None)
-    bias = getattr(norm, "b", None) if bias is None else bias
-    bias = torch.zeros_like(gain) if bias is None or not centers else bias.detach().float()
-    eps = getattr(norm, "eps", None)
-    return FrozenNorm(gain, bias, centers, float(model.cfg.eps if eps is None else eps))
 
 
 def require_raw_weights(model: Model) -> None:
@@ -270,8 +218,15 @@ def load_model(
     if source is not None:
         if revision is not None:
             raise ValueError(f"revision={revision!r}: {name} is a local model; revisions belong to hub models")
-        if device_map is None or lens == "hooked":
-            options |= gguf_files.load_local(source, dtype)
+        if device_map is not None and (source.suffix == ".gguf" or lens == "hooked"):
+            raise ValueError(f"device_map spreads hub models and folders; {name} goes to one device: use device=")
+        if lens == "hooked" and str(name) != "gemma-3-270m":
+            raise ValueError(
+                f"lens='hooked' needs a name HookedTransformer knows, and {name} is a local model: leave lens out for a "
+                "TransformerBridge, or build the HookedTransformer yourself (it is accepted everywhere)"
+            )
+        if device_map is None:
+            options |= gguf_files.load_local(source, dtype, device)
     model = (
         _boot_hooked(str(name), options) if lens == "hooked" else _boot_bridge(str(name), source, device_map, options)
     )

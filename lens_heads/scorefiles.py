@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads import Head, HeadScores, Unit
 from lens_heads.store import write_atomic
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def save(scores: HeadScores, path: str | Path, form: str = "envelope") -> Path:
         "scores": by_head,
         "trial_ids": list(scores.trial_ids),
         "confidence_intervals": {
-            head.key: [float(low[head.layer, head.head]), float(high[head.layer, head.head])]
+            head.key: [_json(low[head.layer, head.head]), _json(high[head.layer, head.head])]
             for head in scores.ranking()
         },
     }
@@ -50,13 +50,20 @@ def save(scores: HeadScores, path: str | Path, form: str = "envelope") -> Path:
     return path
 
 
+def _json(bound: Tensor) -> float | None:
+    """JSON has no NaN: the interval of a single trial is null."""
+    return None if bound.isnan() else float(bound)
+
+
 def load(path: str | Path, method: str | None = None) -> HeadScores:
     """Read either form. `method` names the scores of a file that does not (default: "copy", the published files' method).
 
-    Raises ValueError naming the file and the head for truncated JSON, a score that is no finite number, ragged lists and
-    missing heads; FileNotFoundError when there is no file.
+    Raises ValueError naming the file and the head or field for truncated JSON, a score that is no finite number, ragged
+    lists, missing heads and a wrong meta, shape, unit or trial_ids; FileNotFoundError when there is no file.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give a score file in it, e.g. {path / 'locos.json'}")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -64,16 +71,41 @@ def load(path: str | Path, method: str | None = None) -> HeadScores:
     if not isinstance(found, dict) or not found:
         raise ValueError(f'{path} is no score file: a JSON object {{"layer-head": [scores]}} was expected')
     envelope = "scores" in found
-    meta: dict[str, Any] = dict(found.get("meta") or {}) if envelope else {}
+    meta = _read_meta(path, found.get("meta")) if envelope else {}
     by_head = _read_heads(path, found["scores"] if envelope else found)
     per_trial = _stack(path, by_head, meta.pop("shape", None))
-    ids = [str(i) for i in found["trial_ids"]] if envelope and found.get("trial_ids") is not None else None
-    if ids is not None and len(ids) != len(per_trial):
+    ids = found.get("trial_ids") if envelope else None
+    if ids is None:
+        ids = range(len(per_trial))
+    elif not isinstance(ids, list):
+        raise _wrong(path, "trial_ids", ids, "a list with one id per trial")
+    if len(ids) != len(per_trial):
         raise ValueError(f"{path}: {len(ids)} trial_ids but {len(per_trial)} scores per head")
     name = method or meta.get("method") or "copy"
     meta.setdefault("source", path.name)
     unit = meta.pop("unit", "query_head")
-    return HeadScores.from_trials(name, per_trial, ids or [str(i) for i in range(len(per_trial))], meta, unit)
+    return HeadScores.from_trials(name, per_trial, [str(i) for i in ids], meta, unit)
+
+
+def _wrong(path: Path, field: str, value: Any, wanted: str) -> ValueError:
+    return ValueError(f"{path}: {field} is {value!r}: {wanted} was expected; correct it or leave it out")
+
+
+def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
+    """The meta with every field that is read from it checked; missing fields stay missing."""
+    if meta is None:
+        return {}
+    if not isinstance(meta, dict):
+        raise _wrong(path, "meta", meta, "an object")
+    shape, units = meta.get("shape"), get_args(Unit)
+    numbers = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n > 0 for n in shape)
+    if shape is not None and not numbers:
+        raise _wrong(path, "meta.shape", shape, "[layers, heads]")
+    if "unit" in meta and meta["unit"] not in units:
+        raise _wrong(path, "meta.unit", meta["unit"], " or ".join(units))
+    if not isinstance(meta.get("method", ""), str):
+        raise _wrong(path, "meta.method", meta["method"], "a name")
+    return dict(meta)
 
 
 def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
@@ -105,13 +137,13 @@ def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None
     trials = len(next(iter(by_head.values())))
     if trials == 0:
         raise ValueError(f"{path}: the score lists are empty: no trial was successful")
+    every = (Head(layer, index) for layer in range(layers) for index in range(heads))
+    missing = next((head for head in every if head not in by_head), None)  # Before a huge shape is allocated.
+    if missing is not None:
+        raise ValueError(f"{path}: head {missing} is missing from a file of {layers} layers x {heads} heads")
     stacked = torch.zeros(trials, layers, heads)
-    for layer in range(layers):
-        for index in range(heads):
-            head = Head(layer, index)
-            if head not in by_head:
-                raise ValueError(f"{path}: head {head} is missing from a file of {layers} layers x {heads} heads")
-            if len(by_head[head]) != trials:
-                raise ValueError(f"{path}: head {head} has {len(by_head[head])} trials, others have {trials}")
-            stacked[:, layer, index] = torch.tensor(by_head[head])
+    for head, values in by_head.items():
+        if len(values) != trials:
+            raise ValueError(f"{path}: head {head} has {len(values)} trials, others have {trials}")
+        stacked[:, head.layer, head.head] = torch.tensor(values)
     return stacked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from lens_heads.capture import PassResult, run_pass
 from lens_heads.directions import Directions
 from lens_heads.forward import CHUNK
 from lens_heads.heads import HeadScores
-from lens_heads.models import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.models import HeadGeometry, Model, geometry, has_hooks, is_bridge, require_raw_weights
 from lens_heads.scorers import SCORERS, Scorer, resolve
 from lens_heads.store import Result, RunFolder, digest
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
@@ -57,16 +58,11 @@ def score_heads(
     """
     scorers = resolve(methods)
     require_raw_weights(model)
-    shape = geometry(model)
-    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, 0 if teacher_forced else max_new_tokens)
-    for trial in encoded:
-        if trial.needle is None:
-            raise ValueError(f"trial {trial.id} has no needle: head scores compare the needle with the rest")
-        if trial.needle[1] - trial.needle[0] >= len(trial):
-            raise ValueError(f"trial {trial.id}: the needle is the whole prompt, there is nothing to compare it with")
+    shape, room = geometry(model), 0 if teacher_forced else max_new_tokens
+    encoded = _encode(model, shape, trials, room, teacher_forced)
     directions = Directions(model, shape, direction)
-    settings = _settings(model, shape, encoded, scorers, teacher_forced, directions.identity, max_new_tokens)
-    folder = RunFolder(out, settings) if out is not None else None
+    settings = _settings(model, shape, encoded, scorers, directions.identity, room)
+    folder = _folder(model, shape, out, settings)
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
         done = run_pass(model, batch, scorers, directions, teacher_forced, max_new_tokens, chunk)
@@ -89,6 +85,28 @@ def score_heads(
     return scores
 
 
+def _encode(model: Model, shape: HeadGeometry, trials: Any, room: int, teacher_forced: bool) -> list[EncodedTrial]:
+    """The trials in tokens, each with a needle and something beside it."""
+    if room < 1 and not teacher_forced:
+        raise ValueError(f"max_new_tokens={room}: at least 1 is generated; teacher_forced=True generates none")
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    for trial in encoded:
+        if trial.needle is None:
+            raise ValueError(f"trial {trial.id} has no needle: head scores compare the needle with the rest")
+        if trial.needle[1] - trial.needle[0] >= len(trial):
+            raise ValueError(f"trial {trial.id}: the needle is the whole prompt, there is nothing to compare it with")
+    return encoded
+
+
+def _folder(model: Model, shape: HeadGeometry, out: str | Path | None, settings: dict[str, Any]) -> RunFolder | None:
+    if out is not None and has_hooks(model):
+        raise ValueError(
+            f"something is hooked onto {shape.name} (an ablation?), and a run folder cannot know what: score without "
+            "out=, or end the context first"
+        )
+    return RunFolder(out, settings) if out is not None else None
+
+
 def _store(result: PassResult) -> Result:
     bad = [name for name, score in result.scores.items() if not torch.isfinite(score).all()]
     if bad:
@@ -98,38 +116,51 @@ def _store(result: PassResult) -> Result:
 
 
 def _settings(
-    model: Model,
-    shape: HeadGeometry,
-    trials: list[EncodedTrial],
-    scorers: list[Scorer],
-    teacher_forced: bool,
-    direction: str,
-    max_new_tokens: int,
+    model: Model, shape: HeadGeometry, trials: list[EncodedTrial], scorers: list[Scorer], direction: str, room: int
 ) -> dict[str, Any]:
-    """What a stored trial depends on, apart from package versions."""
+    """What a stored trial depends on, apart from package versions. No room to generate is teacher forcing."""
     return {
         "model": shape.name,
         "weights": fingerprint(model),
         "dtype": str(model.cfg.dtype),
         "trials": trials_digest(trials),
         "n_trials": len(trials),
-        "methods": [scorer.name for scorer in scorers],
-        "teacher_forced": teacher_forced,
+        "methods": sorted(_identity(scorer) for scorer in scorers),
+        "teacher_forced": room == 0,
         "direction": direction,
-        "max_new_tokens": None if teacher_forced else max_new_tokens,
+        "max_new_tokens": room or None,
     }
 
 
 def fingerprint(model: Model) -> str:
-    """A cheap identity of the weights: norms of the unembedding and of every output projection."""
-    norms = [float(model.W_U.detach()[:, :1000].float().norm())]
-    norms += [float(block.attn.W_O.detach().float().norm()) for block in model.blocks]
-    return hashlib.sha256(",".join(f"{norm:.4f}" for norm in norms).encode()).hexdigest()[:16]
+    """A cheap identity of the weights: sum and norm of up to 65,536 evenly spaced elements of every parameter."""
+    seen = hashlib.sha256()
+    for name, parameter in (model.original_model if is_bridge(model) else model).named_parameters():
+        flat = parameter.detach().reshape(-1)
+        sample = flat[:: max(1, flat.numel() // 65_536)].double()
+        seen.update(f"{name} {tuple(parameter.shape)} {float(sample.sum()):.8g} {float(sample.norm()):.8g}".encode())
+    return seen.hexdigest()[:16]
 
 
 def trials_digest(trials: list[EncodedTrial]) -> str:
     """Hash of ids, tokens, needles and answers of all trials."""
-    return digest([[t.id, t.tokens.tolist(), t.needle, t.answer_tokens.tolist(), t.aliases] for t in trials])
+    return digest([[t.id, t.tokens.tolist(), t.needle, t.answer, t.answer_tokens.tolist(), t.aliases] for t in trials])
+
+
+def needle_digest(trial: EncodedTrial) -> str | None:
+    """Hash of the needle's tokens: trials with the same needle are not independent, whatever their ids."""
+    return digest(trial.tokens[slice(*trial.needle)].tolist()) if trial.needle is not None else None
+
+
+def _identity(scorer: Scorer) -> str:
+    """A method as a run folder knows it: the name, and for one's own scorers also what it does."""
+    if SCORERS.get(scorer.name) is scorer:
+        return scorer.name
+    try:
+        code = inspect.getsource(scorer.score)
+    except (OSError, TypeError):
+        code = repr(scorer.score)
+    return f"{scorer.name} ({digest([code, scorer.rows, scorer.gated])})"
 
 
 def _collect(
@@ -137,12 +168,22 @@ def _collect(
 ) -> dict[str, HeadScores]:
     """Per-trial scores stacked per method, with the outcome of every trial in the meta."""
     outcomes = dict(Counter(result.record["outcome"] for result in results))
-    listed = [{"id": trial.id, **result.record} for trial, result in zip(trials, results, strict=True)]
+    listed = [
+        {"id": trial.id, "needle": needle_digest(trial), **result.record}
+        for trial, result in zip(trials, results, strict=True)
+    ]
     scores: dict[str, HeadScores] = {}
     for scorer in scorers:
         kept = [(t.id, r.arrays[scorer.name]) for t, r in zip(trials, results, strict=True) if scorer.name in r.arrays]
         if kept:
-            meta = {**settings, "method": scorer.name, "paper": scorer.paper, "outcomes": outcomes, "trials": listed}
+            meta = {
+                **settings,
+                "method": scorer.name,
+                "paper": scorer.paper,
+                "signed": scorer.signed,
+                "outcomes": outcomes,
+                "trials": listed,
+            }
             del meta["methods"]
             stacked = torch.stack([score for _, score in kept])
             scores[scorer.name] = HeadScores.from_trials(scorer.name, stacked, [name for name, _ in kept], meta)

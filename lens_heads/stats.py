@@ -33,6 +33,22 @@ def bootstrap_interval(
     return torch.as_tensor(low, dtype=torch.float32), torch.as_tensor(high, dtype=torch.float32)
 
 
+def bootstrap_over_draws(
+    values: Float[Tensor, "draw trial"], level: float = 0.95, n: int = 1000, seed: int = 0
+) -> tuple[float, float, float]:
+    """(mean, low, high) of a random control: trials and draws are both resampled, so that the luck of a draw counts.
+
+    With a single draw this is `bootstrap_interval`.
+    """
+    draws, trials = values.shape
+    generator = np.random.default_rng(seed)
+    by_trial = generator.multinomial(trials, [1 / trials] * trials, size=n) / trials
+    by_draw = generator.multinomial(draws, [1 / draws] * draws, size=n) / draws
+    means = np.einsum("nd,dt,nt->n", by_draw, values.double().numpy(), by_trial)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(values.double().mean()), float(low), float(high)
+
+
 def paired_difference(
     a: Float[Tensor, " trial"], b: Float[Tensor, " trial"], level: float = 0.95, n: int = 1000, seed: int = 0
 ) -> tuple[float, float, float]:

@@ -66,15 +66,22 @@ class RunFolder:
         self.settings = json.loads(json.dumps(settings, sort_keys=True, default=str))
         self.shards = self.path / "trials"
         about = self.path / "run.json"
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"out={str(self.path)!r} is a file, and a run needs a folder: choose another name")
         if about.exists():
             self._check(about)
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif not self._is_fresh():
             raise ValueError(f"{self.path} is not empty and holds no run.json: choose another folder for this run")
         else:
             self.shards.mkdir(parents=True, exist_ok=True)
             text = {"settings": self.settings, "hash": digest(self.settings), "versions": versions()}
             write_atomic(about, json.dumps(text, indent=2) + "\n")
         self.shards.mkdir(parents=True, exist_ok=True)
+
+    def _is_fresh(self) -> bool:
+        """Whether nothing was ever finished here; a run killed at its very start leaves `trials/` and partial files."""
+        found = [file for folder in (self.path, self.shards) if folder.is_dir() for file in folder.iterdir()]
+        return all(file.suffix == ".partial" or (file == self.shards and file.is_dir()) for file in found)
 
     def _check(self, about: Path) -> None:
         try:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from lens_heads.checking import CheckReport
 from lens_heads.curves import MAIN_TASK, AblationCurve
-from lens_heads.heads import HeadScores
+from lens_heads.heads import Head, HeadScores
+from lens_heads.scorers import SCORERS
+
+NOTHING = "–"
+"""Stands where there is nothing to say: an interval of one trial, a test that does not apply."""
 
 
 def show(table: Table) -> None:
@@ -18,30 +24,52 @@ def show(table: Table) -> None:
 
 
 def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top heads") -> Table:
-    """Methods side by side: the k best heads with 95 % intervals, heads significantly above zero, and reliability."""
+    """Methods side by side: the k best heads with 95 % intervals, heads significantly above zero, and reliability.
+
+    `k` is cut to the heads there are, and is at least 1.
+    """
+    k = max(1, min([k, *(found.values.numel() for found in scores.values())]))
     table = Table(title=title)
     for column in ("method", "trials", f"top {k} heads: score [95 % interval]", "above 0", "reliability"):
         table.add_column(column)
     for name, found in scores.items():
-        low, high = found.interval()
-        best = [f"{h} {found[h]:.3g} [{low[h.layer, h.head]:.3g}, {high[h.layer, h.head]:.3g}]" for h in found.top(k)]
-        above = f"{int(found.significant().sum())} of {found.values.numel()}"
-        table.add_row(name, str(len(found.trial_ids)), "  ".join(best), above, f"{found.reliability():.2f}")
+        intervals = _intervals(found, ".3g")
+        best = [f"{head} {found[head]:.3g} {intervals[head]}" for head in found.top(k)]
+        above = f"{int(found.significant().sum())} of {found.values.numel()}" if _is_signed(found) else NOTHING
+        reliability = found.reliability()
+        agreed = NOTHING if math.isnan(reliability) else f"{reliability:.2f}"
+        table.add_row(name, str(len(found.trial_ids)), "  ".join(best), above, agreed)
     return table
 
 
+def _is_signed(scores: HeadScores) -> bool:
+    """Whether scores can be negative; where they cannot, no sign-flip test tells which heads are above zero."""
+    known = SCORERS.get(scores.method)
+    return bool(scores.meta.get("signed", known.signed if known else True))
+
+
+def _interval(low: float, high: float, trials: int, form: str) -> str:
+    return f"[{low:{form}}, {high:{form}}]" if trials > 1 and not math.isnan(low) else NOTHING
+
+
+def _intervals(scores: HeadScores, form: str) -> dict[Head, str]:
+    (low, high), trials = scores.interval(), len(scores.trial_ids)
+    return {
+        h: _interval(float(low[h.layer, h.head]), float(high[h.layer, h.head]), trials, form) for h in scores.ranking()
+    }
+
+
 def ranking(scores: HeadScores, top: int, bottom: int) -> Table:
-    """The best (and worst) heads of one score file."""
+    """The best (and worst) heads of one score file; numbers beyond the heads there are, or below 0, are cut."""
     table = Table(
         title=f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {len(scores.trial_ids)} trials"
     )
     for column in ("rank", "head", "score", "95 % interval"):
         table.add_column(column, justify="right")
-    low, high = scores.interval()
-    ranked = scores.ranking()
-    for rank, head in [*list(enumerate(ranked, 1))[:top], *(list(enumerate(ranked, 1))[-bottom:] if bottom else [])]:
-        bounds = f"{low[head.layer, head.head]:.4g} to {high[head.layer, head.head]:.4g}"
-        table.add_row(str(rank), str(head), f"{scores[head]:.4g}", bounds)
+    intervals, ranked = _intervals(scores, ".4g"), list(enumerate(scores.ranking(), 1))
+    top, bottom = max(top, 0 if bottom > 0 else 1), max(bottom, 0)
+    for rank, head in dict.fromkeys([*ranked[:top], *ranked[max(0, len(ranked) - bottom) :]]):
+        table.add_row(str(rank), str(head), f"{scores[head]:.4g}", intervals[head])
     return table
 
 
@@ -51,10 +79,8 @@ def curve(found: AblationCurve, metric: str | None = None, task: str = MAIN_TASK
     frame = found.frame[(found.frame["task"] == task) & (found.frame["metric"] == metric)]
     ks = sorted(k for k in frame["k"].unique() if k)
     base = frame[frame["k"] == 0].iloc[0]
-    about = (
-        f"{task}: {metric} with k heads ablated; unablated {base['value']:.3f} [{base['low']:.3f}, {base['high']:.3f}]"
-    )
-    table = Table(title=title or f"{about}, {int(base['trials'])} trials")
+    about = f"{task}: {metric} with k heads ablated; unablated {_cell(base)}, {int(base['trials'])} trials"
+    table = Table(title=title or about)
     table.add_column("heads")
     for k in ks:
         table.add_column(f"k = {k}", justify="right")
@@ -62,10 +88,14 @@ def curve(found: AblationCurve, metric: str | None = None, task: str = MAIN_TASK
         if set_ == "none":
             continue
         rows = frame[(frame["method"] == method) & (frame["set"] == set_)].set_index("k")
-        cells = [f"{rows.loc[k, 'value']:.3f} [{rows.loc[k, 'low']:.3f}, {rows.loc[k, 'high']:.3f}]" for k in ks]
         name = {"top": method, "random": "random"}.get(set_, f"{method}, {set_}")
-        table.add_row(name, *cells, style=None if set_ == "top" else "dim")
+        table.add_row(name, *(_cell(rows.loc[k]) for k in ks), style=None if set_ == "top" else "dim")
     return table
+
+
+def _cell(row: Any) -> str:
+    """Value and interval of one row of a curve's frame."""
+    return f"{row['value']:.3f} {_interval(row['low'], row['high'], int(row['trials']), '.3f')}"
 
 
 def checks(report: CheckReport) -> Table:

@@ -5,6 +5,7 @@ How text becomes tokens (templates, BOS, chat, the needle's place) is in `compos
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -40,6 +41,7 @@ class Trial:
     needle_focus: str = ""
 
     def __post_init__(self) -> None:
+        _check_id(self.id)
         if not 0 <= self.depth <= 1:
             raise ValueError(f"trial {self.id}: depth {self.depth} is outside 0 to 1 (a share of the haystack)")
         if not self.answer.strip():
@@ -58,7 +60,7 @@ class Trial:
         return compose.encode(self, tokenizer)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EncodedTrial:
     """A trial in tokens, ready for a model; or your own prompt.
 
@@ -66,7 +68,8 @@ class EncodedTrial:
     (None when there is none), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
     of the question where it is known. Lists of ints are accepted for both token fields.
 
-    Raises ValueError when the needle lies outside the prompt, or the prompt or the answer has no token.
+    Raises ValueError when the id is no string, the needle no pair of ints inside the prompt, or the prompt or the answer
+    has no token.
     """
 
     tokens: Int[Tensor, " position"]
@@ -79,6 +82,7 @@ class EncodedTrial:
     meta: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _check_id(self.id)
         object.__setattr__(self, "tokens", _ids(self.tokens, self.id, "tokens"))
         object.__setattr__(self, "answer_tokens", _ids(self.answer_tokens, self.id, "answer_tokens"))
         if len(self.answer_tokens) == 0:
@@ -86,7 +90,7 @@ class EncodedTrial:
         if len(self.tokens) == 0:
             raise ValueError(f"trial {self.id}: the prompt has no tokens")
         if self.needle is not None:
-            start, end = (int(i) for i in self.needle)
+            start, end = _span(self.needle, self.id)
             if not 0 <= start < end <= len(self.tokens):
                 raise ValueError(
                     f"trial {self.id}: the needle [{start}, {end}) lies outside the prompt of {len(self.tokens)} tokens"
@@ -100,6 +104,19 @@ class EncodedTrial:
 AnyTrial: TypeAlias = Trial | EncodedTrial
 
 
+def _check_id(name: Any) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"trial id {name!r} is no string: write {str(name)!r}, results are stored under it")
+
+
+def _span(needle: Any, trial: str) -> tuple[int, int]:
+    try:
+        start, end = (operator.index(i) for i in needle)
+    except (TypeError, ValueError):
+        raise ValueError(f"trial {trial}: the needle {needle!r} must be a pair of ints (start, end), or None") from None
+    return start, end
+
+
 def _ids(values: Tensor | Sequence[int], trial: str, what: str) -> Int[Tensor, " position"]:
     ids = torch.as_tensor(values)
     if ids.ndim == 2 and ids.shape[0] == 1:
@@ -109,20 +126,38 @@ def _ids(values: Tensor | Sequence[int], trial: str, what: str) -> Int[Tensor, "
     return ids.to("cpu", torch.long)
 
 
-def encode_all(trials: Iterable[AnyTrial], tokenizer: Any, n_ctx: int, room: int = 0) -> list[EncodedTrial]:
+def several(trials: Iterable[AnyTrial] | AnyTrial) -> Iterable[AnyTrial]:
+    """The trials, also when it is a single one. TypeError for text and for what holds no trials."""
+    if isinstance(trials, Trial | EncodedTrial):
+        return [trials]
+    if isinstance(trials, str) or not isinstance(trials, Iterable):
+        raise TypeError(f"{trials!r} is no list of trials: give lens_heads.Trial(id=..., question=..., answer=...)")
+    return trials
+
+
+def encode_all(
+    trials: Iterable[AnyTrial] | AnyTrial, tokenizer: Any, n_ctx: int, room: int = 0, d_vocab: int | None = None
+) -> list[EncodedTrial]:
     """All trials in tokens, checked before any work is done: unique ids, prompt and answer inside the context window.
 
-    `room` is how many tokens may still be generated. Raises ValueError naming the first trial at fault.
+    `room` is how many tokens may still be generated; token ids must lie below `d_vocab`. Raises ValueError naming the
+    first trial at fault, TypeError for what is no trial.
     """
-    trials = list(trials)
+    trials = list(several(trials))
     if not trials:
-        raise ValueError("there are no trials: give at least one")
+        raise ValueError("there are no trials: give at least one (a generator is empty once it was used: keep a list)")
+    for trial in trials:
+        if not isinstance(trial, Trial | EncodedTrial):
+            raise TypeError(
+                f"{trial!r} is no trial: give lens_heads.Trial(id=..., question=..., answer=...), or an EncodedTrial"
+            )
     encoded = [trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in trials]
     seen: set[str] = set()
     for trial in encoded:
         if trial.id in seen:
             raise ValueError(f"two trials have the id {trial.id!r}: ids must be unique, results are stored under them")
         seen.add(trial.id)
+        _check_tokens(trial, d_vocab)
         needed = len(trial) + max(room, len(trial.answer_tokens))
         if needed > n_ctx:
             raise ValueError(
@@ -130,3 +165,13 @@ def encode_all(trials: Iterable[AnyTrial], tokenizer: Any, n_ctx: int, room: int
                 f"window of {n_ctx} tokens: use a smaller context_length, or fewer max_new_tokens"
             )
     return encoded
+
+
+def _check_tokens(trial: EncodedTrial, d_vocab: int | None) -> None:
+    for what, ids in (("tokens", trial.tokens), ("answer_tokens", trial.answer_tokens)):
+        bad = ids[(ids < 0) | (ids >= d_vocab)] if d_vocab is not None else ids[ids < 0]
+        if len(bad):
+            known = f"the model knows 0 to {d_vocab - 1}" if d_vocab is not None else "ids start at 0"
+            raise ValueError(
+                f"trial {trial.id}: {what} hold the id {int(bad[0])}, {known}: encode with this model's own tokenizer"
+            )

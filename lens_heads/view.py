@@ -1,14 +1,34 @@
-"""LayerView: everything a scorer may look at, for one trial and one layer. Built in `capture.py`."""
+"""LayerView: everything a scorer may look at, for one trial and one layer. Built in `capture.py`.
+
+Also `evaluating`, under which everything here looks at a model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Inside, the model is in eval mode (no dropout); each of its modules is given its own mode back afterwards."""
+    wrapped = getattr(model, "original_model", model)  # Its outermost modules are not among the bridge's own.
+    training = [module for part in (model, wrapped) for module in part.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 @dataclass(frozen=True)
@@ -17,8 +37,8 @@ class LayerView:
 
     Row r sits at absolute position `row_positions[r]` and produces `next_tokens[r]` (what was generated, or the gold
     answer's token when teacher-forced). Keys are the absolute positions 0..key-1; those after a row, or outside a
-    sliding window, have attention 0. `directions[r]` is the read-out of `next_tokens[r]`, `constant[r]` what a tuned
-    lens adds per position. `needle` is (start, end).
+    sliding window, have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows,
+    which write no answer), `constant[r]` what a tuned lens adds per position. `needle` is (start, end).
     """
 
     layer: int
@@ -26,7 +46,7 @@ class LayerView:
     values: Float[Tensor, "kv_head key d_head"]
     z: Float[Tensor, "row head d_head"]
     W_O: Float[Tensor, "head d_head d_model"]
-    directions: Float[Tensor, "row d_model"]
+    u: Float[Tensor, "row d_model"] | None
     constant: Float[Tensor, " row"]
     tokens: Int[Tensor, " key"]
     next_tokens: Int[Tensor, " row"]
@@ -34,13 +54,22 @@ class LayerView:
     is_answer: Bool[Tensor, " row"]
     needle: tuple[int, int]
 
+    @property
+    def directions(self) -> Float[Tensor, "row d_model"]:
+        """The read-out direction of each row's token. ValueError on "prompt" rows."""
+        if self.u is None:
+            raise ValueError(
+                'prompt rows have no answer directions (and no phi): give the scorer rows="answer" or "generated"'
+            )
+        return self.u
+
     def rows(self, index: Int[Tensor, " chosen"]) -> LayerView:
         """The same view with only some of the rows."""
         return replace(
             self,
             pattern=self.pattern[:, index],
             z=self.z[index],
-            directions=self.directions[index],
+            u=None if self.u is None else self.u[index],
             constant=self.constant[index],
             next_tokens=self.next_tokens[index],
             row_positions=self.row_positions[index],

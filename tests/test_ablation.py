@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lens_heads.curves import AblationCurve, Condition, Observation
 from lens_heads.evaluation import METRICS
 from lens_heads.heads import Head, HeadScores
 from lens_heads.models import has_hooks
-from lens_heads.stats import bootstrap_interval, bootstrap_means, paired_difference
+from lens_heads.stats import bootstrap_interval, bootstrap_means, bootstrap_over_draws, paired_difference
 from lens_heads.trials import EncodedTrial
 from tests import handmade, zoo
 from tests.conftest import random_trial, tiny
@@ -429,9 +430,10 @@ def test_the_frame_holds_means_and_intervals_of_the_trials() -> None:
 
 def test_draws_of_a_random_control_are_averaged_by_trial() -> None:
     found = row(observed(MADE).frame, task="retrieval", set="random")
-    mean = torch.tensor([0.75, 1, 0.25, 0.5])
-    low, high = bootstrap_interval(mean)
-    assert (found["value"], found["low"], found["high"]) == pytest.approx((0.625, float(low), float(high)))
+    draws = torch.tensor([[1.0, 1, 0, 1], [0.5, 1, 0.5, 0]])
+    expected = bootstrap_over_draws(draws)
+    assert expected[0] == 0.625
+    assert (found["value"], found["low"], found["high"]) == pytest.approx(expected)
     assert (found["seed_min"], found["seed_max"]) == (0.5, 0.75)
     assert found["trials"] == 4
 
@@ -465,7 +467,7 @@ def test_the_dissociation_score_by_hand() -> None:
     assert found["other_loss"] == pytest.approx((0.75 - 0.625) / 0.75)
     assert found["score"] == pytest.approx(found["retrieval_loss"] - found["other_loss"])
     retrieval = bootstrap_means(torch.tensor([[1, 0], [1, 0.5], [0.5, 0], [1, 0.25]]))
-    recall = bootstrap_means(torch.tensor([[0.5, 0.5], [1, 0.75]]))
+    recall = bootstrap_means(torch.tensor([[0.5, 0.5], [1, 0.75]]), seed=1)  # Other trials, resampled on their own.
     samples = (1 - retrieval[:, 1] / retrieval[:, 0]) - (1 - recall[:, 1] / recall[:, 0])
     expected = torch.quantile(samples, torch.tensor([0.025, 0.975], dtype=samples.dtype))
     assert (found["low"], found["high"]) == pytest.approx(tuple(expected.tolist()))
@@ -506,3 +508,24 @@ def test_saved_and_loaded_a_curve_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "curve" / "curve.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"curve\.json is missing: .* holds no finished ablation curve"):
         AblationCurve.load(tmp_path / "curve")
+
+
+def test_the_same_needle_under_another_id_is_refused() -> None:
+    """Selection and evaluation share no needle, whatever the trials are called."""
+    model = tiny("llama-gqa")
+    select = [random_trial(seed) for seed in range(3)]
+    ranking = lh.score_heads(model, select, ["locos"], teacher_forced=True, progress=False)["locos"]
+    renamed = [replace(trial, id=f"{trial.id}-again") for trial in select]
+    with pytest.raises(ValueError, match="3 of the trials or needles"):
+        lh.ablation_curve(model, renamed, ranking, ks=(1,), kind="zero", generate=False, progress=False)
+    others = [random_trial(seed) for seed in range(3, 5)]
+    lh.ablation_curve(model, others, ranking, ks=(1,), kind="zero", generate=False, progress=False)
+
+
+def test_a_reference_from_the_evaluation_trials_is_refused() -> None:
+    model = tiny("llama-gqa")
+    select, test = [random_trial(0)], [random_trial(seed) for seed in (1, 2)]
+    ranking = lh.score_heads(model, select, ["locos"], teacher_forced=True, progress=False)["locos"]
+    means = lh.mean_activations(model, test, progress=False)
+    with pytest.raises(ValueError, match="reference was computed on 2 of the evaluation trials"):
+        lh.ablation_curve(model, test, ranking, ks=(1,), reference=means, generate=False, progress=False)

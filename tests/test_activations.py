@@ -153,3 +153,34 @@ def test_halves_are_summed_in_full_precision() -> None:
     single = [mean_activations(model, [trial], progress=False) for trial in many]
     together = mean_activations(model, many, progress=False)
     torch.testing.assert_close(together.z, torch.stack([one.z for one in single]).mean(0), atol=1e-6, rtol=1e-5)
+
+
+def test_processed_weights_are_refused() -> None:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = TransformerBridge.boot_transformers(
+        "gpt2", hf_model=zoo.hf_model("gpt2"), tokenizer=zoo.tokenizer(), device="cpu"
+    )
+    model.enable_compatibility_mode(disable_warnings=True)
+    with pytest.raises(ValueError, match=r"gpt2 has processed weights"):
+        mean_activations(model, TRIALS, progress=False)
+
+
+@pytest.mark.parametrize("collect", [mean_activations, lambda model, trials: trial_activations(model, trials[0])])
+def test_a_plain_model_is_refused(collect: Any) -> None:
+    with pytest.raises(TypeError, match=r"LlamaForCausalLM is not a TransformerLens model: load it with lens_heads\."):
+        collect(plain("llama-gqa"), TRIALS)
+
+
+def test_a_token_beyond_the_vocabulary_is_refused(gqa: Any) -> None:
+    beyond = EncodedTrial([5, zoo.VOCAB], None, "x", [5], "t")  # type: ignore[arg-type]
+    for collect in (lambda: mean_activations(gqa, [beyond], progress=False), lambda: trial_activations(gqa, beyond)):
+        with pytest.raises(ValueError, match="trial t: tokens hold the id 256, the model knows 0 to 255"):
+            collect()
+
+
+def test_a_single_trial_is_one_and_references_hash(gqa: Any) -> None:
+    one, other = mean_activations(gqa, TRIALS[0], progress=False), mean_activations(gqa, TRIALS[:1], progress=False)
+    assert torch.equal(one.z, other.z)
+    assert one == one
+    assert len({one, other, trial_activations(gqa, TRIALS[0]), trial_activations(gqa, TRIALS[0])}) == 4

@@ -34,6 +34,9 @@ def steps(one: EncodedTrial, text: str) -> list[int]:
         ("red blue", "red", False),  # Half is not above half.
         ("red blue green", "green and red", True),
         ("red", "a very long answer of many words that are not right until red", True),  # Recall, not precision.
+        ("北京", "北京", True),  # ROUGE has no token for it.
+        ("北京", "上海", False),
+        ("北京", "", False),
     ],
 )
 def test_the_gate_is_stemmed_recall_above_one_half(answer: str, text: str, expected: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,7 +72,7 @@ def test_score_then_heads_then_ablate(
     assert "locos" in capsys.readouterr().out
     scores = HeadScores.load(out / "locos.json")
     assert (scores.n_layers, scores.n_heads, len(scores.trial_ids)) == (3, 4, 2)
-    assert json.loads((out / "run.json").read_text())["settings"]["methods"] == ["locos", "copy"]
+    assert set(json.loads((out / "run.json").read_text())["settings"]["methods"]) == {"locos", "copy"}
 
     again = tmp_path / "again.json"
     assert run("heads", str(out / "locos.json"), "--save", str(again), "--form", "lists", monkeypatch=monkeypatch) == 0
@@ -116,17 +117,103 @@ def test_check_says_whether_it_holds(
         (["score", "-m", "FOLDER", "--methods", "locus", "--with", "n=2"], "did you mean 'locos'?"),
         (["score", "-m", "FOLDER", "--dtype", "int8", "--with", "n=2"], "dtype 'int8'"),
         (["heads", "missing.json"], "missing.json"),
+        (["heads", "FOLDER"], "is a folder: give a score file in it"),
+        (["heads", "SCORES", "--save", "/dev/null/scores.json"], "/dev/null"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,,2"], "--ks '1,,2': '' is no number of heads"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "x"], "--ks 'x': 'x' is no number of heads"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,0"], "'0' is no number of heads"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,-2"], "'-2' is no number of heads"),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "none", "--kind", "maen"],
+            "--kind 'maen' is unknown: use zero",
+        ),
+        (["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "none", "--kind", "resample"], "use it from Python"),
         (["demo", "--quick", "--full"], "not both"),
     ],
 )
 def test_wrong_input_ends_in_one_line_and_exit_code_2(
     arguments: list[str], text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [str(folder) if part == "FOLDER" else part for part in arguments]
+    made = {"FOLDER": folder, "SCORES": score_file(folder / "scores.json") if "SCORES" in arguments else ""}
+    given = [str(made.get(part, part)) for part in arguments]
     assert run(*given, monkeypatch=monkeypatch) == 2
     printed = capsys.readouterr().err
     assert text in printed
     assert "Traceback" not in printed
+
+
+def score_file(path: Path, method: str = "locos") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scores = torch.arange(24.0).reshape(2, 3, 4)
+    return HeadScores.from_trials(method, scores, ["a", "b"]).save(path)
+
+
+@pytest.mark.parametrize("error", [ImportError("no module named 'accelerate'"), OSError("no space left on device")])
+def test_a_missing_package_or_a_full_disk_ends_in_one_line_too(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_load", fail)
+    assert run("check", "anything", monkeypatch=monkeypatch) == 2
+    assert capsys.readouterr().err == f"error: {error}\n"
+
+
+@pytest.mark.parametrize("top", ["-1", "0", "5", "1000"])
+def test_any_number_of_heads_can_be_asked_for(
+    top: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("heads", str(score_file(tmp_path / "s.json")), "--top", top, monkeypatch=monkeypatch) == 0
+    assert "L2H3" in capsys.readouterr().out
+
+
+def test_work_that_is_done_is_shown_whatever_top_says_and_nothing_saved_is_said(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*task(needles(tmp_path / "data"), "one"), "--teacher-forced", "--methods", "locos"]
+    for top in ("0", "1000"):
+        assert run("score", "-m", str(folder), *given, "--top", top, monkeypatch=monkeypatch) == 0
+        printed = capsys.readouterr().out
+        assert "nothing was saved: --out FOLDER keeps the results" in printed
+        assert "run folder" not in printed
+
+
+def test_score_files_of_one_method_keep_their_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [score_file(tmp_path / run / f"{name}.json", name) for run in ("a", "b") for name in ("locos", "copy")]
+    names = ["locos", "copy", "b/locos", "b/copy", "b/locos #2", "b/locos #3"]
+    found = cli._rankings([*files, files[2], files[2]])
+    assert list(found) == names
+    assert [scores.method for scores in found.values()] == ["locos", "copy", "locos", "copy", "locos", "locos"]
+    monkeypatch.chdir(tmp_path / "b")
+    assert list(cli._rankings([files[0], Path("locos.json")])) == ["locos", "b/locos"]
+
+
+@pytest.mark.parametrize(
+    ("given", "splits"),
+    [
+        ([], ("test", "select")),
+        (["--with", "n=3", "--calibrate-with", "n=3"], ("test", "select")),
+        (["--with", "split=select", "--calibrate-with", "split=test"], ("select", "test")),
+    ],
+)
+def test_arguments_of_a_task_add_to_its_split(
+    given: list[str], splits: tuple[str, str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[str]] = []
+
+    def stop(loaded: object, trials: list[Any], *_: object, **__: object) -> None:
+        seen.append({trial.id.partition("-")[0] for trial in trials})
+
+    def stop_here(*arguments: Any, **options: Any) -> None:
+        stop(*arguments, **options)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("lens_heads.activations.mean_activations", stop)
+    monkeypatch.setattr("lens_heads.ablation.ablation_curve", stop_here)
+    scores = score_file(tmp_path / "s.json")
+    assert run("ablate", "-m", str(folder), "-s", str(scores), *given, monkeypatch=monkeypatch) == 2
+    assert seen == [{splits[1]}, {splits[0]}]
 
 
 def test_tasks_are_listed_with_their_arguments(

@@ -69,9 +69,10 @@ def test_no_items_are_no_results_and_no_work() -> None:
     assert work.batches == []
 
 
-def test_a_batch_size_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size=0"):
-        run(Work(), batch_size=0)
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, "4", None])
+def test_a_batch_size_of_nothing_is_refused(batch_size: Any) -> None:
+    with pytest.raises(ValueError, match=rf"batch_size={batch_size!r}: an integer of at least 1"):
+        run(Work(), batch_size=batch_size)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
@@ -112,12 +113,28 @@ def test_a_half_written_shard_is_done_again(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_raises_is_tried_again_one_by_one() -> None:
-    """Too large together, fine alone: every item succeeds and nothing is warned about."""
+    """Too large together, fine alone: every item succeeds, and the slowdown is warned about."""
     work = Work(bad=(ITEMS[1],), only_batches=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    match = r"testing: a batch of 4 failed \(RuntimeError: item 1 is bad\): .* one by one, .*smaller batch_size"
+    with pytest.warns(UserWarning, match=match):
         assert items_of(run(work, batch_size=4)) == ITEMS
     assert work.batches == [ITEMS[:4], *[[item] for item in ITEMS[:4]], ITEMS[4:]]
+
+
+def test_split_batches_are_warned_about_once_and_before_the_slow_work() -> None:
+    work = Work(bad=tuple(ITEMS), only_batches=True)
+    seen_at: list[int] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+
+        def counted(batch: list[str]) -> list[Result]:
+            seen_at.append(len(caught))
+            return work(batch)
+
+        assert items_of(run(counted, batch_size=3)) == ITEMS
+    assert [len(batch) for batch in work.batches] == [3, 1, 1, 1, 3, 1, 1, 1, 1]
+    assert seen_at == [0, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])

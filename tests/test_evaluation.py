@@ -250,3 +250,27 @@ def test_a_run_folder_of_other_settings_is_refused(gqa: Any, tmp_path: Path) -> 
         evaluate(gqa, trials(), max_new_tokens=3, progress=False, out=tmp_path / "run")
     with pytest.raises(ValueError, match="trials: "):
         evaluate(gqa, trials()[:2], generate=False, progress=False, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("max_new_tokens", [0, -3])
+def test_nothing_to_generate_is_refused(gqa: Any, max_new_tokens: int) -> None:
+    with pytest.raises(ValueError, match=f"max_new_tokens={max_new_tokens}: give at least 1, or generate=False"):
+        evaluate(gqa, trials(), max_new_tokens=max_new_tokens, progress=False)
+    assert evaluate(gqa, trials()[0], generate=False, max_new_tokens=0, progress=False).trial_ids == ("random-0",)
+
+
+def test_a_plain_model_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"LlamaForCausalLM is not a TransformerLens model: load it with lens_heads\."):
+        evaluate(plain("llama-gqa"), trials(), progress=False)
+
+
+def test_a_token_beyond_the_vocabulary_is_refused(gqa: Any) -> None:
+    beyond = EncodedTrial([5, zoo.VOCAB], None, "x", [5], "t")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="trial t: tokens hold the id 256, the model knows 0 to 255"):
+        evaluate(gqa, [beyond], progress=False)
+
+
+def test_evaluations_are_equal_to_themselves_alone_and_hash(gqa: Any) -> None:
+    one, other = (evaluate(gqa, trials(), generate=False, progress=False) for _ in range(2))
+    assert one == one
+    assert len({one, other}) == 2

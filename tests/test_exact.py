@@ -83,15 +83,20 @@ def test_exact_reads_the_logit_before_gemmas_cap() -> None:
     assert abs(capped - before) > 0.01 * abs(before)
 
 
-def random_lens(path: Path, scale: float = 0.3, last: bool = True) -> tuple[Path, torch.Tensor, torch.Tensor]:
+def random_lens(path: Path, scale: float = 0.3) -> tuple[Path, torch.Tensor, torch.Tensor]:
+    """A lens file counted as the tuned-lens package does, and the (A, b) that each layer's writes must meet.
+
+    Translator i reads what enters block i: writes of layer l meet translator l + 1, those of the last layer none.
+    """
     generator = torch.Generator().manual_seed(9)
     A = scale * torch.randn(zoo.LAYERS, zoo.D_MODEL, zoo.D_MODEL, generator=generator)
     b = scale * torch.randn(zoo.LAYERS, zoo.D_MODEL, generator=generator)
     tensors = {}
-    for layer in range(zoo.LAYERS if last else zoo.LAYERS - 1):
+    for layer in range(zoo.LAYERS):
         tensors |= {f"{layer}.weight": A[layer], f"{layer}.bias": b[layer]}
     save_file(tensors, path)
-    return path, A, b
+    none = torch.zeros(1)
+    return path, torch.cat([A[1:], none.expand(1, *A.shape[1:])]), torch.cat([b[1:], none.expand(1, b.shape[1])])
 
 
 @pytest.mark.parametrize("arch", ["gpt2", "llama-gqa", "gemma3"])
@@ -118,7 +123,7 @@ def test_a_tuned_lens_is_the_plain_computation(arch: str, model: Any, trial: Enc
 def test_the_constant_cancels_in_locos_and_not_in_dla(gqa: Any, trial: EncodedTrial, tmp_path: Path) -> None:
     file, A, b = random_lens(tmp_path / "lens.safetensors")
     without = tmp_path / "without.safetensors"
-    save_file({f"{layer}.weight": A[layer] for layer in range(zoo.LAYERS)}, without)
+    save_file({f"{layer + 1}.weight": A[layer].contiguous() for layer in range(zoo.LAYERS - 1)}, without)
     options: dict[str, Any] = {"teacher_forced": True, "progress": False}
     one = lh.score_heads(gqa, [trial], ["locos", "dla"], direction=file, **options)
     two = lh.score_heads(gqa, [trial], ["locos", "dla"], direction=without, **options)
@@ -139,11 +144,8 @@ def test_an_identity_lens_is_the_raw_direction(gqa: Any, trial: EncodedTrial, tm
         assert torch.equal(raw[method].values, lens[method].values)
 
 
-def test_a_lens_without_its_last_translator_leaves_the_last_layer_raw(
-    gqa: Any, trial: EncodedTrial, tmp_path: Path
-) -> None:
-    """As published lenses are: the last layer needs no translation."""
-    file, _, _ = random_lens(tmp_path / "lens.safetensors", last=False)
+def test_the_last_layer_is_read_without_a_translator(gqa: Any, trial: EncodedTrial, tmp_path: Path) -> None:
+    file, _, _ = random_lens(tmp_path / "lens.safetensors")
     options: dict[str, Any] = {"teacher_forced": True, "progress": False}
     raw = lh.score_heads(gqa, [trial], ["locos"], **options)["locos"].values
     lens = lh.score_heads(gqa, [trial], ["locos"], direction=file, **options)["locos"].values
@@ -166,7 +168,7 @@ def test_what_is_no_lens_is_refused_by_name(gqa: Any, tmp_path: Path) -> None:
     ):
         TunedLens.load(file, shape)
     save_file({f"{layer}.weight": torch.zeros(d, d + 1) for layer in range(3)}, file)
-    with pytest.raises(ValueError, match=r"translator 0\.weight is of shape \(32, 33\)"):
+    with pytest.raises(ValueError, match=r"translator 1\.weight is of shape \(32, 33\)"):
         TunedLens.load(file, shape)
     save_file({f"{layer}.weight": torch.zeros(d, d) for layer in range(3)} | {"1.bias": torch.zeros(d - 1)}, file)
     with pytest.raises(ValueError, match=r"translator 1\.weight.*bias of shape \(31,\)"):

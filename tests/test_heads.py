@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ def ramp(layers: int, heads: int) -> HeadScores:
     return scores(torch.arange(layers * heads, 0, -1).reshape(layers, heads).float())
 
 
-@pytest.mark.parametrize("text", ["L12H1", "l12h1", "12-1", "12.1", "12:1", "12,1", " L12 H1 ", "L12K1"])
+@pytest.mark.parametrize("text", ["L12H1", "l12h1", "12-1", "12.1", "12:1", "12,1", " L12 H1 "])
 def test_every_spelling_reads_as_the_same_head(text: str) -> None:
     assert Head.parse(text) == Head(12, 1)
 
@@ -246,3 +249,112 @@ def test_in_a_notebook_it_shows_method_model_and_the_ten_best() -> None:
 
 def test_repr_names_the_three_best() -> None:
     assert repr(ramp(2, 2)) == "HeadScores('m', 2 layers x 2 heads, 1 trials, best: L0H0 4, L0H1 3, L1H0 2)"
+
+
+@pytest.mark.parametrize("text", ["L0K1", "l12k3", " L2 K0 "])
+def test_a_kv_head_is_not_read_as_a_query_head(text: str) -> None:
+    for read in (Head.parse, parse_heads if " " not in text else Head.parse, ramp(2, 3).__getitem__):
+        with pytest.raises(ValueError, match=r"names a kv head: name its query heads, k \* group to .*\.group"):
+            read(text)
+
+
+BAD_PAIRS: list[Any] = [(0, -1), (-1, 0), (1.7, 2.2), (1, 2.0), ("0", 1), (True, 0), (0, None), (np.float32(1), 0)]
+
+
+@pytest.mark.parametrize("pair", BAD_PAIRS)
+def test_a_layer_or_head_that_is_no_number_from_zero_on_is_refused(pair: Any) -> None:
+    for read in (lambda p: Head(*p), Head.parse, lambda p: parse_heads([p]), ramp(2, 3).__getitem__):
+        with pytest.raises(
+            ValueError, match=r"cannot read Head\(.*\) as a head: its (layer|head) .* no integer from 0"
+        ):
+            read(pair)
+
+
+def test_integers_of_numpy_and_torch_are_integers() -> None:
+    for pair in ((np.int64(1), np.uint8(2)), torch.tensor([1, 2]), np.array([1, 2])):
+        head = Head.parse(pair)
+        assert head == Head(1, 2)
+        assert type(head.layer) is type(head.head) is int
+    assert ramp(2, 3)[np.int64(1), np.int64(2)] == 1.0
+    assert parse_heads(np.array([[0, 1], [1, 2]])) == [Head(0, 1), Head(1, 2)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pair", [(0, 1), [0, 1], (np.int64(0), np.int64(1))])
+def test_a_bare_pair_is_one_head(pair: Any) -> None:
+    assert parse_heads(pair) == [Head(0, 1)]
+
+
+@pytest.mark.parametrize("value", [3, None, 1.5])
+def test_what_holds_no_heads_is_refused_with_the_spellings(value: Any) -> None:
+    for given in (value, [value], (value,)):
+        with pytest.raises(TypeError, match=f"cannot read {value} as a head: write L12H1, 12-1 or a pair"):
+            parse_heads(given)
+
+
+def test_scores_are_no_choice_of_heads() -> None:
+    for given in (ramp(2, 3), [ramp(2, 3)]):
+        with pytest.raises(
+            TypeError, match=r"m: scores are a ranking, not a choice of heads: take some with \.top\(k\)"
+        ):
+            parse_heads(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("call", ["top", "bottom", "random", "ties"])
+def test_k_is_an_integer(call: str) -> None:
+    ask = getattr(ramp(2, 3), call)
+    for k in (3.0, "2", None, True):
+        with pytest.raises(ValueError, match=f"k={k} heads asked for: .* k is an integer"):
+            ask(k)
+    assert ask(np.int64(2)) == ask(2)
+
+
+def test_random_heads_are_as_they_were_drawn() -> None:
+    """A seed names the same heads from version to version."""
+    assert [str(head) for head in ramp(3, 4).random(4, seed=1)] == ["L1H0", "L1H2", "L2H0", "L2H3"]
+    assert ramp(2, 3).random(np.int64(4)) == ramp(2, 3).random(4)  # type: ignore[arg-type]
+
+
+def test_scores_are_equal_to_themselves_alone_and_hash() -> None:
+    one, other = ramp(2, 3), ramp(2, 3)
+    assert one == one
+    assert one != other
+    assert len({one, other, one}) == 2
+
+
+def test_one_trial_has_no_interval(tmp_path: Path) -> None:
+    found = ramp(2, 3)
+    low, high = found.interval()
+    assert low.shape == high.shape == (2, 3)
+    assert low.isnan().all()
+    assert high.isnan().all()
+    frame = found.to_frame()
+    assert frame["low"].isna().all()
+    assert frame["high"].isna().all()
+    html = found._repr_html_()
+    assert html.count("<td>–</td>") == 12
+    assert "nan" not in html.lower()
+    path = found.save(tmp_path / "s.json")
+    assert torch.equal(HeadScores.load(path).values, found.values)
+    for bounds in json.loads(path.read_text())["confidence_intervals"].values():
+        assert all(bound is None or np.isnan(bound) for bound in bounds)
+    two = HeadScores.from_trials("m", noise(2, 2, 3, seed=0), ["a", "b"])
+    assert (two.interval()[0] < two.interval()[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "meta"),
+    [("copy", {}), ("contrastive", {}), ("headkv", {}), ("mine", {"signed": False}), ("copy", {"signed": False})],
+)
+def test_scores_that_are_never_negative_have_no_sign_flip_test(method: str, meta: dict[str, Any]) -> None:
+    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0).abs(), [str(i) for i in range(8)], meta)
+    for test in (found.p_values, found.significant):
+        with pytest.raises(
+            ValueError, match=f"symmetric around zero .*; {method} cannot be negative: compare intervals"
+        ):
+            test()
+
+
+@pytest.mark.parametrize(("method", "meta"), [("locos", {}), ("mine", {}), ("mine", {"signed": True})])
+def test_signed_scores_have_one(method: str, meta: dict[str, Any]) -> None:
+    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0), [str(i) for i in range(8)], meta)
+    assert found.p_values(n=100).shape == found.significant(n=100).shape == (2, 3)

@@ -15,7 +15,12 @@ from lens_heads.metrics import TEXT_METRICS, contains, exact_match, normalize, t
         ("An apple\na day", "apple day"),
         ("theatre", "theatre"),  # An article inside a word stays.
         ("U.S.A.", "usa"),
-        ("$3.50", "350"),
+        ("well-known", "wellknown"),
+        ("1990-1995", "19901995"),
+        ("a - b -- c", "b c"),
+        ("1,000 dogs.", "1000 dogs"),
+        ("No.5", "no5"),
+        ("so...5", "so5"),
         ("  A  ", ""),
         ("", ""),
     ],
@@ -25,9 +30,29 @@ def test_normalisation_is_squads(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$3.50", "3.50"),
+        ("It is -5.", "it is -5"),
+        ("(-5)", "-5"),
+        ("\N{MINUS SIGN}5", "-5"),
+        ("-$5", "-5"),
+        (".5", ".5"),
+        ("-.5", "-.5"),
+        ("+5", "5"),
+        ("3.5.", "3.5"),
+    ],
+)
+def test_numbers_keep_their_sign_and_their_point(text: str, expected: str) -> None:
+    assert normalize(text) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "gold", "expected"),
     [
         ("The Eiffel Tower.", "eiffel tower", 1),
+        ("5", "-5", 0),
+        ("-5.", "-5", 1),
         ("eiffel", "eiffel tower", 0),
         ("eiffel tower in paris", "eiffel tower", 0),
         ("", "", 0),
@@ -49,6 +74,15 @@ def test_exact_match(text: str, gold: str, expected: float) -> None:
         ("york new", "new york", 0),
         ("new shiny york", "new york", 0),
         ("born in 1929", "1", 0),
+        ("35", "3.5", 0),
+        ("it is 3.5.", "3.5", 1),
+        ("it is -5", "5", 0),
+        ("北京", "北京", 1),
+        ("答案是北京。", "北京", 1),
+        ("东京", "北京", 0),
+        ("я живу в Киеве", "Киев", 0),
+        ("город «Киев»", "киев", 1),
+        ("she said “Yuki”", "Yuki", 1),
         ("new a york", "new york", 1),  # Articles are gone on both sides.
         ("anything", "the", 0),
         ("", "cat", 0),
@@ -102,6 +136,22 @@ def test_rouge_is_the_packages(text: str, gold: str) -> None:
     assert scores["rougeL"] == pytest.approx(expected["rougeL"].fmeasure)
     assert scores["rouge1_recall"] == pytest.approx(expected["rouge1"].recall)
     assert rouge("rouge1", gold, text) == pytest.approx((expected["rouge1"].recall, expected["rouge1"].fmeasure))
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "expected"),
+    [
+        ("北京", "北京", 1),
+        ("答案是北京。", "北京", 1),
+        ("上海", "北京", 0),
+        ("Это Киев.", "Киев", 1),
+        ("Beijing", "北京", 0),
+    ],
+)
+def test_an_answer_that_rouge_cannot_read_is_found_or_not(text: str, gold: str, expected: float) -> None:
+    scores = text_scores(text, [gold])
+    assert (scores["rouge1_recall"], scores["rougeL"]) == (expected, expected)
+    assert rouge("rouge1", gold, text) == (expected, expected)
 
 
 @pytest.mark.parametrize("text", ["", " ", "...", "\n"])

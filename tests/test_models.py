@@ -115,6 +115,17 @@ def test_the_dtype_asked_for_is_the_dtype_of_the_weights(tmp_path: Path) -> None
     torch.testing.assert_close(model.W_U.float(), zoo.hf_model("llama-gqa").lm_head.weight.T, atol=0.01, rtol=0.01)
 
 
+def test_the_weights_are_moved_to_the_device_asked_for(tmp_path: Path) -> None:
+    """TransformerLens leaves a model that it is given where it is; "meta" stands for a GPU."""
+    folder = saved(tmp_path / "m", "llama-gqa")
+    for device in ("meta", torch.device("meta")):
+        found = gguf_files.load_local(folder, torch.float32, device)["hf_model"]
+        assert {p.device.type for p in [*found.parameters(), *found.buffers()]} == {"meta"}
+    stayed = gguf_files.load_local(folder, torch.float32)["hf_model"]
+    assert {p.device.type for p in stayed.parameters()} == {"cpu"}
+    assert not stayed.training
+
+
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no model at .*nowhere: give a folder with config\.json"):
         load_model(tmp_path / "nowhere")
@@ -165,7 +176,7 @@ def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         load_model(saved(tmp_path / "m", "gpt2"), revision="main")
 
 
-def test_hooked_names_the_remedy_where_there_is_no_hooked_transformer(tmp_path: Path) -> None:
+def test_hooked_names_the_remedy_where_there_is_no_hooked_transformer() -> None:
     try:
         from transformer_lens import HookedTransformer  # noqa: F401
     except ImportError:
@@ -173,7 +184,7 @@ def test_hooked_names_the_remedy_where_there_is_no_hooked_transformer(tmp_path: 
     else:
         pytest.skip("this TransformerLens still has HookedTransformer")
     with pytest.raises(ValueError, match=r"pip install 'transformer-lens==3\.9\.\*', or leave lens out"):
-        load_model(saved(tmp_path / "m", "gpt2"), lens="hooked", device="cpu")
+        load_model("gpt2", lens="hooked", device="cpu")
 
 
 # Converted GGUF files

@@ -45,6 +45,17 @@ def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None
     assert written["scores"]["1-2"] == before.per_trial[:, 1, 2].tolist()
 
 
+def test_a_single_trial_gives_complete_json(tmp_path: Path) -> None:
+    before = HeadScores.from_trials("locos", torch.randn(1, 2, 2), ["a"])
+    text = before.save(tmp_path / "s.json").read_text()
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    json.loads(text, parse_constant=refuse)
+    assert torch.equal(HeadScores.load(tmp_path / "s.json").values, before.values)
+
+
 def test_the_lists_form_is_the_published_one(tmp_path: Path) -> None:
     before = HeadScores.from_trials("copy", torch.tensor([[[0.5, 0.25]], [[1.5, 0.0]]]), ["x", "y"])
     written = json.loads(before.save(tmp_path / "s.json", "lists").read_text())
@@ -116,6 +127,23 @@ BROKEN = {
     "empty scores": ('{"scores": {}}', ["'scores' must be an object"]),
     "scores list": ('{"scores": [1]}', ["'scores' must be an object"]),
     "empty lists": (json.dumps({k: [] for k in WHOLE}), ["no trial was successful"]),
+    "meta list": (json.dumps({"meta": [1], "scores": WHOLE}), ["meta is [1]", "an object"]),
+    "meta text": (json.dumps({"meta": "locos", "scores": WHOLE}), ["meta is 'locos'", "an object"]),
+    "shape text": (json.dumps({"meta": {"shape": "2x2"}, "scores": WHOLE}), ["meta.shape is '2x2'", "[layers, heads]"]),
+    "shape short": (json.dumps({"meta": {"shape": [2]}, "scores": WHOLE}), ["meta.shape is [2]"]),
+    "shape empty": (json.dumps({"meta": {"shape": []}, "scores": WHOLE}), ["meta.shape is []"]),
+    "shape of text": (json.dumps({"meta": {"shape": ["2", "2"]}, "scores": WHOLE}), ["meta.shape is ['2', '2']"]),
+    "shape of zero": (json.dumps({"meta": {"shape": [0, 2]}, "scores": WHOLE}), ["meta.shape is [0, 2]"]),
+    "shape too large": (json.dumps({"meta": {"shape": [10**12, 2]}, "scores": WHOLE}), ["head L2H0 is missing"]),
+    "layer too large": (json.dumps({**WHOLE, "999999999999-0": [1, 2]}), ["head L2H0 is missing"]),
+    "unit": (
+        json.dumps({"meta": {"unit": "layer"}, "scores": WHOLE}),
+        ["meta.unit is 'layer'", "query_head or kv_head"],
+    ),
+    "unit list": (json.dumps({"meta": {"unit": []}, "scores": WHOLE}), ["meta.unit is []"]),
+    "method": (json.dumps({"meta": {"method": 3}, "scores": WHOLE}), ["meta.method is 3"]),
+    "ids text": (json.dumps({"scores": WHOLE, "trial_ids": "ab"}), ["trial_ids is 'ab'", "a list"]),
+    "ids number": (json.dumps({"scores": WHOLE, "trial_ids": 2}), ["trial_ids is 2"]),
     "no head": (json.dumps({**WHOLE, "layer one": [1.0, 2.0]}), ["'layer one' as a head"]),
 }
 
@@ -136,6 +164,12 @@ def test_a_file_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00\x80PK")
     with pytest.raises(ValueError, match=r"broken\.json"):
         HeadScores.load(file)
+
+
+def test_a_folder_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ValueError, match=r"runs is a folder: give a score file in it, e\.g\. .*locos\.json"):
+        HeadScores.load(tmp_path / "runs")
 
 
 def test_no_file_is_a_file_not_found(tmp_path: Path) -> None:

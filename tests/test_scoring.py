@@ -131,13 +131,13 @@ class Stopping:
     """LOCOS that is interrupted when it comes to a trial for the n-th time."""
 
     def __init__(self, after: int) -> None:
-        self.calls, self.after = 0, after
+        self.calls, self.after, self.score = 0, after, SCORERS["locos"].score
 
     def __call__(self, view: Any) -> torch.Tensor:
         self.calls += view.layer == 0
         if self.calls > self.after:
             raise KeyboardInterrupt
-        return SCORERS["locos"].score(view)
+        return self.score(view)
 
 
 def stopping(after: int) -> Scorer:
@@ -154,8 +154,10 @@ def test_a_continued_run_equals_one_that_was_never_stopped(
 ) -> None:
     trials = trials_of_all_lengths()
     options: dict[str, Any] = {"batch_size": batch_size, "out": tmp_path / "run"}
-    with pytest.raises(KeyboardInterrupt):
-        forced(gqa, trials, methods=[stopping(2), "headkv"], **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SCORERS, "locos", stopping(2))
+        with pytest.raises(KeyboardInterrupt):
+            forced(gqa, trials, methods=["locos", "headkv"], **options)
     assert not has_hooks(gqa)
     before = shards(tmp_path / "run")
     assert len(before) == finished
@@ -166,7 +168,9 @@ def test_a_continued_run_equals_one_that_was_never_stopped(
     after = shards(tmp_path / "run")
     assert len(after) == len(trials)
     assert before.items() <= after.items()  # What was finished was not done again.
-    third = forced(gqa, trials, methods=[stopping(0), "headkv"], **options)  # Nothing is left to do.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SCORERS, "locos", stopping(0))
+        third = forced(gqa, trials, methods=["locos", "headkv"], **options)  # Nothing is left to do.
     assert_same(third, whole)
 
 
@@ -192,10 +196,11 @@ def test_killed_outright_and_continued_equals_uninterrupted(gqa: Any, tmp_path: 
 
         def slow(view):
             time.sleep(0.15)
-            return SCORERS["locos"].score(view)
+            return score(view)
 
-        locos = Scorer("locos", slow, "answer", True, "")
-        lh.score_heads(tiny("llama-gqa"), trials_of_all_lengths(), [locos, "copy"], teacher_forced=True,
+        score = SCORERS["locos"].score
+        SCORERS["locos"] = Scorer("locos", slow, "answer", True, "")
+        lh.score_heads(tiny("llama-gqa"), trials_of_all_lengths(), ["locos", "copy"], teacher_forced=True,
                        progress=False, out=sys.argv[1])
         print("finished")
     """
@@ -237,7 +242,7 @@ def test_a_run_folder_of_other_settings_is_refused_with_each_difference(gqa: Any
     with pytest.raises(ValueError, match="holds a run of other settings") as error:
         forced(gqa, trials, out=tmp_path / "run", direction="exact", methods="locos")
     assert "direction: raw in the folder, exact now" in str(error.value)
-    assert "methods: ['locos', 'attention_spatial'" in str(error.value)
+    assert "methods: ['attention_spatial', 'contrastive'" in str(error.value)
     assert "weights" not in str(error.value)
     with pytest.raises(ValueError, match="n_trials: 5 in the folder, 4 now") as error:
         forced(gqa, trials[:4], out=tmp_path / "run")
@@ -601,3 +606,42 @@ def test_what_is_refused_leaves_no_run_folder(gqa: Any, trial: EncodedTrial, tmp
     refused("two trials", gqa, [trial, trial], out=tmp_path / "run")
     refused("unknown method", gqa, [trial], methods="loco", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("part", ["q_proj", "v_proj", "down_proj", "embed_tokens", "norm", "input_layernorm"])
+def test_a_run_folder_knows_other_weights_of_any_kind(tmp_path: Path, part: str) -> None:
+    trials = trials_of_all_lengths()[:2]
+    model = zoo.bridge("llama-gqa")
+    forced(model, trials, methods=["locos"], out=tmp_path / "run")
+    with torch.no_grad():
+        for name, parameter in model.original_model.named_parameters():
+            if part in name:
+                parameter.add_(0.01)
+    with pytest.raises(ValueError, match="weights:"):
+        forced(model, trials, methods=["locos"], out=tmp_path / "run")
+
+
+def test_a_run_folder_knows_another_answer_and_another_scorer_of_the_same_name(gqa: Any, tmp_path: Path) -> None:
+    (trial,) = trials_of_all_lengths()[:1]
+    forced(gqa, [trial], methods=["locos"], out=tmp_path / "run")
+    other = EncodedTrial(trial.tokens, trial.needle, "another", trial.answer_tokens, trial.id)
+    with pytest.raises(ValueError, match="trials:"):
+        forced(gqa, [other], methods=["locos"], out=tmp_path / "run")
+    mine = Scorer("locos", lambda view: view.phi.sum(-1).mean(-1), "answer", True, "")
+    with pytest.raises(ValueError, match="methods:"):
+        forced(gqa, [trial], methods=[mine], out=tmp_path / "run")
+
+
+def test_a_hooked_model_is_not_scored_into_a_run_folder(gqa: Any, tmp_path: Path) -> None:
+    with lh.ablate(gqa, "L1H1", "zero"):
+        with pytest.raises(ValueError, match="hooked onto llama-gqa"):
+            forced(gqa, trials_of_all_lengths()[:1], methods=["locos"], out=tmp_path / "run")
+        forced(gqa, trials_of_all_lengths()[:1], methods=["locos"])
+
+
+@pytest.mark.parametrize("arch", zoo.ARCHITECTURES)
+def test_half_precision_models_can_all_be_scored(arch: str) -> None:
+    trial = trials_of_all_lengths()[:1]
+    half = forced(zoo.bridge(arch, dtype=torch.bfloat16), trial, methods=["locos"])["locos"].values
+    whole = forced(zoo.bridge(arch), trial, methods=["locos"])["locos"].values
+    assert float((half - whole).abs().max()) < 0.06 * float(whole.abs().max())

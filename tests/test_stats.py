@@ -179,3 +179,14 @@ def test_degenerate_reliability_is_not_a_number() -> None:
     assert np.isnan(stats.split_half_reliability(torch.zeros(1, 5)))
     assert np.isnan(stats.split_half_reliability(torch.zeros(6, 5)))
     assert np.isnan(stats.split_half_reliability(torch.randn(6, 1)))
+
+
+def test_a_single_draw_is_a_plain_bootstrap_and_unequal_draws_widen_it() -> None:
+    values = torch.rand(1, 30, generator=torch.Generator().manual_seed(0))
+    mean, low, high = stats.bootstrap_over_draws(values)
+    expected = stats.bootstrap_interval(values[0])
+    assert (mean, low, high) == pytest.approx((float(values.mean()), *map(float, expected)), abs=1e-6)
+    shifted = values + torch.tensor([[-0.5], [0.0], [0.5]])
+    wide = stats.bootstrap_over_draws(shifted)
+    assert wide[0] == pytest.approx(mean)
+    assert wide[2] - wide[1] > 3 * (high - low)

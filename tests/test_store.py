@@ -90,6 +90,34 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
     assert [f.name for f in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.parametrize("left", [[], [".run.json.12.partial"], [".run.json.12.partial", "trials/ab.12.partial"]])
+def test_a_run_killed_at_its_start_can_be_started_again(tmp_path: Path, left: list[str]) -> None:
+    (tmp_path / "run" / "trials").mkdir(parents=True)
+    for name in left:
+        (tmp_path / "run" / name).write_text('{"sett')
+    folder = RunFolder(tmp_path / "run", SETTINGS)
+    folder.write("a", result())
+    assert same(RunFolder(tmp_path / "run", SETTINGS).read("a"), result())
+
+
+def test_finished_work_without_its_settings_is_not_a_fresh_folder(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "run", SETTINGS).write("a", result())
+    (tmp_path / "run" / "run.json").unlink()
+    with pytest.raises(ValueError, match=r"is not empty and holds no run\.json"):
+        RunFolder(tmp_path / "run", SETTINGS)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "trials").write_text("a file of that name")
+    with pytest.raises(ValueError, match=r"is not empty and holds no run\.json"):
+        RunFolder(tmp_path / "other", SETTINGS)
+
+
+def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "run.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"out='.*run\.txt' is a file, and a run needs a folder"):
+        RunFolder(tmp_path / "run.txt", SETTINGS)
+    assert (tmp_path / "run.txt").read_text() == "mine"
+
+
 @pytest.mark.parametrize("text", ["", '{"settings": {', "[]", '{"hash": 1}'])
 def test_a_broken_run_json_is_refused_by_name(tmp_path: Path, text: str) -> None:
     RunFolder(tmp_path / "run", SETTINGS)

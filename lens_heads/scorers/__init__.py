@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from jaxtyping import Float
 from torch import Tensor
@@ -26,7 +26,8 @@ class Scorer:
     """One method: its function of a LayerView giving one score per head, and what it needs of the pass.
 
     `rows`: "answer" (rows that produce the answer), "generated" (all generated steps), "prompt" (last 8 prompt rows).
-    `gated`: only trials the model answered count.
+    `gated`: only trials the model answered count; without it a trial counts whenever it has the rows. `signed`: scores
+    can be negative, which sign-flip tests need.
     """
 
     name: str
@@ -34,6 +35,11 @@ class Scorer:
     rows: Rows
     gated: bool
     paper: str
+    signed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.rows not in get_args(Rows):
+            raise ValueError(f"scorer {self.name}: rows={self.rows!r}: use one of {', '.join(get_args(Rows))}")
 
 
 SCORERS: dict[str, Scorer] = {
@@ -42,9 +48,9 @@ SCORERS: dict[str, Scorer] = {
         Scorer("locos", locos, "answer", True, "Gema et al., arXiv 2607.01002"),
         Scorer("attention_spatial", attention_spatial, "answer", True, "the attention half of LOCOS, arXiv 2607.01002"),
         Scorer("dla", dla, "answer", True, "direct logit attribution; Elhage et al. 2021"),
-        Scorer("copy", copy, "generated", True, "retrieval score; Wu et al., arXiv 2404.15574"),
-        Scorer("contrastive", contrastive, "generated", True, "answer steps against other steps"),
-        Scorer("headkv", headkv, "prompt", False, "HeadKV; Fu et al., arXiv 2410.19258"),
+        Scorer("copy", copy, "generated", True, "retrieval score; Wu et al., arXiv 2404.15574", signed=False),
+        Scorer("contrastive", contrastive, "generated", True, "answer steps against other steps", signed=False),
+        Scorer("headkv", headkv, "prompt", False, "HeadKV; Fu et al., arXiv 2410.19258", signed=False),
     )
 }
 

@@ -42,8 +42,8 @@ class Size:
 
 
 SIZES = {
-    "quick": Size(12, 8, 8, 6, 320, (1, 5), ("locos", "copy"), 1),
-    "standard": Size(40, 20, 16, 12, 320, (1, 2, 5, 10, 20), ("locos", "attention_spatial", "copy"), 1),
+    "quick": Size(12, 8, 8, 6, 320, (1, 5), ("locos", "copy"), 3),
+    "standard": Size(40, 20, 16, 12, 320, (1, 2, 5, 10, 20), ("locos", "attention_spatial", "copy"), 3),
     "full": Size(100, 100, 50, 50, 400, (1, 2, 5, 10, 20), tuple(SCORERS), 3, ("bottom", "random", "random_like")),
 }
 METRIC = "logprob"
@@ -73,7 +73,7 @@ def run(models: Sequence[str] = MODELS, size: str = "standard", out: str | Path 
         f"[bold]{size}[/] demo: {plan.select} trials to select heads, {plan.test} others to evaluate them, prompts near "
         f"{plan.context_length - 130} tokens, k = {', '.join(map(str, plan.ks))}; ablated rankings: {', '.join(plan.ablated)}"
     )
-    findings = [study(model, plan, out / model, console) for model in models]
+    findings = [study(model, plan, out / Path(model).name, console) for model in models]
     page = write_page(
         findings, plan, out / "report.html", f"lens-heads demo{'' if size == 'standard' else f' --{size}'}"
     )
@@ -150,7 +150,8 @@ def write_page(findings: Sequence[Finding], plan: Size, path: Path, command: str
     sections: list[report.Section] = []
     for finding in findings:
         sections += _sections(finding, plan)
-    best = [f"{finding.model} {head}" for finding in findings for head in finding.scores["locos"].top(3)]
+    lead = plan.ablated[0]
+    best = [f"{f.model} {head}" for f in findings if lead in f.scores for head in f.scores[lead].top(3)]
     summary = report.Summary(
         model=", ".join(finding.model for finding in findings),
         trials=f"{plan.select} to select heads, {plan.test} others to evaluate them, per model",

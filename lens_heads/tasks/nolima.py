@@ -27,6 +27,8 @@ class Preset:
     chat: bool | None
 
 
+# The grids of the LOCOS paper (arXiv 2607.01002): as documented; as its job scripts ran; and for ablation, with the
+# characters that the other two leave. Lengths, depths, which of each entry's characters, trials drawn, chat template.
 PRESETS = {
     "paper": Preset(tuple(lengths_grid(20, 1_000, 50_000)), 10, slice(0, 1), 200, False),
     "scripts": Preset(tuple(lengths_grid(10, 1_000, 5_000)), 10, slice(0, 3), 200, True),
@@ -57,11 +59,8 @@ def nolima(
         source: None for the official files (dataset `amodaresi/NoLiMa`); or a folder of the same layout, or with your
             own data: `needlesets/*.json` or `*.json` in NoLiMa's schema (see `schema`), and `haystack/**/*.txt`.
         questions: "onehop", "twohop", "direct", or any other type the entries have.
-        preset: the grids of the LOCOS paper (arXiv 2607.01002). "paper": 20 lengths 1,000..50,000 x 10 depths, one
-            character per entry, 200 trials, no chat template. "scripts", as its jobs ran: 10 lengths to 5,000,
-            10 depths, 3 characters, 200 trials, chat template. "evaluation": 5 lengths to 16,000 x 5 depths, 800
-            trials, with the characters that the other two leave. None: lengths 1,000, 2,000, 4,000 x 5 depths, one
-            character per entry, all of them. Any argument below overrides the preset.
+        preset: the grids of the LOCOS paper, see `PRESETS`: "paper", "scripts" (as its jobs ran) or "evaluation". None:
+            lengths 1,000, 2,000, 4,000 x 5 depths, one character per entry. Any argument below overrides the preset.
         n: draw so many, stratified over (needle, test, depth); a preset draws fewer where its grid is smaller.
         lengths: tokens of the whole prompt; a list, or a number of them spaced evenly over 1,000..50,000.
         depths: 0 to 1; a list, or a number of them spaced evenly.
@@ -73,12 +72,8 @@ def nolima(
         skip_missing: leave out entries without a question of this type (the default for the official files, where
             only some have every type) instead of raising.
 
-    Returns:
-        Trials with ids such as "0401-T16_C02-onehop-Yuki-len1000-depth11"; `meta` holds entry, test, kind, questions,
-        character and book.
-
-    Raises:
-        FileNotFoundError, ValueError: naming file, entry and field, and what to do.
+    Returns trials with ids such as "0401-T16_C02-onehop-Yuki-len1000-depth11"; `meta` holds entry, test, kind,
+    questions, character and book. FileNotFoundError or ValueError names file, entry and field, and what to do.
 
     Differs from the authors' sampling, which cuts test ids at an underscore and so mixes tests in one stratum.
     Entries take the books in turn, as there; a book shorter than the longest length is repeated.
@@ -88,11 +83,8 @@ def nolima(
     chosen = PRESETS[preset] if preset else _DEFAULT
     grid = lengths_grid(lengths if lengths is not None else chosen.lengths)
     at = depths_grid(depths if depths is not None else chosen.depths)
-    entries, books = _files(source, questions, needle_set)
+    entries, books = _files(source, questions, needle_set, source is None if skip_missing is None else skip_missing)
     books = {name: at_least(text, max(grid)) for name, text in books.items()}
-    skip = source is None if skip_missing is None else skip_missing
-    if skip and any(questions in entry.questions for entry in entries):
-        entries = [entry for entry in entries if questions in entry.questions]
     wrap = chosen.chat if chat is None else chat
     trials = [
         _trial(case, questions, list(books.items())[number % len(books)], depth, length, wrap)
@@ -101,11 +93,10 @@ def nolima(
         for length in grid
         for depth in at
     ]
-    if n is None and chosen.n is not None:
-        n = min(chosen.n, len(trials))
-    if n is None:
+    wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
+    if n is None and chosen.n is None:
         return trials
-    return stratified(trials, n, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
+    return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
 
 
 def _trial(case: Case, questions: str, book: tuple[str, str], depth: float, length: int, chat: bool | None) -> Trial:
@@ -139,7 +130,16 @@ def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice)
     return entry.characters[preset]
 
 
-def _files(source: str | Path | None, questions: str, needle_set: str | None) -> tuple[list[Entry], dict[str, str]]:
+def _files(
+    source: str | Path | None, questions: str, needle_set: str | None, skip: bool
+) -> tuple[list[Entry], dict[str, str]]:
+    """Entries and books; with `skip` without the entries that lack the question type, if any has it."""
+    entries, books = _read(source, questions, needle_set)
+    asked = [entry for entry in entries if questions in entry.questions]
+    return (asked if skip and asked else entries), books
+
+
+def _read(source: str | Path | None, questions: str, needle_set: str | None) -> tuple[list[Entry], dict[str, str]]:
     if source is None:
         name = needle_set or (_DIRECT if questions == "direct" else _STANDARD)
         entries = read_entries(_download(f"needlesets/{name}"))

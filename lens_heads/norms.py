@@ -1,0 +1,63 @@
+"""A model's norms as linear maps, once their scale is frozen; and where the post-attention norm is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def post_attention_norm(model: Any, layer: int) -> Any | None:
+    """The norm between a layer's attention output and the residual stream, or None."""
+    block = model.blocks[layer]
+    if getattr(block, "ln1_post", None) is not None:
+        return block.ln1_post
+    # TransformerLens 3 keeps OLMo's post-norm under the name ln1.
+    names = (getattr(model.cfg, "original_architecture", None), getattr(model.cfg, "architecture", None))
+    return block.ln1 if {"Olmo2ForCausalLM", "Olmo3ForCausalLM"} & set(names) else None
+
+
+def is_rms(model: Any, norm: Any) -> bool:
+    """Whether a norm divides by the root mean square and does not center."""
+    if hasattr(norm, "uses_rms_norm"):
+        return bool(norm.uses_rms_norm)
+    return type(norm).__name__.startswith("RMS") or str(model.cfg.normalization_type).startswith("RMS")
+
+
+@dataclass(frozen=True)
+class FrozenNorm:
+    """A norm as a linear map once its scale is fixed: y = gain * center(x) / scale(x) (+ bias)."""
+
+    gain: Float[Tensor, " d_model"]
+    bias: Float[Tensor, " d_model"]
+    centers: bool
+    eps: float
+
+    def scale(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... 1"]:
+        """The divisor at each position: root mean square, or standard deviation when the norm centers."""
+        x = x.float()
+        x = x - x.mean(-1, keepdim=True) if self.centers else x
+        return (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
+
+    def pull_back(self, direction: Float[Tensor, "... d_model"], scale: Float[Tensor, "... 1"]) -> Tensor:
+        """The direction before the norm that reads what `direction` reads after it, bias apart."""
+        pulled = direction * self.gain / scale
+        return pulled - pulled.mean(-1, keepdim=True) if self.centers else pulled
+
+
+def frozen_norm(model: Any, norm: Any) -> FrozenNorm:
+    """The gain, bias and convention of one of the model's norms (Gemma multiplies by 1 + weight)."""
+    weight = norm.weight if hasattr(norm, "uses_rms_norm") else norm.w
+    gain = weight.detach().float()
+    stored_offset = hasattr(norm, "uses_rms_norm") and getattr(model.cfg, "rmsnorm_uses_offset", False)  # 3.9 bridges.
+    if getattr(norm, "uses_weight_offset", stored_offset):
+        gain = gain + 1.0
+    centers = not is_rms(model, norm)
+    bias = getattr(norm.original_component if hasattr(norm, "original_component") else norm, "bias", None)
+    bias = getattr(norm, "b", None) if bias is None else bias
+    bias = torch.zeros_like(gain) if bias is None or not centers else bias.detach().float()
+    eps = getattr(norm, "eps", None)
+    return FrozenNorm(gain, bias, centers, float(model.cfg.eps if eps is None else eps))
