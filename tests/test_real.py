@@ -143,7 +143,7 @@ def test_ablation_works_while_generating(real: Any) -> None:
 
 
 def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = demo.Size(4, 3, 2, 2, 300, (1, 5), ("locos", "attention_spatial"), 1)
+    small = demo.Size(4, 3, 2, 2, 300, (1, 5), ("locos", "attention_spatial"), seeds=1)
     monkeypatch.setitem(demo.SIZES, "quick", small)
     (finding,) = demo.run(("smollm2-135m-instruct",), "quick", tmp_path / "demo")
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")

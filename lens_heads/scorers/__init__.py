@@ -32,9 +32,9 @@ class Scorer:
 
     name: str
     score: Callable[[LayerView], Float[Tensor, " head"]]
-    rows: Rows
-    gated: bool
-    paper: str
+    rows: Rows = "answer"
+    gated: bool = True
+    paper: str = ""
     signed: bool = True
 
     def __post_init__(self) -> None:

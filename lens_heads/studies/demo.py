@@ -11,24 +11,31 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from lens_heads import plots, report, tables, tasks
 from lens_heads.ablation import ablation_curve
-from lens_heads.activations import mean_activations
+from lens_heads.activations import MeanActivations, mean_activations
 from lens_heads.curves import AblationCurve
-from lens_heads.heads import HeadScores
-from lens_heads.models import geometry, load_model
+from lens_heads.evaluation import evaluate
+from lens_heads.heads import Head, HeadScores
+from lens_heads.interventions import ablate
+from lens_heads.models import Model, load_model
 from lens_heads.scorers import SCORERS
 from lens_heads.scoring import score_heads
+from lens_heads.trials import Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run: trials of each kind, ks, which rankings are ablated, draws per random control."""
+    """How much is run: trials of each kind, ks, which rankings are ablated, draws per random control.
+
+    `generate`: also judge generated texts under every ablation, not only before and after the lead's `text_k` heads.
+    """
 
     select: int
     test: int
@@ -37,15 +44,31 @@ class Size:
     context_length: int
     ks: tuple[int, ...]
     ablated: tuple[str, ...]
-    seeds: int
+    spared: tuple[str, ...] = ("parametric",)
     controls: tuple[str, ...] = ("bottom", "random")
+    generate: bool = False
+    seeds: int = 3
+    text_k: int = 5
 
 
+_FULL = Size(
+    select=100,
+    test=100,
+    calibrate=50,
+    specificity=50,
+    context_length=400,
+    ks=(1, 2, 5, 10, 20),
+    ablated=tuple(SCORERS),
+    spared=("parametric", "arithmetic"),
+    controls=("bottom", "random", "random_like"),
+    generate=True,
+)
 SIZES = {
-    "quick": Size(12, 8, 8, 6, 320, (1, 5), ("locos", "copy"), 3),
-    "standard": Size(40, 20, 16, 12, 320, (1, 2, 5, 10, 20), ("locos", "attention_spatial", "copy"), 3),
-    "full": Size(100, 100, 50, 50, 400, (1, 2, 5, 10, 20), tuple(SCORERS), 3, ("bottom", "random", "random_like")),
+    "quick": Size(8, 6, 6, 4, 320, (1, 5), ("locos", "copy")),
+    "standard": Size(28, 12, 12, 6, 320, (1, 2, 5, 10, 20), ("locos", "attention_spatial", "copy")),
+    "full": _FULL,
 }
+SPARED: dict[str, dict[str, Any]] = {"parametric": {}, "arithmetic": {"digits": 1}}
 METRIC = "logprob"
 
 
@@ -54,9 +77,9 @@ class Finding:
     """One model's scores, ablation curve and the sentence that sums them up."""
 
     model: str
-    heads: int
     scores: dict[str, HeadScores]
     curve: AblationCurve
+    texts: report.Texts
     verdict: str
     seconds: float
 
@@ -96,33 +119,55 @@ def study(name: str, plan: Size, out: Path, console: Console) -> Finding:
     console.print(f"{outcomes.get('passed', 0)} of {len(select)} trials answered; outcomes: {outcomes}")
     tables.show(tables.top_heads(scores, 3, f"{name}: the best heads of each method"))
     reference = mean_activations(model, select, n=plan.calibrate)
-    shape = geometry(model)
+    rankings = {method: scores[method] for method in plan.ablated if method in scores}
     curve = ablation_curve(
         model,
         test,
-        {method: scores[method] for method in plan.ablated if method in scores},
+        rankings,
         ks=plan.ks,
         reference=reference,
         controls=plan.controls,
         seeds=plan.seeds,
-        specificity={
-            "parametric": tasks.parametric(n=plan.specificity),
-            "arithmetic": tasks.arithmetic(plan.specificity, digits=1),
-        },
+        specificity={name: tasks.load(name, n=plan.specificity, **SPARED[name]) for name in plan.spared},
+        generate=plan.generate,
         max_new_tokens=8,
         batch_size=8,
         out=out / "ablation",
     )
-    for metric, task in (
-        (METRIC, "retrieval"),
-        ("contains", "retrieval"),
-        (METRIC, "parametric"),
-        (METRIC, "arithmetic"),
-    ):
-        tables.show(tables.curve(curve, metric, task, None))
+    for task in ("retrieval", *plan.spared):
+        tables.show(tables.curve(curve, METRIC, task))
+    lead = next(iter(rankings))
+    texts = before_and_after(model, test, lead, rankings[lead].top(plan.text_k), reference, out)
     sentence = verdict(name, curve)
-    console.print(sentence)
-    return Finding(name, shape.n_layers * shape.n_heads, scores, curve, sentence, time.monotonic() - started)
+    console.print(f"Right answers before and after ablating {lead}'s top {plan.text_k}: {_counted(texts)}. {sentence}")
+    return Finding(name, scores, curve, texts, sentence, time.monotonic() - started)
+
+
+def before_and_after(
+    model: Model, trials: Sequence[Trial], lead: str, heads: list[Head], reference: MeanActivations, out: Path
+) -> report.Texts:
+    """What the model writes on each trial, unablated and without the heads, and whether it holds the answer."""
+    options: dict[str, Any] = {"max_new_tokens": 8, "batch_size": 8, "progress": False}
+    before = evaluate(model, trials, out=out / "texts-before", **options)
+    with ablate(model, heads, "mean", reference=reference):
+        after = evaluate(model, trials, out=out / f"texts-without-{'-'.join(map(str, heads))}", **options)
+    examples = [
+        report.Example(
+            question=trial.question,
+            expected=trial.answer,
+            before=before.texts[i],
+            after=after.texts[i],
+            right_before=bool(before.metrics["contains"][i] > 0.5),
+            right_after=bool(after.metrics["contains"][i] > 0.5),
+        )
+        for i, trial in enumerate(trials)
+    ]
+    return report.Texts(examples, f"Ablated: the top {len(heads)} of {lead}: {', '.join(map(str, heads))}")
+
+
+def _counted(texts: report.Texts) -> str:
+    right = [sum(getattr(example, side) for example in texts.examples) for side in ("right_before", "right_after")]
+    return f"{right[0]} and {right[1]} of {len(texts.examples)}"
 
 
 def verdict(model: str, curve: AblationCurve) -> str:
@@ -179,13 +224,12 @@ def _sections(finding: Finding, plan: Size) -> list[report.Section]:
         report.Figure(plots.head_map(scores), f"{method}; {len(scores.trial_ids)} trials")
         for method, scores in finding.scores.items()
     ]
-    lines = [
-        report.Figure(plots.ablation_curves(curve, METRIC), "Gold answer's log-probability per token"),
-        report.Figure(plots.ablation_curves(curve, "contains"), "Share of generated texts that contain the answer"),
-    ]
+    lines = [report.Figure(plots.ablation_curves(curve, METRIC), "Gold answer's log-probability per token")]
+    if "contains" in curve.metrics:
+        lines.append(report.Figure(plots.ablation_curves(curve, "contains"), "Share of texts that contain the answer"))
     spared = [
         report.Figure(plots.ablation_curves(curve, METRIC, task), f"{task}: log-probability under the same ablations")
-        for task in ("parametric", "arithmetic")
+        for task in plan.spared
     ]
     intervals = {"value": ("low", "high"), "drop": ("drop_low", "drop_high")}
     main = curve.frame[
@@ -197,7 +241,6 @@ def _sections(finding: Finding, plan: Size) -> list[report.Section]:
     apart = report.Table(
         curve.dissociation("parametric", METRIC), "Dissociation score", intervals={"score": ("low", "high")}
     )
-    middle = sorted(k for k in set(curve.per_trial["k"]) if k)[len(plan.ks) // 2]
     return [
         report.Section(f"{name}: where each method looks", figures=[*maps, plots.method_agreement(finding.scores)]),
         report.Section(
@@ -207,5 +250,5 @@ def _sections(finding: Finding, plan: Size) -> list[report.Section]:
             tables=[report.Table(main, "Ablation", intervals=intervals), tests],
         ),
         report.Section(f"{name}: what is spared", figures=spared, tables=[apart]),
-        report.Section(f"{name}: texts before and after", texts=[report.Texts.from_curve(curve, middle)]),
+        report.Section(f"{name}: texts before and after", texts=[finding.texts]),
     ]
