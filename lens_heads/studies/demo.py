@@ -6,6 +6,7 @@ and no name with it. Whatever comes out is reported as it is.
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from lens_heads.interventions import ablate
 from lens_heads.models import Model, load_model
 from lens_heads.scorers import SCORERS
 from lens_heads.scoring import score_heads
+from lens_heads.store import write_atomic
 from lens_heads.trials import Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
@@ -85,7 +87,7 @@ class Finding:
 
 
 def run(models: Sequence[str] = MODELS, size: str = "standard", out: str | Path = "runs/demo") -> list[Finding]:
-    """Run the demo and write `report.html` and one run folder per model under `out`; the same call continues it.
+    """Run the demo; write `report.html`, `summary.json` and a run folder per model under `out`. The same call continues it.
 
     Prints the tables as it goes. ValueError for an unknown size.
     """
@@ -100,9 +102,22 @@ def run(models: Sequence[str] = MODELS, size: str = "standard", out: str | Path 
     page = write_page(
         findings, plan, out / "report.html", f"lens-heads demo{'' if size == 'standard' else f' --{size}'}"
     )
+    write_atomic(out / "summary.json", json.dumps([_summary(finding) for finding in findings], indent=1) + "\n")
     total = sum(finding.seconds for finding in findings)
     console.print(f"\nThe page with every figure: [bold]{page}[/]   (run folder {out}; {total / 60:.1f} minutes)")
     return findings
+
+
+def _summary(finding: Finding) -> dict[str, Any]:
+    """The numbers of one model: best heads with intervals, the curve's table, paired differences."""
+    return {
+        "model": finding.model,
+        "verdict": finding.verdict,
+        "right_before_and_after": _counted(finding.texts),
+        "top": {m: s.to_frame().head(5).round(4).to_dict("records") for m, s in finding.scores.items()},
+        "curve": finding.curve.frame.round(4).to_dict("records"),
+        "differences": finding.curve.differences(METRIC).round(4).to_dict("records"),
+    }
 
 
 def study(name: str, plan: Size, out: Path, console: Console) -> Finding:
@@ -136,7 +151,7 @@ def study(name: str, plan: Size, out: Path, console: Console) -> Finding:
     )
     for task in ("retrieval", *plan.spared):
         tables.show(tables.curve(curve, METRIC, task))
-    lead = next(iter(rankings))
+    lead = next(iter(rankings))  # ablation_curve has refused an empty set of rankings.
     texts = before_and_after(model, test, lead, rankings[lead].top(plan.text_k), reference, out)
     sentence = verdict(name, curve)
     console.print(f"Right answers before and after ablating {lead}'s top {plan.text_k}: {_counted(texts)}. {sentence}")
@@ -181,11 +196,11 @@ def verdict(model: str, curve: AblationCurve) -> str:
         for row in differences[(differences["k"] == k) & (differences["set"].isin(["top", "random"]))].itertuples():
             sure = "more harmful" if row.low > 0 else "less harmful" if row.high < 0 else "not told apart"
             name = "random heads" if row.set == "random" else str(row.against)
-            others.append(f"than {name} by {row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] ({sure})")
+            others.append(f"against {name} {row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}] ({sure})")
         what = "head" if k == 1 else f"{k} heads"
         sentences.append(
             f"Ablating {lead}'s top {what} changes the gold answer's log-probability by {-mine['drop']:+.2f} "
-            f"[{-mine['drop_high']:+.2f}, {-mine['drop_low']:+.2f}] nats per token; it costs more {'; '.join(others)}."
+            f"[{-mine['drop_high']:+.2f}, {-mine['drop_low']:+.2f}] nats per token. Cost {'; '.join(others)}."
         )
     return f"{model}: " + " ".join(sentences)
 
