@@ -6,6 +6,7 @@ a temporary folder first and renamed into place, so two processes can convert at
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import json
@@ -67,6 +68,9 @@ def local_source(name: str | Path) -> Path | None:
         raise FileNotFoundError(f"{path} is neither a folder nor a .gguf file: give the folder that holds config.json")
     if path.suffix == ".gguf" or path.is_absolute() or str(name).startswith((".", "~")) or len(path.parts) > 2:
         raise FileNotFoundError(f"no model at {path}: give a folder with config.json, a .gguf file, or a hub name")
+    close = difflib.get_close_matches(str(name).lower(), PACKAGED, n=1, cutoff=0.85)
+    if close and "/" not in str(name):
+        raise FileNotFoundError(f"no model {str(name)!r}: did you mean the packaged {close[0]!r}?")
     return None
 
 

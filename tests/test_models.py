@@ -438,3 +438,9 @@ def test_a_hook_that_does_not_exist_names_the_nearest_and_leaves_nothing(untouch
     ):
         pass
     assert not has_hooks(untouched)
+
+
+def test_a_misspelt_packaged_model_is_suggested() -> None:
+    with pytest.raises(FileNotFoundError, match="did you mean the packaged 'gemma-3-270m'"):
+        gguf_files.local_source("gemma3-270m")
+    assert gguf_files.local_source("gpt2") is None

@@ -205,6 +205,21 @@ def verdict(model: str, curve: AblationCurve) -> str:
     return f"{model}: " + " ".join(sentences)
 
 
+def headline(finding: Finding) -> str:
+    """One model's result in a sentence: right answers before and after, and what the lead's heads cost more than."""
+    lead, k = finding.curve.meta["rankings"][0], max(finding.curve.meta["ks"][:3])
+    judged: dict[str, list[str]] = {"more than": [], "less than": [], "no more and no less than": []}
+    rows = finding.curve.differences(METRIC)
+    for row in rows[(rows["k"] == k) & (rows["set"].isin(["top", "random"]))].itertuples():
+        name = "random heads" if row.set == "random" else f"{row.against}'s"
+        judged["more than" if row.low > 0 else "less than" if row.high < 0 else "no more and no less than"].append(name)
+    costs = "; ".join(f"{how} {' and '.join(names)}" for how, names in judged.items() if names)
+    return (
+        f"{finding.model}: right answers before and after ablating {lead}'s best heads: {_counted(finding.texts)}. "
+        f"At k = {k} they cost the answer's log-probability {costs}."
+    )
+
+
 def write_page(findings: Sequence[Finding], plan: Size, path: Path, command: str) -> Path:
     """One self-contained page: per model the head maps, the curves with controls, specificity, texts before and after."""
     sections: list[report.Section] = []
@@ -216,7 +231,7 @@ def write_page(findings: Sequence[Finding], plan: Size, path: Path, command: str
         model=", ".join(finding.model for finding in findings),
         trials=f"{plan.select} to select heads, {plan.test} others to evaluate them, per model",
         heads=best,
-        verdict=" ".join(finding.verdict for finding in findings),
+        verdict=" ".join(headline(finding) for finding in findings),
         facts={
             "Ablation": f"mean of hook_z over {plan.calibrate} selection prompts, at all positions, also while decoding",
             "Intervals": "95 % percentile bootstrap over trials; differences between methods are paired",
