@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.forward import CHUNK, Cache, fast_attention, left_pad, prefill
 from lens_heads.models import HeadGeometry, Model, geometry, hooked, is_bridge, require_raw_weights
-from lens_heads.trials import AnyTrial, EncodedTrial, encode_all, several
+from lens_heads.trials import AnyTrial, encode_all, several
 from lens_heads.view import evaluating
 
 
@@ -63,16 +63,21 @@ class MeanActivations:
 
 @dataclass(frozen=True, eq=False)
 class TrialActivations:
-    """`z` [layer, position, head, d_head] of one trial's prompt, for resample ablation."""
+    """`z` [layer, position, head, d_head] of one run from position `first` on, for resample ablation and patching."""
 
     z: Float[Tensor, "layer position head d_head"]
     id: str
+    first: int = 0
 
 
 def _collect(
-    model: Model, trial: EncodedTrial, see: Callable[[str, int, Tensor], None], kinds: tuple[str, ...]
+    model: Model,
+    run: Int[Tensor, " position"],
+    see: Callable[[str, int, Tensor], None],
+    kinds: tuple[str, ...],
+    first: int = 0,
 ) -> None:
-    """Run one prompt and show every layer's activations, chunk by chunk."""
+    """Run some tokens and show every layer's activations from position `first` on, chunk by chunk."""
     shape = geometry(model)
 
     def hook_for(kind: str, layer: int) -> Any:
@@ -81,9 +86,13 @@ def _collect(
     hooks = [
         (f"blocks.{layer}.attn.hook_{kind}", hook_for(kind, layer)) for layer in range(shape.n_layers) for kind in kinds
     ]
-    tokens, pads = left_pad([trial.tokens], model.W_U.device)
-    with torch.no_grad(), evaluating(model), hooked(model, hooks), fast_attention(model):
-        prefill(model, tokens, Cache(model, 1), pads, CHUNK)
+    tokens, pads = left_pad([run], model.W_U.device)
+    cache = Cache(model, 1)
+    with torch.no_grad(), evaluating(model):
+        with fast_attention(model):
+            prefill(model, tokens[:, :first], cache, pads, CHUNK)
+        with hooked(model, hooks), fast_attention(model):
+            prefill(model, tokens[:, first:], cache, pads, CHUNK)
 
 
 def mean_activations(
@@ -105,7 +114,7 @@ def mean_activations(
         sums[kind][layer] += x.reshape(x.shape[0], shape.n_heads, shape.d_head).sum(0).cpu().double()
 
     for trial in track(encoded, "mean activations", disable=not progress, transient=True):
-        _collect(model, trial, see, ("z", "q"))
+        _collect(model, trial.tokens, see, ("z", "q"))
     positions = sum(len(trial) for trial in encoded)
     means = {kind: (total / positions).float() for kind, total in sums.items()}
     meta = {"model": shape.name, "positions": positions}
@@ -117,6 +126,16 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
     shape = geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    return run_activations(model, encoded.tokens, encoded.id)
+
+
+def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:
+    """`z` of every head on these tokens, from position `first` on."""
+    shape = geometry(model)
     parts: list[list[Tensor]] = [[] for _ in range(shape.n_layers)]
-    _collect(model, encoded, lambda kind, layer, x: parts[layer].append(x.cpu()), ("z",))
-    return TrialActivations(torch.stack([torch.cat(part) for part in parts]), encoded.id)
+
+    def see(kind: str, layer: int, x: Tensor) -> None:
+        parts[layer].append(x.reshape(x.shape[0], shape.n_heads, shape.d_head).cpu())
+
+    _collect(model, tokens, see, ("z",), first)
+    return TrialActivations(torch.stack([torch.cat(part) for part in parts]), id, first)

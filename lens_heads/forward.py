@@ -8,6 +8,7 @@ linear, and no attention pattern exists.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,25 @@ class Cache:
         for entry in self.store.entries:
             entry.past_keys, entry.past_values = entry.past_keys[:, :length], entry.past_values[:, :length]
         self.store.previous_attention_mask = self.store.previous_attention_mask[:, :length]
+
+    def branch(self, row: int | None = None, times: int = 1) -> Cache:
+        """A cache with the same rows, or with one of them `times` times, as views; neither sees what the other appends."""
+
+        def views(x: Tensor) -> Tensor:
+            return x if row is None else x[row : row + 1].expand(times, *x.shape[1:])
+
+        other = copy.copy(self)
+        other.store = copy.copy(self.store)
+        if self.bridge:
+            other.store.layers = [copy.copy(layer) for layer in self.store.layers]
+            for layer in other.store.layers:
+                layer.keys, layer.values = views(layer.keys), views(layer.values)
+            return other
+        other.store.entries = [copy.copy(entry) for entry in self.store.entries]
+        for entry in other.store.entries:
+            entry.past_keys, entry.past_values = views(entry.past_keys), views(entry.past_values)
+        other.store.previous_attention_mask = views(self.store.previous_attention_mask)
+        return other
 
 
 def left_pad(
@@ -106,6 +126,27 @@ def prefill(
     """Put tokens into the cache, chunk by chunk, with no logits."""
     for start in range(0, tokens.shape[1], chunk):
         advance(model, tokens[:, start : start + chunk], cache, pads, logits=0)
+
+
+@contextmanager
+def resuming(model: Model, layer: int, residual: Float[Tensor, "batch row d_model"]) -> Iterator[None]:
+    """Inside, a forward starts at `layer` with this residual stream; the blocks below it compute nothing and append
+    nothing to a cache, so that cache has to be thrown away.
+
+    Works on either class; TransformerLens's own `start_at_layer` saves no time on a bridge, which runs every block.
+    """
+    blocks = list(model.blocks[:layer])
+    before = [block.__dict__.get("forward") for block in blocks]
+    try:
+        for index, block in enumerate(blocks):
+            # The stream is put in by the last block left out; those under it hand on whatever the embedding gave.
+            block.__dict__["forward"] = lambda x, *_, last=index == layer - 1, **__: residual if last else x
+        yield
+    finally:
+        for block, forward in zip(blocks, before, strict=True):
+            block.__dict__.pop("forward")
+            if forward is not None:
+                block.__dict__["forward"] = forward
 
 
 @contextmanager

@@ -188,19 +188,10 @@ class HeadScores:
         """
         if like not in (None, "layer"):
             raise ValueError(f"like={like!r}: use None (any head) or 'layer' (as many per layer as the top k has)")
-        top = self.top(k)
-        generator = torch.Generator().manual_seed(seed)
-        ranked = self.ranking()
-        shuffled = [ranked[int(i)] for i in torch.randperm(len(ranked), generator=generator)]
-        taken = set(top)
-        rest = [head for head in shuffled if head not in taken]
-        if like is None:
-            return (rest + [head for head in shuffled if head in taken])[: len(top)]
-        chosen: list[Head] = []
-        for wanted in sorted(top, key=lambda head: head.layer):
-            pool = [head for head in rest if head not in chosen] or [h for h in shuffled if h not in chosen]
-            chosen.append(min(pool, key=lambda head: abs(head.layer - wanted.layer)))
-        return chosen
+        from lens_heads.controls import layer_matched, random_heads
+
+        top, ranked = self.top(k), self.ranking()
+        return random_heads(ranked, top, len(top), seed) if like is None else layer_matched(ranked, top, seed)
 
     def interval(
         self, level: float = 0.95, n: int = 1000, seed: int = 0

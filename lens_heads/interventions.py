@@ -73,13 +73,24 @@ def _mean_q(x: Tensor, at: Setting) -> Tensor:
     return at.reference.q[at.layer, at.heads].to(x).expand_as(x)
 
 
+def _steps(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Int[Tensor, "batch row"]:
+    """Where each row of a forward stands in the reference run, counted from the run's first position."""
+    positions = at.clock.positions(x.shape[1], x.device).cpu()
+    pads = at.clock.pads.cpu() if at.clock.pads is not None else torch.zeros(1, dtype=torch.long)
+    return positions[None] - pads[:, None] - at.reference.first
+
+
 def _resample(x: Tensor, at: Setting) -> Tensor:
     """z of another trial at the same position; beyond its end, of its last position."""
     z = at.reference.z[at.layer]
-    positions = at.clock.positions(x.shape[1], x.device).cpu()
-    first = at.clock.pads.cpu() if at.clock.pads is not None else torch.zeros(1, dtype=torch.long)
-    index = (positions[None] - first[:, None]).clamp(0, z.shape[0] - 1)
-    return z[index][:, :, at.heads].to(x).expand_as(x)
+    return z[_steps(x, at).clamp(0, z.shape[0] - 1)][:, :, at.heads].to(x).expand_as(x)
+
+
+def _patch(x: Tensor, at: Setting) -> Tensor:
+    """z of another run at its own positions; elsewhere what it was."""
+    z, steps = at.reference.z[at.layer], _steps(x, at)
+    inside = ((steps >= 0) & (steps < z.shape[0]))[:, :, None, None].to(x.device)
+    return torch.where(inside, z[steps.clamp(0, z.shape[0] - 1)][:, :, at.heads].to(x), x)
 
 
 def _uniform(x: Tensor, at: Setting) -> Tensor:
@@ -121,6 +132,7 @@ KINDS: dict[str, Kind] = {
     "zero": Kind("hook_z", _zero),
     "mean": Kind("hook_z", _mean_z, MeanActivations),
     "resample": Kind("hook_z", _resample, TrialActivations),
+    "patch": Kind("hook_z", _patch, TrialActivations),
     "scale": Kind("hook_z", _scale, options={"factor": None}),
     "query_zero": Kind("hook_q", _zero),
     "query_mean": Kind("hook_q", _mean_q, MeanActivations),
@@ -148,7 +160,8 @@ def ablate(
     Args:
         heads: `Head`s, "L12H1" strings or pairs; none at all is allowed and changes nothing.
         kind: at `hook_z`: "zero", "mean" (default; mean over calibration trials and positions), "resample" (same
-            position of another trial), "scale" (`factor`). At the query before QK-norm and rotation: "query_mean" (what
+            position of another trial), "patch" (the same, at the positions of that run only; see `causal.patch`),
+            "scale" (`factor`). At the query before QK-norm and rotation: "query_mean" (what
             the LOCOS authors' code does; not uniform attention), "query_zero". At the pattern: "uniform", "streaming"
             (`sink`=4, `recent`=64), "identity" (`u`=1).
         reference: `mean_activations(...)` for the means, `trial_activations(...)` for "resample".

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from lens_heads.forward import CHUNK
 from lens_heads.heads import HeadScores
 from lens_heads.models import HeadGeometry, Model, geometry, has_hooks, is_bridge, require_raw_weights
 from lens_heads.scorers import SCORERS, Scorer, resolve
-from lens_heads.store import Result, RunFolder, digest
+from lens_heads.store import Result, RunFolder, code_of, digest
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
 
 
@@ -156,11 +155,7 @@ def _identity(scorer: Scorer) -> str:
     """A method as a run folder knows it: the name, and for one's own scorers also what it does."""
     if SCORERS.get(scorer.name) is scorer:
         return scorer.name
-    try:
-        code = inspect.getsource(scorer.score)
-    except (OSError, TypeError):
-        code = repr(scorer.score)
-    return f"{scorer.name} ({digest([code, scorer.rows, scorer.gated])})"
+    return f"{scorer.name} ({digest([code_of(scorer.score), scorer.rows, scorer.gated])})"
 
 
 def _collect(

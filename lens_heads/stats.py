@@ -49,6 +49,29 @@ def bootstrap_over_draws(
     return float(values.double().mean()), float(low), float(high)
 
 
+def bootstrap_ratio(
+    above: Float[Tensor, "draw trial"],
+    below: Float[Tensor, "draw trial"],
+    level: float = 0.95,
+    n: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """(ratio, low, high) of sum(above) / sum(below), trials and draws resampled together; NaN where the sum below is 0."""
+    draws, trials = above.shape
+    generator = np.random.default_rng(seed)
+    by_trial = generator.multinomial(trials, [1 / trials] * trials, size=n)
+    by_draw = generator.multinomial(draws, [1 / draws] * draws, size=n)
+    top, bottom = (np.einsum("nd,dt,nt->n", by_draw, part.double().numpy(), by_trial) for part in (above, below))
+    whole = float(below.double().sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = top / bottom
+    ratios = ratios[np.isfinite(ratios)]
+    if not whole or not len(ratios):
+        return float("nan"), float("nan"), float("nan")
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    return float(above.double().sum()) / whole, float(low), float(high)
+
+
 def paired_difference(
     a: Float[Tensor, " trial"], b: Float[Tensor, " trial"], level: float = 0.95, n: int = 1000, seed: int = 0
 ) -> tuple[float, float, float]:

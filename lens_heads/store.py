@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import inspect
 import json
 import os
 from dataclasses import dataclass
@@ -45,6 +46,14 @@ def versions() -> dict[str, str]:
 def digest(value: Any) -> str:
     """A short hash of anything JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def code_of(function: Any) -> str:
+    """The source of a function where it can be had, so that a changed one is another; else what Python calls it."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return repr(function)
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -1,0 +1,76 @@
+"""What a patched run is judged by: a number per run, read from the logits of the rows that produce the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.causal.pairs import TokenPair
+
+Measure: TypeAlias = Callable[[Float[Tensor, "run step d_vocab"], Int[Tensor, " step"]], Float[Tensor, " run"]]
+"""From float32 logits of the answer rows and the gold tokens to one number per run; differentiable for attribution."""
+
+
+def answer_logprob(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, " step"]) -> Float[Tensor, " run"]:
+    """The gold answer's mean log-probability per token, in nats, teacher-forced."""
+    index = gold.to(logits.device).expand(len(logits), -1)[..., None]
+    return logits.log_softmax(-1).gather(-1, index)[..., 0].mean(-1)
+
+
+def first_token_logit_diff(pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
+    """Logit of the answer's first token minus that of the token which the corrupt run itself likes best there.
+
+    The default of the LOCOS authors' code. ValueError when the corrupt run's favourite is the answer's own first token:
+    the corruption has not taken the answer away, and the difference would be nothing.
+    """
+    favourite, first = int(corrupt[0].argmax()), int(pair.gold[0])
+    if favourite == first:
+        raise ValueError(
+            f"pair {pair.id}: the corrupt run's favourite is the answer's own first token {first}, so there is no wrong "
+            "token to compare it with: use another corruption, or metric='answer_logprob'"
+        )
+    return lambda logits, gold: logits[:, 0, first] - logits[:, 0, favourite]
+
+
+METRICS = ("answer_logprob", "first_token_logit_diff")
+
+
+def resolve(metric: str | Measure, pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
+    """The measure by its name, or the user's own, for one pair whose corrupt logits are known."""
+    if metric == "answer_logprob":
+        return answer_logprob
+    return first_token_logit_diff(pair, corrupt) if isinstance(metric, str) else metric
+
+
+def check_metric(metric: str | Measure) -> str:
+    """The metric's name. ValueError for a name there is not, TypeError for what cannot be called."""
+    if isinstance(metric, str):
+        if metric not in METRICS:
+            raise ValueError(
+                f"metric={metric!r}: use {', '.join(METRICS)}, or a function (logits, gold) -> one per run"
+            )
+        return metric
+    if not callable(metric):
+        raise TypeError(f"metric={metric!r} is neither a name nor a function (logits, gold) -> one number per run")
+    return getattr(metric, "__name__", type(metric).__name__)
+
+
+def judged(measure: Measure, logits: Float[Tensor, "run step d_vocab"], pair: TokenPair) -> Float[Tensor, " run"]:
+    """The measure of each run. ValueError naming the pair for a wrong shape or a value that is not finite."""
+    values = measure(logits.float(), pair.gold.to(logits.device))
+    if not isinstance(values, Tensor) or tuple(values.shape) != (len(logits),):
+        found = f"shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(
+            f"pair {pair.id}: the metric gave {found} for logits {list(logits.shape)} [run, step, d_vocab]: return one "
+            f"number per run, a tensor of shape [{len(logits)}]"
+        )
+    if not torch.isfinite(values).all():
+        bad = values[~torch.isfinite(values)][0]
+        raise ValueError(
+            f"pair {pair.id}: the metric is {float(bad)}: load the model in float32 or bfloat16, and keep metrics finite"
+        )
+    return values

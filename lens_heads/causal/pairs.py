@@ -1,0 +1,199 @@
+"""TokenPair: a clean and a corrupt prompt, aligned token by token; built from trials, or your own tokens."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lens_heads.compose import piece
+from lens_heads.models import HeadGeometry
+from lens_heads.scoring import needle_digest
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all, several, token_ids
+
+FILLER = "."
+"""What "remove" puts in the place of the needle, one token for each of the needle's."""
+
+Corruption: TypeAlias = Literal["remove", "swap"] | Callable[[EncodedTrial], Sequence[int] | Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPair:
+    """Two runs of equal length that end in the same gold answer, so that every position of one has its place in the other.
+
+    `clean` and `corrupt` [position] are token ids including the answer, `answer` the half-open span (start, end) of the
+    answer in both: row start-1 produces its first token. Tokens after `end` are not run. `meta` goes into the results.
+
+    Raises ValueError when the lengths differ, the span is no part of them behind the first token, or the answers differ.
+    """
+
+    clean: Int[Tensor, " position"]
+    corrupt: Int[Tensor, " position"]
+    answer: tuple[int, int]
+    id: str
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise ValueError(f"pair id {self.id!r} is no string: write {str(self.id)!r}, results are stored under it")
+        for name in ("clean", "corrupt"):
+            object.__setattr__(self, name, token_ids(getattr(self, name), f"pair {self.id}", name))
+        if len(self.clean) != len(self.corrupt):
+            raise ValueError(
+                f"pair {self.id}: clean has {len(self.clean)} tokens and corrupt {len(self.corrupt)}: patching copies "
+                "position by position, so replace tokens by as many others"
+            )
+        try:
+            start, end = (operator.index(i) for i in self.answer)
+        except (TypeError, ValueError):
+            raise ValueError(f"pair {self.id}: answer {self.answer!r} must be a pair of ints (start, end)") from None
+        if not 1 <= start < end <= len(self.clean):
+            raise ValueError(
+                f"pair {self.id}: the answer [{start}, {end}) must lie inside the {len(self.clean)} tokens, behind at least "
+                "one of the prompt (the ids include the answer)"
+            )
+        object.__setattr__(self, "answer", (start, end))
+        if not torch.equal(self.clean[start:end], self.corrupt[start:end]):
+            raise ValueError(
+                f"pair {self.id}: clean and corrupt end in different answers; both runs are forced through the gold "
+                f"answer, so put clean[{start}:{end}] into corrupt too"
+            )
+
+    @property
+    def gold(self) -> Int[Tensor, " step"]:
+        """The answer's tokens."""
+        return self.clean[slice(*self.answer)]
+
+    @property
+    def divergence(self) -> int:
+        """The first position where the runs differ, at most the one that produces the answer: before it all is shared."""
+        differs = (self.clean != self.corrupt).nonzero()
+        return min(int(differs[0]) if len(differs) else len(self.clean), self.answer[0] - 1)
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+
+AnyPair: TypeAlias = TokenPair | AnyTrial
+
+
+def make_pairs(
+    pairs: Iterable[AnyPair] | AnyPair,
+    tokenizer: Any,
+    shape: HeadGeometry,
+    corruption: Corruption = "remove",
+) -> list[TokenPair]:
+    """TokenPairs as they are, trials as pairs of the prompt and its corruption, all checked before anything is run.
+
+    `corruption`: "remove" replaces every token of the needle by a full stop; "swap" replaces the answer inside the
+    needle by the answer of another of the given trials that has as many tokens; or a function from the EncodedTrial to the
+    corrupt prompt's token ids, as many as it has.
+
+    A trial that cannot be aligned is left out with a warning that says why. Raises ValueError when none is left, for
+    repeated ids, tokens the model does not know, and runs longer than its context window.
+    """
+    listed = [pairs] if isinstance(pairs, TokenPair) else list(several(pairs))  # type: ignore[arg-type]  # pairs, too
+    if isinstance(corruption, str) and corruption not in _CORRUPTIONS:
+        raise ValueError(f"corruption={corruption!r}: use {', '.join(_CORRUPTIONS)}, or a function of the EncodedTrial")
+    trials = [one for one in listed if not isinstance(one, TokenPair)]
+    encoded = encode_all(trials, tokenizer, shape.n_ctx, d_vocab=shape.d_vocab) if trials or not listed else []
+    at = iter(encoded)
+    made: list[TokenPair] = []
+    refused: list[str] = []
+    for one in listed:
+        try:
+            made.append(one if isinstance(one, TokenPair) else _pair(next(at), corruption, tokenizer, encoded))
+        except ValueError as error:
+            refused.append(str(error))
+    if not made:
+        raise ValueError(refused[0])
+    if refused:
+        warnings.warn(f"{len(refused)} of {len(listed)} trials make no pair; the first: {refused[0]}", stacklevel=3)
+    _check(made, shape)
+    return made
+
+
+def _check(pairs: list[TokenPair], shape: HeadGeometry) -> None:
+    seen: set[str] = set()
+    for pair in pairs:
+        if pair.id in seen:
+            raise ValueError(f"two pairs have the id {pair.id!r}: ids must be unique, results are stored under them")
+        seen.add(pair.id)
+        known = (torch.stack([pair.clean, pair.corrupt]) >= 0) & (
+            torch.stack([pair.clean, pair.corrupt]) < shape.d_vocab
+        )
+        if not known.all():
+            raise ValueError(
+                f"pair {pair.id}: a token id lies outside 0 to {shape.d_vocab - 1}: encode with this model's own tokenizer"
+            )
+        if pair.answer[1] > shape.n_ctx:
+            raise ValueError(f"pair {pair.id}: {pair.answer[1]} tokens exceed the context window of {shape.n_ctx}")
+
+
+def _pair(trial: EncodedTrial, corruption: Corruption, tokenizer: Any, others: list[EncodedTrial]) -> TokenPair:
+    if callable(corruption):
+        corrupt = token_ids(corruption(trial), f"trial {trial.id}", "the corrupt prompt")
+    elif trial.needle is None:
+        raise ValueError(
+            f"trial {trial.id}: it has no needle to {corruption}: give corruption=function, or a TokenPair"
+        )
+    else:
+        corrupt = _CORRUPTIONS[corruption](trial, tokenizer, others)
+    if len(corrupt) != len(trial):
+        raise ValueError(
+            f"trial {trial.id}: the corrupt prompt has {len(corrupt)} tokens and the clean one {len(trial)}: a corruption "
+            "keeps the length, so that positions correspond"
+        )
+    clean = torch.cat([trial.tokens, trial.answer_tokens])
+    corrupt = torch.cat([corrupt, trial.answer_tokens])
+    return TokenPair(clean, corrupt, (len(trial), len(clean)), trial.id, {"needle": needle_digest(trial)})
+
+
+def _remove(trial: EncodedTrial, tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
+    assert trial.needle is not None
+    corrupt = trial.tokens.clone()
+    corrupt[slice(*trial.needle)] = piece(tokenizer, FILLER)[0]
+    return corrupt
+
+
+def _swap(trial: EncodedTrial, tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
+    """Every occurrence of the answer in the needle replaced by the next other answer of its length."""
+    assert trial.needle is not None
+    start, end = trial.needle
+    for number, form in enumerate(_forms(trial, tokenizer)):
+        size = len(form)
+        places = [i for i in range(start, end - size + 1) if torch.equal(trial.tokens[i : i + size], form)]
+        if places:
+            break
+    else:
+        raise ValueError(
+            f"trial {trial.id}: the answer {trial.answer!r} does not stand in the needle token by token, so nothing can be "
+            "swapped: use corruption='remove'"
+        )
+    own = next(i for i, one in enumerate(others) if one is trial)
+    answers = [_forms(one, tokenizer)[number] for one in [*others[own + 1 :], *others[:own]]]
+    other = next((answer for answer in answers if len(answer) == size and not torch.equal(answer, form)), None)
+    if other is None:
+        raise ValueError(
+            f"trial {trial.id}: no other trial's answer has {size} tokens as {trial.answer!r} has: give more trials, or "
+            "corruption='remove'"
+        )
+    corrupt = trial.tokens.clone()
+    for place in places:
+        corrupt[place : place + size] = other
+    return corrupt
+
+
+def _forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:
+    """The answer's tokens as they follow the prompt, and with and without a space before them."""
+    texts = (" " + trial.answer, trial.answer)
+    return [trial.answer_tokens, *(torch.tensor(piece(tokenizer, text), dtype=torch.long) for text in texts)]
+
+
+_CORRUPTIONS: dict[str, Callable[[EncodedTrial, Any, list[EncodedTrial]], Tensor]] = {"remove": _remove, "swap": _swap}

@@ -1,0 +1,169 @@
+"""Path patching: what one head tells another, or the logits, and nobody else   (Wang et al., arXiv 2211.00593)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.causal.measures import Measure, judged, resolve
+from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
+from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, Z, rerun, run_pair
+from lens_heads.causal.sweep import PairScore, sweep
+from lens_heads.heads import Head, HeadScores
+from lens_heads.models import HeadGeometry, HookFunction, Model, geometry
+
+Component = Literal["q", "k", "v"]
+Heads = Iterable[Head | str | Sequence[int]] | Head | str
+MLP = "blocks.{}.hook_mlp_out"
+
+
+@dataclass(frozen=True)
+class _Path:
+    """What is patched: into which heads' component (none of them: the logits), in which direction, past which MLPs."""
+
+    receivers: tuple[Head, ...]
+    component: Component
+    base: int
+    freeze_mlps: bool
+    shape: HeadGeometry
+
+    @property
+    def into(self) -> dict[int, list[int]]:
+        """Per layer, the receivers' places along the head axis of the component; heads of a group share keys and values."""
+        found: dict[int, list[int]] = {}
+        for head in self.receivers:
+            place = head.head if self.component == "q" else head.head // self.shape.group
+            if place not in found.setdefault(head.layer, []):
+                found[head.layer].append(place)
+        return found
+
+
+def path_patch(
+    model: Model,
+    senders: Heads | None,
+    receivers: Heads | Literal["logits"],
+    pairs: Iterable[AnyPair] | AnyPair,
+    component: Component = "q",
+    metric: str | Measure = "answer_logprob",
+    base: Literal["clean", "corrupt"] = "clean",
+    corruption: Corruption = "remove",
+    freeze_mlps: bool = False,
+    progress: bool = True,
+    out: str | Path | None = None,
+) -> HeadScores:
+    """How much of the answer each sender carries along the path to the receivers alone.
+
+    The `base` run is run again with the sender's output taken from the other run and every other head frozen to the base
+    run; what then reaches the receivers' queries (keys, values) is put into a further base run, in which everything else
+    is recomputed. With "logits" as the receiver the first of these is already the result: the sender's direct effect.
+
+    Args:
+        senders: heads, each patched on its own; None: every head in a layer below the last receiver's.
+        receivers: heads, patched together, or "logits".
+        component: what the path leads into. Query heads of a group read the same keys and values: with "k" and "v" all
+            heads of a receiver's group receive.
+        metric, corruption, out: as in `patch_heads`.
+        base: "clean" (the paper's direction): score = metric(clean) - metric(clean with the path corrupt). "corrupt":
+            score = metric(corrupt with the path clean) - metric(corrupt). Positive either way: the path carries the answer.
+        freeze_mlps: False, as in the paper, lets MLPs between sender and receiver answer to the sender; True leaves only
+            the direct edge of the residual stream (as TransformerLens's `get_act_patch_direct_path` does, which needs
+            blocks without post-norm, and for keys and values as many kv heads as heads).
+
+    Returns HeadScores of method "path_patch", all positions patched; heads that are no sender score 0.
+
+    Raises ValueError for a head that does not exist, a sender that lies below no receiver, an unknown component or base,
+    and as `patch_heads` does.
+    """
+    shape = geometry(model)
+    chosen, path = _check(shape, senders, receivers, component, base, freeze_mlps)
+    by_layer: dict[int, list[int]] = {}
+    for head in chosen:
+        by_layer.setdefault(head.layer, []).append(head.head)
+
+    def score(pair: TokenPair) -> PairScore:
+        hooks = ("attn.hook_z", "hook_resid_post", *(("hook_mlp_out",) if freeze_mlps else ()))
+        runs = run_pair(model, pair, "all", hooks)
+        measure = resolve(metric, pair, runs.logits[CORRUPT])
+        ends = judged(measure, runs.logits, pair).tolist()
+        values = torch.zeros(shape.n_layers, shape.n_heads)
+        for layer, heads in by_layer.items():
+            patched = judged(measure, _patched(model, runs, path, layer, heads), pair).float().cpu()
+            values[layer, heads] = ends[CLEAN] - patched if path.base == CLEAN else patched - ends[CORRUPT]
+        return values, {"clean": ends[CLEAN], "corrupt": ends[CORRUPT]}
+
+    more = {
+        "senders": "all" if senders is None else [str(head) for head in chosen],
+        "receivers": [str(head) for head in path.receivers] or "logits",
+        "component": component if path.receivers else None,
+        "base": base,
+        "freeze_mlps": freeze_mlps,
+    }
+    return sweep(model, "path_patch", pairs, score, metric, "all", corruption, progress, out, **more)
+
+
+def _check(
+    shape: HeadGeometry, senders: Any, receivers: Any, component: str, base: str, freeze_mlps: bool
+) -> tuple[list[Head], _Path]:
+    if component not in ("q", "k", "v"):
+        raise ValueError(f"component={component!r}: a path leads into 'q', 'k' or 'v'")
+    if base not in ("clean", "corrupt"):
+        raise ValueError(f"base={base!r}: use 'clean' (the paper's) or 'corrupt'")
+    to = [] if isinstance(receivers, str) and receivers == "logits" else shape.check_heads(receivers)
+    if not to and receivers != "logits":
+        raise ValueError("there are no receivers: name heads, or 'logits'")
+    last = max((head.layer for head in to), default=shape.n_layers)
+    everyone = [Head(layer, head) for layer in range(last) for head in range(shape.n_heads)]
+    chosen = everyone if senders is None else shape.check_heads(senders)
+    late = [head for head in chosen if head.layer >= last]
+    if late or not chosen:
+        what = f"sender {late[0]} lies" if late else "no head lies"
+        raise ValueError(
+            f"{what} below no receiver ({', '.join(map(str, to))}): a head tells only later layers something"
+        )
+    return chosen, _Path(tuple(to), component, CLEAN if base == "clean" else CORRUPT, freeze_mlps, shape)
+
+
+def _patched(
+    model: Model, runs: PairRuns, path: _Path, layer: int, heads: list[int]
+) -> Float[Tensor, "sender step d_vocab"]:
+    """The answer rows' logits with each of a layer's senders patched along the path, one per row of the batch."""
+    arrived: dict[int, Tensor] = {}
+    names = {at: f"blocks.{at}.attn.hook_{path.component}" for at in path.into if at > layer}
+
+    def keep(at: int) -> HookFunction:
+        return lambda x, hook: arrived.update({at: x.detach()})
+
+    def put(at: int) -> HookFunction:
+        def replace(x: Tensor, hook: Any) -> Tensor:
+            changed = x.clone().reshape(*x.shape[:2], -1, path.shape.d_head)
+            changed[:, :, path.into[at]] = arrived[at].reshape(changed.shape)[:, :, path.into[at]]
+            return changed.reshape(x.shape)
+
+        return replace
+
+    sending = _frozen(runs, path, layer, heads) + [(names[at], keep(at)) for at in names]
+    logits = rerun(model, runs, path.base, layer, len(heads), sending)
+    if not path.receivers:
+        return logits
+    return rerun(model, runs, path.base, min(names), len(heads), [(names[at], put(at)) for at in names])
+
+
+def _frozen(runs: PairRuns, path: _Path, layer: int, heads: list[int]) -> list[tuple[str, HookFunction]]:
+    """Hooks that hold every head (and MLP) to the base run, but each row's sender to the other run."""
+    hooks: list[tuple[str, HookFunction]] = []
+    for at in range(layer, path.shape.n_layers):
+        z = runs.z(at, path.base, path.shape.n_heads).repeat(len(heads), 1, 1, 1)
+        if at == layer:
+            other = runs.z(at, CORRUPT if path.base == CLEAN else CLEAN, path.shape.n_heads)
+            z[torch.arange(len(heads)), :, heads] = other[:, heads].transpose(0, 1)
+        hooks.append((Z.format(at), lambda x, hook, z=z: z.reshape(x.shape)))
+        if path.freeze_mlps:
+            mlp = runs.kept[MLP.format(at)][path.base]
+            hooks.append((MLP.format(at), lambda x, hook, mlp=mlp: mlp.expand(x.shape)))
+    return hooks

@@ -1,0 +1,202 @@
+"""Recovery: is what ablation broke mended by giving the heads back what they wrote, and by no other heads?
+
+The recovery analysis of "Different Heads, Same Fragile Tasks" (heads ablated everywhere, patched at the prediction rows
+only), with statistics that hold up: a ratio of sums instead of a mean of ratios, which explodes where ablation cost
+nothing, and controls that were themselves ablated. How the result is summarised is in `recovery_table.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lens_heads import controls as control_sets
+from lens_heads import engine
+from lens_heads.activations import MeanActivations, TrialActivations
+from lens_heads.causal.patching import patch
+from lens_heads.causal.recovery_table import Recovery
+from lens_heads.causal.runs import Z
+from lens_heads.forward import Cache, advance, fast_attention, greedy, left_pad, prefill, text_of
+from lens_heads.heads import Head, HeadScores
+from lens_heads.interventions import ablate
+from lens_heads.models import HeadGeometry, Model, geometry, hooked
+from lens_heads.scoring import fingerprint, trials_digest
+from lens_heads.store import Result, RunFolder
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+from lens_heads.view import evaluating
+
+CONTROLS = ("random", "matched_layers", "same_layer", "bottom")
+Heads = Iterable[Head | str | Sequence[int]] | Head | str
+
+
+class _Set(NamedTuple):
+    """One condition: which heads are ablated, which are then patched. `fair`: the same ones."""
+
+    name: str
+    draw: int
+    fair: bool
+    ablated: tuple[Head, ...]
+    patched: tuple[Head, ...]
+
+
+def recovery(
+    model: Model,
+    ablated: Heads,
+    patched: Heads,
+    examples: Iterable[AnyTrial] | AnyTrial,
+    controls: Sequence[str] = CONTROLS,
+    scores: HeadScores | None = None,
+    draws: int = 20,
+    fair: bool = True,
+    flipped: bool = True,
+    kind: str = "zero",
+    reference: MeanActivations | None = None,
+    max_new_tokens: int = 30,
+    progress: bool = True,
+    out: str | Path | None = None,
+) -> Recovery:
+    """Ablate heads at all positions, write back what other (or the same) heads wrote in the clean run, and see what returns.
+
+    recovery = (lp_patched - lp_ablated) / (lp_clean - lp_ablated), lp the summed log-probability of the gold answer
+    (nats); the clean `z` is written at the rows that produce the answer, everything else stays ablated.
+
+    Args:
+        ablated, patched: sets of heads; usually the same.
+        examples: trials. With `flipped` only those count that the model answers rightly when clean and wrongly when
+            ablated (greedy text of at most `max_new_tokens`, by the trial's judge).
+        controls: heads patched in place of `patched`, as many: "random" and "matched_layers" (`draws` draws each, outside
+            both sets while there are enough), "same_layer" (the next head of the layer), "bottom" (the lowest of `scores`;
+            left out without them).
+        fair: also ablate every control set itself and patch it. A control that was never ablated has little to give back;
+            one that was tells whether the recovery is special to these heads.
+        kind, reference: of the ablation, as in `ablate`.
+        out: a run folder; finished examples are stored at once.
+
+    Returns a `Recovery`; `.frame` has the ratio of sums with its interval, the median ratio and the share of examples
+    whose denominator is under 0.5 nats.
+
+    Raises ValueError for heads the model does not have, no heads, unknown controls, and when no example flips.
+    """
+    shape = geometry(model)
+    for name in controls:
+        if name not in CONTROLS:
+            raise ValueError(f"unknown control {name!r}: the controls are {', '.join(CONTROLS)}")
+    broken, mended = tuple(shape.check_heads(ablated)), tuple(shape.check_heads(patched))
+    if not broken or not mended:
+        raise ValueError("recovery needs at least one head to ablate and one to patch")
+    with ablate(model, [], kind, reference):
+        pass  # Refuse a wrong kind or a missing reference now.
+    encoded = encode_all(examples, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab)
+    sets = _sets(shape, broken, mended, controls, scores, draws, fair)
+    settings = {
+        "model": shape.name,
+        "weights": fingerprint(model),
+        "trials": trials_digest(encoded),
+        "kind": kind,
+        "sets": [[s.name, s.draw, s.fair, ",".join(map(str, s.ablated)), ",".join(map(str, s.patched))] for s in sets],
+        "max_new_tokens": max_new_tokens if flipped else None,
+    }
+    results = engine.run(
+        encoded,
+        lambda batch: [_example(model, batch[0], sets, kind, reference, max_new_tokens if flipped else 0)],
+        key=lambda trial: trial.id,
+        folder=RunFolder(out, settings) if out is not None else None,
+        progress=progress,
+        description="recovery",
+    )
+    kept = [(trial.id, result.record) for trial, result in zip(encoded, results, strict=True) if result.keep]
+    return Recovery.from_records(kept, sets, flipped, {**settings, "flipped": flipped})
+
+
+def _sets(
+    shape: HeadGeometry,
+    broken: tuple[Head, ...],
+    mended: tuple[Head, ...],
+    controls: Sequence[str],
+    scores: HeadScores | None,
+    draws: int,
+    fair: bool,
+) -> list[_Set]:
+    everyone = [Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
+    avoid = list(dict.fromkeys([*broken, *mended]))
+    others = [head for head in everyone if head not in avoid]
+    pool = others if len(others) >= len(mended) else everyone
+    chosen: list[tuple[str, int, list[Head]]] = []
+    for name in controls:
+        if name == "random":
+            found = [control_sets.random_heads(everyone, avoid, len(mended), seed) for seed in range(draws)]
+        elif name == "matched_layers":
+            found = [control_sets.layer_matched(pool, mended, seed) for seed in range(draws)]
+        elif name == "same_layer":
+            found = [control_sets.shifted(mended, shape.n_heads)]
+        else:
+            found = [scores.bottom(len(mended))] if scores is not None else []
+        chosen += [(name, draw, heads) for draw, heads in enumerate(found) if heads]
+    sets = [_Set("patched", 0, False, broken, mended)]
+    sets += [_Set(name, draw, False, broken, tuple(heads)) for name, draw, heads in chosen]
+    if fair:
+        sets += [_Set(name, draw, True, tuple(heads), tuple(heads)) for name, draw, heads in chosen]
+    return sets
+
+
+@torch.no_grad()
+def _example(
+    model: Model, trial: EncodedTrial, sets: list[_Set], kind: str, reference: Any, max_new_tokens: int
+) -> Result:
+    """Log-probabilities of one example: clean, and per set ablated and patched; whether its text was right."""
+    record: dict[str, Any] = {"sets": []}
+    with evaluating(model):
+        cache = _prefilled(model, trial)
+        kept: list[Tensor] = []
+        keep = [(Z.format(layer), lambda z, hook: kept.append(z.detach())) for layer in range(model.cfg.n_layers)]
+        with hooked(model, keep):
+            record["clean"] = _logprob(model, trial, cache.branch())
+        record["right_clean"] = _right(model, trial, cache, max_new_tokens)
+        shape = geometry(model)
+        z = torch.stack([part[0].reshape(-1, shape.n_heads, shape.d_head).float().cpu() for part in kept])
+        clean = TrialActivations(z, trial.id, first=len(trial) - 1)
+        for group in dict.fromkeys(one.ablated for one in sets):
+            with ablate(model, group, kind, reference):
+                cache = _prefilled(model, trial)
+                before = _logprob(model, trial, cache.branch())
+                if group == sets[0].ablated:
+                    record["right_ablated"] = _right(model, trial, cache, max_new_tokens)
+                for number, one in enumerate(sets):
+                    if one.ablated == group:
+                        with patch(model, one.patched, clean):
+                            after = _logprob(model, trial, cache.branch())
+                        record["sets"].append([number, before, after])
+    return Result({}, record)
+
+
+def _prefilled(model: Model, trial: EncodedTrial) -> Cache:
+    """The prompt but its last token, under whatever is hooked onto the model."""
+    tokens, pads = left_pad([trial.tokens[:-1]], model.W_U.device)
+    cache = Cache(model, 1)
+    with fast_attention(model):
+        prefill(model, tokens, cache, pads)
+    return cache
+
+
+def _logprob(model: Model, trial: EncodedTrial, cache: Cache) -> float:
+    """Summed log-probability of the gold answer, in nats."""
+    rows = torch.cat([trial.tokens[-1:], trial.answer_tokens[:-1]])[None].to(model.W_U.device)
+    with fast_attention(model):
+        logits = advance(model, rows, cache, rows.new_zeros(1), logits=rows.shape[1])
+    assert logits is not None
+    gold = trial.answer_tokens.to(logits.device)
+    return float(logits[0].float().log_softmax(-1).gather(-1, gold[:, None]).sum())
+
+
+def _right(model: Model, trial: EncodedTrial, cache: Cache, max_new_tokens: int) -> bool | None:
+    """Whether the greedy text answers; None when nothing is generated."""
+    if not max_new_tokens:
+        return None
+    last = trial.tokens[None, -1:].to(model.W_U.device)
+    with fast_attention(model):
+        (steps,) = greedy(model, last, cache.branch(), last.new_zeros(1), max_new_tokens)
+    return trial.judge.correct(text_of(model, steps), (trial.answer, *trial.aliases)) > 0.5

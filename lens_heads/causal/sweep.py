@@ -1,0 +1,77 @@
+"""The loop every method of this package shares: pairs in, one score per head and pair out, stored and resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads import engine
+from lens_heads.causal.measures import Measure, check_metric
+from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
+from lens_heads.causal.runs import Positions, check_positions
+from lens_heads.heads import HeadScores
+from lens_heads.models import Model, geometry, has_hooks
+from lens_heads.scoring import fingerprint
+from lens_heads.store import Result, RunFolder, code_of, digest
+
+PairScore = tuple[Float[Tensor, "layer head"], dict[str, Any]]
+"""The scores of one pair and what is recorded beside them."""
+
+
+def sweep(
+    model: Model,
+    method: str,
+    pairs: Iterable[AnyPair] | AnyPair,
+    score: Callable[[TokenPair], PairScore],
+    metric: str | Measure,
+    positions: Positions,
+    corruption: Corruption,
+    progress: bool,
+    out: str | Path | None,
+    **more: Any,
+) -> HeadScores:
+    """HeadScores of `score` over all pairs. `more` are settings of the method that a run folder has to know."""
+    shape = geometry(model)  # TypeError for what is no TransformerLens model.
+    check_positions(positions)
+    name = check_metric(metric)
+    made = make_pairs(pairs, model.tokenizer, shape, corruption)
+    settings = {
+        "method": method,
+        "model": shape.name,
+        "weights": fingerprint(model),
+        "dtype": str(model.cfg.dtype),
+        "metric": name if isinstance(metric, str) else f"{name} ({digest(code_of(metric))})",
+        "positions": positions,
+        "corruption": corruption if isinstance(corruption, str) else getattr(corruption, "__name__", "function"),
+        "pairs": digest([[p.id, p.clean.tolist(), p.corrupt.tolist(), p.answer] for p in made]),
+        "n_pairs": len(made),
+        **more,
+    }
+    if out is not None and has_hooks(model):
+        raise ValueError(
+            f"something is hooked onto {shape.name}, and a run folder cannot know what: leave out= away, or end the "
+            "context first"
+        )
+
+    def work(batch: list[TokenPair]) -> list[Result]:
+        values, record = score(batch[0])
+        return [Result({"score": values.float().cpu()}, {**record, **batch[0].meta})]
+
+    folder = RunFolder(out, settings) if out is not None else None
+    results = engine.run(made, work, lambda pair: pair.id, folder=folder, progress=progress, description=method)
+    kept = [(pair, result) for pair, result in zip(made, results, strict=True) if result.keep]
+    listed = [{"id": pair.id, **result.record} for pair, result in zip(made, results, strict=True)]
+    found = HeadScores.from_trials(
+        method,
+        torch.stack([result.arrays["score"] for _, result in kept]),
+        [pair.id for pair, _ in kept],
+        {**settings, "signed": True, "trials": listed},
+    )
+    if folder is not None:
+        found.save(folder.path / f"{method}.json")
+    return found
