@@ -27,9 +27,16 @@ _HOMES = {
     "score_heads": "lens_heads.scoring",
     "Scorer": "lens_heads.scorers",
     "SCORERS": "lens_heads.scorers",
+    "TokenPair": "lens_heads.causal.pairs",
+    "patch": "lens_heads.causal.patching",
+    "patch_heads": "lens_heads.causal.patching",
+    "path_patch": "lens_heads.causal.paths",
+    "attribution_patch": "lens_heads.causal.attribution",
+    "recovery": "lens_heads.causal.recover",
+    "Recovery": "lens_heads.causal.recovery_table",
     "Trial": "lens_heads.trials",
 }
-_MODULES = ("plots", "report", "scorers", "stats", "studies", "tasks")
+_MODULES = ("causal", "compare", "plots", "report", "scorers", "stats", "studies", "tasks")
 
 __all__ = sorted([*_HOMES, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll] - written out above
 
@@ -47,6 +54,8 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from lens_heads import causal as causal
+    from lens_heads import compare as compare
     from lens_heads import plots as plots
     from lens_heads import report as report
     from lens_heads import scorers as scorers
@@ -57,6 +66,13 @@ if TYPE_CHECKING:
     from lens_heads.ablation import ablation_curve as ablation_curve
     from lens_heads.activations import MeanActivations as MeanActivations
     from lens_heads.activations import mean_activations as mean_activations
+    from lens_heads.causal.attribution import attribution_patch as attribution_patch
+    from lens_heads.causal.pairs import TokenPair as TokenPair
+    from lens_heads.causal.patching import patch as patch
+    from lens_heads.causal.patching import patch_heads as patch_heads
+    from lens_heads.causal.paths import path_patch as path_patch
+    from lens_heads.causal.recover import recovery as recovery
+    from lens_heads.causal.recovery_table import Recovery as Recovery
     from lens_heads.checking import check as check
     from lens_heads.evaluation import Evaluation as Evaluation
     from lens_heads.evaluation import evaluate as evaluate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -76,6 +77,7 @@ def _collect(
     see: Callable[[str, int, Tensor], None],
     kinds: tuple[str, ...],
     first: int = 0,
+    fast: bool = True,
 ) -> None:
     """Run some tokens and show every layer's activations from position `first` on, chunk by chunk."""
     shape = geometry(model)
@@ -89,9 +91,10 @@ def _collect(
     tokens, pads = left_pad([run], model.W_U.device)
     cache = Cache(model, 1)
     with torch.no_grad(), evaluating(model):
-        with fast_attention(model):
-            prefill(model, tokens[:, :first], cache, pads, CHUNK)
-        with hooked(model, hooks), fast_attention(model):
+        if first:
+            with fast_attention(model) if fast else nullcontext():
+                prefill(model, tokens[:, :first], cache, pads, CHUNK)
+        with hooked(model, hooks), fast_attention(model) if fast else nullcontext():
             prefill(model, tokens[:, first:], cache, pads, CHUNK)
 
 
@@ -130,12 +133,12 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
 
 
 def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:
-    """`z` of every head on these tokens, from position `first` on."""
+    """`z` of every head on these tokens, from position `first` on; bit for bit those of a plain forward where one chunk does."""
     shape = geometry(model)
     parts: list[list[Tensor]] = [[] for _ in range(shape.n_layers)]
 
     def see(kind: str, layer: int, x: Tensor) -> None:
         parts[layer].append(x.reshape(x.shape[0], shape.n_heads, shape.d_head).cpu())
 
-    _collect(model, tokens, see, ("z",), first)
+    _collect(model, tokens, see, ("z",), first, fast=len(tokens) > CHUNK)
     return TrialActivations(torch.stack([torch.cat(part) for part in parts]), id, first)

@@ -180,7 +180,9 @@ def _sdpa_is_exact(model: Model) -> bool:
     # In half precision the bridge's norm over a whole projection (OLMo) leaves float32 keys, which a cache filled by
     # sdpa does not hold: the two ways do not mix there.
     mixes = model.cfg.dtype == torch.float32 or q_norm is None or q_norm.weight.numel() == shape.d_head
-    return bool(getattr(model.original_model, "_supports_sdpa", False)) and shape.attn_softcap is None and mixes
+    # A second bridge over the same Hugging Face model wraps the first one's attention, which runs past its hooks.
+    plain = not any(hasattr(block.attn.original_component, "original_component") for block in model.blocks)
+    return bool(getattr(model.original_model, "_supports_sdpa", False)) and shape.attn_softcap is None and mixes and plain
 
 
 def _hooked_inside_attention(model: Model) -> bool:

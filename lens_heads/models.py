@@ -90,7 +90,7 @@ def is_bridge(model: Model) -> bool:
 
 def geometry(model: Model) -> HeadGeometry:
     """Read the shape off the loaded modules (d_head is not always d_model / n_heads: Qwen3, Gemma 3)."""
-    cfg, bridge = model.cfg, is_bridge(model)
+    bridge, cfg = is_bridge(model), model.cfg
     n_kv = getattr(cfg, "n_key_value_heads", None) or cfg.n_heads
     hf = getattr(model.original_model, "config", None) if bridge else None
     first = model.blocks[0]

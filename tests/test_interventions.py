@@ -16,7 +16,7 @@ from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.forward import Cache, advance, left_pad, prefill
 from lens_heads.interventions import KINDS, ablate
 from lens_heads.models import geometry, has_hooks, hooked
-from tests import handmade, zoo
+from tests import handmade, planted, zoo
 from tests.conftest import random_trial, tiny
 
 HEADS = [(0, 1), (1, 2), (2, 0), (2, 3)]
@@ -443,3 +443,14 @@ def test_what_is_refused_names_the_remedy(gqa: Any, call: Any) -> None:
         pass
     assert traces(gqa) == before
     assert not has_hooks(gqa)
+
+
+def test_a_second_bridge_over_the_same_model_is_ablated_too() -> None:
+    """Its attention wraps the first bridge's, which would run past the second one's hooks."""
+    planted.model()
+    second = planted.model()
+    trials = planted.trials(2)
+    before = lh.evaluate(second, trials, generate=False, progress=False).mean("logprob")
+    with lh.ablate(second, [planted.COPIER, planted.WRITER], "zero"):
+        after = lh.evaluate(second, trials, generate=False, progress=False).mean("logprob")
+    assert after < before - 1

@@ -112,7 +112,7 @@ def _on_the_way(
 def _gradient(run: GradientCache, name: str) -> Tensor:
     gradient = run.gradients[name]
     if gradient is None:
-        raise ValueError(f"no gradient reaches {name}: the metric does not depend on it, or something detaches it")
+        raise ValueError(f"no gradient reaches {name}: something hooked onto the model cuts the way from the metric to it")
     return gradient
 
 
@@ -128,6 +128,12 @@ def _run(
     """One run of TransformerLens's, whose metric is the measure of the answer rows."""
     start, end = pair.answer
 
+    def judge(logits: Tensor) -> Tensor:
+        value = judged(measure, logits[:, start - 1 :], pair)[0]
+        if gradient and not value.requires_grad:
+            raise ValueError(f"pair {pair.id}: the metric has no gradient with respect to the logits: do not detach them")
+        return value
+
     def embed(x: Tensor, hook: Any) -> Tensor:
         # A fresh leaf: gradients flow from here on, also where a user has frozen the parameters.
         return (x if embedding is None else embedding).detach().requires_grad_(gradient)
@@ -136,7 +142,7 @@ def _run(
         return cache_activation_and_gradient(
             model,
             tokens[None, : end - 1].to(model.W_U.device),
-            lambda logits: judged(measure, logits[:, start - 1 :], pair)[0],
+            judge,
             names_filter=[EMBED, *names],
             compute_gradient=gradient,
         )

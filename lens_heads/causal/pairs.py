@@ -6,7 +6,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Int
@@ -20,7 +20,8 @@ from lens_heads.trials import AnyTrial, EncodedTrial, encode_all, several, token
 FILLER = "."
 """What "remove" puts in the place of the needle, one token for each of the needle's."""
 
-Corruption: TypeAlias = Literal["remove", "swap"] | Callable[[EncodedTrial], Sequence[int] | Tensor]
+Corruption: TypeAlias = str | Callable[[EncodedTrial], Sequence[int] | Tensor]
+"""`"remove"`, `"swap"`, or a function from a trial to the corrupt prompt's token ids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,30 +165,32 @@ def _remove(trial: EncodedTrial, tokenizer: Any, others: list[EncodedTrial]) -> 
 
 def _swap(trial: EncodedTrial, tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
     """Every occurrence of the answer in the needle replaced by the next other answer of its length."""
-    assert trial.needle is not None
-    start, end = trial.needle
-    for number, form in enumerate(_forms(trial, tokenizer)):
-        size = len(form)
-        places = [i for i in range(start, end - size + 1) if torch.equal(trial.tokens[i : i + size], form)]
-        if places:
-            break
-    else:
+    found = [(number, form, _places(trial, form)) for number, form in enumerate(_forms(trial, tokenizer))]
+    number, form, places = next((one for one in found if one[2]), (0, trial.answer_tokens, []))
+    if not places:
         raise ValueError(
             f"trial {trial.id}: the answer {trial.answer!r} does not stand in the needle token by token, so nothing can be "
             "swapped: use corruption='remove'"
         )
     own = next(i for i, one in enumerate(others) if one is trial)
     answers = [_forms(one, tokenizer)[number] for one in [*others[own + 1 :], *others[:own]]]
-    other = next((answer for answer in answers if len(answer) == size and not torch.equal(answer, form)), None)
+    other = next((answer for answer in answers if len(answer) == len(form) and not torch.equal(answer, form)), None)
     if other is None:
         raise ValueError(
-            f"trial {trial.id}: no other trial's answer has {size} tokens as {trial.answer!r} has: give more trials, or "
+            f"trial {trial.id}: no other trial's answer has {len(form)} tokens as {trial.answer!r} has: give more trials, or "
             "corruption='remove'"
         )
     corrupt = trial.tokens.clone()
     for place in places:
-        corrupt[place : place + size] = other
+        corrupt[place : place + len(form)] = other
     return corrupt
+
+
+def _places(trial: EncodedTrial, form: Tensor) -> list[int]:
+    """Where these tokens stand inside the needle."""
+    assert trial.needle is not None
+    start, end = trial.needle
+    return [i for i in range(start, end - len(form) + 1) if torch.equal(trial.tokens[i : i + len(form)], form)]
 
 
 def _forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:
