@@ -239,6 +239,7 @@ def _views(
         "W_O": raw.W_O.to(device),
         "tokens": tokens[keys],
         "needle": trial.needle,
+        "question": trial.question,
     }
 
     def view(index: Tensor, produced: Tensor, u: Tensor | None, is_answer: Tensor) -> LayerView:

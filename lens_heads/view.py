@@ -38,7 +38,8 @@ class LayerView:
     Row r sits at absolute position `row_positions[r]` and produces `next_tokens[r]` (what was generated, or the gold
     answer's token when teacher-forced). Keys are the absolute positions 0..key-1; those after a row, or outside a
     sliding window, have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows,
-    which write no answer), `constant[r]` what a tuned lens adds per position. `needle` is (start, end).
+    which write no answer), `constant[r]` what a tuned lens adds per position. `needle` is (start, end),
+    as is `question`, None where the trial does not say it.
     """
 
     layer: int
@@ -53,6 +54,7 @@ class LayerView:
     row_positions: Int[Tensor, " row"]
     is_answer: Bool[Tensor, " row"]
     needle: tuple[int, int]
+    question: tuple[int, int] | None = None
 
     @property
     def directions(self) -> Float[Tensor, "row d_model"]:

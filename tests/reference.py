@@ -123,6 +123,8 @@ def _one(
             f = [phi(p, layer, head, t, j, u) for j in range(t + 1)]
             total += spatial(f, needle) if method == "locos" else sum(f)
         return total / len(answer)
+    if method == "attention_mass":
+        return sum(sum(float(A[rows[i], j]) for j in range(s, e)) for i in answer) / len(answer)
     if method == "copy":
         hits = 0
         for i, t in rows.items():

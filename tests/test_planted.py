@@ -72,7 +72,7 @@ def test_locos_ranks_writers_first_the_suppressor_last_and_the_decoy_at_nothing(
 
 
 def test_attention_alone_cannot_tell_who_writes(scores: dict[str, HeadScores]) -> None:
-    for method in ("attention_spatial", "headkv"):
+    for method in ("attention_spatial", "attention_mass", "headkv"):
         for head in STRENGTH:
             assert scores[method][head] > 0.99
         assert set(scores[method].top(4)) == set(STRENGTH)

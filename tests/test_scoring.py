@@ -242,7 +242,7 @@ def test_a_run_folder_of_other_settings_is_refused_with_each_difference(gqa: Any
     with pytest.raises(ValueError, match="holds a run of other settings") as error:
         forced(gqa, trials, out=tmp_path / "run", direction="exact", methods="locos")
     assert "direction: raw in the folder, exact now" in str(error.value)
-    assert "methods: ['attention_spatial', 'contrastive'" in str(error.value)
+    assert "methods: ['attention_mass', 'attention_spatial'" in str(error.value)
     assert "weights" not in str(error.value)
     with pytest.raises(ValueError, match="n_trials: 5 in the folder, 4 now") as error:
         forced(gqa, trials[:4], out=tmp_path / "run")
@@ -449,7 +449,7 @@ def test_every_outcome_is_counted_and_listed(gqa: Any, scripted: None) -> None:
 def test_gated_methods_count_passed_trials_and_headkv_counts_all_that_ran(gqa: Any, scripted: None) -> None:
     with pytest.warns(UserWarning, match="failed"):
         scores = score(gqa, ASKED)
-    for method in ("locos", "dla", "copy", "contrastive", "attention_spatial"):
+    for method in ("locos", "dla", "copy", "contrastive", "attention_spatial", "attention_mass"):
         assert scores[method].trial_ids == ("right",)
     assert scores["headkv"].trial_ids == ("right", "wrong", "other words")
     # A trial that fails contributes nothing, not a zero.

@@ -70,6 +70,7 @@ def test_a_curve_of_one_trial_has_no_intervals(trials: int) -> None:
         ("copy", {}, False),
         ("contrastive", {}, False),
         ("headkv", {}, False),
+        ("attention_mass", {}, False),
         ("copy", {"signed": True}, True),  # What the file says comes first.
         ("my own", {}, True),
         ("my own", {"signed": False}, False),
@@ -89,4 +90,5 @@ def test_heads_above_zero_are_counted_for_signed_methods_only(
 
 def test_the_methods_that_cannot_be_negative_are_known() -> None:
     assert "signed" in {field.name for field in dataclasses.fields(next(iter(SCORERS.values())))}
-    assert {name for name, scorer in SCORERS.items() if not scorer.signed} == {"copy", "contrastive", "headkv"}
+    unsigned = {"attention_mass", "copy", "contrastive", "headkv"}
+    assert {name for name, scorer in SCORERS.items() if not scorer.signed} == unsigned

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.scorers.attention_mass import attention_mass
 from lens_heads.scorers.attention_spatial import attention_spatial
 from lens_heads.scorers.contrastive import contrastive
 from lens_heads.scorers.copy import copy
@@ -47,6 +48,7 @@ SCORERS: dict[str, Scorer] = {
     for scorer in (
         Scorer("locos", locos, "answer", True, "Gema et al., arXiv 2607.01002"),
         Scorer("attention_spatial", attention_spatial, "answer", True, "the attention half of LOCOS, arXiv 2607.01002"),
+        Scorer("attention_mass", attention_mass, "answer", True, "attention to the needle, no contrast", signed=False),
         Scorer("dla", dla, "answer", True, "direct logit attribution; Elhage et al. 2021"),
         Scorer("copy", copy, "generated", True, "retrieval score; Wu et al., arXiv 2404.15574", signed=False),
         Scorer("contrastive", contrastive, "generated", True, "answer steps against other steps", signed=False),
@@ -64,9 +66,15 @@ def resolve(methods: Iterable[str | Scorer] | str) -> list[Scorer]:
         elif method in SCORERS:
             chosen.append(SCORERS[method])
         else:
-            close = difflib.get_close_matches(str(method).lower(), SCORERS, n=1, cutoff=0.4)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+            known = {_words(name): name for name in SCORERS}
+            close = difflib.get_close_matches(_words(str(method).lower()), known, n=1, cutoff=0.4)
+            hint = f"did you mean {known[close[0]]!r}? " if close else ""
             raise ValueError(f"unknown method {method!r}: {hint}the methods are {', '.join(SCORERS)}")
     if not chosen:
         raise ValueError(f"no methods given: choose from {', '.join(SCORERS)}")
     return list({scorer.name: scorer for scorer in chosen}.values())
+
+
+def _words(name: str) -> str:
+    """A name with its words in alphabetical order: "spatial_attention" is a misspelt "attention_spatial"."""
+    return "_".join(sorted(name.split("_")))

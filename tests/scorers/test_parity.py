@@ -66,6 +66,18 @@ def test_generated_steps_match_the_formula_too(arch: str, model: Any) -> None:
         torch.testing.assert_close(result.scores[method], expected, atol=2e-5, rtol=2e-4)
 
 
+def test_in_a_single_row_the_contrast_only_rescales_attention(model: Any) -> None:
+    """Attention sums to 1: spatial = (mass * keys - len_needle) / len_off, also where a window hides keys."""
+    trial = random_trial(seed=2, n=24, needle=(13, 20), answer=1)
+    scores = lh.score_heads(
+        model, [trial], ["attention_mass", "attention_spatial"], teacher_forced=True, progress=False
+    )
+    mass, spatial = scores["attention_mass"].values, scores["attention_spatial"].values
+    torch.testing.assert_close(spatial, (mass * 24 - 7) / 17, atol=1e-6, rtol=1e-5)
+    assert mass.min() > 0
+    assert mass.max() < 1
+
+
 def test_a_deliberately_wrong_scorer_is_caught(trial: EncodedTrial) -> None:
     """The parity tests can fail: reading the value of the next position is noticed."""
     from tests.conftest import tiny

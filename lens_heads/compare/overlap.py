@@ -1,0 +1,182 @@
+"""Do two methods pick the same heads? Overlap of their top sets against two exact nulls.
+
+Chance: the other set is drawn from all heads of the model (hypergeometric). Layer-matched: it is drawn with as many heads
+in each layer as it has, so that agreeing on depth alone counts for nothing. Comparing whole orders is in `rankings.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats as scipy_stats
+
+from lens_heads.heads import Head, HeadScores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The top `k_a` heads of one method beside the top `k_b` of another, of `n` heads in all.
+
+    `both` and `only_a` are in the order of a, `only_b` in that of b. `jaccard` is |both| / |either|, `share_of_a` the part
+    of a's heads that b has too. `expected_*` are means under chance, exact; `p_value` is P(overlap at least this large).
+    `layer_matched_*` say the same where each set keeps its number of heads in each layer.
+    """
+
+    method_a: str
+    method_b: str
+    k_a: int
+    k_b: int
+    n: int
+    both: list[Head]
+    only_a: list[Head]
+    only_b: list[Head]
+    jaccard: float
+    share_of_a: float
+    share_of_b: float
+    expected_overlap: float
+    expected_jaccard: float
+    p_value: float
+    layer_matched_overlap: float
+    layer_matched_jaccard: float
+    layer_matched_p_value: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Overlap({self.method_a!r} top {self.k_a}, {self.method_b!r} top {self.k_b}: {len(self.both)} heads in both, "
+            f"{self.expected_overlap:.3g} by chance (p {self.p_value:.2g}), {self.layer_matched_overlap:.3g} with layers "
+            f"matched (p {self.layer_matched_p_value:.2g}); Jaccard {self.jaccard:.3g})"
+        )
+
+
+def overlap(a: HeadScores, b: HeadScores, k: int, k_b: int | None = None) -> Overlap:
+    """Which of the top k heads two methods share, and how many they would share by chance.
+
+    The sets are `a.top(k)` and `b.top(k)` (`b.top(k_b)` where sets of different sizes are compared). Equal scores are taken
+    in order of layer, then head (`HeadScores.ranking`): two methods with many zeros agree on those for no better reason,
+    see `HeadScores.ties`.
+
+    The p value is `scipy.stats.hypergeom.sf`; the expected Jaccard is the sum over all possible overlaps of their
+    probability times their Jaccard, not the Jaccard of the expected overlap.
+
+    Raises ValueError for scores of models of different shapes, or k outside 1 to the number of heads.
+    """
+    check_pair(a, b)
+    top_a, top_b = _top(a, k), _top(b, k if k_b is None else k_b)
+    in_a, in_b = set(top_a), set(top_b)
+    both = [head for head in top_a if head in in_b]
+    n, shared = a.values.numel(), len(both)
+    chance, matched = _chance(n, len(top_a), len(top_b)), _layer_matched(a.n_heads, top_a, top_b)
+    jaccards = _jaccards(len(top_a), len(top_b))
+    return Overlap(
+        method_a=a.method,
+        method_b=b.method,
+        k_a=len(top_a),
+        k_b=len(top_b),
+        n=n,
+        both=both,
+        only_a=[head for head in top_a if head not in in_b],
+        only_b=[head for head in top_b if head not in in_a],
+        jaccard=float(jaccards[shared]),
+        share_of_a=shared / len(top_a),
+        share_of_b=shared / len(top_b),
+        expected_overlap=_mean(chance, np.arange(len(chance))),
+        expected_jaccard=_mean(chance, jaccards),
+        p_value=float(scipy_stats.hypergeom.sf(shared - 1, n, len(top_a), len(top_b))),
+        layer_matched_overlap=_mean(matched, np.arange(len(matched))),
+        layer_matched_jaccard=_mean(matched, jaccards),
+        layer_matched_p_value=min(1.0, float(matched[shared:].sum())),
+    )
+
+
+def jaccard_curve(a: HeadScores, b: HeadScores, ks: Iterable[int] | None = None) -> pd.DataFrame:
+    """Agreement of two methods by the size of the sets: one row per k, smallest first.
+
+    Columns: k; jaccard; chance (its exact mean under the hypergeometric null) with chance_low and chance_high, between which
+    lie 95 % of that null; layer_matched_chance (its mean where each set keeps its heads per layer); overlap (heads).
+    `ks` are 1, 2, 5, 10, 20, 50, ... up to the number of heads by default. Ties and errors as in `overlap`.
+    """
+    import pandas as pd
+
+    check_pair(a, b)
+    n = a.values.numel()
+    rows = []
+    for k in sorted(set(_one_two_five(n) if ks is None else ks)):
+        found = overlap(a, b, k)
+        jaccards = _jaccards(k, k)
+        low, high = (int(scipy_stats.hypergeom.ppf(q, n, k, k)) for q in (0.025, 0.975))
+        rows.append(
+            {
+                "k": k,
+                "jaccard": found.jaccard,
+                "chance": found.expected_jaccard,
+                "chance_low": float(jaccards[low]),
+                "chance_high": float(jaccards[high]),
+                "layer_matched_chance": found.layer_matched_jaccard,
+                "overlap": len(found.both),
+            }
+        )
+    if not rows:
+        raise ValueError(f"{_name(a)} against {_name(b)}: ks is empty: give sizes of the sets, or None")
+    return pd.DataFrame(rows)
+
+
+def check_pair(a: HeadScores, b: HeadScores) -> None:
+    """ValueError unless both are scores of the same heads: as many layers, as many heads, the same unit."""
+    if a.values.shape != b.values.shape or a.unit != b.unit:
+        raise ValueError(
+            f"{_name(a)} and {_name(b)} cannot be compared head by head: {_shape(a)} against {_shape(b)}; "
+            "score the same model (or one of the same shape) with both methods"
+        )
+
+
+def _name(scores: HeadScores) -> str:
+    return f"{scores.method} of {scores.meta.get('model', 'an unnamed model')}"
+
+
+def _shape(scores: HeadScores) -> str:
+    return f"{scores.n_layers} layers x {scores.n_heads} {scores.unit.replace('_', ' ')}s"
+
+
+def _top(scores: HeadScores, k: int) -> list[Head]:
+    top = scores.top(k)
+    if not top:
+        raise ValueError(
+            f"k={k}: an empty set overlaps with nothing; {_name(scores)} has {scores.values.numel()} heads"
+        )
+    return top
+
+
+def _one_two_five(n: int) -> list[int]:
+    return [step * 10**power for power in range(len(str(n))) for step in (1, 2, 5) if step * 10**power <= n]
+
+
+def _chance(n: int, k_a: int, k_b: int) -> Float[np.ndarray, " overlap"]:
+    """Probability of an overlap of 0, 1, ..., min(k_a, k_b) heads between two random sets out of n heads."""
+    return np.asarray(scipy_stats.hypergeom.pmf(np.arange(min(k_a, k_b) + 1), n, k_a, k_b))
+
+
+def _layer_matched(n_heads: int, a: Sequence[Head], b: Sequence[Head]) -> Float[np.ndarray, " overlap"]:
+    """The same where the sets are random within each layer: layers are independent, so their distributions convolve."""
+    in_a, in_b = Counter(head.layer for head in a), Counter(head.layer for head in b)
+    total = np.ones(1)
+    for layer in in_a.keys() & in_b.keys():
+        total = np.convolve(total, _chance(n_heads, in_a[layer], in_b[layer]))
+    return np.pad(total, (0, min(len(a), len(b)) + 1 - len(total)))
+
+
+def _jaccards(k_a: int, k_b: int) -> Float[np.ndarray, " overlap"]:
+    """The Jaccard index of two sets by their overlap of 0, 1, ..., min(k_a, k_b) heads."""
+    shared = np.arange(min(k_a, k_b) + 1)
+    return shared / (k_a + k_b - shared)
+
+
+def _mean(chances: Float[np.ndarray, " overlap"], values: Float[np.ndarray, " overlap"]) -> float:
+    return float(chances @ values)
