@@ -1,0 +1,179 @@
+"""What exact activation patching of every head costs, against the plain loop that runs the model once per head.
+
+One packaged trial of about 250 tokens, needle removed in the corrupt run. Two plain loops measured in the same process:
+TransformerLens's `run_with_hooks` on the same model, and Hugging Face's own model (sdpa, logits of the answer rows only)
+with a forward pre-hook. Numbers have to agree to 1e-4. Then, on more pairs: how well attribution
+patching and its integrated-gradients form rank heads (Spearman with the exact scores, positions "all"), over all heads and
+over those whose exact score is above noise (|mean| > 2 standard errors over pairs).
+
+Prints tables and appends JSON to benchmarks/results/patching.jsonl.
+
+Run: python benchmarks/patching.py [--models gemma-3-270m,smollm2-135m-instruct] [--pairs 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from record import append
+from scipy.stats import spearmanr
+from torch import Tensor
+
+import lens_heads as lh
+from lens_heads import gguf_files
+from lens_heads.causal import make_pairs
+from lens_heads.causal.measures import answer_logprob
+
+TARGETS = {"answer_speedup": 30, "all_speedup": 2, "agreement": 1e-4, "spearman": 0.9}
+LENGTH = 350
+"""Of the packaged trial; 100 tokens of it are reserved and 250 or so are left."""
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    started = time.perf_counter()
+    result = function()
+    return result, time.perf_counter() - started
+
+
+def with_transformer_lens(model: Any, pair: lh.TokenPair, positions: str) -> Tensor:
+    """One `run_with_hooks` per head."""
+    shape = lh.geometry(model)
+    start, end = pair.answer
+    rows = slice(start - 1, end - 1) if positions == "answer" else slice(None)
+    _, cache = model.run_with_cache(pair.clean[None], names_filter=lambda name: name.endswith("attn.hook_z"))
+    scores = torch.zeros(shape.n_layers, shape.n_heads)
+
+    def metric(logits: Tensor) -> float:
+        return float(answer_logprob(logits[:, start - 1 : end - 1].float(), pair.gold)[0])
+
+    base = metric(model(pair.corrupt[None]))
+    for layer in range(shape.n_layers):
+        name = f"blocks.{layer}.attn.hook_z"
+        for head in range(shape.n_heads):
+
+            def put(z: Tensor, hook: Any, name: str = name, head: int = head) -> Tensor:
+                z[:, rows, head] = cache[name][:, rows, head]
+                return z
+
+            scores[layer, head] = metric(model.run_with_hooks(pair.corrupt[None], fwd_hooks=[(name, put)])) - base
+    return scores
+
+
+def with_hugging_face(hf: Any, d_head: int, pair: lh.TokenPair, positions: str) -> Tensor:
+    """One forward per head with a pre-hook on its output projection."""
+    start, end = pair.answer
+    rows = slice(start - 1, end - 1) if positions == "answer" else slice(0, end - 1)
+    layers, heads = hf.model.layers, hf.config.num_attention_heads
+    clean: dict[int, Tensor] = {}
+    handles = [
+        layer.self_attn.o_proj.register_forward_pre_hook(lambda m, a, i=i: clean.update({i: a[0].clone()}))
+        for i, layer in enumerate(layers)
+    ]
+    hf(pair.clean[None, : end - 1])
+    for handle in handles:
+        handle.remove()
+
+    def metric() -> float:
+        logits = hf(pair.corrupt[None, : end - 1], logits_to_keep=end - start).logits
+        return float(answer_logprob(logits.float(), pair.gold)[0])
+
+    base, scores = metric(), torch.zeros(len(layers), heads)
+    for i, layer in enumerate(layers):
+        for head in range(heads):
+            columns = slice(head * d_head, (head + 1) * d_head)
+
+            def put(module: Any, args: Any, i: int = i, columns: slice = columns) -> Any:
+                args[0][:, rows, columns] = clean[i][:, rows, columns]
+
+            handle = layer.self_attn.o_proj.register_forward_pre_hook(put)
+            scores[i, head] = metric() - base
+            handle.remove()
+    return scores
+
+
+@torch.no_grad()
+def speed(name: str, repeats: int) -> dict[str, Any]:
+    model = lh.load_model(name)
+    source = gguf_files.local_source(name)
+    assert source is not None
+    hf = gguf_files.load_local(source, torch.float32)["hf_model"].eval()
+    hf.set_attn_implementation("sdpa")
+    shape = lh.geometry(model)
+    trials = lh.tasks.packaged(n=1, context_length=LENGTH, seed=3)
+    (pair,) = make_pairs(trials, model.tokenizer, shape)
+    found: dict[str, Any] = {
+        "tokens": len(pair),
+        "first_difference": pair.divergence,
+        "heads": shape.n_layers * shape.n_heads,
+    }
+    for positions in ("answer", "all"):
+        found[positions] = against_loops(name, model, hf, pair, positions, repeats)
+    return found
+
+
+def against_loops(name: str, model: Any, hf: Any, pair: lh.TokenPair, positions: Any, repeats: int) -> dict[str, Any]:
+    """Median seconds of `patch_heads`, and of each plain loop, which has to give the same numbers."""
+    loops: dict[str, Callable[[], Tensor]] = {
+        "transformer_lens": lambda: with_transformer_lens(model, pair, positions),
+        "hugging_face": lambda: with_hugging_face(hf, model.cfg.d_head, pair, positions),
+    }
+    runs = [timed(lambda: lh.patch_heads(model, [pair], positions=positions, progress=False)) for _ in range(repeats)]
+    ours, scores = statistics.median(seconds for _, seconds in runs), runs[0][0].per_trial[0]
+    row: dict[str, Any] = {"seconds": ours}
+    for loop, run in loops.items():
+        wanted, seconds = timed(run)
+        error = float((scores - wanted).abs().max())
+        row[loop] = {"seconds": seconds, "speedup": seconds / ours, "largest_difference": error}
+        print(
+            f"{name:24} {positions:7} ours {ours:6.2f} s   {loop:18} {seconds:7.2f} s   {seconds / ours:6.1f} times   "
+            f"largest difference {error:.1e}",
+            flush=True,
+        )
+        if error > TARGETS["agreement"]:
+            raise SystemExit(f"{loop} and patch_heads differ by {error}")
+    return row
+
+
+def attribution(name: str, pairs: int) -> dict[str, Any]:
+    """Spearman of the estimates with the exact scores."""
+    model = lh.load_model(name)
+    trials = lh.tasks.packaged(n=pairs, context_length=LENGTH, seed=5)
+    exact, seconds = timed(lambda: lh.patch_heads(model, trials, positions="all", progress=False))
+    noise = 2 * exact.per_trial.std(0) / len(exact.per_trial) ** 0.5
+    clear = exact.values.abs() > noise
+    found: dict[str, Any] = {"pairs": pairs, "heads_above_noise": int(clear.sum()), "exact_seconds": seconds}
+    for label, steps in (("attribution", 1), ("eap_ig, 5 steps", 5)):
+        guess, seconds = timed(partial(lh.attribution_patch, model, trials, ig_steps=steps, progress=False))
+        rho = {
+            "all_heads": float(spearmanr(guess.values.flatten(), exact.values.flatten()).statistic),
+            "above_noise": float(spearmanr(guess.values[clear], exact.values[clear]).statistic),
+        }
+        found[label] = {"seconds": seconds, **rho}
+        print(
+            f"{name:24} {label:16} Spearman with cri: {rho['all_heads']:.3f} over all heads, {rho['above_noise']:.3f} over "
+            f"the {int(clear.sum())} above noise   ({seconds:.1f} s against {found['exact_seconds']:.1f} s exact, {pairs} pairs)",
+            flush=True,
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    results: dict[str, Any] = {"targets": TARGETS}
+    for name in args.models.split(","):
+        results[name] = {"speed": speed(name, args.repeats), "attribution": attribution(name, args.pairs)}
+    append("patching", results)
+
+
+if __name__ == "__main__":
+    main()
