@@ -1,0 +1,34 @@
+"""Figures of head scores and studies; a method has the same colour and symbol in all of them (`LOOKS`).
+
+Every figure draws numbers that values and tables already hold, and computes nothing of its own but ranks and their
+correlation. Placing figures on a page is in `report.py`.
+"""
+
+from lens_heads.plots.agreement import jaccard_curves, method_agreement
+from lens_heads.plots.causal import recovery_bars
+from lens_heads.plots.curves import ablation_curves
+from lens_heads.plots.dots import scatter, score_scatter
+from lens_heads.plots.heads import SOURCES, head_map, provenance_bars, ranking_bars
+from lens_heads.plots.study import drop_bars
+from lens_heads.plots.theme import CONTROLS, DIVERGING, LOOKS, METRIC_LABELS, SEQUENTIAL, Look, look
+
+__all__ = [
+    "CONTROLS",
+    "DIVERGING",
+    "LOOKS",
+    "METRIC_LABELS",
+    "SEQUENTIAL",
+    "SOURCES",
+    "Look",
+    "ablation_curves",
+    "drop_bars",
+    "head_map",
+    "jaccard_curves",
+    "look",
+    "method_agreement",
+    "provenance_bars",
+    "ranking_bars",
+    "recovery_bars",
+    "scatter",
+    "score_scatter",
+]

@@ -1,0 +1,87 @@
+"""Ablation curves: a metric against the number of heads that were switched off."""
+
+from __future__ import annotations
+
+import html
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from lens_heads.curves import MAIN_TASK, AblationCurve
+from lens_heads.plots.theme import CONTROLS, INK, METRIC_LABELS, figure_of, interval_text, look, whiskers
+
+
+def ablation_curves(
+    curve: AblationCurve, metric: str, task: str = MAIN_TASK, title: str | None = None, height: int | None = None
+) -> go.Figure:
+    """The metric against the number k of heads ablated: a line per ranking's top k, controls grey and broken.
+
+    Whiskers are 95 % intervals over trials, bands the range of the random draws, the black line is no ablation (k = 0).
+    Points of one k stand side by side around it. Controls of rankings other than the lead wait in the legend.
+    """
+    rows: Any = curve.frame[(curve.frame["metric"] == metric) & (curve.frame["task"] == task)]
+    ablated = rows[rows["k"] > 0]
+    if ablated.empty:
+        tasks = ", ".join(map(str, curve.frame["task"].unique()))
+        raise ValueError(f"no {metric!r} on {task!r}: this curve has {', '.join(curve.metrics)} on {tasks}")
+    ks = sorted({int(k) for k in ablated["k"]})
+    step = min([math.log(after / before) for before, after in pairwise(ks)], default=1.0)
+    start, end = ks[0] * math.exp(-max(step, 0.4)), ks[-1] * math.exp(0.3 * max(step, 0.4))
+    lead = str((curve.meta.get("rankings") or [ablated["method"].iloc[0]])[0])
+    groups = [(*name, part.sort_values("k")) for name, part in ablated.groupby(["method", "set"], sort=False)]
+    groups.sort(key=lambda group: (group[1] != "top", group[0] not in (lead, "any")))
+    beside = sum(set_ == "top" or method in (lead, "any") for method, set_, _ in groups)
+    gap = min(0.5 * step / beside, 0.055)
+    traces: list[Any] = [_baseline(rows[rows["k"] == 0].iloc[0], start, end)]
+    for place, (method, set_, part) in enumerate(groups):
+        shift = math.exp((min(place, beside - 1) - (beside - 1) / 2) * gap)
+        traces += _line(curve, method, set_, part, shift, visible=True if place < beside else "legendonly")
+    heading = title or ("" if task == MAIN_TASK else f"Task: {html.escape(task)}")
+    figure = figure_of(heading, height or max(480, 140 + 27 * len(groups)), traces)
+    span = [math.log10(start) - 0.05, math.log10(end)]
+    figure.update_xaxes(title="heads ablated (k)", type="log", range=span, tickvals=[start, *ks], ticktext=["0", *ks])
+    bounds = None if metric == "logprob" else [-0.03, 1.03]
+    figure.update_yaxes(title=METRIC_LABELS.get(metric, html.escape(metric)), range=bounds)
+    return figure.update_layout(legend={"tracegroupgap": 4, "font": {"size": 12}}, hovermode="closest")
+
+
+def _line(curve: AblationCurve, method: str, set_: str, rows: Any, shift: float, visible: bool | str) -> list[Any]:
+    """One condition along k: the line with its intervals, and under it the band of the draws if there were several."""
+    shown, table = look(method), curve.per_trial
+    draws = int(table.loc[(table["method"] == method) & (table["set"] == set_), "seed"].nunique())
+    name = {
+        "top": f"top k by {shown.label}",
+        "bottom": f"lowest k by {shown.label}",
+        "random": f"random k ({draws} draws)",
+        "random_like": f"random k, layers<br>as {shown.label} ({draws} draws)",
+    }.get(set_, f"{html.escape(set_)} {shown.label}")
+    top, (color, dash) = set_ == "top", CONTROLS.get(set_, (shown.color, "solid"))
+    common: dict[str, Any] = {"legendgroup": f"{method}|{set_}", "visible": visible}
+    x, value, low, high = rows["k"].to_numpy() * shift, *(rows[c].to_numpy() for c in ("value", "low", "high"))
+    line = go.Scatter(
+        x=x,
+        y=value,
+        error_y=whiskers(value, low, high, color),
+        mode="lines+markers",
+        line={"color": color, "dash": dash, "width": 2.5 if top else 1.6},
+        marker={"symbol": shown.symbol if top else "circle-open", "size": 9 if top else 6},
+        name=name,
+        customdata=[[int(k), interval_text(*pair)] for k, *pair in zip(rows["k"], low, high, strict=True)],
+        hovertemplate=f"<b>{name}</b><br>k = %{{customdata[0]}}: %{{y:.3f}}%{{customdata[1]}}<extra></extra>",
+        **common,
+    )
+    if draws < 2:
+        return [line]
+    edge = [*rows["seed_max"], *rows["seed_min"][::-1]]
+    band = go.Scatter(x=[*x, *x[::-1]], y=edge, fill="toself", fillcolor=color, opacity=0.18, mode="none", **common)
+    return [band.update(showlegend=False, hoverinfo="skip", name=f"range of draws, {name}"), line]
+
+
+def _baseline(row: Any, start: float, end: float) -> go.Scatter:
+    value, low, high = (np.array([row[column], row["value"]]) for column in ("value", "low", "high"))
+    hover = f"<b>no ablation</b>: %{{y:.3f}}{interval_text(low[0], high[0])}<extra></extra>"
+    drawn = {"mode": "lines", "line": {"color": INK, "width": 1.4}, "name": "no ablation", "hovertemplate": hover}
+    return go.Scatter(x=[start, end], y=value, error_y=whiskers(value, low, high, INK), **drawn)

@@ -1,0 +1,128 @@
+"""The heads of one method: the map of all of them, the best with their intervals, and what they look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+
+from lens_heads.heads import Head, HeadScores
+from lens_heads.plots.theme import (
+    INK,
+    MARK,
+    check_columns,
+    escape,
+    figure_of,
+    heat,
+    interval,
+    interval_text,
+    legend_below,
+    look,
+    whiskers,
+    whole_axis,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SOURCES = {
+    "needle": "#0072B2",
+    "question": "#E69F00",
+    "answer mention": "#56B4E9",
+    "sink": "#4D4D4D",
+    "neighbourhood": "#949494",
+    "bulk": "#DADADA",
+}
+"""What a head can look at, in the order in which it is stacked: texts in colour, the rest in greys."""
+
+
+def head_map(scores: HeadScores, title: str | None = None, mark: int = 5) -> go.Figure:
+    """Scores by layer (0 at the bottom) and head; the best `mark` heads are outlined, and named or numbered by rank.
+
+    Orange is below zero, white zero, blue above; without negative scores the scale starts at zero.
+    """
+    z, shown = scores.values.numpy(), look(scores.method)
+    largest = float(np.abs(z).max()) or 1.0
+    rank = {head: place for place, head in enumerate(scores.ranking(), 1)}
+    low, high = interval(scores)
+    rows = [[Head(layer, head) for head in range(scores.n_heads)] for layer in range(scores.n_layers)]
+    trace = heat(z, largest, bool((z < 0).any()), shown.unit or "score").update(
+        customdata=[
+            [[str(h), rank[h], interval_text(low[h.layer, h.head], high[h.layer, h.head])] for h in r] for r in rows
+        ],
+        hovertemplate="<b>%{customdata[0]}</b>  rank %{customdata[1]}<br>score %{z:.3g}%{customdata[2]}<extra></extra>",
+    )
+    cell = min(max(640 / scores.n_heads, 11), 72)
+    height = min(max(18 * scores.n_layers, 220), 640) + 130
+    best, named = scores.top(min(mark, z.size)), cell >= 46
+    key = ", ".join(f"{place} {head}" for place, head in enumerate(best, 1))
+    heading = title or f"{shown.label} per head, mean over {len(scores.trial_ids)} trials"
+    subtitle = f"Outlined, by rank: {key}" if best and not named else ""
+    figure = figure_of(heading, height, [trace], subtitle, cell * scores.n_heads + 180)
+    for place, head in enumerate(best, 1):
+        x, y, color = head.head, head.layer, "#FFFFFF" if abs(scores[head]) > 0.65 * largest else INK
+        box = {"x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": {"color": MARK, "width": 2.5}}
+        figure.add_shape(type="rect", name=str(head), **box)
+        text = f"<b>{head if named else place}</b>"
+        figure.add_annotation(x=x, y=y, text=text, showarrow=False, font={"color": color, "size": 11})
+    unit = "KV head" if scores.unit == "kv_head" else "head"
+    figure.update_xaxes(title=unit, showgrid=False, **whole_axis(scores.n_heads))
+    return figure.update_yaxes(title="layer", showgrid=False, **whole_axis(scores.n_layers))
+
+
+def ranking_bars(scores: HeadScores, k: int = 10, title: str | None = None) -> go.Figure:
+    """The k best heads, best on top, each with its 95 % bootstrap interval over trials."""
+    best, shown = scores.top(min(k, scores.values.numel())), look(scores.method)
+    low, high = interval(scores)
+    at = [head.layer for head in best], [head.head for head in best]
+    values = scores.values.numpy()[at]
+    trace = go.Bar(
+        x=values,
+        y=[str(head) for head in best],
+        orientation="h",
+        marker={"color": shown.color, "opacity": 0.85},
+        error_x=whiskers(values, low[at], high[at], INK),
+        customdata=[interval_text(*pair) for pair in zip(low[at], high[at], strict=True)],
+        hovertemplate="<b>%{y}</b>  %{x:.3g}%{customdata}<extra></extra>",
+    )
+    subtitle = f"Whiskers: 95 % bootstrap interval over {len(scores.per_trial)} trials"
+    heading = title or f"The {len(best)} best heads by {shown.label}"
+    figure = figure_of(heading, 150 + 26 * len(best), [trace], subtitle if len(scores.per_trial) > 1 else "", 720)
+    figure.update_layout(bargap=0.35).update_xaxes(title=shown.axis, zeroline=True)
+    return figure.update_yaxes(autorange="reversed", showgrid=False, showline=False, tickcolor="white")
+
+
+def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
+    """What each head's most attended key is while the answer is written: a stacked bar per head, the first on top.
+
+    `frame` is that of `anatomy.provenance`. Shares of 7 % and more are written into the bar.
+    """
+    check_columns("provenance_bars", frame, ["head", *SOURCES, "trials"], "the table of anatomy.provenance")
+    traces = []
+    for source, color in SOURCES.items():
+        shares = frame[source].to_numpy(dtype=float)
+        bar = go.Bar(
+            x=shares,
+            y=[escape(head) for head in frame["head"]],
+            orientation="h",
+            name=source,
+            marker={"color": color, "line": {"color": "white", "width": 1}},
+            text=[f"{share:.0%}" if share >= 0.07 else "" for share in shares],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            textfont={"size": 11, "color": "white" if source in ("needle", "sink") else INK},
+            customdata=frame["trials"],
+            hovertemplate=f"<b>%{{y}}</b>  {source}: %{{x:.1%}}<br>%{{customdata}} trials<extra></extra>",
+        )
+        traces.append(bar)
+    trials = sorted({int(n) for n in frame["trials"]})
+    over = f"{trials[0]} trials" if len(trials) == 1 else f"{trials[0]} to {trials[-1]} trials"
+    heading = title or "What the heads look at while the answer is written"
+    subtitle = f"Kind of each answer step's most attended key, mean over {over}"
+    figure = figure_of(heading, 210 + 26 * len(frame), traces, subtitle, 820)
+    figure.update_layout(barmode="stack", bargap=0.25, margin={"b": 110, "r": 40}, legend={"traceorder": "normal"})
+    figure.update_xaxes(title="share of answer steps", range=[0, 1], tickformat=".0%")
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, showline=False, tickcolor="white")
+    return legend_below(figure)

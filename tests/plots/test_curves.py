@@ -1,0 +1,88 @@
+"""Ablation curves: the frame, k by k, with its intervals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lens_heads import plots
+from lens_heads.curves import AblationCurve
+from tests.plots.drawn import assert_whiskers, trace
+
+
+@pytest.mark.parametrize("metric", ["contains", "logprob"])
+def test_curves_are_the_frame_with_its_intervals(curve: AblationCurve, metric: str) -> None:
+    figure = plots.ablation_curves(curve, metric)
+    names = {
+        ("locos", "top"): "top k by LOCOS",
+        ("copy", "top"): "top k by copy",
+        ("locos", "bottom"): "lowest k by LOCOS",
+        ("copy", "bottom"): "lowest k by copy",
+        ("any", "random"): "random k (2 draws)",
+    }
+    for (method, set_), name in names.items():
+        f = curve.frame
+        rows = f[
+            (f["method"] == method) & (f["set"] == set_) & (f["metric"] == metric) & (f["task"] == "retrieval")
+        ].sort_values("k")
+        line = trace(figure, name)
+        np.testing.assert_array_equal(line.y, rows["value"])
+        assert_whiskers(line.y, line.error_y, rows)
+        assert [point[0] for point in line.customdata] == [1, 10]
+
+
+def test_the_curve_of_a_hand_made_study_has_the_expected_numbers(curve: AblationCurve) -> None:
+    figure = plots.ablation_curves(curve, "contains")
+    np.testing.assert_allclose(trace(figure, "top k by LOCOS").y, [0.6, 0.1])
+    np.testing.assert_allclose(trace(figure, "random k (2 draws)").y, [0.8, 0.6])
+    np.testing.assert_allclose(trace(figure, "no ablation").y, [0.9, 0.9])
+
+
+def test_the_baseline_is_level_and_has_one_interval_at_k_0(curve: AblationCurve) -> None:
+    figure = plots.ablation_curves(curve, "contains")
+    base = trace(figure, "no ablation")
+    row = curve.frame.query("k == 0 and metric == 'contains' and task == 'retrieval'").iloc[0]
+    np.testing.assert_allclose(base.error_y.array, [row["high"] - row["value"], 0], atol=1e-7)
+    np.testing.assert_allclose(base.error_y.arrayminus, [row["value"] - row["low"], 0], atol=1e-7)
+    axis = figure.layout.xaxis
+    assert list(map(str, axis.ticktext)) == ["0", "1", "10"]
+    assert axis.tickvals[0] == base.x[0]
+    assert list(axis.tickvals[1:]) == [1, 10]
+    assert axis.type == "log"
+
+
+def test_the_band_of_a_random_control_is_the_range_of_its_draws(curve: AblationCurve) -> None:
+    figure = plots.ablation_curves(curve, "contains")
+    band = trace(figure, "range of draws, random k (2 draws)")
+    np.testing.assert_allclose(band.y, [0.9, 0.8, 0.4, 0.7])  # Out along seed_max, back along seed_min.
+    np.testing.assert_array_equal(band.x[:2], trace(figure, "random k (2 draws)").x)
+    assert band.legendgroup == trace(figure, "random k (2 draws)").legendgroup
+    assert [t.name for t in figure.data if str(t.name).startswith("range")] == [band.name], "one draw has no range"
+
+
+def test_points_of_one_k_stand_side_by_side_but_never_nearer_to_another_k(curve: AblationCurve) -> None:
+    figure = plots.ablation_curves(curve, "contains")
+    lines = [t for t in figure.data if t.mode == "lines+markers" and t.visible is True]
+    assert len({t.x[0] for t in lines}) == len(lines)
+    for line in lines:
+        for x, k in zip(line.x, (1, 10), strict=True):
+            assert abs(math.log(x / k)) < math.log(10) / 4
+
+
+def test_controls_are_broken_lines_and_those_of_other_rankings_wait_in_the_legend(curve: AblationCurve) -> None:
+    figure = plots.ablation_curves(curve, "contains")
+    look = {t.name: (t.line.dash, t.visible) for t in figure.data if t.mode == "lines+markers"}
+    assert look["top k by LOCOS"] == look["top k by copy"] == ("solid", True)
+    assert look["lowest k by LOCOS"][0] != "solid"
+    assert look["random k (2 draws)"] == ("dash", True)
+    assert look["lowest k by LOCOS"][1] is True
+    assert look["lowest k by copy"][1] == "legendonly"
+
+
+def test_a_metric_or_task_that_was_not_measured_is_refused_by_name(curve: AblationCurve) -> None:
+    with pytest.raises(ValueError, match=r"no 'rougeL' on 'retrieval': this curve has contains, logprob"):
+        plots.ablation_curves(curve, "rougeL")
+    with pytest.raises(ValueError, match="on retrieval, parametric"):
+        plots.ablation_curves(curve, "contains", "arithmetic")
