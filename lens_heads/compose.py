@@ -56,6 +56,7 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
         question=question,
         aliases=trial.aliases,
         meta={**trial.meta, "depth": trial.depth, "length": trial.length},
+        judge=trial.judge,
     )
 
 

@@ -31,8 +31,9 @@ METRICS = (*TEXT_METRICS, "logprob")
 class Evaluation:
     """Metric values per trial ([trial] each) and the generated texts.
 
-    `logprob` is the gold answer's mean log-probability per token, in nats, teacher-forced; the others judge the
-    generated text and are absent when nothing was generated.
+    `logprob` is the gold answer's mean log-probability per token, in nats, teacher-forced. The others are absent when
+    nothing was generated: they compare the answer that the trial's judge finds in the text, and `correct` is the judge's
+    verdict on it. `texts` are the whole texts.
     """
 
     trial_ids: tuple[str, ...]
@@ -139,7 +140,7 @@ def answer_batch(model: Model, trials: Sequence[EncodedTrial], max_new_tokens: i
     results: list[Result] = []
     for i, trial in enumerate(trials):
         text = text_of(model, steps[i]) if steps else ""
-        judged = text_scores(text, (trial.answer, *trial.aliases)) if steps else {}
+        judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge) if steps else {}
         results.append(Result({}, {"text": text, **judged, "logprob": logprobs[i]}))
     return results
 

@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,13 @@ def fingerprint(model: Model) -> str:
 
 
 def trials_digest(trials: list[EncodedTrial]) -> str:
-    """Hash of ids, tokens, needles and answers of all trials."""
-    return digest([[t.id, t.tokens.tolist(), t.needle, t.answer, t.answer_tokens.tolist(), t.aliases] for t in trials])
+    """Hash of ids, tokens, needles, answers and judges of all trials."""
+    return digest(
+        [
+            [t.id, t.tokens.tolist(), t.needle, t.answer, t.answer_tokens.tolist(), t.aliases, asdict(t.judge)]
+            for t in trials
+        ]
+    )
 
 
 def needle_digest(trial: EncodedTrial) -> str | None:

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lens_heads.judges import DEFAULT, Judge
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -24,7 +26,7 @@ class Trial:
     haystack and needle (parametric recall, arithmetic) leaves both empty and needs only `{question}`.
     `chat`: True wraps the prompt in the tokenizer's chat template, False does not, None does if there is one.
     `aliases` are other answers that count as right. `needle_focus` is the part of the needle whose span is reported,
-    where that is not all of it.
+    where that is not all of it. `judge` says what of a generated text is the answer, and whether it is right.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Trial:
     aliases: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
     needle_focus: str = ""
+    judge: Judge = DEFAULT
 
     def __post_init__(self) -> None:
         _check_id(self.id)
@@ -80,11 +83,12 @@ class EncodedTrial:
     question: tuple[int, int] | None = None
     aliases: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
+    judge: Judge = DEFAULT
 
     def __post_init__(self) -> None:
         _check_id(self.id)
-        object.__setattr__(self, "tokens", _ids(self.tokens, self.id, "tokens"))
-        object.__setattr__(self, "answer_tokens", _ids(self.answer_tokens, self.id, "answer_tokens"))
+        object.__setattr__(self, "tokens", token_ids(self.tokens, f"trial {self.id}", "tokens"))
+        object.__setattr__(self, "answer_tokens", token_ids(self.answer_tokens, f"trial {self.id}", "answer_tokens"))
         if len(self.answer_tokens) == 0:
             raise ValueError(f"trial {self.id}: the answer {self.answer!r} tokenizes to nothing")
         if len(self.tokens) == 0:
@@ -117,12 +121,13 @@ def _span(needle: Any, trial: str) -> tuple[int, int]:
     return start, end
 
 
-def _ids(values: Tensor | Sequence[int], trial: str, what: str) -> Int[Tensor, " position"]:
+def token_ids(values: Tensor | Sequence[int], owner: str, what: str) -> Int[Tensor, " position"]:
+    """Token ids as a long tensor on the CPU, also from a list or a batch of one. ValueError naming owner and field."""
     ids = torch.as_tensor(values)
     if ids.ndim == 2 and ids.shape[0] == 1:
         ids = ids[0]
     if ids.ndim != 1 or (ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool)):
-        raise ValueError(f"trial {trial}: {what} must be a list of token ids, got {ids.dtype} {tuple(ids.shape)}")
+        raise ValueError(f"{owner}: {what} must be a list of token ids, got {ids.dtype} {tuple(ids.shape)}")
     return ids.to("cpu", torch.long)
 
 

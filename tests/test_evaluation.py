@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import lens_heads as lh
 from lens_heads import evaluation
 from lens_heads.activations import mean_activations
 from lens_heads.evaluation import Evaluation, evaluate
+from lens_heads.judges import Judge
 from lens_heads.metrics import TEXT_METRICS, text_scores
 from lens_heads.models import has_hooks
 from lens_heads.stats import bootstrap_interval
@@ -274,3 +276,27 @@ def test_evaluations_are_equal_to_themselves_alone_and_hash(gqa: Any) -> None:
     one, other = (evaluate(gqa, trials(), generate=False, progress=False) for _ in range(2))
     assert one == one
     assert len({one, other}) == 2
+
+
+def test_the_judge_decides_and_the_text_stays_whole(gqa: Any) -> None:
+    """The same texts, judged twice: by their first character alone, and by a label they hold."""
+    plain_texts = evaluate(gqa, trials(), max_new_tokens=5, progress=False).texts
+    first = [text.strip()[:1] for text in plain_texts]
+    ends = [text.strip()[1:3] for text in plain_texts]
+    assert all(ends)
+    judged = [
+        replace(trial, answer=start, judge=Judge(cut=(end,), rule="only_label", labels=(start, "no such label")))
+        for trial, start, end in zip(trials(), first, ends, strict=True)
+    ]
+    found = evaluate(gqa, judged, max_new_tokens=5, progress=False)
+    assert found.texts == plain_texts
+    assert found.metrics["correct"].tolist() == [1.0] * 4
+    both = [
+        replace(trial, judge=Judge(rule="only_label", labels=(*trial.judge.labels[:1], "other"))) for trial in judged
+    ]
+    wrong = [replace(trial, answer="other") for trial in both]
+    assert evaluate(gqa, wrong, max_new_tokens=5, progress=False).metrics["correct"].tolist() == [0.0] * 4
+    assert evaluate(gqa, trials()[:1], max_new_tokens=5, progress=False).frame.columns.tolist()[-2:] == [
+        "correct",
+        "logprob",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lens_heads.answers import rouge
+from lens_heads.judges import Judge
 from lens_heads.metrics import TEXT_METRICS, contains, exact_match, normalize, text_scores, token_f1
 
 
@@ -170,3 +171,23 @@ def test_each_metric_takes_the_alias_it_likes_best() -> None:
     assert text_scores("US", answers) == text_scores("US", answers[::-1])
     assert text_scores("US", answers)["exact_match"] == 1
     assert text_scores("US", answers[:2])["exact_match"] == 0
+
+
+def test_metrics_read_the_answer_that_the_judge_finds() -> None:
+    """Cut at the line's end, and -3.5 is 35 by SQuAD's normalisation only."""
+    text, answers = "-3.5 miles\nQuestion: 7", ["35 miles", "7"]
+    squads = text_scores(text, answers, Judge(cut=("\n",), normalization="squad", rule="exact_match"))
+    assert squads == {
+        "rougeL": 0.4,
+        "rouge1_recall": 0.5,
+        **dict.fromkeys(("contains", "exact_match", "token_f1", "correct"), 1),
+    }
+    ours = text_scores(text, answers, Judge(cut=("\n",)))
+    assert (ours["contains"], ours["exact_match"], ours["token_f1"], ours["correct"]) == (0, 0, 0.5, 0)
+    assert text_scores(text, answers)["contains"] == text_scores(text, answers)["correct"] == 1
+
+
+def test_correct_is_the_judges_verdict() -> None:
+    rooms = Judge(rule="only_label", labels=("attic", "cellar"))
+    assert [text_scores(text, ["attic"], rooms)["correct"] for text in ("the attic", "attic, cellar", "")] == [1, 0, 0]
+    assert text_scores("attic, cellar", ["attic"], rooms)["contains"] == 1

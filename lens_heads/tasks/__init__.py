@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from lens_heads.tasks.arithmetic import arithmetic
+from lens_heads.tasks.babilong import babilong
+from lens_heads.tasks.musique import musique
 from lens_heads.tasks.niah import niah
 from lens_heads.tasks.nolima import nolima
 from lens_heads.tasks.packaged import packaged
@@ -26,8 +28,12 @@ TASKS: dict[str, Task] = {
     "packaged": Task(packaged, "needles in made-up prose, shipped: no download, short, for small models too"),
     "nolima": Task(nolima, "needles whose question shares no word with them, in books; or your own in the same format"),
     "niah": Task(niah, "needle in a haystack from a folder in the format of the retrieval-head paper"),
+    "musique": Task(
+        musique, "questions that take facts from two or three paragraphs: made-up ones shipped, or MuSiQue"
+    ),
+    "babilong": Task(babilong, "who carried what where, in a story or in a story among prose: shipped, or BABILong"),
     "parametric": Task(parametric, "facts known from training (city -> country, PopQA): no needle, to be spared"),
-    "arithmetic": Task(arithmetic, "generated sums and differences: no needle, to be spared"),
+    "arithmetic": Task(arithmetic, "sums and differences, generated or GPT-3's: no needle, to be spared"),
 }
 
 
@@ -46,4 +52,4 @@ def load(name: str, **arguments: Any) -> list[Trial]:
     return TASKS[name].trials(**arguments)
 
 
-__all__ = ["TASKS", "Task", "arithmetic", "load", "niah", "nolima", "packaged", "parametric"]
+__all__ = ["TASKS", "Task", "arithmetic", "babilong", "load", "musique", "niah", "nolima", "packaged", "parametric"]

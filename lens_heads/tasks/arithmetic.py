@@ -1,4 +1,4 @@
-"""Arithmetic: generated sums and differences with exact answers. What ablating retrieval heads should spare."""
+"""Arithmetic: sums and differences with exact answers. What ablating retrieval heads should spare."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from math import isqrt
+from pathlib import Path
+from typing import Any
 
-from lens_heads.tasks.templates import template
+from lens_heads.tasks.rows import Row, enough, hub_file, local_rows
+from lens_heads.tasks.templates import judge, template
 from lens_heads.trials import Trial
 
 Problem = tuple[int, str, int]
@@ -18,6 +21,12 @@ ANSWERS: dict[str, Callable[[int, int], int]] = {
     "*": lambda a, b: a * b,
 }
 
+HUB = "EleutherAI/arithmetic"
+_DIGITS = {2: "two", 3: "three", 4: "four", 5: "five"}
+_FILES = {"+": "addition", "-": "subtraction", "*": "multiplication"}
+_WORDS = {"plus": "+", "minus": "-", "times": "*"}
+_CONTEXT = re.compile(r"\s*(?:Question|Q):\s*(.+?)\s*(?:Answer|A):\s*", re.DOTALL)
+
 
 def arithmetic(
     n: int = 200,
@@ -25,25 +34,45 @@ def arithmetic(
     operations: Sequence[str] = ("+", "-"),
     seed: int = 0,
     chat: bool | None = False,
+    source: str = "generated",
+    path: str | Path | None = None,
 ) -> list[Trial]:
-    """Few-shot trials "a + b =" whose answer is the number; no problem comes twice, and none is among the examples.
+    """Few-shot trials whose answer is a number; no problem comes twice, and none is among the examples.
 
     Args:
         n: trials, spread evenly over the operations.
-        digits: of both operands, without leading zeros; a difference is never negative.
+        digits: of both operands, without leading zeros; a difference is never negative. On the hub 2 to 5.
         operations: any of "+", "-", "*".
         seed: of the draw.
         chat: as in `Trial`. False by default, for chat models too: the few examples are a text to go on with.
+        source: "generated", "a + b ="; or "hub", the problems in words of GPT-3's arithmetic (Brown et al., arXiv
+            2005.14165) from the raw files of EleutherAI/arithmetic: operands below 10**digits, so shorter ones too, and
+            negative differences.
+        path: for "hub", a local copy instead, all of whose rows {"context", "completion"} are drawn from, whatever
+            `digits` and `operations`.
 
     Returns:
-        Trials without needle and haystack, with ids such as "arithmetic-12+34".
+        Trials without needle and haystack, with ids such as "arithmetic-12+34" or "arithmetic-hub-two_digit_addition-7";
+        right when the first number of the generated text is the answer's.
 
     Raises:
-        ValueError: an unknown operation, digits outside 1 to 9, or more trials than there are problems.
+        FileNotFoundError: the hub cannot be reached, or there is no file at `path`.
+        ValueError: an unknown source or operation, digits outside 1 to 9, more trials than there are problems, or a
+            faulty row, naming it and the field.
 
-    Differs from EleutherAI/arithmetic, which draws operands below 10**digits, so shorter ones too, and negative
-    differences. Models under a billion parameters do one digit; two are mostly wrong.
+    The benchmark asks without examples; here four come first. Models under a billion parameters do one digit; two are
+    mostly wrong.
     """
+    if source == "hub":
+        return _from_rows(n, digits, operations, seed, chat, path)
+    if source != "generated":
+        raise ValueError(f"there is no source {source!r}: use 'generated' or 'hub'")
+    if path is not None:
+        raise ValueError("path= is for source='hub': generated problems need no file")
+    return _generated(n, digits, operations, seed, chat)
+
+
+def _generated(n: int, digits: int, operations: Sequence[str], seed: int, chat: bool | None) -> list[Trial]:
     unknown = [operation for operation in operations if operation not in ANSWERS]
     if unknown or not operations or len(set(operations)) < len(operations):
         raise ValueError(f"operations={list(operations)}: use any of {', '.join(map(repr, ANSWERS))}, each once")
@@ -66,9 +95,64 @@ def arithmetic(
             template=prompt,
             chat=chat,
             meta={"operation": sign, "digits": digits, "kind": "arithmetic"},
+            judge=judge(shots),
         )
         for a, sign, b in problems
     ]
+
+
+def _from_rows(
+    n: int, digits: int, operations: Sequence[str], seed: int, chat: bool | None, path: str | Path | None
+) -> list[Trial]:
+    rng = random.Random(seed)
+    tables = {Path(path).stem: local_rows(path, f"a data file of {HUB}")} if path is not None else {}
+    for name in [] if path is not None else _hub_names(digits, operations):
+        tables[name] = local_rows(hub_file(HUB, f"data/{name}.jsonl", "give a copy with path="), f"{name} of {HUB}")
+    trials: list[Trial] = []
+    for number, (name, rows) in enumerate(tables.items()):
+        share = n // len(tables) + (number < n % len(tables))
+        if share or n < 1:
+            trials += [
+                _worded(row, name, chat) for row in rng.sample(rows, enough(share, len(rows), f"rows in {name}"))
+            ]
+    rng.shuffle(trials)
+    return trials
+
+
+def _hub_names(digits: int, operations: Sequence[str]) -> list[str]:
+    """The files for so many digits."""
+    offered = {2: "+-*", 3: "+-", 4: "+-", 5: "+-"}.get(digits, "")
+    missing = [operation for operation in operations if operation not in offered]
+    if missing or not operations or len(set(operations)) < len(operations):
+        raise ValueError(
+            f"digits={digits}, operations={list(operations)}: {HUB} has '+' and '-' of 2 to 5 digits and '*' of 2: ask "
+            "for these, each once, or use source='generated'"
+        )
+    return [f"{_DIGITS[digits]}_digit_{_FILES[operation]}" for operation in operations]
+
+
+def _worded(row: Row, name: str, chat: bool | None) -> Trial:
+    """A row as a trial; its context is "Question: ..\\nAnswer:", or in the raw files "Q: ..\\n\\nA:"."""
+    context, answer = row.text("context"), row.text("completion")
+    found = _CONTEXT.fullmatch(context)
+    if not found:
+        raise ValueError(
+            f"{row.where}: field 'context' is {context!r}: give it as 'Question: What is 1 plus 2?\\nAnswer:'"
+        )
+    if not re.fullmatch(r"-?\d+", answer):
+        raise ValueError(f"{row.where}: field 'completion' is {answer!r}: give it a whole number")
+    shots = template("arithmetic")
+    word = re.search(r"\d (plus|minus|times) \d", found[1])
+    meta: dict[str, Any] = {"kind": "arithmetic", "file": name}
+    return Trial(
+        id=f"arithmetic-hub-{name}-{row.number}",
+        question=found[1],
+        answer=answer,
+        template=shots["worded"],
+        chat=chat,
+        meta=meta | ({"operation": _WORDS[word[1]]} if word else {}),
+        judge=judge(shots),
+    )
 
 
 def _draw(operation: str, digits: int, share: int, shown: set[Problem], rng: random.Random, n: int) -> list[Problem]:

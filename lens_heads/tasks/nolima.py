@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lens_heads.tasks.books import at_least, read_book, read_books
+from lens_heads.tasks.rows import hub_file
 from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
 from lens_heads.tasks.schema import Case, Entry, cases, read_entries
 from lens_heads.trials import Trial
@@ -177,14 +178,8 @@ def _needle_files(folder: Path, questions: str, needle_set: str | None) -> list[
 
 
 def _download(name: str) -> Path:
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError
-
-    fetch: Callable[..., str] = huggingface_hub.hf_hub_download
-    try:
-        return Path(fetch(HUB, name, repo_type="dataset"))
-    except (OSError, HfHubHTTPError) as error:
-        raise FileNotFoundError(
-            f"could not get {name} of {HUB} from the hub ({type(error).__name__}): go online, or give the folder of a "
-            "copy with source=, or use the packaged task, which needs no download"
-        ) from error
+    return hub_file(
+        HUB,
+        name,
+        "give the folder of a copy with source=, or use the packaged task, which needs no download",
+    )

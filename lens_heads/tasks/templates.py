@@ -1,13 +1,19 @@
-"""Few-shot templates, which are data: `data/templates/*.json`."""
+"""Few-shot templates and judges, which are data: `data/templates/*.json`."""
 
 from __future__ import annotations
 
 from importlib import resources
 from typing import Any
 
+from lens_heads.judges import Judge
 from lens_heads.tasks.books import read_json
 
 
 def template(name: str) -> dict[str, Any]:
     """A template file: "template" holds {question} and ends where the answer goes, "question" is how one is asked."""
     return read_json(resources.files("lens_heads.tasks") / "data" / "templates" / f"{name}.json")
+
+
+def judge(shots: dict[str, Any], **fields: Any) -> Judge:
+    """The judge of a template file (its "judge" object holds the fields of `Judge`), with some fields set here."""
+    return Judge(**{**shots["judge"], **fields})

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import datasets
+import huggingface_hub
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_heads.tasks.arithmetic import arithmetic
+from lens_heads.tasks.templates import template
 from tests import zoo
 
 
@@ -86,3 +91,121 @@ def test_the_answer_follows_with_a_space() -> None:
     assert encoded.needle is None
     assert tokenizer.decode(encoded.tokens) == trial.template.replace("{question}", trial.question)
     assert tokenizer.decode(encoded.answer_tokens) == " " + trial.answer
+
+
+def test_the_judge_takes_the_first_number() -> None:
+    trial = next(trial for trial in arithmetic(20, 2, "-") if trial.answer != "0")
+    wrong = str(int(trial.answer) + 1)
+    texts = (f" {trial.answer}", f" {trial.answer}.0", f" {wrong}", f" {wrong} or {trial.answer}", "")
+    assert [trial.judge.correct(text, [trial.answer]) for text in texts] == [1, 1, 0, 0, 0]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def write(file: Path, rows: list[dict[str, Any]]) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("\n".join(json.dumps(row) for row in rows))
+    return file
+
+
+SUMS = [
+    {"context": f"Question: What is {a} plus {b}?\nAnswer:", "completion": f" {a + b}"}
+    for a, b in [(91, 8), (3, 5), (40, 2)]
+]
+DIFFERENCES = [
+    {"context": f"\n\nQ: What is {a} minus {b}?\n\nA:", "completion": f" {a - b}"} for a, b in [(9, 30), (8, 1)]
+]
+
+
+def test_worded_problems_from_a_local_copy(tmp_path: Path) -> None:
+    """In the benchmark's form and in that of the raw files."""
+    trials = {trial.id: trial for trial in arithmetic(3, source="hub", path=write(tmp_path / "sums.jsonl", SUMS))}
+    assert set(trials) == {"arithmetic-hub-sums-1", "arithmetic-hub-sums-2", "arithmetic-hub-sums-3"}
+    trial = trials["arithmetic-hub-sums-1"]
+    assert (trial.question, trial.answer, trial.meta["operation"]) == ("What is 91 plus 8?", "99", "+")
+    prompt = zoo.tokenizer().decode(trial.encode(zoo.tokenizer()).tokens)
+    assert prompt.endswith("\n\nQuestion: What is 91 plus 8?\nAnswer:")
+    raw = arithmetic(2, source="hub", path=write(tmp_path / "raw.jsonl", DIFFERENCES))
+    assert {(t.question, t.answer) for t in raw} == {("What is 9 minus 30?", "-21"), ("What is 8 minus 1?", "7")}
+    assert arithmetic(2, source="hub", path=tmp_path / "sums.jsonl", seed=1) == arithmetic(
+        2, source="hub", path=tmp_path / "sums.jsonl", seed=1
+    )
+
+
+def test_the_hubs_raw_files_are_fetched_one_per_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def fetch(repo: str, name: str, repo_type: str) -> str:
+        asked.append((repo, name, repo_type))
+        return str(write(tmp_path / Path(name).name, SUMS if "addition" in name else DIFFERENCES))
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
+    trials = arithmetic(3, digits=3, source="hub")
+    assert asked == [
+        ("EleutherAI/arithmetic", "data/three_digit_addition.jsonl", "dataset"),
+        ("EleutherAI/arithmetic", "data/three_digit_subtraction.jsonl", "dataset"),
+    ]
+    assert Counter(trial.meta["operation"] for trial in trials) == {"+": 2, "-": 1}
+    assert all(trial.meta["file"] in trial.id for trial in trials)
+
+
+def test_without_the_hub_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*args: Any, **kwargs: Any) -> str:
+        raise OSError("no route")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
+    with pytest.raises(
+        FileNotFoundError, match=r"data/two_digit_addition.jsonl of EleutherAI/arithmetic .* with path="
+    ):
+        arithmetic(2, source="hub")
+
+
+def test_the_worded_examples_are_right() -> None:
+    shots = re.findall(r"What is (\d+) (plus|minus) (\d+)\?\nAnswer: (-?\d+)", template("arithmetic")["worded"])
+    assert len(shots) == 4
+    assert all(int(c) == int(a) + (int(b) if word == "plus" else -int(b)) for a, word, b, c in shots)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"context": "", "completion": "1"}, r"sums.jsonl, row 1: field 'context' is missing or empty"),
+        (
+            {"context": "What is 1 plus 2?", "completion": "3"},
+            r"row 1: field 'context' is 'What is 1 plus 2\?': give it as",
+        ),
+        (
+            {"context": "Q: What is 1 plus 2? A:", "completion": "three"},
+            r"row 1: field 'completion' is 'three': give it a",
+        ),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        arithmetic(1, source="hub", path=write(tmp_path / "sums.jsonl", [row]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"source": "web"}, "there is no source 'web': use 'generated' or 'hub'"),
+        ({"path": "x"}, "path= is for source='hub'"),
+        ({"source": "hub", "digits": 1}, "digits=1, operations=.*: EleutherAI/arithmetic has '\\+' and '-' of 2 to 5"),
+        ({"source": "hub", "digits": 3, "operations": "*"}, "digits=3, operations="),
+        ({"source": "hub", "operations": ()}, "operations=\\[\\]"),
+    ],
+)
+def test_faults_of_the_sources_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        arithmetic(**arguments)
+
+
+def test_more_than_there_are_or_none_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "sums.jsonl", SUMS)
+    with pytest.raises(ValueError, match="n=4: there are 3 rows in sums"):
+        arithmetic(4, source="hub", path=file)
+    with pytest.raises(ValueError, match="n=0"):
+        arithmetic(0, source="hub", path=file)

@@ -92,5 +92,5 @@ def test_prompts_have_the_length_asked_for_and_the_needle_where_it_is_said() -> 
 
 
 def test_the_table_lists_the_tasks() -> None:
-    assert list(TASKS) == ["packaged", "nolima", "niah", "parametric", "arithmetic"]
+    assert list(TASKS) == ["packaged", "nolima", "niah", "musique", "babilong", "parametric", "arithmetic"]
     assert all(task.trials.__name__ == name and "\n" not in task.about for name, task in TASKS.items())

