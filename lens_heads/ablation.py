@@ -44,10 +44,19 @@ class _Plan:
     def add(self, heads: Sequence[Head], **condition: Any) -> None:
         self.conditions.append((Condition(**condition), tuple(heads)))
 
-    def units(self, tasks: dict[str, list[EncodedTrial]]) -> list[_Unit]:
-        """Every trial of every task under every different set of heads, once."""
-        sets = dict.fromkeys(tuple(sorted(heads)) for _, heads in self.conditions)
-        return [_Unit(task, trial, heads) for heads in sets for task, encoded in tasks.items() for trial in encoded]
+    def units(self, tasks: dict[str, list[EncodedTrial]], methods: set[str] | None) -> list[_Unit]:
+        """Every trial under every different set of heads, once; other tasks than the main one for some methods only."""
+        sets: dict[tuple[Head, ...], bool] = {}
+        for condition, heads in self.conditions:
+            key = tuple(sorted(heads))
+            sets[key] = sets.get(key, False) or methods is None or condition.method in methods
+        return [
+            _Unit(task, trial, heads)
+            for heads, every in sets.items()
+            for task, encoded in tasks.items()
+            if every or task == MAIN_TASK
+            for trial in encoded
+        ]
 
 
 def ablation_curve(
@@ -61,6 +70,8 @@ def ablation_curve(
     controls_for: str | Sequence[str] | None = None,
     seeds: int = 3,
     specificity: Mapping[str, Iterable[AnyTrial]] | None = None,
+    specificity_for: str | Sequence[str] | None = None,
+    sets: Mapping[str, Iterable[Head | str | Sequence[int]] | Head | str] | None = None,
     generate: bool = True,
     max_new_tokens: int = 50,
     batch_size: int = 1,
@@ -80,6 +91,8 @@ def ablation_curve(
         controls_for: the rankings whose bottom and layer-matched heads are evaluated: names, "all", or None for the
             lead. "random" belongs to no ranking.
         specificity: other tasks under the same ablations: {"parametric": trials, ...}.
+        specificity_for: the rankings whose ablations they are run under ("random" always is): names, or None for all.
+        sets: further sets of heads by name, each ablated as it is (set "given", k = its size).
         generate: also decode and judge the text; without it only `logprob` is measured.
         out: a run folder: every finished trial is stored at once, and the same call continues it.
 
@@ -94,12 +107,16 @@ def ablation_curve(
     _check_disjoint(chosen, reference, tasks[MAIN_TASK])
     sizes = _sizes(ks, chosen, shape)
     plan = _plan(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
+    for name, heads in (sets or {}).items():
+        given = shape.check_heads(heads)
+        plan.add(given, method=name, set="given", k=len(given), seed=0)
     settings: dict[str, Any] = {"model": shape.name, "weights": fingerprint(model), "kind": kind, "options": options}
     settings |= {"reference": _reference_digest(reference), "max_new_tokens": room}
     settings |= {"tasks": {name: trials_digest(encoded) for name, encoded in tasks.items()}}
     folder = RunFolder(out, settings) if out is not None else None
 
-    units = plan.units(tasks)
+    methods = None if specificity_for is None else {"none", "any", *_named(specificity_for, chosen, "specificity_for")}
+    units = plan.units(tasks, methods)
     conditions = {"kind": kind, "reference": reference, **options}
     results = _run(model, units, conditions, room, folder, batch_size, progress)
     curve = _collect(plan, units, results, {**settings, "rankings": list(chosen), "ks": sizes, "seeds": seeds})
@@ -211,12 +228,7 @@ def _plan(
     for control in controls:
         if control not in CONTROLS:
             raise ValueError(f"unknown control {control!r}: the controls are {', '.join(CONTROLS)}")
-    lead = next(iter(rankings))
-    named = [lead] if controls_for is None else list(rankings) if controls_for == "all" else controls_for
-    named = [named] if isinstance(named, str) else list(named)
-    for name in named:
-        if name not in rankings:
-            raise ValueError(f"controls_for: there is no ranking {name!r}: the rankings are {', '.join(rankings)}")
+    named = _named(next(iter(rankings)) if controls_for is None else controls_for, rankings, "controls_for")
     plan = _Plan()
     plan.add([], method="none", set="none", k=0, seed=0)
     for k in ks:
@@ -230,6 +242,15 @@ def _plan(
         for seed in range(seeds if "random" in controls else 0):
             plan.add(_random(rankings, k, seed), method="any", set="random", k=k, seed=seed)
     return plan
+
+
+def _named(names: str | Sequence[str], rankings: Mapping[str, HeadScores], what: str) -> list[str]:
+    """Names of rankings; "all" for all of them."""
+    named = list(rankings) if names == "all" else [names] if isinstance(names, str) else list(names)
+    for name in named:
+        if name not in rankings:
+            raise ValueError(f"{what}: there is no ranking {name!r}: the rankings are {', '.join(rankings)}")
+    return named
 
 
 def _random(rankings: dict[str, HeadScores], k: int, seed: int) -> list[Head]:

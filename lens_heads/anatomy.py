@@ -120,6 +120,7 @@ def literalness(
     batch_size: int = 1,
     progress: bool = True,
     max_new_tokens: int = 50,
+    out: str | Path | None = None,
 ) -> HeadScores:
     """Share of a head's positive contribution from the needle that comes from literal copies: 0 to 1.
 
@@ -148,6 +149,7 @@ def literalness(
         batch_size=batch_size,
         progress=progress,
         max_new_tokens=max_new_tokens,
+        out=out,
     )
     copied, whole = (found[part.name] for part in parts)
     values = _share(copied.per_trial.double().sum(0), whole.per_trial.double().sum(0))
@@ -176,6 +178,7 @@ def provenance(
     batch_size: int = 1,
     progress: bool = True,
     max_new_tokens: int = 50,
+    out: str | Path | None = None,
 ) -> pd.DataFrame:
     """What heads look at while the answer is written: the kind of each answer row's most attended key.
 
@@ -207,6 +210,7 @@ def provenance(
         batch_size=batch_size,
         progress=progress,
         max_new_tokens=max_new_tokens,
+        out=out,
     )
     rows: list[dict[str, Any]] = []
     for head in chosen:

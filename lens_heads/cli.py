@@ -171,6 +171,29 @@ def demo(
     study.run(tuple(model) if model else study.MODELS, size, folder)
 
 
+studies = typer.Typer(help="A paper's whole experiment, end to end.", no_args_is_help=True)
+app.add_typer(studies, name="study")
+
+
+@studies.command("locos")
+def study_locos(
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="Models, repeatable (default: both packaged ones).")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="packaged (no download), quick, or the grids of the paper: paper, scripts.")
+    ] = "packaged",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
+        "runs/locos"
+    ),
+    tuned_lens: Annotated[Path | None, typer.Option(help="Safetensors file of a tuned lens, for one model.")] = None,
+) -> None:
+    """Re-run the argument of the LOCOS paper: detection, ablation, what is spared, what breaks, causal evidence, claims."""
+    from lens_heads.studies.locos_paper import study
+
+    study.locos(model or study.MODELS, preset, out, tuned_lens)
+
+
 @app.command()
 def tasks() -> None:
     """List the tasks and their arguments."""

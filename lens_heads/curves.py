@@ -25,7 +25,10 @@ MAIN_TASK = "retrieval"
 
 @dataclass(frozen=True)
 class Condition:
-    """Which heads were ablated: the `set` ("none", "top", "bottom", "random", "random_like") of `method`, k of them."""
+    """Which heads were ablated: the `set` of `method`, k of them.
+
+    "none", "top", "bottom", "random", "random_like" (as many per layer), or "given", a set by the name `method`.
+    """
 
     method: str
     set: str
@@ -194,6 +197,18 @@ class AblationCurve:
                 | {"low": float(low), "high": float(high)}
             )
         return pd.DataFrame(rows)
+
+    def relative_loss(
+        self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK
+    ) -> tuple[float, float, float]:
+        """(R0 - Rk) / R0 with its bootstrap interval over trials: the share of a score that an ablation takes away.
+
+        Needs a metric that is zero at worst; of "logprob" the exponential is used. NaN where nothing is there to lose.
+        """
+        loss, samples = self._relative_loss(method, set, k, metric, task, 1000, 0)
+        finite = samples[np.isfinite(samples)]
+        low, high = np.quantile(finite, [0.025, 0.975]) if len(finite) else (math.nan, math.nan)
+        return loss, float(low), float(high)
 
     def _relative_loss(
         self, method: str, set_: str, k: int, metric: str, task: str, n: int, seed: int

@@ -1,6 +1,6 @@
 """Head, and HeadScores: the one value that every ranking method returns and every intervention takes.
 
-Reading and writing score files is in `scorefiles.py`, drawing in `plots.py`, the statistics themselves in `stats.py`.
+Reading and writing score files is in `scorefiles.py`, drawing in `plots`, the statistics themselves in `stats.py`.
 """
 
 from __future__ import annotations

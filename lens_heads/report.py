@@ -2,7 +2,7 @@
 
 Values in, page out: a `Summary` for the first screen, `Section`s made of text, `Card`s, `Figure`s, `Table`s and
 `Texts`. Everything written is escaped, since texts come from models; the page's own policy forbids any other script and
-any request. Drawing is in `plots.py`, what a study says in its caller.
+any request. Drawing is in `plots`, what a study says in its caller.
 """
 
 from __future__ import annotations

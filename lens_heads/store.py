@@ -7,6 +7,7 @@ ever pickled.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import inspect
@@ -50,6 +51,8 @@ def digest(value: Any) -> str:
 
 def code_of(function: Any) -> str:
     """The source of a function where it can be had, so that a changed one is another; else what Python calls it."""
+    if isinstance(function, functools.partial):
+        return f"{code_of(function.func)} {function.args} {sorted(function.keywords.items())}"
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

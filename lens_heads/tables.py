@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -96,6 +97,17 @@ def curve(found: AblationCurve, metric: str | None = None, task: str = MAIN_TASK
 def _cell(row: Any) -> str:
     """Value and interval of one row of a curve's frame."""
     return f"{row['value']:.3f} {_interval(row['low'], row['high'], int(row['trials']), '.3f')}"
+
+
+def claims(found: pd.DataFrame, title: str) -> Table:
+    """A paper's claims beside its numbers and this model's: one row per claim, with the interval it is judged by."""
+    table = Table(title=title)
+    for column in ("claim", "paper", "here", "judged by [95 % interval]", "verdict"):
+        table.add_column(column)
+    for row in found.to_dict("records"):
+        interval = NOTHING if math.isnan(row["value"]) else f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        table.add_row(row["claim"], row["paper"], row["found"], f"{interval}: {row['holds_if']}", row["verdict"])
+    return table
 
 
 def checks(report: CheckReport) -> Table:

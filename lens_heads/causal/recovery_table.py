@@ -82,7 +82,7 @@ class Recovery:
                 .pivot(index="draw", columns="example", values="left")
                 .to_numpy()
             )
-            ratio, low, high = bootstrap_ratio(torch.from_numpy(gain), torch.from_numpy(cost))
+            ratio, low, high = bootstrap_ratio(torch.tensor(gain), torch.tensor(cost))
             rows.append(
                 {"set": name, "fair": fair, "recovery": ratio, "low": low, "high": high}
                 | {"median": float(part["recovery"].replace([np.inf, -np.inf], np.nan).median())}

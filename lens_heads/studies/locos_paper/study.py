@@ -1,0 +1,196 @@
+"""The study, end to end: detection, ablation, judged texts, causal evidence, what the heads read, claims, one page.
+
+`locos` runs it; every stage keeps its own folder, so that the same call continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+from rich.console import Console
+
+from lens_heads import tables
+from lens_heads.causal import Recovery
+from lens_heads.curves import AblationCurve
+from lens_heads.heads import HeadScores
+from lens_heads.models import Model, geometry, load_model
+from lens_heads.scoring import fingerprint
+from lens_heads.store import RunFolder, versions, write_atomic
+from lens_heads.studies.locos_paper import stages
+from lens_heads.studies.locos_paper.claims import LEAD, Evidence, claims
+from lens_heads.studies.locos_paper.presets import Preset, preset
+
+MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """Everything the study found on one model.
+
+    `frames` are the analyses by name: overlaps, jaccard, thirds, spread, provenance. `recovered` is a sentence where no
+    example could be recovered. `seconds` by stage.
+    """
+
+    model: str
+    k: int
+    baseline: str
+    scores: dict[str, HeadScores]
+    cri: HeadScores
+    literal: HeadScores
+    curve: AblationCurve
+    texts: AblationCurve
+    recovered: Recovery | str
+    frames: dict[str, pd.DataFrame]
+    claims: pd.DataFrame
+    settings: dict[str, Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def all_frames(self) -> dict[str, pd.DataFrame]:
+        """Every number as a table: what the run folder keeps in Parquet."""
+        ranked = {**self.scores, "cri": self.cri, "literal_share": self.literal}
+        scored = [found.to_frame().assign(method=name) for name, found in ranked.items()]
+        frames = {"scores": pd.concat(scored, ignore_index=True), "claims": self.claims, **self.frames}
+        frames |= {"ablation": self.curve.frame, "ablation_trials": self.curve.per_trial}
+        frames |= {"texts": self.texts.frame, "texts_trials": self.texts.per_trial}
+        frames["differences"] = self.curve.differences("logprob", lead=LEAD)
+        for task in self.settings["preset"]["spared"]:
+            frames[f"dissociation_{task}"] = self.curve.dissociation(task, "logprob")
+        if isinstance(self.recovered, Recovery):
+            frames |= {"recovery": self.recovered.frame, "recovery_examples": self.recovered.per_example}
+        return frames
+
+
+def locos(
+    models: Iterable[str | Path | Model] | str | Path | Model = MODELS,
+    preset: str | Preset = "packaged",
+    out: str | Path = "runs/locos",
+    tuned_lens: str | Path | None = None,
+    command: str | None = None,
+) -> list[Finding]:
+    """Re-run the argument of the LOCOS paper (arXiv 2607.01002) on one or more models.
+
+    Args:
+        models: names as `load_model` takes them, or loaded models.
+        preset: "packaged" (offline, small models), "quick", "paper", "scripts" (see `presets`), or a `Preset` of your own.
+        out: the run folder, with a folder per model (Parquet tables, scores, curves), `report.html` and a summary per
+            model, `study_locos_<model>.json`. The same call continues it; other settings are refused.
+        tuned_lens: a safetensors file as `score_heads(direction=...)` takes it; only with a single model.
+        command: what the page says it was made by; default: the running command.
+
+    Returns a `Finding` per model; prints the table of claims as it goes.
+
+    Raises ValueError for an unknown preset, no models, or a folder of other settings.
+    """
+    from lens_heads.studies.locos_paper.page import write_page
+
+    plan, out, console = _preset(preset), Path(out), Console()
+    listed = list(models) if isinstance(models, list | tuple) else [models]
+    if not listed:
+        raise ValueError("there are no models: name at least one")
+    if tuned_lens is not None and len(listed) > 1:
+        raise ValueError("a tuned lens belongs to one model: run the study on that model alone")
+    name = preset if isinstance(preset, str) else "own"
+    findings = [_one(model, plan, name, out, Path(tuned_lens) if tuned_lens else None, console) for model in listed]
+    page = write_page(findings, name, out / "report.html", command)
+    for finding in findings:
+        text = json.dumps(summary(finding, command), indent=1, default=str)
+        write_atomic(out / f"study_locos_{Path(finding.model).name}.json", text + "\n")
+    total = sum(sum(finding.seconds.values()) for finding in findings)
+    console.print(f"\nThe page with every figure: [bold]{page}[/]   (run folder {out}; {total / 60:.1f} minutes)")
+    return findings
+
+
+_preset = preset  # The argument of the same name hides it.
+
+
+def _one(given: Any, plan: Preset, name: str, out: Path, tuned_lens: Path | None, console: Console) -> Finding:
+    """The whole study on one model."""
+    model = load_model(given) if isinstance(given, str | Path) else given
+    shape = geometry(model)
+    console.rule(shape.name)
+    settings = {
+        "model": shape.name,
+        "weights": fingerprint(model),
+        "preset": asdict(plan),
+        "tuned_lens": str(tuned_lens) if tuned_lens else None,
+    }
+    folder = out / Path(shape.name).name
+    RunFolder(folder, settings)
+    clock = _Clock(console)
+    k = plan.headline_k(shape.n_layers * shape.n_heads)
+    select, test = plan.trials(plan.select), plan.trials(plan.test)
+    scores = clock("detection", lambda: stages.detect(model, select, plan, folder, tuned_lens))
+    tables.show(tables.top_heads(scores, 3, f"{shape.name}: the best heads of each method"))
+    reference = clock("means", lambda: stages.means(model, select, plan, folder))
+    curve = clock("ablation", lambda: stages.curve(model, test, scores, plan, k, reference, folder))
+    baseline = stages.best_baseline(curve, k)
+    texts = clock("texts", lambda: stages.judged_texts(model, test, scores, plan, k, baseline, reference, folder))
+    cri = clock("patching", lambda: stages.patched(model, select, scores[LEAD], plan, folder))
+    recovered = clock("recovery", lambda: stages.mended(model, test, scores[LEAD], plan, k, folder))
+    reading = clock("reading", lambda: stages.read(model, select, scores, plan, folder))
+    frames = {**stages.agreement(model, scores, cri, k), "provenance": reading.provenance}
+    found = claims(Evidence(curve, texts, k, baseline))
+    finding = Finding(
+        shape.name,
+        k,
+        baseline,
+        scores,
+        cri,
+        reading.literal,
+        curve,
+        texts,
+        recovered,
+        frames,
+        found,
+        settings,
+        clock.spent,
+    )
+    (folder / "tables").mkdir(exist_ok=True)
+    for table, frame in finding.all_frames().items():
+        frame.to_parquet(folder / "tables" / f"{table}.parquet", index=False)
+    tables.show(tables.claims(found, f"{shape.name}: the paper's claims, k = {k} (preset {name})"))
+    return finding
+
+
+class _Clock:
+    """Runs stages, says which, and remembers how long each took."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.spent = console, {}
+
+    def __call__(self, stage: str, work: Callable[[], Value]) -> Value:
+        started = time.monotonic()
+        result = work()
+        self.spent[stage] = time.monotonic() - started
+        self.console.print(f"{stage}: {self.spent[stage]:.0f} s")
+        return result
+
+
+def summary(finding: Finding, command: str | None) -> dict[str, Any]:
+    """The numbers of one model in one JSON: claims, best heads, curves, analyses; per-trial tables stay in Parquet."""
+    frames = {
+        name: frame.round(4).to_dict("records")
+        for name, frame in finding.all_frames().items()
+        if not name.endswith(("_trials", "_examples")) and name != "scores"
+    }
+    ranked = {**finding.scores, "cri": finding.cri, "literal_share": finding.literal}
+    return {
+        "command": command,
+        "model": finding.model,
+        "k": finding.k,
+        "best_attention_baseline": finding.baseline,
+        "settings": finding.settings,
+        "versions": versions(),
+        "seconds": {stage: round(spent, 1) for stage, spent in finding.seconds.items()},
+        "outcomes": finding.scores[LEAD].meta["outcomes"],
+        "top": {name: found.to_frame().head(10).round(4).to_dict("records") for name, found in ranked.items()},
+        "recovery_note": finding.recovered if isinstance(finding.recovered, str) else finding.recovered.examples,
+        **frames,
+    }
