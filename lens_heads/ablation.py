@@ -4,59 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lens_heads import engine
+from lens_heads.ablation_plan import CONTROLS, Plan, Unit, named_rankings, plan_sets
 from lens_heads.activations import MeanActivations, TrialActivations
-from lens_heads.curves import MAIN_TASK, AblationCurve, Condition, Observation
+from lens_heads.curves import MAIN_TASK, AblationCurve, Observation
 from lens_heads.evaluation import METRICS, answer_batch
 from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry
+from lens_heads.replay import Prefilled, prefilled
 from lens_heads.scoring import fingerprint, needle_digest, trials_digest
 from lens_heads.store import Result, RunFolder, digest
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
-
-CONTROLS = ("bottom", "random", "random_like")
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """One trial of one task under one set of ablated heads."""
-
-    task: str
-    trial: EncodedTrial
-    heads: tuple[Head, ...]
-
-    @property
-    def key(self) -> str:
-        return f"{self.task}|{self.trial.id}|{','.join(head.key for head in sorted(self.heads))}"
-
-
-@dataclass
-class _Plan:
-    """Which sets of heads are evaluated, and what each stands for (one set may stand for several conditions)."""
-
-    conditions: list[tuple[Condition, tuple[Head, ...]]] = field(default_factory=list)
-
-    def add(self, heads: Sequence[Head], **condition: Any) -> None:
-        self.conditions.append((Condition(**condition), tuple(heads)))
-
-    def units(self, tasks: dict[str, list[EncodedTrial]], methods: set[str] | None) -> list[_Unit]:
-        """Every trial under every different set of heads, once; other tasks than the main one for some methods only."""
-        sets: dict[tuple[Head, ...], bool] = {}
-        for condition, heads in self.conditions:
-            key = tuple(sorted(heads))
-            sets[key] = sets.get(key, False) or methods is None or condition.method in methods
-        return [
-            _Unit(task, trial, heads)
-            for heads, every in sets.items()
-            for task, encoded in tasks.items()
-            if every or task == MAIN_TASK
-            for trial in encoded
-        ]
 
 
 def ablation_curve(
@@ -106,7 +68,7 @@ def ablation_curve(
     tasks = _encode(model, shape, trials, specificity, room)
     _check_disjoint(chosen, reference, tasks[MAIN_TASK])
     sizes = _sizes(ks, chosen, shape)
-    plan = _plan(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
+    plan = plan_sets(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
     for name, heads in (sets or {}).items():
         given = shape.check_heads(heads)
         plan.add(given, method=name, set="given", k=len(given), seed=0)
@@ -115,8 +77,12 @@ def ablation_curve(
     settings |= {"tasks": {name: trials_digest(encoded) for name, encoded in tasks.items()}}
     folder = RunFolder(out, settings) if out is not None else None
 
-    methods = None if specificity_for is None else {"none", "any", *_named(specificity_for, chosen, "specificity_for")}
-    units = plan.units(tasks, methods)
+    methods = (
+        None
+        if specificity_for is None
+        else {"none", "any", *named_rankings(specificity_for, chosen, "specificity_for")}
+    )
+    units = plan.units(tasks, methods, batch_size)
     conditions = {"kind": kind, "reference": reference, **options}
     results = _run(model, units, conditions, room, folder, batch_size, progress)
     curve = _collect(plan, units, results, {**settings, "rankings": list(chosen), "ks": sizes, "seeds": seeds})
@@ -127,22 +93,28 @@ def ablation_curve(
 
 def _run(
     model: Model,
-    units: list[_Unit],
+    units: list[Unit],
     how: dict[str, Any],
     room: int,
     folder: RunFolder | None,
     batch_size: int,
     progress: bool,
 ) -> list[Result]:
-    def work(batch: list[_Unit]) -> list[Result]:
-        with ablate(model, batch[0].heads, **how):
-            return answer_batch(model, [unit.trial for unit in batch], room)
+    last: list[Prefilled | None] = []
+
+    def work(batch: list[Unit]) -> list[Result]:
+        trials, heads = [unit.trial for unit in batch], batch[0].heads
+        if not last or last[0] is None or last[0].ids != tuple(trial.id for trial in trials):
+            last[:] = [prefilled(model, trials)]
+        lowest = min((head.layer for head in heads), default=model.cfg.n_layers)
+        with ablate(model, heads, **how):
+            return answer_batch(model, trials, room, filled=last[0], layer=lowest)
 
     return engine.run(
         units,
         work,
         key=lambda unit: unit.key,
-        group=lambda unit: (unit.heads, unit.task),
+        group=lambda unit: (unit.task, unit.block, unit.heads),
         folder=folder,
         batch_size=batch_size,
         size=lambda unit: len(unit.trial),
@@ -218,49 +190,6 @@ def _check_disjoint(rankings: dict[str, HeadScores], reference: Any, trials: lis
         )
 
 
-def _plan(
-    rankings: dict[str, HeadScores],
-    ks: list[int],
-    controls: Sequence[str],
-    controls_for: str | Sequence[str] | None,
-    seeds: int,
-) -> _Plan:
-    for control in controls:
-        if control not in CONTROLS:
-            raise ValueError(f"unknown control {control!r}: the controls are {', '.join(CONTROLS)}")
-    named = _named(next(iter(rankings)) if controls_for is None else controls_for, rankings, "controls_for")
-    plan = _Plan()
-    plan.add([], method="none", set="none", k=0, seed=0)
-    for k in ks:
-        for name, scores in rankings.items():
-            plan.add(scores.top(k), method=name, set="top", k=k, seed=0)
-        for name in named:
-            if "bottom" in controls:
-                plan.add(rankings[name].bottom(k), method=name, set="bottom", k=k, seed=0)
-            for seed in range(seeds if "random_like" in controls else 0):
-                plan.add(rankings[name].random(k, seed, like="layer"), method=name, set="random_like", k=k, seed=seed)
-        for seed in range(seeds if "random" in controls else 0):
-            plan.add(_random(rankings, k, seed), method="any", set="random", k=k, seed=seed)
-    return plan
-
-
-def _named(names: str | Sequence[str], rankings: Mapping[str, HeadScores], what: str) -> list[str]:
-    """Names of rankings; "all" for all of them."""
-    named = list(rankings) if names == "all" else [names] if isinstance(names, str) else list(names)
-    for name in named:
-        if name not in rankings:
-            raise ValueError(f"{what}: there is no ranking {name!r}: the rankings are {', '.join(rankings)}")
-    return named
-
-
-def _random(rankings: dict[str, HeadScores], k: int, seed: int) -> list[Head]:
-    """k random heads outside every ranking's top k, while there are enough of them; else outside the lead's."""
-    lead = next(iter(rankings.values()))
-    taken = {head for scores in rankings.values() for head in scores.top(k)}
-    drawn = [head for head in lead.random(lead.values.numel(), seed) if head not in taken]
-    return drawn[:k] if len(drawn) >= k else lead.random(k, seed)
-
-
 def _reference_digest(reference: Any) -> str:
     if reference is None:
         return "none"
@@ -271,9 +200,9 @@ def _reference_digest(reference: Any) -> str:
     return digest([list(ids), [round(float(x), 5) for x in spread]])
 
 
-def _collect(plan: _Plan, units: list[_Unit], results: list[Result], meta: dict[str, Any]) -> AblationCurve:
+def _collect(plan: Plan, units: list[Unit], results: list[Result], meta: dict[str, Any]) -> AblationCurve:
     """Every condition's observations; a set of heads that stands for several conditions is counted in each."""
-    found: dict[tuple[Head, ...], list[tuple[_Unit, Result]]] = {}
+    found: dict[tuple[Head, ...], list[tuple[Unit, Result]]] = {}
     for unit, result in zip(units, results, strict=True):
         if result.keep:
             found.setdefault(unit.heads, []).append((unit, result))

@@ -15,6 +15,7 @@ from lens_heads import engine
 from lens_heads.forward import CHUNK, Cache, advance, fast_attention, greedy, left_pad, prefill, text_of
 from lens_heads.metrics import TEXT_METRICS, text_scores
 from lens_heads.models import Model, geometry, is_bridge
+from lens_heads.replay import Prefilled
 from lens_heads.scoring import fingerprint, trials_digest
 from lens_heads.stats import bootstrap_interval
 from lens_heads.store import Result, RunFolder
@@ -127,13 +128,26 @@ def collect(trials: Sequence[EncodedTrial], results: Sequence[Result]) -> Evalua
 
 
 @torch.no_grad()
-def answer_batch(model: Model, trials: Sequence[EncodedTrial], max_new_tokens: int, chunk: int = CHUNK) -> list[Result]:
-    """One prefill per batch, then the gold answer's log-probability, then (unless 0) a greedy continuation."""
+def answer_batch(
+    model: Model,
+    trials: Sequence[EncodedTrial],
+    max_new_tokens: int,
+    chunk: int = CHUNK,
+    filled: Prefilled | None = None,
+    layer: int = 0,
+) -> list[Result]:
+    """One prefill per batch, then the gold answer's log-probability, then (unless 0) a greedy continuation.
+
+    With an unablated prefill of the same trials, only layers from `layer` on are run again.
+    """
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     before = tokens.shape[1] - 1
-    cache = Cache(model, len(trials))
     with evaluating(model), fast_attention(model):
-        prefill(model, tokens[:, :before], cache, pads, chunk)
+        if filled is None:
+            cache = Cache(model, len(trials))
+            prefill(model, tokens[:, :before], cache, pads, chunk)
+        else:
+            cache = filled.replay(model, layer, chunk)
         logprobs = _gold_logprobs(model, trials, tokens[:, before:], cache, pads)
         cache.crop(before)
         steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens) if max_new_tokens else None

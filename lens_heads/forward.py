@@ -77,6 +77,20 @@ class Cache:
         other.store.previous_attention_mask = views(self.store.previous_attention_mask)
         return other
 
+    def borrow(self, other: Cache, layers: int, length: int) -> None:
+        """Take the first `length` positions of the lowest `layers` layers from another cache of the same rows."""
+        if self.bridge:
+            mine = self.store.layers
+            for i in range(layers):
+                if i < len(mine):
+                    mine[i] = copy.copy(other.store.layers[i])
+                else:
+                    mine.append(copy.copy(other.store.layers[i]))
+                mine[i].keys, mine[i].values = mine[i].keys[..., :length, :], mine[i].values[..., :length, :]
+            return
+        for entry, theirs in list(zip(self.store.entries, other.store.entries, strict=True))[:layers]:
+            entry.past_keys, entry.past_values = theirs.past_keys[:, :length], theirs.past_values[:, :length]
+
 
 def left_pad(
     rows: list[Int[Tensor, " position"]], device: torch.device | str
@@ -182,7 +196,9 @@ def _sdpa_is_exact(model: Model) -> bool:
     mixes = model.cfg.dtype == torch.float32 or q_norm is None or q_norm.weight.numel() == shape.d_head
     # A second bridge over the same Hugging Face model wraps the first one's attention, which runs past its hooks.
     plain = not any(hasattr(block.attn.original_component, "original_component") for block in model.blocks)
-    return bool(getattr(model.original_model, "_supports_sdpa", False)) and shape.attn_softcap is None and mixes and plain
+    return (
+        bool(getattr(model.original_model, "_supports_sdpa", False)) and shape.attn_softcap is None and mixes and plain
+    )
 
 
 def _hooked_inside_attention(model: Model) -> bool:

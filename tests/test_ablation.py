@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -77,14 +78,14 @@ class Counted:
         self.batches: list[list[str]] = []
         self.fail, self.stop_after, self.inner = fail or (lambda trial: False), stop_after, ablation.answer_batch
 
-    def __call__(self, model: Any, batch: Any, max_new_tokens: int) -> Any:
+    def __call__(self, model: Any, batch: Any, max_new_tokens: int, **how: Any) -> Any:
         if len(self.batches) == self.stop_after:
             raise KeyboardInterrupt
         self.batches.append([trial.id for trial in batch])
         for trial in batch:
             if self.fail(trial):
                 raise RuntimeError(f"out of memory on {trial.id}")
-        return self.inner(model, batch, max_new_tokens)
+        return self.inner(model, batch, max_new_tokens, **how)
 
 
 @pytest.fixture
@@ -294,9 +295,9 @@ def test_a_trial_that_raises_is_left_out(gqa: Any, monkeypatch: pytest.MonkeyPat
 def test_a_trial_that_raises_under_one_condition_is_paired_without_it(
     gqa: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The third call is the first trial under the second set of heads: no ablation keeps it, the top head does not."""
+    """The second call is the first trial under the second set of heads: no ablation keeps it, the top head does not."""
     spy = Counted()
-    spy.fail = lambda trial: len(spy.batches) == 4
+    spy.fail = lambda trial: len(spy.batches) == 2
     monkeypatch.setattr(ablation, "answer_batch", spy)
     with pytest.warns(UserWarning, match="1 of 6 failed"):
         curve = curve_of(gqa, ks=(1,), controls=())
@@ -311,7 +312,7 @@ def test_a_trial_that_raises_under_one_condition_is_paired_without_it(
 def test_a_condition_that_always_raises_is_left_out(gqa: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One set of heads on which every trial of a task fails does not take the finished rest away."""
     spy = Counted()
-    spy.fail = lambda trial: trial.id == "random-40" and len(spy.batches) > 4
+    spy.fail = lambda trial: trial.id == "random-40" and len(spy.batches) > 7
     monkeypatch.setattr(ablation, "answer_batch", spy)
     with pytest.warns(UserWarning, match="failed"):
         curve = curve_of(gqa, ks=(1,), controls=(), specificity={"recall": trials(1, 40)}, out=tmp_path / "run")
@@ -323,6 +324,42 @@ def test_a_condition_that_always_raises_is_left_out(gqa: Any, monkeypatch: pytes
     for missing in (curve.differences, curve.dissociation):
         with pytest.raises(ValueError, match="nothing was measured for none none k=0 on 'nowhere'"):
             missing(**{"metric": "logprob", "task" if missing == curve.differences else "other": "nowhere"})
+
+
+def test_other_tasks_can_be_run_for_some_rankings_alone(gqa: Any) -> None:
+    other = {"recall": trials(2, 40)}
+    curve = curve_of(
+        gqa, [LEAD, OTHER], ks=(1,), specificity=other, specificity_for="other", controls=("random", "bottom")
+    )
+    by_task = curve.per_trial.groupby("task")[["method", "set"]].apply(
+        lambda t: set(t.itertuples(index=False, name=None))
+    )
+    everything = {("none", "none"), ("made-up", "top"), ("other", "top"), ("made-up", "bottom"), ("any", "random")}
+    assert by_task["retrieval"] == everything
+    assert by_task["recall"] == {("none", "none"), ("other", "top"), ("any", "random")}
+    with pytest.raises(ValueError, match="specificity_for: there is no ranking 'nobody'"):
+        curve_of(gqa, specificity=other, specificity_for="nobody")
+
+
+def test_sets_by_name_are_ablated_as_they_are(gqa: Any) -> None:
+    chosen = {"ours": ["L0H1", "L2H2"], "one": "L1H0"}
+    curve = curve_of(gqa, ks=(1,), controls=(), sets=chosen)
+    assert sets(curve)[("ours", "given", 2, 0)] == {Head(0, 1), Head(2, 2)}
+    with lh.ablate(gqa, ["L0H1", "L2H2"], "zero"):
+        wanted = lh.evaluate(gqa, trials(), generate=False, progress=False).metrics["logprob"]
+    assert curve.values("ours", "given", 2, "logprob").to_list() == pytest.approx(wanted.tolist(), abs=1e-4)
+    with pytest.raises(ValueError, match="head L9H0 does not exist"):
+        curve_of(gqa, sets={"far": "L9H0"})
+
+
+def test_relative_loss_is_the_share_taken_away(gqa: Any) -> None:
+    curve = curve_of(gqa, ks=(3,), controls=())
+    before, after = (curve.values(*c, "logprob").to_numpy() for c in (("none", "none", 0), ("made-up", "top", 3)))
+    before, after = np.exp(before), np.exp(after)
+    loss, low, high = curve.relative_loss("made-up", "top", 3, "logprob")
+    assert loss == pytest.approx((before.mean() - after.mean()) / before.mean(), rel=1e-4)
+    single = (before - after) / before
+    assert single.min() - 1e-6 <= low <= loss <= high <= single.max() + 1e-6
 
 
 # What is refused

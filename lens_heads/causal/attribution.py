@@ -112,7 +112,9 @@ def _on_the_way(
 def _gradient(run: GradientCache, name: str) -> Tensor:
     gradient = run.gradients[name]
     if gradient is None:
-        raise ValueError(f"no gradient reaches {name}: something hooked onto the model cuts the way from the metric to it")
+        raise ValueError(
+            f"no gradient reaches {name}: something hooked onto the model cuts the way from the metric to it"
+        )
     return gradient
 
 
@@ -131,7 +133,9 @@ def _run(
     def judge(logits: Tensor) -> Tensor:
         value = judged(measure, logits[:, start - 1 :], pair)[0]
         if gradient and not value.requires_grad:
-            raise ValueError(f"pair {pair.id}: the metric has no gradient with respect to the logits: do not detach them")
+            raise ValueError(
+                f"pair {pair.id}: the metric has no gradient with respect to the logits: do not detach them"
+            )
         return value
 
     def embed(x: Tensor, hook: Any) -> Tensor:

@@ -24,6 +24,7 @@ from lens_heads.forward import Cache, advance, fast_attention, greedy, left_pad,
 from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry, hooked
+from lens_heads.replay import Prefilled, prefilled
 from lens_heads.scoring import fingerprint, trials_digest
 from lens_heads.store import Result, RunFolder
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
@@ -149,8 +150,9 @@ def _example(
 ) -> Result:
     """Log-probabilities of one example: clean, and per set ablated and patched; whether its text was right."""
     record: dict[str, Any] = {"sets": []}
+    filled = prefilled(model, [trial])
     with evaluating(model):
-        cache = _prefilled(model, trial)
+        cache = _cache(model, trial, filled, None)
         kept: list[Tensor] = []
         keep = [(Z.format(layer), lambda z, hook: kept.append(z.detach())) for layer in range(model.cfg.n_layers)]
         with hooked(model, keep):
@@ -161,7 +163,7 @@ def _example(
         clean = TrialActivations(z, trial.id, first=len(trial) - 1)
         for group in dict.fromkeys(one.ablated for one in sets):
             with ablate(model, group, kind, reference):
-                cache = _prefilled(model, trial)
+                cache = _cache(model, trial, filled, group)
                 before = _logprob(model, trial, cache.branch())
                 if group == sets[0].ablated:
                     record["right_ablated"] = _right(model, trial, cache, max_new_tokens)
@@ -173,13 +175,15 @@ def _example(
     return Result({}, record)
 
 
-def _prefilled(model: Model, trial: EncodedTrial) -> Cache:
-    """The prompt but its last token, under whatever is hooked onto the model."""
-    tokens, pads = left_pad([trial.tokens[:-1]], model.W_U.device)
-    cache = Cache(model, 1)
+def _cache(model: Model, trial: EncodedTrial, filled: Prefilled | None, heads: Sequence[Head] | None) -> Cache:
+    """The prompt but its last token, under whatever is hooked onto the model: from the lowest of the heads on anew."""
     with fast_attention(model):
+        if filled is not None:
+            return filled.replay(model, min((head.layer for head in heads or ()), default=model.cfg.n_layers))
+        tokens, pads = left_pad([trial.tokens[:-1]], model.W_U.device)
+        cache = Cache(model, 1)
         prefill(model, tokens, cache, pads)
-    return cache
+        return cache
 
 
 def _logprob(model: Model, trial: EncodedTrial, cache: Cache) -> float:

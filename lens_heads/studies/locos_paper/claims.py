@@ -39,8 +39,10 @@ Found = tuple[float, float, float, str]
 
 
 def claims(evidence: Evidence) -> pd.DataFrame:
-    """One row per claim: claim, paper, found, value, low, high, verdict, holds_if."""
-    listed = json.loads((resources.files(__package__) / "claims.json").read_text(encoding="utf-8"))["claims"]
+    """One row per claim: claim, paper, found, value, low, high, verdict, holds_if, metric, k, trials."""
+    listed = json.loads(
+        (resources.files("lens_heads.studies.locos_paper") / "claims.json").read_text(encoding="utf-8")
+    )["claims"]
     rows = []
     for claim in listed:
         value, low, high, found = RULES[claim["rule"]](evidence, claim)
@@ -48,6 +50,7 @@ def claims(evidence: Evidence) -> pd.DataFrame:
             {"id": claim["id"], "claim": claim["claim"], "paper": claim["paper"], "found": found}
             | {"value": value, "low": low, "high": high, "verdict": _verdict(claim, value, low, high)}
             | {"holds_if": claim["holds"], "metric": claim["metric"], "k": evidence.k}
+            | {"trials": len(evidence.texts.values("none", "none", 0, "logprob", claim["task"]))}
         )
     return pd.DataFrame(rows)
 
@@ -60,7 +63,7 @@ def _verdict(claim: dict[str, Any], value: float, low: float, high: float) -> st
     if claim["rule"] in ("spared", "random_within"):
         within = high <= at and (claim["rule"] == "spared" or low >= -at)
         return HOLDS if within else DOES_NOT if low > at or (claim["rule"] != "spared" and high < -at) else UNTOLD
-    return HOLDS if low > at else DOES_NOT if high <= at else UNTOLD
+    return HOLDS if low > at else DOES_NOT if high < at else UNTOLD
 
 
 def _means(evidence: Evidence, claim: dict[str, Any]) -> tuple[float, float]:

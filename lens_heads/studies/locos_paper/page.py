@@ -53,7 +53,9 @@ def _counted(claims: pd.DataFrame) -> str:
 
 def _sections(finding: Finding) -> list[report.Section]:
     name = finding.model
-    shown = finding.claims[["claim", "paper", "found", "value", "low", "high", "verdict", "holds_if", "metric"]]
+    shown = finding.claims[
+        ["claim", "paper", "found", "value", "low", "high", "verdict", "holds_if", "metric", "trials"]
+    ]
     table = report.Table(
         shown, f"k = {finding.k}; value: what the claim is judged by", intervals={"value": ("low", "high")}
     )
@@ -119,7 +121,7 @@ def _spared(finding: Finding) -> report.Section:
     for task in finding.settings["preset"]["spared"]:
         apart = curve.dissociation(task, METRIC)
         lead = apart[(apart["method"] == LEAD) & (apart["set"] == "top")]
-        best = lead.loc[lead["score"].idxmax()]
+        best = lead.sort_values("score").iloc[-1]
         interval = f"{best['score']:.2f} [{best['low']:.2f}, {best['high']:.2f}]"
         caption = f"Dissociation from {task}: best at k = {best['k']}: {interval}"
         tables.append(report.Table(apart, caption, intervals={"score": ("low", "high")}))

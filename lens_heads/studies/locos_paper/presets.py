@@ -106,7 +106,17 @@ def _nolima(preset: str) -> Preset:
 PRESETS: dict[str, Preset] = {
     "packaged": _packaged(24, 16, 24, 24, 320, ks=(1, 3, 5, 12, 20)),
     "quick": _packaged(
-        8, 6, 4, 4, 320, ks=(1, 5), ablated=(*FACTORIAL, "copy"), cri_trials=3, recovery_trials=2, recovery_draws=3
+        8,
+        6,
+        6,
+        6,
+        320,
+        ks=(1,),
+        seeds=2,
+        ablated=(*FACTORIAL, "copy"),
+        cri_trials=3,
+        recovery_trials=2,
+        recovery_draws=3,
     ),
     "paper": _nolima("paper"),
     "scripts": _nolima("scripts"),

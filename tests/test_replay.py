@@ -1,0 +1,84 @@
+"""A prefill replayed from the lowest ablated layer is the prefill under that ablation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import lens_heads as lh
+from lens_heads import replay
+from lens_heads.evaluation import answer_batch
+from lens_heads.forward import Cache, advance, prefill
+from lens_heads.models import has_hooks
+from lens_heads.replay import prefilled
+from tests.conftest import random_trial, tiny
+
+TRIALS = [random_trial(0, n=24), random_trial(1, n=17)]
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, 3])
+@pytest.mark.parametrize("chunk", [512, 5])
+def test_replaying_is_prefilling_under_the_ablation(model: Any, layer: int, chunk: int) -> None:
+    heads = [(layer, 1), (2, 3)] if layer < 3 else []
+    kept = prefilled(model, TRIALS)
+    assert kept is not None
+    last = torch.tensor([[7, 8], [9, 10]])
+    with torch.no_grad(), lh.ablate(model, heads, "scale", factor=3.0):
+        wanted = Cache(model, 2)
+        prefill(model, kept.tokens, wanted, kept.pads)
+        found = kept.replay(model, layer, chunk)
+        for at in range(3):
+            for row, pad in enumerate(kept.pads.tolist()):  # What stands at padding is never attended to.
+                mine, theirs = (cache.values(at)[row, :, pad:] for cache in (found, wanted))
+                torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
+        rows = [advance(model, last, cache, kept.pads, logits=2) for cache in (found, wanted)]
+    torch.testing.assert_close(rows[0], rows[1], atol=1e-4, rtol=1e-4)
+    assert not has_hooks(model)
+
+
+def test_replays_do_not_disturb_each_other(gqa: Any) -> None:
+    kept = prefilled(gqa, TRIALS)
+    assert kept is not None
+    before = [kept.cache.values(layer).clone() for layer in range(3)]
+    options: dict[str, Any] = {"max_new_tokens": 3, "filled": kept, "layer": 1}
+    with lh.ablate(gqa, "L1H0", "zero"):
+        first = answer_batch(gqa, TRIALS, **options)
+    with lh.ablate(gqa, "L2H0", "zero"):
+        answer_batch(gqa, TRIALS, **options)
+    with lh.ablate(gqa, "L1H0", "zero"):
+        again, plain = answer_batch(gqa, TRIALS, **options), answer_batch(gqa, TRIALS, 3)
+    assert [r.record for r in first] == [r.record for r in again]
+    assert [r.record["logprob"] for r in first] == pytest.approx([r.record["logprob"] for r in plain], abs=1e-4)
+    for layer in range(3):
+        assert torch.equal(kept.cache.values(layer), before[layer])
+
+
+def test_layers_below_are_not_computed_again(gqa: Any) -> None:
+    kept = prefilled(gqa, TRIALS)
+    assert kept is not None
+    ran: list[int] = []
+    handles = [
+        block.mlp.register_forward_hook(lambda module, args, out, i=i: ran.append(i))
+        for i, block in enumerate(gqa.blocks)
+    ]
+    with torch.no_grad():
+        kept.replay(gqa, 2)
+    for handle in handles:
+        handle.remove()
+    assert ran == [2]
+
+
+def test_a_run_too_large_to_keep_is_not_kept_and_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("qwen3")
+    scores = lh.HeadScores.from_trials(
+        "any", torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)), ["a", "b"]
+    )
+    options: dict[str, Any] = {"ks": (1, 3), "kind": "zero", "generate": False, "progress": False, "batch_size": 2}
+    with_replay = lh.ablation_curve(model, TRIALS, scores, **options).per_trial
+    monkeypatch.setattr(replay, "MOST_BYTES", 10)
+    assert prefilled(model, TRIALS) is None
+    without = lh.ablation_curve(model, TRIALS, scores, **options).per_trial
+    assert with_replay["logprob"].to_list() == pytest.approx(without["logprob"].to_list(), abs=1e-4)
+    assert with_replay["logprob"].nunique() > 4
