@@ -43,7 +43,8 @@ $(OLD)/.ready: pyproject.toml
 	touch $@
 
 contract: $(OLD)/.ready
-	$(OLD)/bin/python -m pytest tests/contract tests/scorers tests/test_interventions.py tests/test_exact.py
+	$(OLD)/bin/python -m pytest tests/contract tests/scorers tests/test_interventions.py tests/test_exact.py \
+		tests/causal tests/test_replay.py
 
 benchmarks: $(VENV)/.ready
 	$(BIN)/python benchmarks/import_time.py

@@ -39,12 +39,15 @@ Found = tuple[float, float, float, str]
 
 
 def claims(evidence: Evidence) -> pd.DataFrame:
-    """One row per claim: claim, paper, found, value, low, high, verdict, holds_if, metric, k, trials."""
+    """One row per claim: claim, paper, found, value, low, high, verdict, holds_if, metric, k, trials.
+
+    Claims about a task that was not measured are left out.
+    """
     listed = json.loads(
         (resources.files("lens_heads.studies.locos_paper") / "claims.json").read_text(encoding="utf-8")
     )["claims"]
-    rows = []
-    for claim in listed:
+    measured, rows = set(evidence.texts.per_trial["task"]), []
+    for claim in (one for one in listed if one["task"] in measured):
         value, low, high, found = RULES[claim["rule"]](evidence, claim)
         rows.append(
             {"id": claim["id"], "claim": claim["claim"], "paper": claim["paper"], "found": found}

@@ -104,12 +104,12 @@ def _nolima(preset: str) -> Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "packaged": _packaged(24, 16, 24, 24, 320, ks=(1, 3, 5, 12, 20)),
+    "packaged": _packaged(24, 16, 16, 12, 320, ks=(1, 3, 5, 12, 20)),
     "quick": _packaged(
         8,
         6,
-        6,
-        6,
+        4,
+        4,
         320,
         ks=(1,),
         seeds=2,
