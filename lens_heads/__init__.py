@@ -21,6 +21,7 @@ _HOMES = {
     "geometry": "lens_heads.models",
     "Head": "lens_heads.heads",
     "HeadScores": "lens_heads.heads",
+    "Judge": "lens_heads.judges",
     "load_model": "lens_heads.models",
     "mean_activations": "lens_heads.activations",
     "MeanActivations": "lens_heads.activations",
@@ -36,7 +37,7 @@ _HOMES = {
     "Recovery": "lens_heads.causal.recovery_table",
     "Trial": "lens_heads.trials",
 }
-_MODULES = ("causal", "compare", "plots", "report", "scorers", "stats", "studies", "tasks")
+_MODULES = ("anatomy", "causal", "compare", "plots", "report", "scorers", "stats", "studies", "tasks")
 
 __all__ = sorted([*_HOMES, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll] - written out above
 
@@ -54,6 +55,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from lens_heads import anatomy as anatomy
     from lens_heads import causal as causal
     from lens_heads import compare as compare
     from lens_heads import plots as plots
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from lens_heads.heads import Head as Head
     from lens_heads.heads import HeadScores as HeadScores
     from lens_heads.interventions import ablate as ablate
+    from lens_heads.judges import Judge as Judge
     from lens_heads.models import geometry as geometry
     from lens_heads.models import load_model as load_model
     from lens_heads.scorers import SCORERS as SCORERS

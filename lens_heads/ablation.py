@@ -70,25 +70,37 @@ def ablation_curve(
     sizes = _sizes(ks, chosen, shape)
     plan = plan_sets(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
     for name, heads in (sets or {}).items():
-        given = shape.check_heads(heads)
-        plan.add(given, method=name, set="given", k=len(given), seed=0)
-    settings: dict[str, Any] = {"model": shape.name, "weights": fingerprint(model), "kind": kind, "options": options}
-    settings |= {"reference": _reference_digest(reference), "max_new_tokens": room}
-    settings |= {"tasks": {name: trials_digest(encoded) for name, encoded in tasks.items()}}
+        plan.add(given := shape.check_heads(heads), method=name, set="given", k=len(given), seed=0)
+    settings = _settings(model, shape, kind, options, reference, room, tasks)
     folder = RunFolder(out, settings) if out is not None else None
-
-    methods = (
-        None
-        if specificity_for is None
-        else {"none", "any", *named_rankings(specificity_for, chosen, "specificity_for")}
-    )
-    units = plan.units(tasks, methods, batch_size)
-    conditions = {"kind": kind, "reference": reference, **options}
-    results = _run(model, units, conditions, room, folder, batch_size, progress)
+    everywhere = None if specificity_for is None else named_rankings(specificity_for, chosen, "specificity_for")
+    units = plan.units(tasks, everywhere, batch_size)
+    results = _run(model, units, {"kind": kind, "reference": reference, **options}, room, folder, batch_size, progress)
     curve = _collect(plan, units, results, {**settings, "rankings": list(chosen), "ks": sizes, "seeds": seeds})
     if folder is not None:
         curve.save(folder.path)
     return curve
+
+
+def _settings(
+    model: Model,
+    shape: HeadGeometry,
+    kind: str,
+    options: dict[str, float],
+    reference: Any,
+    room: int,
+    tasks: dict[str, list[EncodedTrial]],
+) -> dict[str, Any]:
+    """What a stored result depends on; which heads, its key says."""
+    return {
+        "model": shape.name,
+        "weights": fingerprint(model),
+        "kind": kind,
+        "options": options,
+        "reference": _reference_digest(reference),
+        "max_new_tokens": room,
+        "tasks": {name: trials_digest(encoded) for name, encoded in tasks.items()},
+    }
 
 
 def _run(

@@ -36,15 +36,18 @@ class Plan:
     def add(self, heads: Sequence[Head], **condition: Any) -> None:
         self.conditions.append((Condition(**condition), tuple(heads)))
 
-    def units(self, tasks: dict[str, list[EncodedTrial]], methods: set[str] | None, batch_size: int) -> list[Unit]:
-        """Every trial under every different set of heads, once; other tasks than the main one for some methods only.
+    def units(
+        self, tasks: dict[str, list[EncodedTrial]], rankings: Sequence[str] | None, batch_size: int
+    ) -> list[Unit]:
+        """Every trial under every different set of heads, once; other tasks than the main one for some rankings only.
 
         All sets on one block of trials come before the next block: they share one unablated prefill.
         """
         sets: dict[tuple[Head, ...], bool] = {}
         for condition, heads in self.conditions:
             key = tuple(sorted(heads))
-            sets[key] = sets.get(key, False) or methods is None or condition.method in methods
+            every = rankings is None or condition.method in ("none", "any", *rankings)
+            sets[key] = sets.get(key, False) or every
         found: list[Unit] = []
         for task, encoded in tasks.items():
             wanted = [heads for heads, every in sets.items() if every or task == MAIN_TASK]

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lens_heads import cli_study
+
 if TYPE_CHECKING:
     from lens_heads.heads import HeadScores
 
@@ -28,6 +30,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(cli_study.app, name="study")
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Hub name, folder, .gguf file, or a packaged model.")]
 Task = Annotated[str, typer.Option("--task", "-t", help="A task; see `lens-heads tasks`.")]
@@ -171,29 +175,6 @@ def demo(
     study.run(tuple(model) if model else study.MODELS, size, folder)
 
 
-studies = typer.Typer(help="A paper's whole experiment, end to end.", no_args_is_help=True)
-app.add_typer(studies, name="study")
-
-
-@studies.command("locos")
-def study_locos(
-    model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="Models, repeatable (default: both packaged ones).")
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="packaged (no download), quick, or the grids of the paper: paper, scripts.")
-    ] = "packaged",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
-        "runs/locos"
-    ),
-    tuned_lens: Annotated[Path | None, typer.Option(help="Safetensors file of a tuned lens, for one model.")] = None,
-) -> None:
-    """Re-run the argument of the LOCOS paper: detection, ablation, what is spared, what breaks, causal evidence, claims."""
-    from lens_heads.studies.locos_paper import study
-
-    study.locos(model or study.MODELS, preset, out, tuned_lens)
-
-
 @app.command()
 def tasks() -> None:
     """List the tasks and their arguments."""
@@ -276,14 +257,9 @@ def _options(pairs: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _load(model: str, device: str | None, dtype: str, lens: str | None) -> Any:
-    import torch
+    from lens_heads.models import dtype_named, load_model
 
-    from lens_heads.models import load_model
-
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    if dtype not in kinds:
-        raise ValueError(f"dtype {dtype!r}: use {', '.join(kinds)}")
-    return load_model(model, device=device, dtype=kinds[dtype], lens=lens)  # type: ignore[arg-type]  # checked there
+    return load_model(model, device=device, dtype=dtype_named(dtype), lens=lens)  # type: ignore[arg-type]  # checked there
 
 
 def _say(text: str, out: Path | None) -> None:

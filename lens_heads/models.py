@@ -181,6 +181,14 @@ def has_hooks(model: Model) -> bool:
     return any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())
 
 
+def dtype_named(name: str) -> torch.dtype:
+    """A dtype by its name on the command line. ValueError for any but float32, bfloat16, float16."""
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if name not in kinds:
+        raise ValueError(f"dtype {name!r}: use {', '.join(kinds)}")
+    return kinds[name]
+
+
 def load_model(
     name: str | Path,
     *,

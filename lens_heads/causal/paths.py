@@ -82,9 +82,7 @@ def path_patch(
     """
     shape = geometry(model)
     chosen, path = _check(shape, senders, receivers, component, base, freeze_mlps)
-    by_layer: dict[int, list[int]] = {}
-    for head in chosen:
-        by_layer.setdefault(head.layer, []).append(head.head)
+    by_layer = {layer: [h.head for h in chosen if h.layer == layer] for layer in sorted({h.layer for h in chosen})}
 
     def score(pair: TokenPair) -> PairScore:
         hooks = ("attn.hook_z", "hook_resid_post", *(("hook_mlp_out",) if freeze_mlps else ()))

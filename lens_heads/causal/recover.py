@@ -72,38 +72,32 @@ def recovery(
         controls: heads patched in place of `patched`, as many: "random" and "matched_layers" (`draws` draws each, outside
             both sets while there are enough), "same_layer" (the next head of the layer), "bottom" (the lowest of `scores`;
             left out without them).
-        fair: also ablate every control set itself and patch it. A control that was never ablated has little to give back;
-            one that was tells whether the recovery is special to these heads.
+        fair: also ablate every control set itself and patch it: a control that was never ablated has little to give back.
         kind, reference: of the ablation, as in `ablate`.
         out: a run folder; finished examples are stored at once.
 
-    Returns a `Recovery`; `.frame` has the ratio of sums with its interval, the median ratio and the share of examples
-    whose denominator is under 0.5 nats.
+    Returns a `Recovery`; `.frame` has the ratio of sums with interval, the median ratio, the share of small denominators.
 
     Raises ValueError for heads the model does not have, no heads, unknown controls, and when no example flips.
     """
     shape = geometry(model)
-    for name in controls:
-        if name not in CONTROLS:
-            raise ValueError(f"unknown control {name!r}: the controls are {', '.join(CONTROLS)}")
-    broken, mended = tuple(shape.check_heads(ablated)), tuple(shape.check_heads(patched))
-    if not broken or not mended:
-        raise ValueError("recovery needs at least one head to ablate and one to patch")
+    broken, mended = _check(shape, ablated, patched, controls)
     with ablate(model, [], kind, reference):
         pass  # Refuse a wrong kind or a missing reference now.
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab)
     sets = _sets(shape, broken, mended, controls, scores, draws, fair)
+    room = max_new_tokens if flipped else 0
     settings = {
         "model": shape.name,
         "weights": fingerprint(model),
         "trials": trials_digest(encoded),
         "kind": kind,
-        "sets": [[s.name, s.draw, s.fair, ",".join(map(str, s.ablated)), ",".join(map(str, s.patched))] for s in sets],
-        "max_new_tokens": max_new_tokens if flipped else None,
+        "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],
+        "max_new_tokens": room,
     }
     results = engine.run(
         encoded,
-        lambda batch: [_example(model, batch[0], sets, kind, reference, max_new_tokens if flipped else 0)],
+        lambda batch: [_example(model, batch[0], sets, kind, reference, room)],
         key=lambda trial: trial.id,
         folder=RunFolder(out, settings) if out is not None else None,
         progress=progress,
@@ -111,6 +105,18 @@ def recovery(
     )
     kept = [(trial.id, result.record) for trial, result in zip(encoded, results, strict=True) if result.keep]
     return Recovery.from_records(kept, sets, flipped, {**settings, "flipped": flipped})
+
+
+def _check(
+    shape: HeadGeometry, ablated: Heads, patched: Heads, controls: Sequence[str]
+) -> tuple[tuple[Head, ...], tuple[Head, ...]]:
+    for name in controls:
+        if name not in CONTROLS:
+            raise ValueError(f"unknown control {name!r}: the controls are {', '.join(CONTROLS)}")
+    broken, mended = tuple(shape.check_heads(ablated)), tuple(shape.check_heads(patched))
+    if not broken or not mended:
+        raise ValueError("recovery needs at least one head to ablate and one to patch")
+    return broken, mended
 
 
 def _sets(

@@ -115,6 +115,13 @@ def test_a_killed_study_continues_where_it_stopped(tmp_path: Path, monkeypatch: 
     pd.testing.assert_frame_equal(again.claims, whole.claims)
 
 
+def test_a_model_that_fails_takes_nothing_away_from_the_one_before(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        studies.locos([zoo.bridge("qwen3", n_ctx=4096), tmp_path / "no-such-model.gguf"], TINY, tmp_path / "run")
+    assert (tmp_path / "run" / "report.html").exists()
+    assert json.loads((tmp_path / "run" / "study_locos_qwen3.json").read_text())["model"] == "qwen3"
+
+
 def test_exclusive_sets_are_the_heads_one_method_finds_alone() -> None:
     def scores(method: str, best: list[int]) -> lh.HeadScores:
         values = torch.zeros(2, 3)

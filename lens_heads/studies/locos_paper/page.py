@@ -11,25 +11,30 @@ import pandas as pd
 from lens_heads import plots, report
 from lens_heads.causal import Recovery
 from lens_heads.studies.locos_paper.claims import DOES_NOT, HOLDS, LEAD, UNTOLD
-from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL
+from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, TaskCall
 
 if TYPE_CHECKING:
     from lens_heads.studies.locos_paper.study import Finding
 
 METRIC = "logprob"
+CLAIMS = (
+    "Judged by the number in 'judged by', with its 95 % interval: a claim holds, or does not, if the whole interval says so. "
+    "With few trials a bootstrap interval is too narrow at the ends of a scale, where every trial has the same value."
+)
 INTERVALS = {"value": ("low", "high"), "drop": ("drop_low", "drop_high")}
 
 
 def write_page(findings: Sequence[Finding], preset: str, path: Path, command: str | None) -> Path:
     """Write the page for all models."""
-    sections = [section for finding in findings for section in _sections(finding)]
+    verdicts = [report.Section("The paper's claims", CLAIMS, tables=[_claims(finding) for finding in findings])]
+    sections = verdicts + [section for finding in findings for section in _sections(finding)]
     first = findings[0].settings["preset"]
-    verdicts = [f"{finding.model} (k = {finding.k}): {_counted(finding.claims)}." for finding in findings]
+    counted = [f"{finding.model} (k = {finding.k}): {_counted(finding.claims)}." for finding in findings]
     summary = report.Summary(
         model=", ".join(finding.model for finding in findings),
-        trials=f"{_calls(first['select'])} to select heads; {_calls(first['test'])} to evaluate them",
+        trials=f"{_call(first['select'])} to select heads; {_call(first['test'])} to evaluate them",
         heads=[f"{finding.model} {head}" for finding in findings for head in finding.scores[LEAD].top(3)],
-        verdict=" ".join(verdicts),
+        verdict=" ".join(counted),
         facts={
             "Headline k": "the paper's 50 of 1,152 heads, as a share of this model's",
             "Ablation": f"{first['kind']}, at all positions, also while decoding",
@@ -41,9 +46,9 @@ def write_page(findings: Sequence[Finding], preset: str, path: Path, command: st
     return report.write_report(path, "The argument of the LOCOS paper, re-run", summary, sections, provenance)
 
 
-def _calls(call: Sequence[object]) -> str:
+def _call(call: TaskCall) -> str:
     name, arguments = call
-    return f"{name} {arguments}"
+    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
 
 
 def _counted(claims: pd.DataFrame) -> str:
@@ -51,18 +56,17 @@ def _counted(claims: pd.DataFrame) -> str:
     return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in (HOLDS, DOES_NOT, UNTOLD))
 
 
+def _claims(finding: Finding) -> report.Table:
+    shown = finding.claims.rename(columns={"value": "judged by", "holds_if": "holds if"})
+    columns = ["claim", "paper", "found", "metric", "judged by", "low", "high", "verdict", "holds if", "trials"]
+    caption = f"{finding.model}, k = {finding.k}"
+    return report.Table(shown[columns], caption, 2, intervals={"judged by": ("low", "high")})
+
+
 def _sections(finding: Finding) -> list[report.Section]:
-    name = finding.model
-    shown = finding.claims[
-        ["claim", "paper", "found", "value", "low", "high", "verdict", "holds_if", "metric", "trials"]
-    ]
-    table = report.Table(
-        shown, f"k = {finding.k}; value: what the claim is judged by", intervals={"value": ("low", "high")}
-    )
-    maps = [report.Figure(plots.head_map(scores), method) for method, scores in finding.scores.items()]
+    maps = [report.Figure(plots.head_map(scores, method), method) for method, scores in finding.scores.items()]
     return [
-        report.Section(f"{name}: the paper's claims", tables=[table]),
-        report.Section(f"{name}: detection", figures=[*maps, plots.method_agreement(finding.scores)]),
+        report.Section(f"{finding.model}: detection", figures=[*maps, plots.method_agreement(finding.scores)]),
         _ablation(finding),
         _factorial(finding),
         _spared(finding),
@@ -112,7 +116,7 @@ def _factorial(finding: Finding) -> report.Section:
         "locos: OV and contrast; dla: OV alone, over all positions; attention_spatial: contrast alone; attention_mass: "
         "neither. Within one row attention_spatial orders heads exactly as attention_mass does, because attention sums to "
         "one: the contrast can only matter together with OV.",
-        figures=[plots.drop_bars(table, unit="nats lost")],
+        figures=[plots.drop_bars(table, "What ablating the k best of each costs", unit="nats per token")],
     )
 
 
@@ -141,16 +145,20 @@ def _downstream(finding: Finding) -> report.Section:
     bars = pd.DataFrame(
         {
             "group": rows["task"].to_list(),
-            "name": [m if s == "top" else "random heads" for m, s in zip(rows["method"], rows["set"], strict=True)],
+            "name": [m if s == "top" else "random" for m, s in zip(rows["method"], rows["set"], strict=True)],
             "value": rows["drop"].to_list(),
             "low": rows["drop_low"].to_list(),
             "high": rows["drop_high"].to_list(),
         }
     )
-    texts = report.Texts.from_curve(finding.texts, finding.k, LEAD, metric="correct")
+    texts = report.Texts.from_curve(finding.texts, finding.k, LEAD, metric="correct", questions=finding.questions)
     return report.Section(
         f"{finding.model}: generated answers at k = {finding.k} (RQ1, RQ5)",
-        figures=[report.Figure(plots.drop_bars(bars, unit="share of right answers lost"), "By each task's own judge")],
+        figures=[
+            report.Figure(
+                plots.drop_bars(bars, "Right answers lost", unit="share of answers"), "By each task's own judge"
+            )
+        ],
         tables=[report.Table(frame[wanted], "Texts", intervals=INTERVALS)],
         texts=[texts],
     )
@@ -192,7 +200,8 @@ def _causal(finding: Finding) -> report.Section:
     if isinstance(finding.recovered, Recovery):
         figures.append(report.Figure(finding.recovered.plot(), "Recovery: ablate everywhere, patch at the answer rows"))
         tables.append(report.Table(finding.recovered.frame, "Recovery", intervals={"recovery": ("low", "high")}))
-        text = f"Recovery examples: {finding.recovered.examples}."
+        counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in finding.recovered.examples.items())
+        text = f"Recovery, examples: {counts}."
     else:
         text = f"Recovery could not be measured: {finding.recovered}."
     return report.Section(f"{finding.model}: causal evidence", text, figures=figures, tables=tables)

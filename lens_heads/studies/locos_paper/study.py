@@ -35,7 +35,7 @@ class Finding:
     """Everything the study found on one model.
 
     `frames` are the analyses by name: overlaps, jaccard, thirds, spread, provenance. `recovered` is a sentence where no
-    example could be recovered. `seconds` by stage.
+    example could be recovered. `questions` of the test trials by id. `seconds` by stage.
     """
 
     model: str
@@ -50,6 +50,7 @@ class Finding:
     frames: dict[str, pd.DataFrame]
     claims: pd.DataFrame
     settings: dict[str, Any]
+    questions: dict[str, str]
     seconds: dict[str, float] = field(default_factory=dict)
 
     def all_frames(self) -> dict[str, pd.DataFrame]:
@@ -73,6 +74,7 @@ def locos(
     out: str | Path = "runs/locos",
     tuned_lens: str | Path | None = None,
     command: str | None = None,
+    **loading: Any,
 ) -> list[Finding]:
     """Re-run the argument of the LOCOS paper (arXiv 2607.01002) on one or more models.
 
@@ -83,6 +85,7 @@ def locos(
             model, `study_locos_<model>.json`. The same call continues it; other settings are refused.
         tuned_lens: a safetensors file as `score_heads(direction=...)` takes it; only with a single model.
         command: what the page says it was made by; default: the running command.
+        **loading: how models given by name are loaded: device, dtype, ... of `load_model`.
 
     Returns a `Finding` per model; prints the table of claims as it goes.
 
@@ -97,22 +100,28 @@ def locos(
     if tuned_lens is not None and len(listed) > 1:
         raise ValueError("a tuned lens belongs to one model: run the study on that model alone")
     name = preset if isinstance(preset, str) else "own"
-    findings = [_one(model, plan, name, out, Path(tuned_lens) if tuned_lens else None, console) for model in listed]
-    page = write_page(findings, name, out / "report.html", command)
-    for finding in findings:
-        text = json.dumps(summary(finding, command), indent=1, default=str)
-        write_atomic(out / f"study_locos_{Path(finding.model).name}.json", text + "\n")
+    findings: list[Finding] = []
+    for model in listed:
+        findings.append(_one(model, plan, name, out, Path(tuned_lens) if tuned_lens else None, console, loading))
+        # After every model, so that one that fails takes nothing away from those before it.
+        write_page(findings, name, out / "report.html", command)
+        text = json.dumps(summary(findings[-1], command), indent=1, default=str)
+        write_atomic(out / f"study_locos_{Path(findings[-1].model).name}.json", text + "\n")
     total = sum(sum(finding.seconds.values()) for finding in findings)
-    console.print(f"\nThe page with every figure: [bold]{page}[/]   (run folder {out}; {total / 60:.1f} minutes)")
+    console.print(
+        f"\nThe page with every figure: [bold]{out / 'report.html'}[/]   (run folder {out}; {total / 60:.1f} minutes)"
+    )
     return findings
 
 
 _preset = preset  # The argument of the same name hides it.
 
 
-def _one(given: Any, plan: Preset, name: str, out: Path, tuned_lens: Path | None, console: Console) -> Finding:
+def _one(
+    given: Any, plan: Preset, name: str, out: Path, tuned_lens: Path | None, console: Console, loading: dict[str, Any]
+) -> Finding:
     """The whole study on one model."""
-    model = load_model(given) if isinstance(given, str | Path) else given
+    model = load_model(given, **loading) if isinstance(given, str | Path) else given
     shape = geometry(model)
     console.rule(shape.name)
     settings = {
