@@ -66,7 +66,7 @@ def ablation_curve(
     with ablate(model, [], kind, reference, **options):
         pass  # Refuse a wrong kind, option or reference now.
     tasks = _encode(model, shape, trials, specificity, room)
-    _check_disjoint(chosen, reference, tasks[MAIN_TASK])
+    check_disjoint(chosen, reference, tasks[MAIN_TASK])
     sizes = _sizes(ks, chosen, shape)
     plan = plan_sets(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
     for name, heads in (sets or {}).items():
@@ -181,7 +181,7 @@ def _sizes(ks: Sequence[int], rankings: dict[str, HeadScores], shape: HeadGeomet
     return sizes
 
 
-def _check_disjoint(rankings: dict[str, HeadScores], reference: Any, trials: list[EncodedTrial]) -> None:
+def check_disjoint(rankings: Mapping[str, HeadScores], reference: Any, trials: list[EncodedTrial]) -> None:
     """Selection and evaluation never share trials, nor needles; nor does the reference come from evaluation trials."""
     ids = {trial.id for trial in trials}
     needles = {needle_digest(trial) for trial in trials} - {None}

@@ -240,3 +240,35 @@ def test_an_interrupt_is_reported_and_not_a_traceback(
     monkeypatch.setattr("lens_heads.checking.check", stop)
     assert run("check", str(folder), monkeypatch=monkeypatch) == 130
     assert "interrupted" in capsys.readouterr().err.lower()
+
+
+def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from lens_heads.studies.locos_paper import study
+
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(study, "locos", lambda *args, **kwargs: calls.append((*args, kwargs)))
+    given = [
+        "-m",
+        "a",
+        "-m",
+        "b",
+        "--preset",
+        "quick",
+        "--out",
+        str(tmp_path),
+        "--dtype",
+        "bfloat16",
+        "--device",
+        "cpu",
+    ]
+    assert run("study", "locos", *given, monkeypatch=monkeypatch) == 0
+    assert run("study", "locos", monkeypatch=monkeypatch) == 0
+    assert calls == [
+        (["a", "b"], "quick", tmp_path, None, {"device": "cpu", "dtype": torch.bfloat16}),
+        (study.MODELS, "packaged", Path("runs/locos"), None, {"device": None, "dtype": torch.float32}),
+    ]
+
+
+def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("study", "locos", "--preset", "big", monkeypatch=monkeypatch) == 2
+    assert "error: preset='big': use packaged, quick, paper, scripts" in capsys.readouterr().err

@@ -17,7 +17,16 @@ import torch
 import lens_heads as lh
 from lens_heads import gguf_files
 from lens_heads.forward import fast_attention
-from lens_heads.models import HeadGeometry, geometry, has_hooks, hooked, is_bridge, load_model, require_raw_weights
+from lens_heads.models import (
+    HeadGeometry,
+    dtype_named,
+    geometry,
+    has_hooks,
+    hooked,
+    is_bridge,
+    load_model,
+    require_raw_weights,
+)
 from tests import zoo
 from tests.conftest import tiny
 
@@ -444,3 +453,13 @@ def test_a_misspelt_packaged_model_is_suggested() -> None:
     with pytest.raises(FileNotFoundError, match="did you mean the packaged 'gemma-3-270m'"):
         gguf_files.local_source("gemma3-270m")
     assert gguf_files.local_source("gpt2") is None
+
+
+def test_dtypes_by_name() -> None:
+    assert [dtype_named(name) for name in ("float32", "bfloat16", "float16")] == [
+        torch.float32,
+        torch.bfloat16,
+        torch.float16,
+    ]
+    with pytest.raises(ValueError, match="dtype 'int8': use float32, bfloat16, float16"):
+        dtype_named("int8")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from rich.table import Table
@@ -92,3 +94,23 @@ def test_the_methods_that_cannot_be_negative_are_known() -> None:
     assert "signed" in {field.name for field in dataclasses.fields(next(iter(SCORERS.values())))}
     unsigned = {"attention_mass", "copy", "contrastive", "headkv"}
     assert {name for name, scorer in SCORERS.items() if not scorer.signed} == unsigned
+
+
+def test_claims_show_number_interval_and_verdict() -> None:
+    rows_of_claims = [
+        {"claim": "A", "paper": "0.4", "found": "0.5 → 0", "value": 1.0, "low": 0.5, "high": 1.0, "verdict": "holds"},
+        {
+            "claim": "B",
+            "paper": "0.6",
+            "found": "none",
+            "value": math.nan,
+            "low": 0,
+            "high": 0,
+            "verdict": "cannot be told",
+        },
+    ]
+    shown = rows(tables.claims(pd.DataFrame(rows_of_claims).assign(holds_if="so"), "Claims"))
+    assert shown == [
+        ["A", "0.4", "0.5 → 0", "1.00 [0.50, 1.00]: so", "holds"],
+        ["B", "0.6", "none", "–: so", "cannot be told"],
+    ]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lens_heads import controls as control_sets
 from lens_heads import engine
+from lens_heads.ablation import check_disjoint
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
@@ -78,13 +79,17 @@ def recovery(
 
     Returns a `Recovery`; `.frame` has the ratio of sums with interval, the median ratio, the share of small denominators.
 
-    Raises ValueError for heads the model does not have, no heads, unknown controls, and when no example flips.
+    Raises ValueError for heads the model does not have, no heads, unknown controls, examples that `scores` were made on,
+    and when no example flips.
     """
     shape = geometry(model)
     broken, mended = _check(shape, ablated, patched, controls)
     with ablate(model, [], kind, reference):
         pass  # Refuse a wrong kind or a missing reference now.
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab)
+    if scores is not None:
+        shape.check_scores(scores, f"ranking {scores.method!r}")
+    check_disjoint({scores.method: scores} if scores is not None else {}, reference, encoded)
     sets = _sets(shape, broken, mended, controls, scores, draws, fair)
     room = max_new_tokens if flipped else 0
     settings = {
