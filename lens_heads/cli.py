@@ -7,16 +7,16 @@ Heavy imports happen inside the commands, so that `lens-heads --help` is immedia
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lens_heads import cli_study
+from lens_heads import cli_causal, cli_options, cli_study
+from lens_heads.cli_options import Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, With
 
 if TYPE_CHECKING:
     from lens_heads.heads import HeadScores
@@ -32,18 +32,6 @@ app = typer.Typer(
 )
 
 app.add_typer(cli_study.app, name="study")
-
-Model = Annotated[str, typer.Option("--model", "-m", help="Hub name, folder, .gguf file, or a packaged model.")]
-Task = Annotated[str, typer.Option("--task", "-t", help="A task; see `lens-heads tasks`.")]
-With = Annotated[
-    list[str] | None, typer.Option("--with", "-w", help="An argument of the task: name=value, repeatable.")
-]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command continues it.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
-Lens = Annotated[str | None, typer.Option(help="bridge or hooked (TransformerLens 3.9 only).")]
-Batch = Annotated[int, typer.Option("--batch-size", "-b", help="Trials per pass.")]
-NewTokens = Annotated[int, typer.Option("--max-new-tokens", help="Longest generated answer.")]
 
 
 @app.command()
@@ -69,8 +57,8 @@ def score(
     from lens_heads.scorers import SCORERS
 
     chosen = list(SCORERS) if methods == "all" else [name.strip() for name in methods.split(",")]
-    trials = _trials(task, with_)
-    loaded = _load(model, device, dtype, lens)
+    trials = cli_options.trials(task, with_)
+    loaded = cli_options.load(model, device, dtype, lens)
     scores = scoring.score_heads(
         loaded,
         trials,
@@ -83,7 +71,7 @@ def score(
     )
     tables.show(tables.top_heads(scores, top))
     outcomes = next(iter(scores.values())).meta["outcomes"]
-    _say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
+    cli_options.say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
 
 
 @app.command()
@@ -112,10 +100,10 @@ def ablate(
 
     rankings, numbers = _rankings(scores), _numbers(ks)
     needs_means = _needs_means(kind)
-    trials = _trials(task, with_, **({"split": "test"} if task == "packaged" else {}))
-    others = {name: _trials(name, None) for name in specificity or []}
-    calibration = _trials(calibrate, calibrate_with) if needs_means else []
-    loaded = _load(model, device, dtype, lens)
+    trials = cli_options.trials(task, with_, **({"split": "test"} if task == "packaged" else {}))
+    others = {name: cli_options.trials(name, None) for name in specificity or []}
+    calibration = cli_options.trials(calibrate, calibrate_with) if needs_means else []
+    loaded = cli_options.load(model, device, dtype, lens)
     reference = activations.mean_activations(loaded, calibration) if needs_means else None
     curve = ablation.ablation_curve(
         loaded,
@@ -130,11 +118,14 @@ def ablate(
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
         out=out,
-        **_options(option),
+        **cli_options.options(option),
     )
     for name in ["retrieval", *others]:
         tables.show(tables.curve(curve, task=name))
-    _say(f"{len(curve.per_trial)} evaluations", out)
+    cli_options.say(f"{len(curve.per_trial)} evaluations", out)
+
+
+app.command("patch")(cli_causal.patch)
 
 
 @app.command()
@@ -147,7 +138,7 @@ def check(
     """Check that a model behaves as every formula assumes: hooks, patterns, sums that close on the logit."""
     from lens_heads import checking, tables
 
-    report = checking.check(_load(model, device, dtype, lens))
+    report = checking.check(cli_options.load(model, device, dtype, lens))
     tables.show(tables.checks(report))
     raise typer.Exit(0 if report.passed else 1)
 
@@ -234,36 +225,6 @@ def _needs_means(kind: str) -> bool:
         why = "needs another trial's activations: use it from Python, or" if kind in KINDS else "is unknown:"
         raise ValueError(f"--kind {kind!r} {why} use {', '.join(usable)}")
     return KINDS[kind].reference is not None
-
-
-def _trials(task: str, arguments: Sequence[str] | None, **defaults: Any) -> Any:
-    from lens_heads import tasks as known
-
-    return known.load(task, **{**defaults, **_options(arguments)})
-
-
-def _options(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """name=value pairs; values are JSON where they can be, else text."""
-    options: dict[str, Any] = {}
-    for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"{pair!r} is not name=value")
-        try:
-            options[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            options[name.strip()] = value
-    return options
-
-
-def _load(model: str, device: str | None, dtype: str, lens: str | None) -> Any:
-    from lens_heads.models import dtype_named, load_model
-
-    return load_model(model, device=device, dtype=dtype_named(dtype), lens=lens)  # type: ignore[arg-type]  # checked there
-
-
-def _say(text: str, out: Path | None) -> None:
-    typer.echo(f"{text}; " + (f"run folder: {out}" if out else "nothing was saved: --out FOLDER keeps the results"))
 
 
 def main() -> None:

@@ -155,7 +155,7 @@ def test_a_missing_package_or_a_full_disk_ends_in_one_line_too(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "_load", fail)
+    monkeypatch.setattr(cli.cli_options, "load", fail)
     assert run("check", "anything", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == f"error: {error}\n"
 
@@ -272,3 +272,27 @@ def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("study", "locos", "--preset", "big", monkeypatch=monkeypatch) == 2
     assert "error: preset='big': use packaged, quick, paper, scripts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "method"), [([], "cri"), (["--ig-steps", "1"], "attribution")])
+def test_patch_writes_the_scores_that_python_gives(
+    more: list[str],
+    method: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import lens_heads as lh
+
+    source, out = needles(tmp_path / "data"), tmp_path / "run"
+    arguments = ["-m", str(folder), *task(source, "one"), "--positions", "all", "-o", str(out), *more]
+    assert run("patch", *arguments, monkeypatch=monkeypatch) == 0
+    found = HeadScores.load(out / f"{method}.json")
+    trials = lh.tasks.nolima(source, needle_set="one.json", lengths=[260], depths=[0.5], chat=False)
+    function = lh.patch_heads if method == "cri" else lh.attribution_patch
+    wanted = function(lh.load_model(folder), trials, positions="all", progress=False)
+    torch.testing.assert_close(found.values, wanted.values, atol=1e-5, rtol=1e-4)
+    shown = capsys.readouterr().out
+    assert str(wanted.top(1)[0]) in shown
+    assert f"2 pairs; run folder: {out}" in shown.replace("\n", "")
