@@ -174,6 +174,7 @@ def provenance(
     model: Model,
     trials: Iterable[AnyTrial],
     heads: Iterable[Head | str | Sequence[int]] | Head | str,
+    sink: bool = True,
     teacher_forced: bool = False,
     batch_size: int = 1,
     progress: bool = True,
@@ -190,6 +191,9 @@ def provenance(
         neighbourhood: one of the row's own last 16 positions, itself included.
         bulk: anything else.
 
+    With `sink=False` position 0, which most heads attend to most whatever they are about, does not compete: the kind is that
+    of the most attended key but it.
+
     Returns:
         One row per head, in the order given: head ("L12H1"), the share of each kind (mean over a trial's answer steps, then
         over trials; a row sums to one), and trials, the number that count.
@@ -205,7 +209,7 @@ def provenance(
     found = score_heads(
         model,
         trials,
-        [Scorer(f"attention to {kind}", partial(_looks_at, kind=kind), signed=False) for kind in kinds],
+        [Scorer(f"attention to {kind}", partial(_looks_at, kind=kind, sink=sink), signed=False) for kind in kinds],
         teacher_forced=teacher_forced,
         batch_size=batch_size,
         progress=progress,
@@ -219,9 +223,10 @@ def provenance(
     return pd.DataFrame(rows)
 
 
-def _looks_at(view: LayerView, kind: Source) -> Float[Tensor, " head"]:
+def _looks_at(view: LayerView, kind: Source, sink: bool = True) -> Float[Tensor, " head"]:
     """Share of the rows whose most attended key is of this kind."""
-    at, own = view.pattern.argmax(-1), view.row_positions
+    at = view.pattern.argmax(-1) if sink else view.pattern[..., 1:].argmax(-1) + 1
+    own = view.row_positions
     start, end = view.question or (0, 0)
     fits: dict[Source, Bool[Tensor, "head row"]] = {
         "needle": (at >= view.needle[0]) & (at < view.needle[1]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 import pandas as pd
@@ -364,3 +365,19 @@ def test_trials_without_a_needle_are_refused(gqa: Any) -> None:
     for function in (anatomy.literalness, lambda *a, **b: anatomy.provenance(*a, heads="L0H1", **b)):
         with pytest.raises(ValueError, match="trial bare has no needle"):
             function(gqa, [bare], teacher_forced=True, progress=False)
+
+
+def test_beyond_the_sink_the_first_position_does_not_compete() -> None:
+    """A head that looks at position 0 most, and at the needle next, reads the needle."""
+    head = COPIER
+    model = planted.model()
+    moved = []
+    for trial in planted.trials(3):
+        tokens = trial.tokens.clone()
+        tokens[0] = int(trial.answer_tokens[0])  # The copier looks at the answer wherever it stands: here, too.
+        moved.append(replace(trial, tokens=tokens))
+    options = {"teacher_forced": True, "progress": False}
+    with_sink = anatomy.provenance(model, moved, [head], **options).iloc[0]
+    without = anatomy.provenance(model, moved, [head], sink=False, **options).iloc[0]
+    assert with_sink["sink"] == 1  # Equal attention: the first of two is taken.
+    assert (without["needle"], without["sink"]) == (1, 0)

@@ -173,6 +173,9 @@ def _example(
         z = torch.stack([part[0].reshape(-1, shape.n_heads, shape.d_head).float().cpu() for part in kept])
         clean = TrialActivations(z, trial.id, first=len(trial) - 1)
         for group in dict.fromkeys(one.ablated for one in sets):
+            flipped = record["right_clean"] and not record.get("right_ablated")
+            if max_new_tokens and group != sets[0].ablated and not flipped:
+                break  # It does not count, so its controls need not be run.
             with ablate(model, group, kind, reference):
                 cache = _cache(model, trial, filled, group)
                 before = _logprob(model, trial, cache.branch())

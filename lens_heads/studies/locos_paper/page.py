@@ -195,7 +195,12 @@ def _causal(finding: Finding) -> report.Section:
         report.Figure(plots.head_map(cri), f"CRI: patching each head at the answer rows; {len(cri.trial_ids)} pairs"),
         report.Figure(plots.score_scatter(lead, cri), "LOCOS against CRI"),
     ]
-    tables = [report.Table(thirds[thirds["method"] == "cri"], "LOCOS and CRI by layer third")]
+    tables = [
+        report.Table(
+            finding.frames["against_cri"], "Which ranking finds the heads that patching finds: k best against CRI's"
+        ),
+        report.Table(thirds[thirds["method"] == "cri"], "LOCOS and CRI by layer third"),
+    ]
     text = ""
     if isinstance(finding.recovered, Recovery):
         figures.append(report.Figure(finding.recovered.plot(), "Recovery: ablate everywhere, patch at the answer rows"))
@@ -209,7 +214,7 @@ def _causal(finding: Finding) -> report.Section:
 
 def _reading(finding: Finding) -> report.Section:
     best = [str(head) for head in finding.scores[LEAD].top(finding.settings["preset"]["read_heads"])]
-    frame = finding.frames["provenance"]
+    frame, beyond = finding.frames["provenance"], finding.frames["beyond_sink"]
     literal = pd.DataFrame(
         [
             {"method": name, "literal share of the k best, mean": sum(finding.literal[h] for h in top) / len(top)}
@@ -223,7 +228,10 @@ def _reading(finding: Finding) -> report.Section:
         "comes from the very token it writes.",
         figures=[
             report.Figure(plots.provenance_bars(frame[frame["head"].isin(best)]), "LOCOS's best heads"),
+            report.Figure(
+                plots.provenance_bars(beyond[beyond["head"].isin(best)]), "The same heads, the first position left out"
+            ),
             report.Figure(plots.head_map(finding.literal), "Literal share"),
         ],
-        tables=[literal, report.Table(frame, "Provenance")],
+        tables=[literal, report.Table(frame, "Provenance"), report.Table(beyond, "Provenance beyond the sink")],
     )

@@ -104,7 +104,7 @@ def _nolima(preset: str) -> Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "packaged": _packaged(20, 12, 12, 8, 320, ks=(1, 3, 6, 12)),
+    "packaged": _packaged(20, 12, 12, 14, 320, ks=(1, 3, 6, 12), recovery_trials=12),
     "quick": _packaged(
         8,
         6,

@@ -166,9 +166,10 @@ def mended(model: Model, test: Sequence[Trial], scores: HeadScores, plan: Preset
 
 @dataclass(frozen=True)
 class Reading:
-    """What the heads look at and how literally they copy."""
+    """What the heads look at, with and without the attention sink, and how literally they copy."""
 
     provenance: pd.DataFrame
+    beyond_sink: pd.DataFrame
     literal: HeadScores
 
 
@@ -186,15 +187,22 @@ def read(model: Model, select: Sequence[Trial], scores: Mapping[str, HeadScores]
     )
     return Reading(
         anatomy.provenance(model, answered, heads, out=out / "provenance", **options),
+        anatomy.provenance(model, answered, heads, sink=False, out=out / "provenance-beyond-sink", **options),
         anatomy.literalness(model, answered, out=out / "literal", **options),
     )
 
 
 def agreement(model: Model, scores: Mapping[str, HeadScores], cri: HeadScores, k: int) -> dict[str, pd.DataFrame]:
-    """Tables on scores alone: overlaps, Jaccard curves, layer thirds against CRI, kv groups, concentration."""
+    """Tables on scores alone: overlaps, Jaccard curves, every method against CRI, layer thirds, kv groups, concentration."""
     lead, group = scores[LEAD], geometry(model).group
     others = {name: found for name, found in {**scores, "cri": cri}.items() if name != LEAD}
-    overlaps, curves, thirds = [], [], []
+    overlaps, curves, thirds, causal = [], [], [], []
+    for name, found in scores.items():
+        shared = compare.overlap(found, cri, k)
+        causal.append(
+            {"method": name, "k": k, "jaccard": shared.jaccard, "chance": shared.expected_jaccard, "p": shared.p_value}
+            | {"spearman": compare.rank_correlation(found, cri), "both": ", ".join(map(str, shared.both))}
+        )
     for name, found in others.items():
         shared = compare.overlap(lead, found, k)
         row = {key: value for key, value in asdict(shared).items() if key not in ("both", "only_a", "only_b")}
@@ -214,6 +222,7 @@ def agreement(model: Model, scores: Mapping[str, HeadScores], cri: HeadScores, k
     return {
         "overlaps": pd.DataFrame(overlaps),
         "jaccard": pd.concat(curves, ignore_index=True),
+        "against_cri": pd.DataFrame(causal),
         "thirds": pd.concat(thirds, ignore_index=True),
         "spread": pd.DataFrame(spread),
     }

@@ -34,7 +34,8 @@ Value = TypeVar("Value")
 class Finding:
     """Everything the study found on one model.
 
-    `frames` are the analyses by name: overlaps, jaccard, thirds, spread, provenance. `recovered` is a sentence where no
+    `frames` are the analyses by name: overlaps, jaccard, against_cri, thirds, spread, provenance,
+    beyond_sink. `recovered` is a sentence where no
     example could be recovered. `questions` of the test trials by id. `seconds` by stage.
     """
 
@@ -144,7 +145,11 @@ def _one(
     cri = clock("patching", lambda: stages.patched(model, select, scores[LEAD], plan, folder))
     recovered = clock("recovery", lambda: stages.mended(model, test, scores[LEAD], plan, k, folder))
     reading = clock("reading", lambda: stages.read(model, select, scores, plan, folder))
-    frames = {**stages.agreement(model, scores, cri, k), "provenance": reading.provenance}
+    frames = {
+        **stages.agreement(model, scores, cri, k),
+        "provenance": reading.provenance,
+        "beyond_sink": reading.beyond_sink,
+    }
     found = claims(Evidence(curve, texts, k, baseline))
     finding = Finding(
         shape.name,
