@@ -203,3 +203,22 @@ def test_broken_recovery_is_caught() -> None:
         rows = model(tokens[None])[0].log_softmax(-1)
     everywhere = sum(float(rows[len(trial) - 1 + i, token]) for i, token in enumerate(trial.answer_tokens.tolist()))
     assert abs(everywhere - by_hand) > 1e-2
+
+
+def test_controls_are_not_run_for_an_example_that_does_not_flip(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, trials = planted.model(), planted_trials(2)
+    wrong = EncodedTrial(trials[0].tokens, trials[0].needle, "Z", trials[0].answer_tokens, "wrong")
+    ablated: list[tuple[lh.Head, ...]] = []
+    inner = lh.ablate
+
+    def counted(model: Any, heads: Any, *more: Any) -> Any:
+        ablated.append(tuple(heads))
+        return inner(model, heads, *more)
+
+    monkeypatch.setattr("lens_heads.causal.recover.ablate", counted)
+    options: dict[str, Any] = {"controls": ("random",), "draws": 3, "max_new_tokens": 2}
+    recover(model, SOURCES, SOURCES, [trials[0]], **options)
+    assert len(set(filter(None, ablated))) == 4  # The heads themselves, and three draws of controls.
+    ablated.clear()
+    recover(model, SOURCES, SOURCES, [trials[0], wrong], **options)
+    assert len(list(filter(None, ablated))) == 5  # For the second example the heads themselves alone.
