@@ -16,7 +16,7 @@ from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry
 from lens_heads.replay import Prefilled, prefilled
-from lens_heads.scoring import fingerprint, needle_digest, trials_digest
+from lens_heads.scoring import fingerprint, folder_for, needle_digest, trials_digest
 from lens_heads.store import Result, RunFolder, digest
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
 
@@ -72,7 +72,7 @@ def ablation_curve(
     for name, heads in (sets or {}).items():
         plan.add(given := shape.check_heads(heads), method=name, set="given", k=len(given), seed=0)
     settings = _settings(model, shape, kind, options, reference, room, tasks)
-    folder = RunFolder(out, settings) if out is not None else None
+    folder = folder_for(model, out, settings)
     everywhere = None if specificity_for is None else named_rankings(specificity_for, chosen, "specificity_for")
     units = plan.units(tasks, everywhere, batch_size)
     results = _run(model, units, {"kind": kind, "reference": reference, **options}, room, folder, batch_size, progress)
@@ -95,9 +95,10 @@ def _settings(
     return {
         "model": shape.name,
         "weights": fingerprint(model),
+        "dtype": str(model.cfg.dtype),
         "kind": kind,
         "options": options,
-        "reference": _reference_digest(reference),
+        "reference": reference_digest(reference),
         "max_new_tokens": room,
         "tasks": {name: trials_digest(encoded) for name, encoded in tasks.items()},
     }
@@ -112,15 +113,17 @@ def _run(
     batch_size: int,
     progress: bool,
 ) -> list[Result]:
-    last: list[Prefilled | None] = []
+    last: dict[tuple[Any, ...], Prefilled | None] = {}
 
     def work(batch: list[Unit]) -> list[Result]:
         trials, heads = [unit.trial for unit in batch], batch[0].heads
-        if not last or last[0] is None or last[0].ids != tuple(trial.id for trial in trials):
-            last[:] = [prefilled(model, trials)]
+        key = (batch[0].task, *(trial.id for trial in trials))  # Ids are unique inside a task.
+        if key not in last:
+            last.clear()  # One at a time: they are large.
+            last[key] = prefilled(model, trials)
         lowest = min((head.layer for head in heads), default=model.cfg.n_layers)
         with ablate(model, heads, **how):
-            return answer_batch(model, trials, room, filled=last[0], layer=lowest)
+            return answer_batch(model, trials, room, filled=last[key], layer=lowest)
 
     return engine.run(
         units,
@@ -139,7 +142,13 @@ def _rankings(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
     """The rankings by name, each of this model's shape."""
     if isinstance(rankings, HeadScores):
         rankings = [rankings]
-    named = dict(rankings) if isinstance(rankings, Mapping) else {getattr(r, "method", "?"): r for r in rankings}
+    if not isinstance(rankings, Mapping):
+        names = [getattr(ranking, "method", "?") for ranking in rankings]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two rankings are called {twice!r}: give a mapping of names to rankings")
+        rankings = dict(zip(names, rankings, strict=True))
+    named = dict(rankings)
     if not named:
         raise ValueError("there are no rankings: give the result of score_heads, or one HeadScores")
     for name, scores in named.items():
@@ -202,7 +211,7 @@ def check_disjoint(rankings: Mapping[str, HeadScores], reference: Any, trials: l
         )
 
 
-def _reference_digest(reference: Any) -> str:
+def reference_digest(reference: Any) -> str:
     if reference is None:
         return "none"
     # Spread over all of z: the first positions of two trials may well be the same text.

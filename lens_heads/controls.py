@@ -31,9 +31,9 @@ def layer_matched(everyone: Sequence[Head], chosen: Sequence[Head], seed: int = 
     return matched
 
 
-def shifted(chosen: Sequence[Head], n_heads: int) -> list[Head]:
-    """For every chosen head the next one of its layer that is not chosen; none where the whole layer is."""
-    taken, found = set(chosen), []
+def shifted(chosen: Sequence[Head], n_heads: int, avoid: Iterable[Head] = ()) -> list[Head]:
+    """For every chosen head the next one of its layer that is neither chosen nor to avoid; none where a layer is full."""
+    taken, found = {*chosen, *avoid}, []
     for head in chosen:
         after = (Head(head.layer, (head.head + step) % n_heads) for step in range(1, n_heads))
         free = next((other for other in after if other not in taken and other not in found), None)

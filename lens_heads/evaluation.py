@@ -99,6 +99,7 @@ def evaluate(
     settings = {
         "model": shape.name,
         "weights": fingerprint(model),
+        "dtype": str(model.cfg.dtype),
         "trials": trials_digest(encoded),
         "max_new_tokens": max_new_tokens if generate else None,
     }

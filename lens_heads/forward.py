@@ -143,18 +143,38 @@ def prefill(
 
 
 @contextmanager
-def resuming(model: Model, layer: int, residual: Float[Tensor, "batch row d_model"]) -> Iterator[None]:
+def noting_tuples(model: Model) -> Iterator[list[bool]]:
+    """Inside, a forward notes whether the model's blocks hand on a tuple (GPT-J, GPT-Neo, Falcon) or a tensor."""
+    noted: list[bool] = []
+    handle = model.blocks[0].register_forward_hook(lambda module, args, out: noted.append(isinstance(out, tuple)))
+    try:
+        yield noted
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def resuming(
+    model: Model, layer: int, residual: Float[Tensor, "batch row d_model"], tuples: bool = False
+) -> Iterator[None]:
     """Inside, a forward starts at `layer` with this residual stream; the blocks below it compute nothing and append
-    nothing to a cache, so that cache has to be thrown away.
+    nothing to a cache, so that cache has to be thrown away. `tuples` as `noting_tuples` noted it.
 
     Works on either class; TransformerLens's own `start_at_layer` saves no time on a bridge, which runs every block.
     """
+
+    def hand_on(last: bool) -> Any:
+        def forward(x: Tensor, *_: Any, **__: Any) -> Any:
+            # The stream is put in by the last block left out; those under it hand on whatever the embedding gave.
+            return (residual if last else x,) if tuples else (residual if last else x)
+
+        return forward
+
     blocks = list(model.blocks[:layer])
     before = [block.__dict__.get("forward") for block in blocks]
     try:
         for index, block in enumerate(blocks):
-            # The stream is put in by the last block left out; those under it hand on whatever the embedding gave.
-            block.__dict__["forward"] = lambda x, *_, last=index == layer - 1, **__: residual if last else x
+            block.__dict__["forward"] = hand_on(index == layer - 1)
         yield
     finally:
         for block, forward in zip(blocks, before, strict=True):

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.forward import CHUNK, Cache, advance, fast_attention, left_pad, prefill, resuming
+from lens_heads.forward import CHUNK, Cache, advance, fast_attention, left_pad, noting_tuples, prefill, resuming
 from lens_heads.models import HookFunction, Model, hooked
 from lens_heads.trials import EncodedTrial
 from lens_heads.view import evaluating
@@ -24,13 +24,17 @@ MOST_BYTES = 2**31
 
 @dataclass(frozen=True, eq=False)
 class Prefilled:
-    """A batch of prompts but their last tokens, run once: the cache, and the residual stream after every layer."""
+    """A batch of prompts but their last tokens, run once: the cache, and the residual stream after every layer.
+
+    `tuples`: the model's blocks hand on tuples.
+    """
 
     ids: tuple[str, ...]
     tokens: Int[Tensor, "batch position"]
     pads: Int[Tensor, " batch"]
     residuals: list[Float[Tensor, "batch position d_model"]]
     cache: Cache
+    tuples: bool
 
     def replay(self, model: Model, layer: int, chunk: int = CHUNK) -> Cache:
         """The cache as a prefill under what is now hooked onto the model gives it, if nothing is below `layer`."""
@@ -44,7 +48,7 @@ class Prefilled:
         for start in range(0, self.tokens.shape[1], chunk):
             rows = slice(start, start + chunk)
             cache.borrow(self.cache, layer, start)
-            with resuming(model, layer, self.residuals[layer - 1][:, rows]):
+            with resuming(model, layer, self.residuals[layer - 1][:, rows], self.tuples):
                 advance(model, self.tokens[:, rows], cache, self.pads, logits=0)
         cache.borrow(self.cache, layer, self.tokens.shape[1])
         return cache
@@ -64,7 +68,7 @@ def prefilled(model: Model, trials: Sequence[EncodedTrial], chunk: int = CHUNK) 
         for layer in range(n_layers)
     ]
     cache = Cache(model, len(trials))
-    with evaluating(model), hooked(model, keep), fast_attention(model):
+    with evaluating(model), hooked(model, keep), fast_attention(model), noting_tuples(model) as noted:
         prefill(model, tokens, cache, pads, chunk)
     residuals = [torch.cat(parts, 1) if parts else torch.empty(0) for parts in seen]
-    return Prefilled(tuple(trial.id for trial in trials), tokens, pads, residuals, cache)
+    return Prefilled(tuple(trial.id for trial in trials), tokens, pads, residuals, cache, any(noted))

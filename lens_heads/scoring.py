@@ -62,7 +62,7 @@ def score_heads(
     encoded = _encode(model, shape, trials, room, teacher_forced)
     directions = Directions(model, shape, direction)
     settings = _settings(model, shape, encoded, scorers, directions.identity, room)
-    folder = _folder(model, shape, out, settings)
+    folder = folder_for(model, out, settings)
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
         done = run_pass(model, batch, scorers, directions, teacher_forced, max_new_tokens, chunk)
@@ -98,11 +98,12 @@ def _encode(model: Model, shape: HeadGeometry, trials: Any, room: int, teacher_f
     return encoded
 
 
-def _folder(model: Model, shape: HeadGeometry, out: str | Path | None, settings: dict[str, Any]) -> RunFolder | None:
+def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -> RunFolder | None:
+    """The run folder, None without `out`. ValueError when something is hooked onto the model: it cannot know what."""
     if out is not None and has_hooks(model):
         raise ValueError(
-            f"something is hooked onto {shape.name} (an ablation?), and a run folder cannot know what: score without "
-            "out=, or end the context first"
+            f"something is hooked onto {geometry(model).name} (an ablation?), and a run folder cannot know what: leave out= "
+            "away, or end the context first"
         )
     return RunFolder(out, settings) if out is not None else None
 

@@ -56,20 +56,24 @@ def bootstrap_ratio(
     n: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """(ratio, low, high) of sum(above) / sum(below), trials and draws resampled together; NaN where the sum below is 0."""
+    """(ratio, low, high) of sum(above) / sum(below), trials and draws resampled together.
+
+    All NaN where the sum below is not above 0: of a cost that is none, no share comes back. The interval is NaN with one
+    trial, and where resampled sums below reach 0 more often than the level allows: it would have no end.
+    """
     draws, trials = above.shape
+    whole = float(below.double().sum())
+    if whole <= 0:
+        return float("nan"), float("nan"), float("nan")
     generator = np.random.default_rng(seed)
     by_trial = generator.multinomial(trials, [1 / trials] * trials, size=n)
     by_draw = generator.multinomial(draws, [1 / draws] * draws, size=n)
     top, bottom = (np.einsum("nd,dt,nt->n", by_draw, part.double().numpy(), by_trial) for part in (above, below))
-    whole = float(below.double().sum())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = top / bottom
-    ratios = ratios[np.isfinite(ratios)]
-    if not whole or not len(ratios):
-        return float("nan"), float("nan"), float("nan")
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return float(above.double().sum()) / whole, float(low), float(high)
+    ratio = float(above.double().sum()) / whole
+    if trials == 1 or (bottom <= 0).mean() > (1 - level) / 2:
+        return ratio, float("nan"), float("nan")
+    low, high = np.quantile(top[bottom > 0] / bottom[bottom > 0], [(1 - level) / 2, (1 + level) / 2])
+    return ratio, float(low), float(high)
 
 
 def paired_difference(

@@ -50,13 +50,22 @@ def digest(value: Any) -> str:
 
 
 def code_of(function: Any) -> str:
-    """The source of a function where it can be had, so that a changed one is another; else what Python calls it."""
+    """What a function does, as far as it can be read: source, defaults and what it closes over, or its type and state.
+
+    So that a changed function is another one to a run folder, and the same one is the same in every process.
+    """
     if isinstance(function, functools.partial):
         return f"{code_of(function.func)} {function.args} {sorted(function.keywords.items())}"
+    if not inspect.isroutine(function):
+        return f"{code_of(type(function).__call__)} {sorted(vars(function).items()) if hasattr(function, '__dict__') else ''}"
     try:
-        return inspect.getsource(function)
+        source = inspect.getsource(function)
     except (OSError, TypeError):
-        return repr(function)
+        source = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    closed = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    bound = [getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)]
+    values = [code_of(value) if inspect.isroutine(value) else repr(value) for _, value in sorted(closed.items())]
+    return f"{source} {bound} {values}"
 
 
 def write_atomic(path: Path, text: str) -> None:

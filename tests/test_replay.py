@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lens_heads.evaluation import answer_batch
 from lens_heads.forward import Cache, advance, prefill
 from lens_heads.models import has_hooks
 from lens_heads.replay import prefilled
+from tests import zoo
 from tests.conftest import random_trial, tiny
 
 TRIALS = [random_trial(0, n=24), random_trial(1, n=17)]
@@ -82,3 +84,62 @@ def test_a_run_too_large_to_keep_is_not_kept_and_changes_no_result(monkeypatch: 
     without = lh.ablation_curve(model, TRIALS, scores, **options).per_trial
     assert with_replay["logprob"].to_list() == pytest.approx(without["logprob"].to_list(), abs=1e-4)
     assert with_replay["logprob"].nunique() > 4
+
+
+def test_tasks_that_use_the_same_ids_do_not_share_a_prefill() -> None:
+    """Ids are unique inside a task; the same question with another context may well have the same id in another."""
+    model, mine = tiny("llama-gqa"), [random_trial(0, n=24)]
+    others = [replace(mine[0], tokens=random_trial(5, n=24).tokens)]
+    scores = lh.HeadScores.from_trials("any", torch.randn(2, 3, 4), ["a", "b"])
+    options: dict[str, Any] = {"ks": (1,), "kind": "zero", "generate": False, "progress": False, "controls": ()}
+    curve = lh.ablation_curve(model, mine, scores, specificity={"other": others}, **options)
+    wanted = lh.evaluate(model, others, generate=False, progress=False).mean("logprob")
+    assert curve.values("none", "none", 0, "logprob", "other").iloc[0] == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gpt_neo", "falcon"])
+def test_models_whose_blocks_hand_on_tuples_are_resumed_too(kind: str) -> None:
+    model, trial = tuple_model(kind), random_trial(0, n=24)
+    kept = prefilled(model, [trial])
+    assert kept is not None
+    assert kept.tuples
+    with torch.no_grad(), lh.ablate(model, "L1H1", "zero"):
+        wanted = Cache(model, 1)
+        prefill(model, kept.tokens, wanted, kept.pads)
+        found = kept.replay(model, 1)
+        rows = [advance(model, trial.tokens[None, -1:], cache, kept.pads) for cache in (found, wanted)]
+    torch.testing.assert_close(rows[0], rows[1], atol=1e-4, rtol=1e-4)
+    (pair,) = lh.causal.make_pairs([trial], model.tokenizer, lh.geometry(model))
+    with torch.no_grad(), lh.patch(model, "L1H1", pair, positions="all"):
+        patched = model(pair.corrupt[None, :-1])[0, 23:].log_softmax(-1)
+    by_hand = float(patched.gather(-1, pair.gold[:, None]).mean())
+    scores = lh.patch_heads(model, [pair], positions="all", progress=False)
+    assert scores["L1H1"] + scores.meta["trials"][0]["corrupt"] == pytest.approx(by_hand, abs=1e-4)
+
+
+def tuple_model(kind: str) -> Any:
+    """A tiny random model of a family whose Hugging Face loop takes `outputs[0]` of a block."""
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes: dict[str, Any] = {
+        "gpt_neo": dict(num_layers=2, num_heads=4, attention_types=[[["global"], 2]], intermediate_size=48),
+        "falcon": dict(num_hidden_layers=2, num_attention_heads=4, alibi=False),
+    }
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        kind,
+        hidden_size=32,
+        vocab_size=zoo.VOCAB,
+        max_position_embeddings=512,
+        bos_token_id=1,
+        eos_token_id=2,
+        **sizes[kind],
+    )
+    hf = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    hf.config.architectures = [type(hf).__name__]
+    model = TransformerBridge.boot_transformers(
+        kind, hf_model=hf, tokenizer=zoo.tokenizer(), device="cpu", dtype=torch.float32
+    )
+    model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
+    return model.eval()

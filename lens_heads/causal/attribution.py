@@ -42,8 +42,9 @@ def attribution_patch(
     Args:
         pairs, metric, positions, corruption, out: as in `patch_heads`; a metric of one's own has to be differentiable.
         ig_steps: 1 takes the gradient in the corrupt run: two forwards and one backward per pair. m > 1 takes its mean over
-            m runs whose embeddings lie at 1/m, 2/m, ... m/m of the way from corrupt to clean (m forwards and backwards),
-            which helps where the metric saturates.
+            m runs whose embeddings lie at 1/m, 2/m, ... m/m of the way from corrupt to clean (m forwards and backwards).
+            That is meant for a metric that saturates; it estimates the whole way's effect, not that of one head in the
+            corrupt run, and need not rank heads more like `patch_heads` than the plain gradient does.
 
     Returns HeadScores of method "attribution" or, with `ig_steps` > 1, "eap_ig", in the metric's units. Raises as
     `patch_heads` does.

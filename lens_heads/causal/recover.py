@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lens_heads import controls as control_sets
 from lens_heads import engine
-from lens_heads.ablation import check_disjoint
+from lens_heads.ablation import check_disjoint, reference_digest
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
@@ -26,8 +26,8 @@ from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry, hooked
 from lens_heads.replay import Prefilled, prefilled
-from lens_heads.scoring import fingerprint, trials_digest
-from lens_heads.store import Result, RunFolder
+from lens_heads.scoring import fingerprint, folder_for, trials_digest
+from lens_heads.store import Result
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
 from lens_heads.view import evaluating
 
@@ -70,9 +70,9 @@ def recovery(
         ablated, patched: sets of heads; usually the same.
         examples: trials. With `flipped` only those count that the model answers rightly when clean and wrongly when
             ablated (greedy text of at most `max_new_tokens`, by the trial's judge).
-        controls: heads patched in place of `patched`, as many: "random" and "matched_layers" (`draws` draws each, outside
-            both sets while there are enough), "same_layer" (the next head of the layer), "bottom" (the lowest of `scores`;
-            left out without them).
+        controls: heads patched in place of `patched`, outside both sets while there are enough: "random" and
+            "matched_layers" (`draws` draws each), "same_layer" (the next free heads of the layers; fewer where a layer is
+            full), "bottom" (the lowest of `scores`; left out without them).
         fair: also ablate every control set itself and patch it: a control that was never ablated has little to give back.
         kind, reference: of the ablation, as in `ablate`.
         out: a run folder; finished examples are stored at once.
@@ -90,13 +90,15 @@ def recovery(
     if scores is not None:
         shape.check_scores(scores, f"ranking {scores.method!r}")
     check_disjoint({scores.method: scores} if scores is not None else {}, reference, encoded)
-    sets = _sets(shape, broken, mended, controls, scores, draws, fair)
+    sets = _sets(shape, broken, mended, [controls] if isinstance(controls, str) else controls, scores, draws, fair)
     room = max_new_tokens if flipped else 0
     settings = {
         "model": shape.name,
         "weights": fingerprint(model),
+        "dtype": str(model.cfg.dtype),
         "trials": trials_digest(encoded),
         "kind": kind,
+        "reference": reference_digest(reference),
         "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],
         "max_new_tokens": room,
     }
@@ -104,7 +106,7 @@ def recovery(
         encoded,
         lambda batch: [_example(model, batch[0], sets, kind, reference, room)],
         key=lambda trial: trial.id,
-        folder=RunFolder(out, settings) if out is not None else None,
+        folder=folder_for(model, out, settings),
         progress=progress,
         description="recovery",
     )
@@ -115,7 +117,7 @@ def recovery(
 def _check(
     shape: HeadGeometry, ablated: Heads, patched: Heads, controls: Sequence[str]
 ) -> tuple[tuple[Head, ...], tuple[Head, ...]]:
-    for name in controls:
+    for name in [controls] if isinstance(controls, str) else controls:
         if name not in CONTROLS:
             raise ValueError(f"unknown control {name!r}: the controls are {', '.join(CONTROLS)}")
     broken, mended = tuple(shape.check_heads(ablated)), tuple(shape.check_heads(patched))
@@ -144,9 +146,10 @@ def _sets(
         elif name == "matched_layers":
             found = [control_sets.layer_matched(pool, mended, seed) for seed in range(draws)]
         elif name == "same_layer":
-            found = [control_sets.shifted(mended, shape.n_heads)]
+            found = [control_sets.shifted(mended, shape.n_heads, avoid)]
         else:
-            found = [scores.bottom(len(mended))] if scores is not None else []
+            lowest = scores.ranking()[::-1] if scores is not None else []
+            found = [[head for head in lowest if head not in avoid][: len(mended)]]
         chosen += [(name, draw, heads) for draw, heads in enumerate(found) if heads]
     sets = [_Set("patched", 0, False, broken, mended)]
     sets += [_Set(name, draw, False, broken, tuple(heads)) for name, draw, heads in chosen]

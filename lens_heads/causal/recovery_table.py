@@ -71,7 +71,8 @@ class Recovery:
         """One row per set: recovery as the ratio of sums with its 95 % interval, and what warns of it.
 
         low, high: bootstrap over examples and draws; median: of the examples' ratios; undefined: share of denominators
-        under 0.5 nats; cost: mean of lp_clean - lp_ablated. NaN where the sum of the denominators is zero.
+        under 0.5 nats; cost: mean of lp_clean - lp_ablated. NaN where ablation cost nothing in sum (a share of nothing), and
+        no interval with one example or where resampled costs reach zero.
         """
         rows = []
         for (name, fair), part in self.per_example.groupby(["set", "fair"], sort=False):

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.causal.pairs import TokenPair
-from lens_heads.forward import CHUNK, Cache, advance, fast_attention, prefill, resuming
+from lens_heads.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill, resuming
 from lens_heads.models import HookFunction, Model, hooked
 from lens_heads.view import evaluating
 
@@ -32,7 +32,8 @@ class PairRuns:
     """Clean and corrupt run of one pair from position `first` on; run 0 is the clean one, run 1 the corrupt one.
 
     `kept[name]` [run, row, ...] are the activations at the hooks asked for, `logits` [run, step, d_vocab] those of the
-    answer rows, `cache` holds both prompts up to `first`, `tokens` [run, row] what comes after it.
+    answer rows, `cache` holds both prompts up to `first`, `tokens` [run, row] what comes after it. `tuples`: the model's
+    blocks hand on tuples.
     """
 
     pair: TokenPair
@@ -41,6 +42,7 @@ class PairRuns:
     cache: Cache
     kept: dict[str, Tensor]
     logits: Float[Tensor, "run step d_vocab"]
+    tuples: bool
 
     def z(self, layer: int, run: int, heads: int) -> Float[Tensor, "row head d_head"]:
         """What the heads of a layer handed to the output projection."""
@@ -83,14 +85,14 @@ def run_pair(
             cache = alone.branch(0, 2)
             prefill(model, both[:, shared:first], cache, pads)
         after = cache.branch()
-        with hooked(model, keep), fast_attention(model):
+        with hooked(model, keep), fast_attention(model), noting_tuples(model) as noted:
             rows = both[:, first:]
             body = rows.shape[1] - (end - start) if rows.shape[1] > CHUNK else 0
             prefill(model, rows[:, :body], after, pads)
             logits = advance(model, rows[:, body:], after, pads, logits=end - start)
     assert logits is not None
     kept = {name: torch.cat(seen, 1) for name, seen in parts.items()}
-    return PairRuns(pair, first, rows, cache, kept, logits.float())
+    return PairRuns(pair, first, rows, cache, kept, logits.float(), any(noted))
 
 
 @torch.no_grad()
@@ -103,7 +105,7 @@ def rerun(
     residual = runs.kept[RESIDUAL.format(layer - 1)][base] if layer else tokens  # Nothing to resume from below.
     with (
         evaluating(model),
-        resuming(model, layer, residual.expand(times, *residual.shape)),
+        resuming(model, layer, residual.expand(times, *residual.shape), runs.tuples),
         hooked(model, hooks),
         fast_attention(model),
     ):

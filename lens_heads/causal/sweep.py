@@ -15,9 +15,11 @@ from lens_heads.causal.measures import Measure, check_metric
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
 from lens_heads.causal.runs import Positions, check_positions
 from lens_heads.heads import HeadScores
-from lens_heads.models import Model, geometry, has_hooks
-from lens_heads.scoring import fingerprint
-from lens_heads.store import Result, RunFolder, code_of, digest
+from lens_heads.models import Model, geometry
+from lens_heads.scoring import fingerprint, folder_for
+from lens_heads.store import Result, code_of, digest
+
+UNITS = {"answer_logprob": "nats", "first_token_logit_diff": "logits"}
 
 PairScore = tuple[Float[Tensor, "layer head"], dict[str, Any]]
 """The scores of one pair and what is recorded beside them."""
@@ -52,25 +54,20 @@ def sweep(
         "n_pairs": len(made),
         **more,
     }
-    if out is not None and has_hooks(model):
-        raise ValueError(
-            f"something is hooked onto {shape.name}, and a run folder cannot know what: leave out= away, or end the "
-            "context first"
-        )
 
     def work(batch: list[TokenPair]) -> list[Result]:
         values, record = score(batch[0])
-        return [Result({"score": values.float().cpu()}, {**record, **batch[0].meta})]
+        return [Result({"score": values.float().cpu()}, {**batch[0].meta, **record})]
 
-    folder = RunFolder(out, settings) if out is not None else None
+    folder = folder_for(model, out, settings)
     results = engine.run(made, work, lambda pair: pair.id, folder=folder, progress=progress, description=method)
     kept = [(pair, result) for pair, result in zip(made, results, strict=True) if result.keep]
-    listed = [{"id": pair.id, **result.record} for pair, result in zip(made, results, strict=True)]
+    listed = [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]
     found = HeadScores.from_trials(
         method,
         torch.stack([result.arrays["score"] for _, result in kept]),
         [pair.id for pair, _ in kept],
-        {**settings, "signed": True, "trials": listed},
+        {**settings, "signed": True, "score_unit": UNITS.get(name, ""), "trials": listed},
     )
     if folder is not None:
         found.save(folder.path / f"{method}.json")

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from lens_heads.compare import by_layer_third
 from lens_heads.heads import Head, HeadScores
 from lens_heads.plots.agreement import spearman
-from lens_heads.plots.theme import GREY, INK, figure_of, legend_below, look, number
+from lens_heads.plots.theme import GREY, INK, figure_of, legend_below, look_of, number
 
 THIRDS = {"early": ("#FB8861", "circle"), "middle": ("#B63679", "diamond"), "late": ("#2C105C", "triangle-up")}
 """Colour and symbol by depth: darker is later, in print too, and none is a method's."""
@@ -22,7 +22,7 @@ def scatter(a: HeadScores, b: HeadScores, mark: int = 5, title: str | None = Non
     if a.values.shape != b.values.shape:
         shapes = f"{a.method} {tuple(a.values.shape)}, {b.method} {tuple(b.values.shape)}"
         raise ValueError(f"rankings of one model are needed, these have [layers, heads] {shapes}")
-    x, y, every = look(a.method), look(b.method), a.ranking()
+    x, y, every = look_of(a), look_of(b), a.ranking()
     top_a, top_b = (set(found.top(min(mark, len(every)))) for found in (a, b))
     traces = []
     for name, chosen, color, symbol in (
@@ -57,7 +57,7 @@ def score_scatter(a: HeadScores, b: HeadScores, title: str | None = None, mark: 
     that agree on depth alone correlate over all heads.
     """
     thirds = by_layer_third(a, b)
-    x, y, every = look(a.method), look(b.method), a.ranking()
+    x, y, every = look_of(a), look_of(b), a.ranking()
     traces, rhos = [], []
     for row in thirds.to_dict("records"):
         color, symbol = THIRDS[row["third"]]

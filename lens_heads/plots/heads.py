@@ -18,7 +18,7 @@ from lens_heads.plots.theme import (
     interval,
     interval_text,
     legend_below,
-    look,
+    look_of,
     whiskers,
     whole_axis,
 )
@@ -42,7 +42,7 @@ def head_map(scores: HeadScores, title: str | None = None, mark: int = 5) -> go.
 
     Orange is below zero, white zero, blue above; without negative scores the scale starts at zero.
     """
-    z, shown = scores.values.numpy(), look(scores.method)
+    z, shown = scores.values.numpy(), look_of(scores)
     largest = float(np.abs(z).max()) or 1.0
     rank = {head: place for place, head in enumerate(scores.ranking(), 1)}
     low, high = interval(scores)
@@ -57,7 +57,8 @@ def head_map(scores: HeadScores, title: str | None = None, mark: int = 5) -> go.
     height = min(max(18 * scores.n_layers, 220), 640) + 130
     best, named = scores.top(min(mark, z.size)), cell >= 46
     key = ", ".join(f"{place} {head}" for place, head in enumerate(best, 1))
-    heading = title or f"{shown.label} per head, mean over {len(scores.trial_ids)} trials"
+    trials = len(scores.trial_ids)
+    heading = title or f"{shown.label} per head, mean over {trials} trial{'' if trials == 1 else 's'}"
     subtitle = f"Outlined, by rank: {key}" if best and not named else ""
     figure = figure_of(heading, height, [trace], subtitle, cell * scores.n_heads + 180)
     for place, head in enumerate(best, 1):
@@ -73,7 +74,7 @@ def head_map(scores: HeadScores, title: str | None = None, mark: int = 5) -> go.
 
 def ranking_bars(scores: HeadScores, k: int = 10, title: str | None = None) -> go.Figure:
     """The k best heads, best on top, each with its 95 % bootstrap interval over trials."""
-    best, shown = scores.top(min(k, scores.values.numel())), look(scores.method)
+    best, shown = scores.top(min(k, scores.values.numel())), look_of(scores)
     low, high = interval(scores)
     at = [head.layer for head in best], [head.head for head in best]
     values = scores.values.numpy()[at]

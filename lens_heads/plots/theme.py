@@ -67,6 +67,12 @@ def look(method: str) -> Look:
     return LOOKS.get(method) or Look(SPARE_COLORS[number % 5], SPARE_SYMBOLS[number // 5 % 5], label)
 
 
+def look_of(scores: HeadScores) -> Look:
+    """The look of these scores; a unit that they state themselves (`meta["score_unit"]`) comes first."""
+    shown = look(scores.method)
+    return shown._replace(unit=str(scores.meta.get("score_unit") or shown.unit))
+
+
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """A look for each series of one figure: a method's own, a control's grey; others share out what is left, in order."""
     found = dict.fromkeys(names, Look("", "", ""))

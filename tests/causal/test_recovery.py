@@ -61,7 +61,7 @@ def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: 
     hf, trials = zoo.hf_model(arch), [random_trial(0), random_trial(1)]
     ablated, patched = [lh.Head(0, 1), lh.Head(1, 2), lh.Head(2, 0)], [lh.Head(1, 2), lh.Head(2, 3)]
     found = recover(model, ablated, patched, trials, flipped=False, controls=("same_layer",)).per_example
-    shifted = controls.shifted(patched, 4)
+    shifted = controls.shifted(patched, 4, [*ablated, *patched])
     sets = {
         ("patched", False): (ablated, patched),
         ("same_layer", False): (ablated, shifted),

@@ -30,9 +30,9 @@ def curve(
 
 def verdicts(lead: list[float], baseline: list[float], random: list[float], tasks: dict | None = None) -> pd.DataFrame:
     values = {("none", "none"): [1.0] * 8, ("locos", "top"): lead, ("copy", "top"): baseline, ("any", "random"): random}
-    parts = {("dla", "top"): baseline, ("attention_spatial", "top"): baseline}
+    parts = {(name, "top"): baseline for name in ("dla", "attention_spatial", "attention_mass")}
     texts = curve(values, ["locos", "copy"], tasks)
-    every = curve({**values, **parts}, ["locos", "copy", "dla", "attention_spatial"])
+    every = curve({**values, **parts}, ["locos", "copy", "dla", "attention_spatial", "attention_mass"])
     return claims(Evidence(every, texts, K, "copy")).set_index("id")
 
 

@@ -116,18 +116,18 @@ def _beats_baseline(evidence: Evidence, claim: dict[str, Any]) -> Found:
 
 
 def _beats_parts(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    """The least of the differences decides: the claim is about all of them."""
+    """The claim is about all of them: the least lower and upper bound decide, and every part has to have been ablated."""
     rows = {
         other: _difference(evidence.curve, claim, other, evidence.k)
         for other in FACTORIAL
         if other != LEAD and other in evidence.curve.meta["rankings"]
     }
-    if not rows:
-        return math.nan, math.nan, math.nan, "no other part was ablated"
-    least = min(rows, key=lambda name: rows[name]["difference"])
-    row = rows[least]
+    missing = [name for name in FACTORIAL if name != LEAD and name not in rows]
+    if missing:
+        return math.nan, math.nan, math.nan, f"{', '.join(missing)} was not ablated"
+    value, low, high = (min(float(row[part]) for row in rows.values()) for part in ("difference", "low", "high"))
     every = ", ".join(f"{name} {found['difference']:+.2f}" for name, found in rows.items())
-    return row["difference"], row["low"], row["high"], f"{every} nats"
+    return value, low, high, f"{every} nats"
 
 
 RULES: dict[str, Callable[[Evidence, dict[str, Any]], Found]] = {

@@ -95,7 +95,8 @@ def locos(
     from lens_heads.studies.locos_paper.page import write_page
 
     plan, out, console = _preset(preset), Path(out), Console()
-    listed = list(models) if isinstance(models, list | tuple) else [models]
+    single = isinstance(models, str | Path) or hasattr(models, "cfg")
+    listed: list[Any] = [models] if single else list(models)  # type: ignore[arg-type]  # not single
     if not listed:
         raise ValueError("there are no models: name at least one")
     if tuned_lens is not None and len(listed) > 1:
@@ -150,26 +151,26 @@ def _one(
         "provenance": reading.provenance,
         "beyond_sink": reading.beyond_sink,
     }
-    found = claims(Evidence(curve, texts, k, baseline))
     finding = Finding(
-        shape.name,
-        k,
-        baseline,
-        scores,
-        cri,
-        reading.literal,
-        curve,
-        texts,
-        recovered,
-        frames,
-        found,
-        settings,
-        clock.spent,
+        model=shape.name,
+        k=k,
+        baseline=baseline,
+        scores=scores,
+        cri=cri,
+        literal=reading.literal,
+        curve=curve,
+        texts=texts,
+        recovered=recovered,
+        frames=frames,
+        claims=claims(Evidence(curve, texts, k, baseline)),
+        settings=settings,
+        questions={trial.id: trial.question for trial in test},
+        seconds=clock.spent,
     )
     (folder / "tables").mkdir(exist_ok=True)
     for table, frame in finding.all_frames().items():
         frame.to_parquet(folder / "tables" / f"{table}.parquet", index=False)
-    tables.show(tables.claims(found, f"{shape.name}: the paper's claims, k = {k} (preset {name})"))
+    tables.show(tables.claims(finding.claims, f"{shape.name}: the paper's claims, k = {k} (preset {name})"))
     return finding
 
 
@@ -190,7 +191,7 @@ class _Clock:
 def summary(finding: Finding, command: str | None) -> dict[str, Any]:
     """The numbers of one model in one JSON: claims, best heads, curves, analyses; per-trial tables stay in Parquet."""
     frames = {
-        name: frame.round(4).to_dict("records")
+        name: _records(frame)
         for name, frame in finding.all_frames().items()
         if not name.endswith(("_trials", "_examples")) and name != "scores"
     }
@@ -204,7 +205,13 @@ def summary(finding: Finding, command: str | None) -> dict[str, Any]:
         "versions": versions(),
         "seconds": {stage: round(spent, 1) for stage, spent in finding.seconds.items()},
         "outcomes": finding.scores[LEAD].meta["outcomes"],
-        "top": {name: found.to_frame().head(10).round(4).to_dict("records") for name, found in ranked.items()},
+        "top": {name: _records(found.to_frame().head(10)) for name, found in ranked.items()},
         "recovery_note": finding.recovered if isinstance(finding.recovered, str) else finding.recovered.examples,
         **frames,
     }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON, which knows no NaN."""
+    rounded = frame.round(4)
+    return rounded.astype(object).where(rounded.notna(), None).to_dict("records")  # type: ignore[return-value]  # columns are named
