@@ -365,6 +365,16 @@ def test_relative_loss_is_the_share_taken_away(gqa: Any) -> None:
 # What is refused
 
 
+def test_two_rankings_of_one_name_are_refused_in_a_list(gqa: Any) -> None:
+    with pytest.raises(ValueError, match="two rankings are called 'made-up': give a mapping"):
+        curve_of(gqa, [LEAD, ranking(["L0H0"])])
+
+
+def test_a_run_folder_refuses_a_hooked_model(gqa: Any, tmp_path: Path) -> None:
+    with lh.ablate(gqa, "L0H0", "zero"), pytest.raises(ValueError, match="something is hooked onto"):
+        curve_of(gqa, out=tmp_path / "run")
+
+
 def test_shared_trials_are_refused(gqa: Any, counted: Counted) -> None:
     with pytest.raises(ValueError, match=r"ranking 'made-up' was made on 1 of the trials .*'random-11'"):
         curve_of(gqa, ranking(["L0H0"], trial_ids=("random-11", "s1")))

@@ -40,7 +40,8 @@ def attribution_patch(
     """Estimate of `patch_heads` for every head: sum over positions of (z_clean - z_corrupt) . d metric / d z.
 
     Args:
-        pairs, metric, positions, corruption, out: as in `patch_heads`; a metric of one's own has to be differentiable.
+        pairs, metric, corruption, out: as in `patch_heads`; a metric of one's own has to be differentiable.
+        positions: as there, but "all" unless said otherwise: compare with `patch_heads(..., positions="all")`.
         ig_steps: 1 takes the gradient in the corrupt run: two forwards and one backward per pair. m > 1 takes its mean over
             m runs whose embeddings lie at 1/m, 2/m, ... m/m of the way from corrupt to clean (m forwards and backwards).
             That is meant for a metric that saturates; it estimates the whole way's effect, not that of one head in the

@@ -24,8 +24,9 @@ def answer_logprob(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, 
 def first_token_logit_diff(pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
     """Logit of the answer's first token minus that of the token which the corrupt run itself likes best there.
 
-    The default of the LOCOS authors' code. ValueError when the corrupt run's favourite is the answer's own first token:
-    the corruption has not taken the answer away, and the difference would be nothing.
+    The default of the LOCOS authors' code, which takes the favourite among wrong tokens. Here a pair whose corrupt run likes
+    the answer's own first token best is refused (ValueError) instead of being measured against the runner-up: its
+    corruption has not taken the answer away. `patch_heads` leaves such pairs out and says how many.
     """
     favourite, first = int(corrupt[0].argmax()), int(pair.gold[0])
     if favourite == first:

@@ -18,15 +18,23 @@ from torch import Tensor
 from lens_heads.activations import TrialActivations, run_activations
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
-from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, Positions, Z, check_positions, rerun, run_pair
+from lens_heads.causal.runs import (
+    CLEAN,
+    CORRUPT,
+    TOKENS_PER_PASS,
+    PairRuns,
+    Positions,
+    Z,
+    batched,
+    check_positions,
+    rerun,
+    run_pair,
+)
 from lens_heads.causal.sweep import PairScore, sweep
 from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry
 from lens_heads.trials import AnyTrial, encode_all
-
-TOKENS_PER_PASS = 8192
-"""Rows times heads of one patched forward, unless `heads_per_pass` says otherwise."""
 
 
 @contextmanager
@@ -105,22 +113,16 @@ def patch_heads(
         measure = resolve(metric, pair, runs.logits[CORRUPT])
         clean, corrupt = judged(measure, runs.logits, pair).tolist()
         per_pass = heads_per_pass or max(1, TOKENS_PER_PASS // runs.tokens.shape[1])
-        values = torch.stack(
-            [
-                torch.cat([_patched(model, runs, measure, layer, group, shape) for group in _groups(shape, per_pass)])
-                for layer in range(shape.n_layers)
-            ]
-        )
-        return values - corrupt, {"clean": clean, "corrupt": corrupt}
+        groups = batched(range(shape.n_heads), per_pass)
+        layers = [
+            torch.cat([_patched(model, runs, measure, layer, group, shape) for group in groups])
+            for layer in range(shape.n_layers)
+        ]
+        return torch.stack(layers) - corrupt, {"clean": clean, "corrupt": corrupt}
 
     if heads_per_pass is not None and heads_per_pass < 1:
         raise ValueError(f"heads_per_pass={heads_per_pass}: at least one head is patched at a time")
     return sweep(model, "cri", pairs, score, metric, positions, corruption, progress, out)
-
-
-def _groups(shape: HeadGeometry, per_pass: int) -> list[list[int]]:
-    heads = list(range(shape.n_heads))
-    return [heads[start : start + per_pass] for start in range(0, len(heads), per_pass)]
 
 
 def _patched(

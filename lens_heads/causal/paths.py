@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
-from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, Z, rerun, run_pair
+from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Z, batched, rerun, run_pair
 from lens_heads.causal.sweep import PairScore, sweep
 from lens_heads.heads import Head, HeadScores
 from lens_heads.models import HeadGeometry, HookFunction, Model, geometry
@@ -90,9 +90,11 @@ def path_patch(
         measure = resolve(metric, pair, runs.logits[CORRUPT])
         ends = judged(measure, runs.logits, pair).tolist()
         values = torch.zeros(shape.n_layers, shape.n_heads)
+        side_by_side = max(1, TOKENS_PER_PASS // runs.tokens.shape[1])
         for layer, heads in by_layer.items():
-            patched = judged(measure, _patched(model, runs, path, layer, heads), pair).float().cpu()
-            values[layer, heads] = ends[CLEAN] - patched if path.base == CLEAN else patched - ends[CORRUPT]
+            for some in batched(heads, side_by_side):
+                patched = judged(measure, _patched(model, runs, path, layer, some), pair).float().cpu()
+                values[layer, some] = ends[CLEAN] - patched if path.base == CLEAN else patched - ends[CORRUPT]
         return values, {"clean": ends[CLEAN], "corrupt": ends[CORRUPT]}
 
     more = {
@@ -156,11 +158,12 @@ def _frozen(runs: PairRuns, path: _Path, layer: int, heads: list[int]) -> list[t
     """Hooks that hold every head (and MLP) to the base run, but each row's sender to the other run."""
     hooks: list[tuple[str, HookFunction]] = []
     for at in range(layer, path.shape.n_layers):
-        z = runs.z(at, path.base, path.shape.n_heads).repeat(len(heads), 1, 1, 1)
+        z = runs.z(at, path.base, path.shape.n_heads).expand(len(heads), -1, -1, -1)
         if at == layer:
+            z = z.clone()
             other = runs.z(at, CORRUPT if path.base == CLEAN else CLEAN, path.shape.n_heads)
             z[torch.arange(len(heads)), :, heads] = other[:, heads].transpose(0, 1)
-        hooks.append((Z.format(at), lambda x, hook, z=z: z.reshape(x.shape)))
+        hooks.append((Z.format(at), lambda x, hook, z=z: z.reshape(x.shape).contiguous()))
         if path.freeze_mlps:
             mlp = runs.kept[MLP.format(at)][path.base]
             hooks.append((MLP.format(at), lambda x, hook, mlp=mlp: mlp.expand(x.shape)))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads.stats import bootstrap_ratio
+from lens_heads.stats import bootstrap_over_draws, bootstrap_ratio
 
 SMALL = 0.5
 """Nats: under this a denominator says that ablation cost nothing, and a ratio with it says nothing."""
@@ -75,14 +75,9 @@ class Recovery:
         no interval with one example or where resampled costs reach zero.
         """
         rows = []
-        for (name, fair), part in self.per_example.groupby(["set", "fair"], sort=False):
-            cost = part.pivot(index="draw", columns="example", values="cost").to_numpy()
-            gain = (
-                cost
-                - part.assign(left=part["lp_clean"] - part["lp_patched"])
-                .pivot(index="draw", columns="example", values="left")
-                .to_numpy()
-            )
+        for name, fair in self._sets():
+            part = self.per_example[(self.per_example["set"] == name) & (self.per_example["fair"] == fair)]
+            cost, gain = self._table(name, fair).values()
             ratio, low, high = bootstrap_ratio(torch.tensor(gain), torch.tensor(cost))
             rows.append(
                 {"set": name, "fair": fair, "recovery": ratio, "low": low, "high": high}
@@ -91,6 +86,36 @@ class Recovery:
                 | {"draws": len(cost), "examples": cost.shape[1]}
             )
         return pd.DataFrame(rows)
+
+    def differences(self) -> pd.DataFrame:
+        """Every control against the patched heads, on the same examples, with 95 % intervals.
+
+        `of` "recovery", where the same heads stay ablated: share of the cost that the patched heads return beyond the
+        control. `of` "cost", for fair controls, whose ratios have other denominators: nats per example that ablating the
+        chosen heads costs beyond the control.
+        """
+        rows = []
+        mine = self._table("patched", False)
+        for name, fair in self._sets()[1:]:
+            control = self._table(name, fair)
+            cost, gain = (mine[part] - control[part] for part in ("cost", "gain"))
+            if fair:
+                found = bootstrap_over_draws(torch.tensor(cost))
+            else:
+                found = bootstrap_ratio(torch.tensor(gain), torch.tensor(control["cost"]))
+            row = dict(zip(("difference", "low", "high"), found, strict=True))
+            rows.append({"set": name, "fair": fair, "of": "cost" if fair else "recovery"} | row)
+        return pd.DataFrame(rows, columns=["set", "fair", "of", "difference", "low", "high"])
+
+    def _sets(self) -> list[tuple[str, bool]]:
+        """Every set and whether it was itself ablated, "patched" first."""
+        return list(dict.fromkeys(zip(self.per_example["set"], self.per_example["fair"], strict=True)))
+
+    def _table(self, name: str, fair: bool) -> dict[str, np.ndarray]:
+        """Cost and gain (nats) of a set: one row per draw, one column per example."""
+        part = self.per_example[(self.per_example["set"] == name) & (self.per_example["fair"] == fair)]
+        part = part.assign(gain=part["lp_patched"] - part["lp_ablated"])
+        return {what: part.pivot(index="draw", columns="example", values=what).to_numpy() for what in ("cost", "gain")}
 
     def plot(self, title: str | None = None) -> Any:
         """Recovery per set with intervals; controls beside it, fair ones hatched."""

@@ -23,6 +23,9 @@ from lens_heads.view import evaluating
 Positions = Literal["answer", "all"]
 CLEAN, CORRUPT = 0, 1
 
+TOKENS_PER_PASS = 8192
+"""Rows times heads of one patched forward, unless the caller says otherwise: more would take much memory."""
+
 Z = "blocks.{}.attn.hook_z"
 RESIDUAL = "blocks.{}.hook_resid_post"
 
@@ -48,6 +51,11 @@ class PairRuns:
         """What the heads of a layer handed to the output projection."""
         z = self.kept[Z.format(layer)][run]
         return z.reshape(z.shape[0], heads, -1)
+
+
+def batched(heads: Sequence[int], size: int) -> list[list[int]]:
+    """Heads in groups that are run side by side."""
+    return [list(heads[start : start + size]) for start in range(0, len(heads), size)]
 
 
 def check_positions(positions: str) -> None:

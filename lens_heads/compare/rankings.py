@@ -13,6 +13,7 @@ from scipy import stats as scipy_stats
 
 from lens_heads.compare.overlap import check_pair
 from lens_heads.heads import HeadScores
+from lens_heads.stats import bootstrap_means
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,3 +105,18 @@ def _spearman(x: Float[np.ndarray, "sample head"], y: Float[np.ndarray, "sample 
     x, y = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
     spread = np.sqrt((x**2).sum(1) * (y**2).sum(1))
     return np.divide((x * y).sum(1), spread, out=np.full(len(x), np.nan), where=spread > 0)
+
+
+def rank_correlation_interval(
+    a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 200, seed: int = 0
+) -> tuple[float, float, float]:
+    """(Spearman, low, high): the trials of either ranking are resampled on their own.
+
+    Resampling adds noise to both rankings, so the interval lies lower than the correlation; it says how much it may vary.
+    """
+    rho = rank_correlation(a, b)
+    one, other = (bootstrap_means(scores.per_trial.flatten(1), n, seed + i).numpy() for i, scores in enumerate((a, b)))
+    drawn = _spearman(one, other)
+    drawn = drawn[~np.isnan(drawn)]
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]) if len(drawn) else (np.nan, np.nan)
+    return rho, float(low), float(high)

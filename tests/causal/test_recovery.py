@@ -222,3 +222,58 @@ def test_controls_are_not_run_for_an_example_that_does_not_flip(monkeypatch: pyt
     ablated.clear()
     recover(model, SOURCES, SOURCES, [trials[0], wrong], **options)
     assert len(list(filter(None, ablated))) == 5  # For the second example the heads themselves alone.
+
+
+def test_differences_are_taken_on_the_same_examples() -> None:
+    """Patched returns 3 of 4 nats, a control 1 of the same 4; the fair control, itself ablated, cost 0.5."""
+    rows = []
+    for example, extra in (("a", 0.0), ("b", 1.0)):
+        clean, ablated = -1.0, -5.0 - extra
+        for name, fair, draw, before, after in [
+            ("patched", False, 0, ablated, ablated + 3),
+            ("random", False, 0, ablated, ablated + 1),
+            ("random", False, 1, ablated, ablated + 1),
+            ("random", True, 0, clean - 0.5, clean),
+        ]:
+            rows.append(
+                {"example": example, "set": name, "draw": draw, "fair": fair, "lp_clean": clean, "lp_ablated": before}
+                | {"lp_patched": after, "cost": clean - before, "recovery": (after - before) / (clean - before)}
+            )
+    found = lh.Recovery(pd.DataFrame(rows), {"all": 2, "used": 2}, {}).differences().set_index("fair")
+    assert found["of"].to_dict() == {False: "recovery", True: "cost"}
+    assert found.loc[False, "difference"] == pytest.approx(2 * 2 / 9)
+    assert found.loc[False, "low"] == pytest.approx(2 / 5)
+    assert found.loc[False, "high"] == pytest.approx(2 / 4)
+    assert found.loc[True, ["difference", "low", "high"]].to_list() == pytest.approx([4.0, 3.5, 4.5])
+
+
+def test_a_share_of_no_cost_is_not_defined() -> None:
+    gain, cost = torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([[-1.0, -2.0, 0.5]])
+    assert all(math.isnan(x) for x in bootstrap_ratio(gain, cost))  # Ablation helped: there is nothing to recover.
+    ratio, low, high = bootstrap_ratio(gain, torch.tensor([[3.0, -1.0, 0.5]]))
+    assert ratio == pytest.approx(3 / 2.5)
+    assert math.isnan(low)  # Resampled costs reach zero, so the interval has no end.
+    assert math.isnan(high)
+    assert math.isnan(bootstrap_ratio(gain[:, :1], torch.tensor([[2.0]]))[1])  # One example tells no spread.
+
+
+def test_controls_never_give_back_what_was_ablated() -> None:
+    model, trial = tiny("llama-gqa"), random_trial()
+    scores = lh.HeadScores.from_trials("any", torch.arange(12.0).reshape(1, 3, 4), ["other"])
+    found = recover(model, ["L0H0", "L0H1"], ["L0H0"], [trial], scores=scores, flipped=False)
+    listed = {
+        (name, fair): patched for name, _, fair, _, patched in found.meta["sets"] if name in ("same_layer", "bottom")
+    }
+    assert listed[("same_layer", False)] == "L0H2"
+    assert listed[("bottom", False)] == "L0H2"
+
+
+def test_run_folders_know_the_reference_and_refuse_a_hooked_model(tmp_path: Any) -> None:
+    model, trial = tiny("llama-gqa"), random_trial()
+    options: dict[str, Any] = {"kind": "mean", "flipped": False, "controls": (), "out": tmp_path / "run"}
+    references = [lh.mean_activations(model, [random_trial(seed)], progress=False) for seed in (8, 9)]
+    recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[0], **options)
+    with pytest.raises(ValueError, match="holds a run of other settings:\n  reference"):
+        recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[1], **options)
+    with lh.ablate(model, "L0H0", "zero"), pytest.raises(ValueError, match="something is hooked onto"):
+        recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[0], **options)

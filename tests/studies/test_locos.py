@@ -78,7 +78,9 @@ def test_claims_about_tasks_that_were_not_run_are_left_out(tmp_path: Path) -> No
 
 
 def check_summary(found: Finding, file: Path) -> None:
-    summary = json.loads(file.read_text())
+    summary = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert set(summary["seconds"]) >= {"detection", "ablation", "texts", "patching", "recovery"}
+    assert all(question.endswith("?") for question in found.questions.values())
     assert summary["command"] == "the command"
     assert [c["verdict"] for c in summary["claims"]] == found.claims["verdict"].to_list()
     assert summary["top"]["locos"][0]["name"] == str(found.scores["locos"].top(1)[0])

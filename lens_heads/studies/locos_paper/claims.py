@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy import stats as scipy_stats
 
 from lens_heads.curves import AblationCurve
 from lens_heads.studies.locos_paper.presets import FACTORIAL
@@ -25,109 +27,149 @@ LEAD = "locos"
 class Evidence:
     """What the claims are read from: the curve of every ranking (log-probability), that of judged texts, and at which k.
 
-    `baseline` is the attention method whose heads cost most at this k.
+    `baseline` is the attention method whose heads cost most at this k. `calls` says of each task what was asked.
     """
 
     curve: AblationCurve
     texts: AblationCurve
     k: int
     baseline: str
+    calls: dict[str, str] = field(default_factory=dict)
 
 
-Found = tuple[float, float, float, str]
-"""A number with its interval, and a word on it."""
+@dataclass(frozen=True)
+class Found:
+    """A number with its interval and a word on it; `sure` is False where the claim cannot hold whatever the interval says."""
+
+    value: float
+    low: float
+    high: float
+    text: str
+    sure: bool = True
+
+    @classmethod
+    def nothing(cls, text: str) -> Found:
+        return cls(math.nan, math.nan, math.nan, text, False)
 
 
 def claims(evidence: Evidence) -> pd.DataFrame:
-    """One row per claim: claim, paper, found, value, low, high, verdict, holds_if, metric, k, trials.
+    """One row per claim: claim, paper, measured_on, found, value, low, high, verdict, holds_if, metric, k, trials.
 
     Claims about a task that was not measured are left out.
     """
-    listed = json.loads(
-        (resources.files("lens_heads.studies.locos_paper") / "claims.json").read_text(encoding="utf-8")
-    )["claims"]
+    data = resources.files("lens_heads.studies.locos_paper") / "claims.json"
+    listed = json.loads(data.read_text(encoding="utf-8"))["claims"]
     measured, rows = set(evidence.texts.per_trial["task"]), []
     for claim in (one for one in listed if one["task"] in measured):
-        value, low, high, found = RULES[claim["rule"]](evidence, claim)
+        found = RULES[claim["rule"]](evidence, claim)
         rows.append(
-            {"id": claim["id"], "claim": claim["claim"], "paper": claim["paper"], "found": found}
-            | {"value": value, "low": low, "high": high, "verdict": _verdict(claim, value, low, high)}
+            {"id": claim["id"], "claim": claim["claim"], "paper": claim["paper"]}
+            | {"measured_on": evidence.calls.get(claim["task"], claim["task"]), "found": found.text}
+            | {"value": found.value, "low": found.low, "high": found.high, "verdict": _verdict(claim, found)}
             | {"holds_if": claim["holds"], "metric": claim["metric"], "k": evidence.k}
             | {"trials": len(evidence.texts.values("none", "none", 0, "logprob", claim["task"]))}
         )
     return pd.DataFrame(rows)
 
 
-def _verdict(claim: dict[str, Any], value: float, low: float, high: float) -> str:
-    """By the whole interval, so that a few trials cannot decide what they do not show."""
-    if math.isnan(value) or math.isnan(low):
+def _verdict(claim: dict[str, Any], found: Found) -> str:
+    """By the whole interval, which the rules make wide enough for few trials."""
+    if math.isnan(found.value) or math.isnan(found.low):
         return UNTOLD
-    at = claim["threshold"]
-    if claim["rule"] in ("spared", "random_within"):
-        within = high <= at and (claim["rule"] == "spared" or low >= -at)
-        return HOLDS if within else DOES_NOT if low > at or (claim["rule"] != "spared" and high < -at) else UNTOLD
-    return HOLDS if low > at else DOES_NOT if high < at else UNTOLD
+    at, low, high = claim["threshold"], found.low, found.high
+    if claim["rule"] == "spared":
+        return HOLDS if high <= at and found.sure else DOES_NOT if low > at else UNTOLD
+    if claim["rule"] == "random_within":
+        return HOLDS if -at <= low and high <= at and found.sure else DOES_NOT if low > at or high < -at else UNTOLD
+    return HOLDS if low > at and found.sure else DOES_NOT if high < at else UNTOLD
 
 
-def _means(evidence: Evidence, claim: dict[str, Any]) -> tuple[float, float]:
+def _widened(value: float, low: float, high: float, trials: int) -> tuple[float, float]:
+    """An interval no narrower than what so many trials may well not have shown: a share of 1 - 0.025 ** (1 / trials).
+
+    (The exact upper bound of a share that was never seen.) A bootstrap has no width where every trial has the same value.
+    """
+    unseen = 1 - 0.025 ** (1 / max(trials, 1))
+    return min(low, value - unseen), max(high, value + unseen)
+
+
+def _pair(evidence: Evidence, claim: dict[str, Any], method: str, set: str) -> tuple[np.ndarray, np.ndarray]:
+    """The metric of each trial before and after ablating k heads of a set."""
     task, metric = claim["task"], claim["metric"]
-    before = evidence.texts.values("none", "none", 0, metric, task).mean()
-    after = evidence.texts.values(LEAD, "top", evidence.k, metric, task).mean()
-    return float(before), float(after)
+    before = evidence.texts.values("none", "none", 0, metric, task)
+    after = evidence.texts.values(method, set, evidence.k, metric, task)
+    both = before.index.intersection(after.index)
+    return before[both].to_numpy(float), after[both].to_numpy(float)
 
 
 def _loses(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    before, after = _means(evidence, claim)
-    if before <= 0:
-        return math.nan, math.nan, math.nan, "the unablated model answers none"
+    """Share of the score that is lost; it has to be more than random heads cost."""
+    before, after = _pair(evidence, claim, LEAD, "top")
+    if before.mean() <= 0:
+        return Found.nothing("the unablated model answers none")
     value, low, high = evidence.texts.relative_loss(LEAD, "top", evidence.k, claim["metric"], claim["task"])
-    return value, low, high, f"{before:.3f} → {after:.3f}"
+    low, high = _widened(value, low, high, int((before > 0).sum()))
+    random = _difference(evidence.texts, claim, "any", "random", evidence.k)
+    return Found(value, low, high, f"{before.mean():.3f} → {after.mean():.3f}", sure=random["low"] > 0)
 
 
-def _row(curve: AblationCurve, claim: dict[str, Any], method: str, set: str, k: int) -> pd.Series:
-    table = curve.frame
-    mine = (table["task"] == claim["task"]) & (table["metric"] == claim["metric"]) & (table["k"] == k)
-    return table[mine & (table["method"] == method) & (table["set"] == set)].iloc[0]
+def _change(evidence: Evidence, claim: dict[str, Any], method: str, set: str, text: str) -> Found:
+    """What a set of heads costs, in the metric; where the unablated model hardly does the task, there is little to lose."""
+    before, after = _pair(evidence, claim, method, set)
+    if before.mean() <= 0:
+        return Found.nothing("the unablated model answers none")
+    table = evidence.texts.frame
+    mine = (table["task"] == claim["task"]) & (table["metric"] == claim["metric"]) & (table["method"] == method)
+    row = table[mine & (table["set"] == set) & (table["k"] == evidence.k)].iloc[0]
+    low, high = _widened(row["drop"], row["drop_low"], row["drop_high"], len(before))
+    shown = text.format(before=before.mean(), after=after.mean())
+    return Found(row["drop"], low, high, shown, sure=before.mean() > 2 * claim["threshold"])
 
 
 def _spared(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    before, after = _means(evidence, claim)
-    if before <= 0:
-        return math.nan, math.nan, math.nan, "the unablated model answers none"
-    row = _row(evidence.texts, claim, LEAD, "top", evidence.k)
-    return row["drop"], row["drop_low"], row["drop_high"], f"{before:.3f} → {after:.3f}"
+    return _change(evidence, claim, LEAD, "top", "{before:.3f} → {after:.3f}")
 
 
 def _random_within(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    row = _row(evidence.texts, claim, "any", "random", evidence.k)
-    return row["drop"], row["drop_low"], row["drop_high"], f"change {-row['drop']:+.3f}"
+    if "random" not in set(evidence.texts.per_trial["set"]):
+        return Found.nothing("no random heads were ablated")
+    return _change(evidence, claim, "any", "random", "{before:.3f} → {after:.3f}")
 
 
-def _difference(curve: AblationCurve, claim: dict[str, Any], against: str, k: int) -> pd.Series:
-    table = curve.differences(claim["metric"], claim["task"], lead=LEAD)
-    return table[(table["against"] == against) & (table["set"] == "top") & (table["k"] == k)].iloc[0]
+def _difference(curve: AblationCurve, claim: dict[str, Any], against: str, set: str, k: int) -> dict[str, float]:
+    """Paired difference other - lead; an interval above zero needs a sign test that agrees."""
+    metric, task = claim["metric"], claim["task"]
+    table = curve.differences(metric, task, lead=LEAD)
+    mine = (table["against"] == against) & (table["set"] == set) & (table["k"] == k)
+    if table[mine].empty:
+        return {"difference": math.nan, "low": math.nan, "high": math.nan}
+    found = {part: float(table[mine].iloc[0][part]) for part in ("difference", "low", "high")}
+    gap = (curve.values(against, set, k, metric, task) - curve.values(LEAD, "top", k, metric, task)).dropna()
+    above, below = int((gap > 0).sum()), int((gap < 0).sum())
+    if above + below == 0 or scipy_stats.binomtest(above, above + below, alternative="greater").pvalue > 0.025:
+        found["low"] = min(found["low"], 0.0)
+    if above + below == 0 or scipy_stats.binomtest(below, above + below, alternative="greater").pvalue > 0.025:
+        found["high"] = max(found["high"], 0.0)
+    return found
 
 
 def _beats_baseline(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    row = _difference(evidence.texts, claim, evidence.baseline, evidence.k)
-    before = evidence.texts.values("none", "none", 0, claim["metric"], claim["task"]).mean()
-    kept = evidence.texts.values(evidence.baseline, "top", evidence.k, claim["metric"], claim["task"]).mean()
-    return row["difference"], row["low"], row["high"], f"{evidence.baseline} keeps {kept:.3f} of {before:.3f}"
+    row = _difference(evidence.texts, claim, evidence.baseline, "top", evidence.k)
+    before, kept = _pair(evidence, claim, evidence.baseline, "top")
+    text = f"{evidence.baseline} keeps {kept.mean():.3f} of {before.mean():.3f}"
+    return Found(row["difference"], row["low"], row["high"], text)
 
 
 def _beats_parts(evidence: Evidence, claim: dict[str, Any]) -> Found:
     """The claim is about all of them: the least lower and upper bound decide, and every part has to have been ablated."""
-    rows = {
-        other: _difference(evidence.curve, claim, other, evidence.k)
-        for other in FACTORIAL
-        if other != LEAD and other in evidence.curve.meta["rankings"]
-    }
-    missing = [name for name in FACTORIAL if name != LEAD and name not in rows]
+    others = [name for name in FACTORIAL if name != LEAD]
+    missing = [name for name in others if name not in evidence.curve.meta["rankings"]]
     if missing:
-        return math.nan, math.nan, math.nan, f"{', '.join(missing)} was not ablated"
-    value, low, high = (min(float(row[part]) for row in rows.values()) for part in ("difference", "low", "high"))
-    every = ", ".join(f"{name} {found['difference']:+.2f}" for name, found in rows.items())
-    return value, low, high, f"{every} nats"
+        return Found.nothing(f"{', '.join(missing)} was not ablated")
+    rows = {name: _difference(evidence.curve, claim, name, "top", evidence.k) for name in others}
+    value, low, high = (min(row[part] for row in rows.values()) for part in ("difference", "low", "high"))
+    every = ", ".join(f"{name} {row['difference']:+.2f}" for name, row in rows.items())
+    return Found(value, low, high, f"{every} nats")
 
 
 RULES: dict[str, Callable[[Evidence, dict[str, Any]], Found]] = {

@@ -11,7 +11,7 @@ import pandas as pd
 from lens_heads import plots, report
 from lens_heads.causal import Recovery
 from lens_heads.studies.locos_paper.claims import DOES_NOT, HOLDS, LEAD, UNTOLD
-from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, TaskCall
+from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, described
 
 if TYPE_CHECKING:
     from lens_heads.studies.locos_paper.study import Finding
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 METRIC = "logprob"
 CLAIMS = (
     "Judged by the number in 'judged by', with its 95 % interval: a claim holds, or does not, if the whole interval says so. "
-    "With few trials a bootstrap interval is too narrow at the ends of a scale, where every trial has the same value."
+    "Intervals are bootstrapped over trials, and no narrower than what so many trials may well not have shown (a share of "
+    "1 - 0.025 ** (1 / trials)). A difference also needs a sign test, a loss to exceed that of random heads, and a task that is "
+    "spared to be one the model does."
 )
 INTERVALS = {"value": ("low", "high"), "drop": ("drop_low", "drop_high")}
 
@@ -32,7 +34,7 @@ def write_page(findings: Sequence[Finding], preset: str, path: Path, command: st
     counted = [f"{finding.model} (k = {finding.k}): {_counted(finding.claims)}." for finding in findings]
     summary = report.Summary(
         model=", ".join(finding.model for finding in findings),
-        trials=f"{_call(first['select'])} to select heads; {_call(first['test'])} to evaluate them",
+        trials=f"{described(first['select'])} to select heads; {described(first['test'])} to evaluate them",
         heads=[f"{finding.model} {head}" for finding in findings for head in finding.scores[LEAD].top(3)],
         verdict=" ".join(counted),
         facts={
@@ -46,19 +48,26 @@ def write_page(findings: Sequence[Finding], preset: str, path: Path, command: st
     return report.write_report(path, "The argument of the LOCOS paper, re-run", summary, sections, provenance)
 
 
-def _call(call: TaskCall) -> str:
-    name, arguments = call
-    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
-
-
 def _counted(claims: pd.DataFrame) -> str:
     counts = claims["verdict"].value_counts()
     return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in (HOLDS, DOES_NOT, UNTOLD))
 
 
 def _claims(finding: Finding) -> report.Table:
-    shown = finding.claims.rename(columns={"value": "judged by", "holds_if": "holds if"})
-    columns = ["claim", "paper", "found", "metric", "judged by", "low", "high", "verdict", "holds if", "trials"]
+    shown = finding.claims.rename(columns={"value": "judged by", "holds_if": "holds if", "measured_on": "measured on"})
+    columns = [
+        "claim",
+        "paper",
+        "measured on",
+        "found",
+        "metric",
+        "judged by",
+        "low",
+        "high",
+        "verdict",
+        "holds if",
+        "trials",
+    ]
     caption = f"{finding.model}, k = {finding.k}"
     return report.Table(shown[columns], caption, 2, intervals={"judged by": ("low", "high")})
 
@@ -127,7 +136,7 @@ def _spared(finding: Finding) -> report.Section:
         lead = apart[(apart["method"] == LEAD) & (apart["set"] == "top")]
         best = lead.sort_values("score").iloc[-1]
         interval = f"{best['score']:.2f} [{best['low']:.2f}, {best['high']:.2f}]"
-        caption = f"Dissociation from {task}: best at k = {best['k']}: {interval}"
+        caption = f"Dissociation from {task}: largest at k = {best['k']}, chosen on these trials: {interval}"
         tables.append(report.Table(apart, caption, intervals={"score": ("low", "high")}))
         figures.append(report.Figure(plots.ablation_curves(curve, METRIC, task), f"{task} under the same ablations"))
     return report.Section(
@@ -205,6 +214,10 @@ def _causal(finding: Finding) -> report.Section:
     if isinstance(finding.recovered, Recovery):
         figures.append(report.Figure(finding.recovered.plot(), "Recovery: ablate everywhere, patch at the answer rows"))
         tables.append(report.Table(finding.recovered.frame, "Recovery", intervals={"recovery": ("low", "high")}))
+        gaps = report.Table(
+            finding.recovered.differences(), "Against each control", intervals={"difference": ("low", "high")}
+        )
+        tables.append(gaps)
         counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in finding.recovered.examples.items())
         text = f"Recovery, examples: {counts}."
     else:

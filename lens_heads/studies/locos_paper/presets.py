@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lens_heads import tasks
+from lens_heads.curves import MAIN_TASK
 from lens_heads.scorers import SCORERS
 from lens_heads.trials import Trial
 
@@ -22,13 +23,19 @@ TaskCall = tuple[str, dict[str, Any]]
 """A task by name, and its arguments."""
 
 
+def described(call: TaskCall) -> str:
+    """A call as one would write it: musique(n=14, split=test)."""
+    name, arguments = call
+    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
+
+
 @dataclass(frozen=True)
 class Preset:
     """One size of the study.
 
     `select` finds the heads, `test` evaluates them; `spared` are tasks that should not suffer (RQ4), `downstream` ones that
     should (RQ5). `ks` and `seeds` are as in `ablation_curve`. `judge_text_everywhere`: decode and judge under every
-    ablation instead of at the headline k alone. `cri_trials` selection trials are patched, `recovery_trials` test trials
+    ablation instead of at the headline k alone. `cri_trials` test trials are patched, `recovery_trials` test trials
     ablated and mended with `recovery_draws` random controls. `teacher_forced` takes gold answers for detection, for models
     that answer nothing.
     """
@@ -58,6 +65,11 @@ class Preset:
         """The trials of one of the calls."""
         name, arguments = call
         return tasks.load(name, **arguments)
+
+    def described(self) -> dict[str, str]:
+        """What is asked in each task, in a few words."""
+        calls = {MAIN_TASK: self.test, **self.spared, **self.downstream}
+        return {task: described(call) for task, call in calls.items()}
 
     def headline_k(self, heads: int) -> int:
         """As large a share of the model's heads as the paper's 50 are of Qwen3-8B's, at least one."""

@@ -97,14 +97,16 @@ def exclusive_sets(scores: Mapping[str, HeadScores], k: int) -> dict[str, list[H
 
 
 def best_baseline(found: AblationCurve, k: int) -> str:
-    """The attention method whose k best heads cost the answer's log-probability most on the test trials.
+    """The attention method whose k best heads cost most on the test trials: ROUGE-L where texts were judged under every
+    ablation, else the answer's log-probability.
 
-    Chosen by what the claim is then judged on, which favours the baseline, not LOCOS.
+    Chosen on the trials that the claim is judged on, which favours the baseline, not LOCOS.
     """
     known = [name for name in ATTENTION if name in found.meta["rankings"]]
     if not known:
         raise ValueError(f"no attention method was ablated: add one of {', '.join(ATTENTION)} to the preset's ablated")
-    return min(known, key=lambda name: found.values(name, "top", k, "logprob").mean())
+    metric = "rougeL" if "rougeL" in found.metrics else "logprob"
+    return min(known, key=lambda name: found.values(name, "top", k, metric).mean())
 
 
 def judged_texts(
@@ -137,9 +139,12 @@ def judged_texts(
         )
 
 
-def patched(model: Model, select: Sequence[Trial], scores: HeadScores, plan: Preset, out: Path) -> HeadScores:
-    """CRI of every head on selection trials that the model answers."""
-    answered = [trial for trial in select if trial.id in scores.trial_ids]
+def patched(model: Model, test: Sequence[Trial], texts: AblationCurve, plan: Preset, out: Path) -> HeadScores:
+    """CRI of every head on test trials that the unablated model answers: other trials than the rankings were made on."""
+    right = texts.values("none", "none", 0, "correct")
+    answered = [trial for trial in test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
+    if not answered:
+        raise ValueError("the model answers none of the test trials, so there is nothing to patch: use easier trials")
     return patch_heads(model, answered[: plan.cri_trials], out=out / "cri")
 
 
@@ -201,7 +206,8 @@ def agreement(model: Model, scores: Mapping[str, HeadScores], cri: HeadScores, k
         shared = compare.overlap(found, cri, k)
         causal.append(
             {"method": name, "k": k, "jaccard": shared.jaccard, "chance": shared.expected_jaccard, "p": shared.p_value}
-            | {"spearman": compare.rank_correlation(found, cri), "both": ", ".join(map(str, shared.both))}
+            | dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))
+            | {"both": ", ".join(map(str, shared.both))}
         )
     for name, found in others.items():
         shared = compare.overlap(lead, found, k)
@@ -213,7 +219,8 @@ def agreement(model: Model, scores: Mapping[str, HeadScores], cri: HeadScores, k
         }
         overlaps.append(row)
         curves.append(compare.jaccard_curve(lead, found).assign(method=name))
-        thirds.append(compare.by_layer_third(lead, found).assign(method=name))
+        if lead.n_layers > 2:
+            thirds.append(compare.by_layer_third(lead, found).assign(method=name))
     spread = [
         {"method": name, **asdict(anatomy.kv_groups(found, k, group)), **asdict(anatomy.concentration(found))}
         for name, found in {LEAD: lead, **others}.items()
@@ -223,6 +230,6 @@ def agreement(model: Model, scores: Mapping[str, HeadScores], cri: HeadScores, k
         "overlaps": pd.DataFrame(overlaps),
         "jaccard": pd.concat(curves, ignore_index=True),
         "against_cri": pd.DataFrame(causal),
-        "thirds": pd.concat(thirds, ignore_index=True),
+        "thirds": pd.concat(thirds, ignore_index=True) if thirds else pd.DataFrame({"method": []}),
         "spread": pd.DataFrame(spread),
     }

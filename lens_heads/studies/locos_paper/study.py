@@ -143,7 +143,7 @@ def _one(
     curve = clock("ablation", lambda: stages.curve(model, test, scores, plan, k, reference, folder))
     baseline = stages.best_baseline(curve, k)
     texts = clock("texts", lambda: stages.judged_texts(model, test, scores, plan, k, baseline, reference, folder))
-    cri = clock("patching", lambda: stages.patched(model, select, scores[LEAD], plan, folder))
+    cri = clock("patching", lambda: stages.patched(model, test, texts, plan, folder))
     recovered = clock("recovery", lambda: stages.mended(model, test, scores[LEAD], plan, k, folder))
     reading = clock("reading", lambda: stages.read(model, select, scores, plan, folder))
     frames = {
@@ -162,7 +162,7 @@ def _one(
         texts=texts,
         recovered=recovered,
         frames=frames,
-        claims=claims(Evidence(curve, texts, k, baseline)),
+        claims=claims(Evidence(curve, texts, k, baseline, plan.described())),
         settings=settings,
         questions={trial.id: trial.question for trial in test},
         seconds=clock.spent,
