@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformer_lens.patching import get_act_patch_direct_path
 
 import lens_heads as lh
 from lens_heads.causal.measures import answer_logprob
@@ -16,6 +15,11 @@ from tests import handmade, planted, zoo
 from tests.causal import byhand
 from tests.causal.test_patching import random_pair
 from tests.conftest import tiny
+
+try:
+    from transformer_lens.patching import get_act_patch_direct_path
+except ImportError:
+    get_act_patch_direct_path = None
 
 
 def scores(model: Any, senders: Any, receivers: Any, pair: lh.TokenPair, **options: Any) -> Tensor:
@@ -51,9 +55,13 @@ def test_paths_into_the_logits_equal_a_plain_loop(arch: str, model: Any) -> None
         torch.testing.assert_close(found, wanted(arch, pair, [], "q", base), atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.skipif(
+    get_act_patch_direct_path is None, reason="TransformerLens 3.9 patches behind the norm, not exactly"
+)
 @pytest.mark.parametrize(("arch", "component"), [("gpt2", "q"), ("gpt2", "k"), ("gpt2", "v"), ("llama-gqa", "q")])
 def test_direct_edges_equal_transformer_lens(arch: str, component: Any) -> None:
     """With MLPs frozen only the edge of the residual stream is left: what get_act_patch_direct_path patches."""
+    assert get_act_patch_direct_path is not None
     model, pair, sender = zoo.bridge(arch), random_pair(), (0, 2)
     caches = [model.run_with_cache(tokens[None, :-1])[1] for tokens in (pair.clean, pair.corrupt)]
     rows = slice(pair.answer[0] - 1, pair.answer[1] - 1)
