@@ -77,8 +77,7 @@ def path_patch(
 
     Returns HeadScores of method "path_patch", all positions patched; heads that are no sender score 0.
 
-    Raises ValueError for a head that does not exist, a sender that lies below no receiver, an unknown component or base,
-    and as `patch_heads` does.
+    Raises ValueError as `patch_heads` does, and for a sender that lies below no receiver, or an unknown component or base.
     """
     shape = geometry(model)
     chosen, path = _check(shape, senders, receivers, component, base, freeze_mlps)

@@ -82,26 +82,17 @@ def recovery(
     Raises ValueError for heads the model does not have, no heads, unknown controls, examples that `scores` were made on,
     and when no example flips.
     """
-    shape = geometry(model)
-    broken, mended = _check(shape, ablated, patched, controls)
+    shape, room = geometry(model), max_new_tokens if flipped else 0
+    controls = [controls] if isinstance(controls, str) else controls
+    broken, mended = _check(shape, ablated, patched, controls, flipped, room)
     with ablate(model, [], kind, reference):
         pass  # Refuse a wrong kind or a missing reference now.
-    encoded = encode_all(examples, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab)
+    encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     if scores is not None:
         shape.check_scores(scores, f"ranking {scores.method!r}")
     check_disjoint({scores.method: scores} if scores is not None else {}, reference, encoded)
-    sets = _sets(shape, broken, mended, [controls] if isinstance(controls, str) else controls, scores, draws, fair)
-    room = max_new_tokens if flipped else 0
-    settings = {
-        "model": shape.name,
-        "weights": fingerprint(model),
-        "dtype": str(model.cfg.dtype),
-        "trials": trials_digest(encoded),
-        "kind": kind,
-        "reference": reference_digest(reference),
-        "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],
-        "max_new_tokens": room,
-    }
+    sets = _sets(shape, broken, mended, controls, scores, draws, fair)
+    settings = _settings(model, encoded, sets, kind, reference, room)
     results = engine.run(
         encoded,
         lambda batch: [_example(model, batch[0], sets, kind, reference, room)],
@@ -114,10 +105,28 @@ def recovery(
     return Recovery.from_records(kept, sets, flipped, {**settings, "flipped": flipped})
 
 
+def _settings(
+    model: Model, trials: list[EncodedTrial], sets: list[_Set], kind: str, reference: Any, room: int
+) -> dict[str, Any]:
+    """What a stored example depends on."""
+    return {
+        "model": geometry(model).name,
+        "weights": fingerprint(model),
+        "dtype": str(model.cfg.dtype),
+        "trials": trials_digest(trials),
+        "kind": kind,
+        "reference": reference_digest(reference),
+        "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],
+        "max_new_tokens": room,
+    }
+
+
 def _check(
-    shape: HeadGeometry, ablated: Heads, patched: Heads, controls: Sequence[str]
+    shape: HeadGeometry, ablated: Heads, patched: Heads, controls: Sequence[str], flipped: bool, room: int
 ) -> tuple[tuple[Head, ...], tuple[Head, ...]]:
-    for name in [controls] if isinstance(controls, str) else controls:
+    if flipped and room < 1:
+        raise ValueError(f"max_new_tokens={room}: flipped=True judges generated text, give at least 1")
+    for name in controls:
         if name not in CONTROLS:
             raise ValueError(f"unknown control {name!r}: the controls are {', '.join(CONTROLS)}")
     broken, mended = tuple(shape.check_heads(ablated)), tuple(shape.check_heads(patched))

@@ -168,6 +168,7 @@ def test_results_are_stored_and_read_again(tmp_path: Any, monkeypatch: pytest.Mo
         ({"patched": []}, "at least one head to ablate and one to patch"),
         ({"kind": "mean"}, "kind='mean' needs a reference"),
         ({"trials": []}, "there are no trials"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0: flipped=True judges generated text"),
     ],
 )
 def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
