@@ -1,6 +1,6 @@
-"""What six scores in one pass cost, against plain greedy generation of the same trials.
+"""What all scores in one pass cost, against plain greedy generation of the same trials.
 
-Compared within one run, on trials of 500 to 8,000 tokens: `score_heads` with all six methods; greedy generation by the
+Compared within one run, on trials of 500 to 8,000 tokens: `score_heads` with every method; greedy generation by the
 same TransformerLens model (`model.generate`, with its KV cache); and by Hugging Face's own model with sdpa. All three
 generate exactly the same number of tokens. Every measurement is a fresh process, so that peak memory (resident set) is
 its own. Prints a table and appends JSON to benchmarks/results/score_pass.jsonl.
@@ -113,7 +113,7 @@ def main() -> None:
     from record import append
 
     print(
-        f"{args.model}: six scores in one pass against plain generation of {NEW_TOKENS} tokens; medians of {args.repeats}"
+        f"{args.model}: all scores in one pass against plain generation of {NEW_TOKENS} tokens; medians of {args.repeats}"
     )
     columns = {"tokens": 8, "pass s": 9, "lens s": 9, "hf s": 9, "pass/lens": 11, "pass/hf": 9}
     columns |= {"pass MiB": 10, "lens MiB": 10, "hf MiB": 9, "mem/hf": 8}
