@@ -15,6 +15,8 @@ _HOMES = {
     "AblationCurve": "lens_heads.ablation",
     "ablation_curve": "lens_heads.ablation",
     "check": "lens_heads.checking",
+    "Document": "lens_heads.documents",
+    "DocumentTrial": "lens_heads.documents",
     "EncodedTrial": "lens_heads.trials",
     "evaluate": "lens_heads.evaluation",
     "Evaluation": "lens_heads.evaluation",
@@ -33,6 +35,7 @@ _HOMES = {
     "patch_heads": "lens_heads.causal.patching",
     "path_patch": "lens_heads.causal.paths",
     "attribution_patch": "lens_heads.causal.attribution",
+    "rerank": "lens_heads.reranking",
     "recovery": "lens_heads.causal.recover",
     "Recovery": "lens_heads.causal.recovery_table",
     "Trial": "lens_heads.trials",
@@ -76,6 +79,8 @@ if TYPE_CHECKING:
     from lens_heads.causal.recover import recovery as recovery
     from lens_heads.causal.recovery_table import Recovery as Recovery
     from lens_heads.checking import check as check
+    from lens_heads.documents import Document as Document
+    from lens_heads.documents import DocumentTrial as DocumentTrial
     from lens_heads.evaluation import Evaluation as Evaluation
     from lens_heads.evaluation import evaluate as evaluate
     from lens_heads.heads import Head as Head
@@ -84,6 +89,7 @@ if TYPE_CHECKING:
     from lens_heads.judges import Judge as Judge
     from lens_heads.models import geometry as geometry
     from lens_heads.models import load_model as load_model
+    from lens_heads.reranking import rerank as rerank
     from lens_heads.scorers import SCORERS as SCORERS
     from lens_heads.scorers import Scorer as Scorer
     from lens_heads.scoring import score_heads as score_heads

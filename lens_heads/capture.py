@@ -19,7 +19,7 @@ from lens_heads import answers
 from lens_heads.directions import Directions
 from lens_heads.forward import CHUNK, Cache, advance, fast_attention, greedy, left_pad, prefill, text_of
 from lens_heads.models import Model, geometry, hooked
-from lens_heads.scorers import Rows, Scorer
+from lens_heads.scorers import Rows, Scorer, checked
 from lens_heads.trials import EncodedTrial
 from lens_heads.view import LayerView, evaluating
 
@@ -190,7 +190,9 @@ def _score(
                     views = _views(model, row, parts, directions, all_tokens[i], start)
                     for scorer in scorers:
                         if scorer.name in row.result.scores:
-                            row.result.scores[scorer.name][layer] = _scored(scorer, views[scorer.rows])
+                            row.result.scores[scorer.name][layer] = checked(
+                                scorer, scorer.score(views[scorer.rows]), shape.n_heads
+                            )
 
         return see
 
@@ -200,15 +202,6 @@ def _score(
         hooks.append((f"blocks.{layer}.attn.hook_z", layer_done(layer)))
     with hooked(model, hooks):
         advance(model, last, cache, pads)
-
-
-def _scored(scorer: Scorer, view: LayerView) -> Float[Tensor, " head"]:
-    score: Any = scorer.score(view)
-    heads = view.pattern.shape[0]
-    if not isinstance(score, Tensor) or tuple(score.shape) != (heads,):
-        found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
-        raise ValueError(f"scorer {scorer.name} gave {found}: return one score per head, a tensor of shape [{heads}]")
-    return score.float().cpu()
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,8 @@ def score(
 ) -> None:
     """Score every head by every method, one pass per trial."""
     from lens_heads import scoring, tables
-    from lens_heads.scorers import SCORERS
 
-    chosen = list(SCORERS) if methods == "all" else [name.strip() for name in methods.split(",")]
+    chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
     trials = cli_options.trials(task, with_)
     loaded = cli_options.load(model, device, dtype, lens)
     scores = scoring.score_heads(

@@ -34,7 +34,7 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
         left, right = trial.template.split("{haystack}", 1)
         before, after = left.replace("{question}", trial.question), right.replace("{question}", trial.question)
     prefix, suffix, add_bos = chat_frame(tokenizer, trial.chat, trial.id)
-    tokens = _bos(tokenizer) if add_bos else []
+    tokens = bos(tokenizer) if add_bos else []
     tokens = tokens + piece(tokenizer, prefix + before)
     needle: tuple[int, int] | None = None
     body: list[int] = []
@@ -148,7 +148,7 @@ def _bos_ids(tokenizer: Any) -> tuple[int, ...]:
     return tuple(ids[:1]) if ids and ids[0] == tokenizer.bos_token_id else ()
 
 
-def _bos(tokenizer: Any) -> list[int]:
+def bos(tokenizer: Any) -> list[int]:
     """BOS where the tokenizer itself puts one before a text, nothing elsewhere."""
     return list(_bos_ids(tokenizer))
 

@@ -206,10 +206,9 @@ class HeadScores:
 
         ValueError for a method whose scores are never negative.
         """
-        from lens_heads.scorers import SCORERS
+        from lens_heads.scorers import signed
 
-        known = SCORERS.get(self.method)  # Score files from elsewhere do not say it.
-        if not self.meta.get("signed", known.signed if known else True):
+        if not self.meta.get("signed", signed(self.method)):  # Score files from elsewhere do not say it.
             why = f"{self.method} cannot be negative: compare intervals, or controls"
             raise ValueError(f"sign-flip tests assume scores symmetric around zero under the null; {why}")
         return stats.sign_flip_p(self.per_trial, n=n, seed=seed)

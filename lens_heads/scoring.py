@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lens_heads import engine
 from lens_heads.capture import PassResult, run_pass
 from lens_heads.directions import Directions
+from lens_heads.documents import AnyDocuments, DocumentTrial, EncodedDocuments
 from lens_heads.forward import CHUNK
 from lens_heads.heads import HeadScores
 from lens_heads.models import HeadGeometry, Model, geometry, has_hooks, is_bridge, require_raw_weights
-from lens_heads.scorers import SCORERS, Scorer, resolve
+from lens_heads.scorers import DOCUMENT_SCORERS, SCORERS, Scorer, resolve
 from lens_heads.store import Result, RunFolder, code_of, digest
-from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all, several
 
 
 def score_heads(
     model: Model,
-    trials: Iterable[AnyTrial],
-    methods: Iterable[str | Scorer] | str = tuple(SCORERS),
+    trials: Iterable[AnyTrial | AnyDocuments] | AnyTrial | AnyDocuments,
+    methods: Iterable[str | Scorer] | str | Scorer | None = None,
     teacher_forced: bool = False,
     direction: str | Path = "raw",
     batch_size: int = 1,
@@ -34,19 +36,25 @@ def score_heads(
     out: str | Path | None = None,
     max_new_tokens: int = 50,
     chunk: int = CHUNK,
+    frame: str | None = None,
 ) -> dict[str, HeadScores]:
     """Score every head by every method, with one pass per trial for all of them.
 
     Args:
         model: a TransformerBridge or HookedTransformer with raw weights.
-        trials: `Trial`s, or `EncodedTrial`s of your own.
-        methods: names from `lens_heads.scorers.SCORERS`, or your own `Scorer`s.
+        trials: `Trial`s, or `EncodedTrial`s of your own; or `DocumentTrial`s, for the query-focused methods.
+        methods: names from `lens_heads.scorers.SCORERS` (of document trials: `DOCUMENT_SCORERS`), or your own `Scorer`s;
+            None for all of them.
         teacher_forced: take the gold answer's tokens as the answer steps; no decoding, no gate.
         direction: "raw" (the paper's), "exact" (true linear read-out, norms frozen), or a tuned-lens safetensors file.
         batch_size: trials per pass; results equal those of one at a time to rounding.
         out: a run folder: finished trials are stored there at once, and the same call continues it.
         max_new_tokens: greedy decoding ends there, at a newline, or at a stop token.
         chunk: prompt tokens per prefill step; changes memory, not results.
+        frame: what stands around a document prompt: "llama3", "qwen2.5", or None for what the tokenizer has.
+
+    Document trials take no part in decoding: `teacher_forced`, `direction`, `max_new_tokens` and `batch_size` mean nothing to
+    them (they run one by one).
 
     Returns:
         One HeadScores per method, over the trials that count for it (those passing the gate; all for `headkv`).
@@ -56,6 +64,12 @@ def score_heads(
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
             processed weights, or no trial at all that counts for any method.
     """
+    trials = [trials] if isinstance(trials, DocumentTrial | EncodedDocuments) else list(several(trials))
+    if any(isinstance(trial, DocumentTrial | EncodedDocuments) for trial in trials):
+        from lens_heads.document_scoring import documents_only, score_documents
+
+        chosen = resolve(methods, documents=True)
+        return score_documents(model, documents_only(trials), chosen, frame, progress, out, chunk)
     scorers = resolve(methods)
     require_raw_weights(model)
     shape, room = geometry(model), 0 if teacher_forced else max_new_tokens
@@ -78,11 +92,7 @@ def score_heads(
         progress=progress,
         description="scoring",
     )
-    scores = _collect(encoded, results, scorers, settings)
-    if folder is not None:
-        for name, found in scores.items():
-            found.save(folder.path / f"{name}.json")
-    return scores
+    return collect([{"id": t.id, "needle": needle_digest(t)} for t in encoded], results, scorers, settings, folder)
 
 
 def _encode(model: Model, shape: HeadGeometry, trials: Any, room: int, teacher_forced: bool) -> list[EncodedTrial]:
@@ -109,11 +119,16 @@ def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -
 
 
 def _store(result: PassResult) -> Result:
-    bad = [name for name, score in result.scores.items() if not torch.isfinite(score).all()]
-    if bad:
-        raise ValueError(f"trial {result.id}: {', '.join(bad)} is not finite: load the model in float32 or bfloat16")
     record = {"outcome": result.outcome, "text": result.text, "answer_steps": result.answer_steps}
-    return Result(result.scores, record)
+    return finite(result.id, result.scores, record)
+
+
+def finite(trial: str, scores: dict[str, Tensor], record: dict[str, Any]) -> Result:
+    """One trial's scores as a result to be stored. ValueError for NaN or infinity."""
+    bad = [name for name, score in scores.items() if not torch.isfinite(score).all()]
+    if bad:
+        raise ValueError(f"trial {trial}: {', '.join(bad)} is not finite: load the model in float32 or bfloat16")
+    return Result(scores, record)
 
 
 def _settings(
@@ -126,7 +141,7 @@ def _settings(
         "dtype": str(model.cfg.dtype),
         "trials": trials_digest(trials),
         "n_trials": len(trials),
-        "methods": sorted(_identity(scorer) for scorer in scorers),
+        "methods": sorted(identity(scorer) for scorer in scorers),
         "teacher_forced": room == 0,
         "direction": direction,
         "max_new_tokens": room or None,
@@ -158,25 +173,28 @@ def needle_digest(trial: EncodedTrial) -> str | None:
     return digest(trial.tokens[slice(*trial.needle)].tolist()) if trial.needle is not None else None
 
 
-def _identity(scorer: Scorer) -> str:
+def identity(scorer: Scorer) -> str:
     """A method as a run folder knows it: the name, and for one's own scorers also what it does."""
-    if SCORERS.get(scorer.name) is scorer:
+    if {**SCORERS, **DOCUMENT_SCORERS}.get(scorer.name) is scorer:
         return scorer.name
     return f"{scorer.name} ({digest([code_of(scorer.score), scorer.rows, scorer.gated])})"
 
 
-def _collect(
-    trials: list[EncodedTrial], results: list[Result], scorers: list[Scorer], settings: dict[str, Any]
+def collect(
+    about: list[dict[str, Any]],
+    results: list[Result],
+    scorers: list[Scorer],
+    settings: dict[str, Any],
+    folder: RunFolder | None,
 ) -> dict[str, HeadScores]:
-    """Per-trial scores stacked per method, with the outcome of every trial in the meta."""
+    """Per-trial scores stacked per method, with what is known `about` every trial and its outcome in the meta; saved."""
     outcomes = dict(Counter(result.record["outcome"] for result in results))
-    listed = [
-        {"id": trial.id, "needle": needle_digest(trial), **result.record}
-        for trial, result in zip(trials, results, strict=True)
-    ]
+    listed = [{**trial, **result.record} for trial, result in zip(about, results, strict=True)]
     scores: dict[str, HeadScores] = {}
     for scorer in scorers:
-        kept = [(t.id, r.arrays[scorer.name]) for t, r in zip(trials, results, strict=True) if scorer.name in r.arrays]
+        kept = [
+            (t["id"], r.arrays[scorer.name]) for t, r in zip(about, results, strict=True) if scorer.name in r.arrays
+        ]
         if kept:
             meta = {
                 **settings,
@@ -186,9 +204,12 @@ def _collect(
                 "outcomes": outcomes,
                 "trials": listed,
             }
+            meta |= {"rule": scorer.rule} if scorer.rule else {}
             del meta["methods"]
             stacked = torch.stack([score for _, score in kept])
             scores[scorer.name] = HeadScores.from_trials(scorer.name, stacked, [name for name, _ in kept], meta)
+            if folder is not None:
+                scores[scorer.name].save(folder.path / f"{scorer.name}.json")
     missing = [scorer.name for scorer in scorers if scorer.name not in scores]
     summary = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     if not scores:

@@ -13,7 +13,7 @@ from rich.table import Table
 from lens_heads.checking import CheckReport
 from lens_heads.curves import MAIN_TASK, AblationCurve
 from lens_heads.heads import Head, HeadScores
-from lens_heads.scorers import SCORERS
+from lens_heads.scorers import signed
 
 NOTHING = "–"
 """Stands where there is nothing to say: an interval of one trial, a test that does not apply."""
@@ -45,8 +45,7 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
 
 def _is_signed(scores: HeadScores) -> bool:
     """Whether scores can be negative; where they cannot, no sign-flip test tells which heads are above zero."""
-    known = SCORERS.get(scores.method)
-    return bool(scores.meta.get("signed", known.signed if known else True))
+    return bool(scores.meta.get("signed", signed(scores.method)))
 
 
 def _interval(low: float, high: float, trials: int, form: str) -> str:
