@@ -55,7 +55,7 @@ def ablation_curve(
         specificity: other tasks under the same ablations: {"parametric": trials, ...}.
         specificity_for: the rankings whose ablations they are run under ("random" always is): names, or None for all.
         sets: further sets of heads by name, each ablated as it is (set "given", k = its size).
-        generate: also decode and judge the text; without it only `logprob` is measured.
+        generate: also decode and judge the text; without it only `logprob` and `greedy_match` are measured.
         out: a run folder: every finished trial is stored at once, and the same call continues it.
 
     Raises ValueError for shared trials between selection and evaluation, rankings of another model's shape, an unknown

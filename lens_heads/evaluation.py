@@ -25,14 +25,15 @@ from lens_heads.view import evaluating
 if TYPE_CHECKING:
     import pandas as pd
 
-METRICS = (*TEXT_METRICS, "logprob")
+METRICS = (*TEXT_METRICS, "logprob", "greedy_match")
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Metric values per trial ([trial] each) and the generated texts.
 
-    `logprob` is the gold answer's mean log-probability per token, in nats, teacher-forced. The others are absent when
+    `logprob` is the gold answer's mean log-probability per token, in nats, teacher-forced; `greedy_match` is 1 where each of
+    its tokens is the likeliest one, so that greedy decoding would begin with exactly these tokens. The others are absent when
     nothing was generated: they compare the answer that the trial's judge finds in the text, and `correct` is the judge's
     verdict on it. `texts` are the whole texts.
     """
@@ -85,7 +86,7 @@ def evaluate(
 
     Args:
         generate: also decode greedily (to a newline, a stop token or `max_new_tokens`) and judge the text; without it
-            only `logprob` is measured, which needs no decoding and is finer on small models.
+            only `logprob` and `greedy_match` are measured, which need no decoding.
         out: a run folder that resumes. It cannot know what else is hooked onto the model: use one per condition.
 
     Raises ValueError for no trials, prompts longer than the context window, or nothing to generate; TypeError for what is
@@ -149,30 +150,35 @@ def answer_batch(
             prefill(model, tokens[:, :before], cache, pads, chunk)
         else:
             cache = filled.replay(model, layer, chunk)
-        logprobs = _gold_logprobs(model, trials, tokens[:, before:], cache, pads)
+        gold = _gold(model, trials, tokens[:, before:], cache, pads)
         cache.crop(before)
         steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens) if max_new_tokens else None
     results: list[Result] = []
     for i, trial in enumerate(trials):
         text = text_of(model, steps[i]) if steps else ""
         judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge) if steps else {}
-        results.append(Result({}, {"text": text, **judged, "logprob": logprobs[i]}))
+        results.append(Result({}, {"text": text, **judged, **gold[i]}))
     return results
 
 
-def _gold_logprobs(
+def _gold(
     model: Model,
     trials: Sequence[EncodedTrial],
     last: Int[Tensor, "batch 1"],
     cache: Cache,
     pads: Int[Tensor, " batch"],
-) -> list[float]:
-    """Mean log-probability per gold answer token, one short forward for all rows."""
+) -> list[dict[str, float]]:
+    """What becomes of the gold answers, teacher-forced: one short forward for all rows."""
     longest = max(len(trial.answer_tokens) for trial in trials)
     gold = torch.zeros(len(trials), longest, dtype=torch.long, device=last.device)
     for i, trial in enumerate(trials):
         gold[i, : len(trial.answer_tokens)] = trial.answer_tokens
     logits = advance(model, torch.cat([last, gold[:, :-1]], 1), cache, pads, logits=longest)
     assert logits is not None
-    picked = logits.float().log_softmax(-1).gather(-1, gold[..., None].to(logits.device))[..., 0]
-    return [float(picked[i, : len(trial.answer_tokens)].mean()) for i, trial in enumerate(trials)]
+    targets = gold[..., None].to(logits.device)
+    picked = logits.float().log_softmax(-1).gather(-1, targets)[..., 0]
+    likeliest = logits.argmax(-1, keepdim=True).eq(targets)[..., 0]
+    return [
+        {"logprob": float(picked[i, :steps].mean()), "greedy_match": float(likeliest[i, :steps].all())}
+        for i, steps in enumerate(len(trial.answer_tokens) for trial in trials)
+    ]

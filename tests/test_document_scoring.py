@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import lens_heads as lh
 from lens_heads.document_scoring import query_attention
-from lens_heads.documents import ASK, FRAMES, Document, DocumentTrial, encode
-from lens_heads.documents import numbered
+from lens_heads.documents import ASK, FRAMES, Document, DocumentTrial, encode, numbered
 from lens_heads.models import has_hooks
 from tests import zoo
 from tests.scorers.test_query_focused import DOCUMENTS, trial
@@ -47,7 +46,7 @@ def test_the_frame_is_written_as_published() -> None:
         "Please find information that are relevant to the following query in the paragraphs above. \n\nQuery: q?"
         "<|eot_id|><|start_header_id|>assistant<|end_header_id|>"
     )
-    with pytest.raises(ValueError, match="frame='llama4': use 'llama3', 'qwen2.5', or None"):
+    with pytest.raises(ValueError, match=r"frame='llama4': use 'llama3', 'qwen2\.5', or None"):
         encode("t", "q?", [Document("text")], zoo.tokenizer(), frame="llama4")
     assert set(FRAMES) == {"llama3", "qwen2.5"}
 

@@ -13,9 +13,9 @@ import torch
 import lens_heads as lh
 from lens_heads import evaluation
 from lens_heads.activations import mean_activations
-from lens_heads.evaluation import Evaluation, evaluate
+from lens_heads.evaluation import METRICS, Evaluation, evaluate
 from lens_heads.judges import Judge
-from lens_heads.metrics import TEXT_METRICS, text_scores
+from lens_heads.metrics import text_scores
 from lens_heads.models import has_hooks
 from lens_heads.stats import bootstrap_interval
 from lens_heads.trials import EncodedTrial
@@ -54,6 +54,22 @@ def test_logprob_is_the_plain_models(arch: str, model: Any, batch_size: int) -> 
     found = evaluate(model, trials(), generate=False, batch_size=batch_size, progress=False)
     same(found.metrics["logprob"], expected_logprobs(plain(arch)))
     assert found.trial_ids == ("random-0", "random-1", "random-2", "random-3")
+
+
+def test_greedy_match_is_whether_decoding_would_begin_with_the_answer(arch: str, model: Any) -> None:
+    hf = plain(arch)
+    likeliest = []
+    for trial in trials():
+        steps: list[int] = []
+        for _ in trial.answer_tokens:
+            steps.append(int(hf(torch.cat([trial.tokens, torch.tensor(steps).long()])[None]).logits[0, -1].argmax()))
+        likeliest.append(replace(trial, answer_tokens=torch.tensor(steps), id=f"{trial.id}-likeliest"))
+    nearly = [
+        replace(t, answer_tokens=torch.cat([t.answer_tokens[:-1], t.answer_tokens[-1:] + 1]), id=f"{t.id}-off")
+        for t in likeliest
+    ]
+    found = evaluate(model, [*likeliest, *nearly], generate=False, batch_size=3, progress=False)
+    assert found.metrics["greedy_match"].tolist() == [1.0] * 4 + [0.0] * 4
 
 
 def test_in_chunks_logprob_is_the_same(arch: str, model: Any) -> None:
@@ -136,11 +152,11 @@ def test_a_newline_ends_the_text(gqa: Any) -> None:
 
 def test_without_generating_there_are_no_text_metrics(gqa: Any) -> None:
     found = evaluate(gqa, trials(), generate=False, progress=False)
-    assert list(found.metrics) == ["logprob"]
+    assert list(found.metrics) == ["logprob", "greedy_match"]
     assert found.texts == ("", "", "", "")
     with pytest.raises(ValueError, match=r"no metric 'contains': this evaluation has logprob"):
         found.mean("contains")
-    assert set(evaluate(gqa, trials()[:1], max_new_tokens=1, progress=False).metrics) == {*TEXT_METRICS, "logprob"}
+    assert set(evaluate(gqa, trials()[:1], max_new_tokens=1, progress=False).metrics) == {*METRICS}
 
 
 def test_aliases_count(gqa: Any) -> None:
@@ -296,7 +312,8 @@ def test_the_judge_decides_and_the_text_stays_whole(gqa: Any) -> None:
     ]
     wrong = [replace(trial, answer="other") for trial in both]
     assert evaluate(gqa, wrong, max_new_tokens=5, progress=False).metrics["correct"].tolist() == [0.0] * 4
-    assert evaluate(gqa, trials()[:1], max_new_tokens=5, progress=False).frame.columns.tolist()[-2:] == [
+    assert evaluate(gqa, trials()[:1], max_new_tokens=5, progress=False).frame.columns.tolist()[-3:] == [
         "correct",
         "logprob",
+        "greedy_match",
     ]

@@ -53,6 +53,7 @@ METRIC_LABELS = {"rougeL": "ROUGE-L", "rouge1_recall": "ROUGE-1 recall", "token_
     "contains": "share of answers that contain the gold answer",
     "exact_match": "share of exact answers",
     "logprob": "log-probability of the gold answer (nats per token)",
+    "greedy_match": "share of trials whose greedy decoding begins with the gold answer",
 }
 SEQUENTIAL = [[0.0, "#F7F9FC"], [0.25, "#BDD3EA"], [0.5, "#6BA3D0"], [0.75, "#2A6DAF"], [1.0, "#08306B"]]
 _NEGATIVE = [[0.0, "#7F2704"], [0.125, "#C4500B"], [0.25, "#F19A55"], [0.375, "#FAD7B4"]]
