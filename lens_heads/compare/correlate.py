@@ -130,14 +130,13 @@ def correlate(
     if isinstance(a, TransferMatrix) and isinstance(b, TransferMatrix):
         if paired_items:
             _check_items(a, b, grid.tasks)
-        drawn, halves = [], []
-        for matrix, table, own in ((a, tables[0], seed), (b, tables[1], seed if paired_items else seed + 1)):
-            drawn.append(grid.controlled(matrix.resampled(statistic, n, own, **options), table))
-            halves.append([grid.controlled(half, table) for half in matrix.halves(statistic, seed=own, **options)])
+        sides = (a, tables[0], seed), (b, tables[1], seed if paired_items else seed + 1)
+        noise = [_noise(*side, grid, n, statistic, options) for side in sides]
+        drawn, reliability = [samples for samples, _ in noise], (noise[0][1], noise[1][1])
         for name, samples in zip("ab", drawn, strict=True):
             points[f"{name}_low"], points[f"{name}_high"] = (end.ravel() for end in percentile_interval(samples))
         low, high = percentile_interval(_pearson(*drawn) ** 2)
-        interval, reliability = (float(low), float(high)), (_reliability(*halves[0]), _reliability(*halves[1]))
+        interval = float(low), float(high)
     elif paired_items:
         raise ValueError("paired_items=True needs two transfer matrices: a frame does not know its items")
     called = names or (_name(a, "a"), _name(b, "b"))
@@ -230,6 +229,21 @@ def _check_items(a: TransferMatrix, b: TransferMatrix, tasks: Sequence[str]) -> 
                 f"paired_items=True: {len(odd)} items of task {task!r} were seen by one model alone ({odd[0]!r}, ...): leave "
                 "them out of both, or use paired_items=False"
             )
+
+
+def _noise(
+    matrix: TransferMatrix,
+    table: pd.DataFrame,
+    seed: int,
+    grid: _Grid,
+    n: int,
+    statistic: str,
+    options: dict[str, bool],
+) -> tuple[Float[np.ndarray, "sample k task"], float]:
+    """The controlled values on n resamples of a matrix's items, and their reliability over halves of the items."""
+    samples = grid.controlled(matrix.resampled(statistic, n, seed, **options), table)
+    first, second = (grid.controlled(half, table) for half in matrix.halves(statistic, seed=seed, **options))
+    return samples, _reliability(first, second)
 
 
 def _pearson(

@@ -128,8 +128,10 @@ def head_overlaps(
     lists, known = {}, {shape} - {None}
     for name, ranking in rankings.items():
         if isinstance(ranking, HeadScores):
+            if k is None:
+                raise ValueError(f"k=None takes lists whole, but {name!r} scores all heads of the model: give k")
             known.add((ranking.n_layers, ranking.n_heads))
-            lists[name] = ranking.ranking() if k is not None else []
+            lists[name] = ranking.ranking()
         else:
             lists[name] = [Head.parse(head) for head in ranking]
     if len(known) != 1:
