@@ -36,11 +36,12 @@ def bootstrap_interval(
 def percentile_interval(
     samples: Float[np.ndarray, "sample ..."], level: float = 0.95
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """(low, high) between which `level` of the samples lie. NaN samples are left out; NaN where nothing is left."""
+    """(low, high) between which `level` of the samples lie: those that are finite; NaN where none is."""
     if not 0 < level < 1:
         raise ValueError(f"level={level}: a confidence level lies between 0 and 1, e.g. 0.95")
-    empty = np.isnan(samples).all(0)
-    low, high = np.nanquantile(np.where(empty, 0.0, samples), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    finite = np.where(np.isfinite(samples), samples, np.nan)
+    empty = np.isnan(finite).all(0)
+    low, high = np.nanquantile(np.where(empty, 0.0, finite), [(1 - level) / 2, (1 + level) / 2], axis=0)
     return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
 

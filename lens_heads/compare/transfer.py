@@ -1,4 +1,7 @@
-"""transfer_matrix: ablate the heads of every task, and see what that does to every other task."""
+"""transfer_matrix: ablate the heads of every task, and see what that does to every other task   (the 10-K study)
+
+Differs from the study: several random sets at every k instead of one, every metric kept item by item.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,8 @@ def transfer_matrix(
 
     Args:
         rankings_by_task: the sources: scores, or heads in order, best first, of which nothing says what trials chose them.
-            A list shorter than the largest k is completed with random heads (warned about; `meta["completed"]`).
+            A list shorter than the largest k is completed with random heads (warned about; `meta["completed"]`, and
+            `meta["heads"]` what was ablated).
         tasks: the targets: trials by task, none of which a ranking was made on; every source is one of them.
         ks: numbers of heads; those beyond the number of heads in the model become that number.
         kind, reference, **options: as in `ablate`.
@@ -83,8 +87,7 @@ def transfer_matrix(
     how = {"kind": kind, "reference": reference, **options}
     results = run_units(model, units, how, room, folder, batch_size, progress)
     rows, left_out = _complete(observed(plan, units, results), encoded, len(plan.conditions))
-    heads = {name: [str(head) for head in order[: sizes[-1]]] for name, order in orders.items()}
-    meta = {**settings, "ks": sizes, "seed": seed, "heads": heads, "completed": completed, "left_out": left_out}
+    meta = {**settings, **_heads(plan), "ks": sizes, "seed": seed, "completed": completed, "left_out": left_out}
     matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
     if folder is not None:
         matrix.save(folder.path)
@@ -159,6 +162,19 @@ def _plan(
         for draw in range(random_draws):
             plan.add(random_heads(everyone, taken, k, seed + draw), method=RANDOM, set=RANDOM, k=k, seed=draw)
     return plan
+
+
+def _heads(plan: Plan) -> dict[str, Any]:
+    """Which heads were ablated: of each source the largest set, best first; of random heads every set, by k."""
+    sources: dict[str, list[str]] = {}
+    drawn: dict[str, list[list[str]]] = {}
+    for condition, heads in plan.conditions:
+        names = [str(head) for head in heads]
+        if condition.set == RANDOM:
+            drawn.setdefault(str(condition.k), []).append(names)
+        elif condition.set == "top":
+            sources[condition.method] = names
+    return {"heads": sources, "random_heads": drawn}
 
 
 def _everyone(shape: HeadGeometry) -> list[Head]:

@@ -51,12 +51,14 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     assert list(table.columns) == ["source", "target", "k", "draw", "item", *METRICS]
     assert (matrix.sources, matrix.targets, matrix.ks, matrix.draws) == (("one", "two"), tuple(TASKS), (1, 3), 2)
     orders = {"one": SOURCES["one"].ranking(), "two": parsed(SOURCES["two"])}
-    heads = {(source, k): order[:k] for source, order in orders.items() for k in (1, 3)} | {("none", 0): []}
-    for (source, k), target in itertools.product(heads, TASKS):
-        with lh.ablate(gqa, heads[source, k], "zero"):
+    heads = {(source, k, 0): order[:k] for source, order in orders.items() for k in (1, 3)} | {("none", 0, 0): []}
+    for k, draw in itertools.product((1, 3), range(2)):
+        heads["random", k, draw] = parsed(matrix.meta["random_heads"][str(k)][draw])
+    for (source, k, draw), target in itertools.product(heads, TASKS):
+        with lh.ablate(gqa, heads[source, k, draw], "zero"):
             expected = lh.evaluate(gqa, TASKS[target], max_new_tokens=3, progress=False)
-        rows = table[(table["source"] == source) & (table["k"] == k) & (table["target"] == target)]
-        rows = rows.set_index("item").loc[list(expected.trial_ids)]
+        rows = table[(table["source"] == source) & (table["k"] == k) & (table["draw"] == draw)]
+        rows = rows[rows["target"] == target].set_index("item").loc[list(expected.trial_ids)]
         assert len(rows) == len(TASKS[target])
         for metric, values in expected.metrics.items():
             found = torch.tensor(rows[metric].to_numpy(), dtype=torch.float32)
@@ -64,31 +66,21 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     assert not has_hooks(gqa)
 
 
-def test_random_heads_lie_outside_every_sources_top_k_while_there_are_others(
-    gqa: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seen where they are run: six sets for two sizes and three draws, so the same ones for all targets."""
-    seen: set[frozenset[Head]] = set()
-    inner = ablation.ablate
-
-    def spy(model: Any, heads: Any, *args: Any, **how: Any) -> Any:
-        seen.add(frozenset(heads))
-        return inner(model, heads, *args, **how)
-
-    monkeypatch.setattr(ablation, "ablate", spy)
+def test_random_heads_lie_outside_every_sources_top_k_while_there_are_others(gqa: Any) -> None:
     matrix = matrix_of(gqa, random_draws=3)
-    tops = {frozenset(order[:k]) for order in (SOURCES["one"].top(3), parsed(SOURCES["two"])) for k in (1, 3)}
-    drawn = seen - tops - {frozenset()}
     taken = {1: {Head(2, 1), Head(0, 3)}, 3: {Head(2, 1), Head(0, 3), Head(2, 0), Head(1, 0)}}
-    assert {len(heads) for heads in drawn} == {1, 3}
-    assert len(drawn) == 6
-    for heads in drawn:
-        assert not heads & taken[len(heads)]
-    assert matrix.draws == 3
+    drawn = {k: [frozenset(parsed(names)) for names in matrix.meta["random_heads"][str(k)]] for k in (1, 3)}
+    for k, sets in drawn.items():
+        assert [len(heads) for heads in sets] == [k] * 3
+        assert not any(heads & taken[k] for heads in sets)
+        assert len(set(sets)) == 3
     assert len(matrix.random()) == 2 * 3
-    again = matrix_of(gqa, random_draws=3).random()
-    pd.testing.assert_frame_equal(again, matrix.random())
-    assert not again.equals(matrix_of(gqa, random_draws=3, seed=50).random())
+    assert matrix_of(gqa, random_draws=3).meta["random_heads"] == matrix.meta["random_heads"]
+    assert matrix_of(gqa, random_draws=3, seed=50).meta["random_heads"] != matrix.meta["random_heads"]
+    all_but_one = matrix_of(gqa, {"one": [str(head) for head in ALL]}, ks=(11,), random_draws=2)
+    for names in all_but_one.meta["random_heads"]["11"]:
+        assert len(set(names)) == 11, "with too few others some are taken from the source"
+        assert str(ALL[11]) in names
 
 
 def test_the_matrix_is_laid_out_for_its_statistics(gqa: Any) -> None:
