@@ -67,22 +67,25 @@ def ablation_curve(
         pass  # Refuse a wrong kind, option or reference now.
     tasks = _encode(model, shape, trials, specificity, room)
     check_disjoint(chosen, reference, tasks[MAIN_TASK])
-    sizes = _sizes(ks, chosen, shape)
+    sizes = capped(ks, shape)
+    warn_of_ties(chosen, sizes)
     plan = plan_sets(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
     for name, heads in (sets or {}).items():
         plan.add(given := shape.check_heads(heads), method=name, set="given", k=len(given), seed=0)
-    settings = _settings(model, shape, kind, options, reference, room, tasks)
+    settings = run_settings(model, shape, kind, options, reference, room, tasks)
     folder = folder_for(model, out, settings)
     everywhere = None if specificity_for is None else named_rankings(specificity_for, chosen, "specificity_for")
     units = plan.units(tasks, everywhere, batch_size)
-    results = _run(model, units, {"kind": kind, "reference": reference, **options}, room, folder, batch_size, progress)
-    curve = _collect(plan, units, results, {**settings, "rankings": list(chosen), "ks": sizes, "seeds": seeds})
+    how = {"kind": kind, "reference": reference, **options}
+    results = run_units(model, units, how, room, folder, batch_size, progress)
+    meta = {**settings, "rankings": list(chosen), "ks": sizes, "seeds": seeds}
+    curve = AblationCurve.from_observations(observed(plan, units, results), meta)
     if folder is not None:
         curve.save(folder.path)
     return curve
 
 
-def _settings(
+def run_settings(
     model: Model,
     shape: HeadGeometry,
     kind: str,
@@ -104,7 +107,7 @@ def _settings(
     }
 
 
-def _run(
+def run_units(
     model: Model,
     units: list[Unit],
     how: dict[str, Any],
@@ -113,6 +116,7 @@ def _run(
     batch_size: int,
     progress: bool,
 ) -> list[Result]:
+    """What `answer_batch` gives for every unit under its ablation (`how`: the arguments of `ablate`), in order."""
     last: dict[tuple[Any, ...], Prefilled | None] = {}
 
     def work(batch: list[Unit]) -> list[Result]:
@@ -170,14 +174,18 @@ def _encode(
     return {name: encode_all(some, model.tokenizer, shape.n_ctx, room, shape.d_vocab) for name, some in every.items()}
 
 
-def _sizes(ks: Sequence[int], rankings: dict[str, HeadScores], shape: HeadGeometry) -> list[int]:
-    """The numbers of heads, capped at the model's; warns where a ranking does not choose among its heads."""
+def capped(ks: Sequence[int], shape: HeadGeometry) -> list[int]:
+    """The numbers of heads to ablate, smallest first, capped at the model's. ValueError for what is none."""
     listed = [ks] if isinstance(ks, int) else list(ks)
     if not listed or any(isinstance(k, str) or int(k) != k or k < 1 for k in listed):
         raise ValueError(
             f"ks={ks!r}: numbers of heads from 1 on are needed, whole ones (k = 0, no ablation, is always included)"
         )
-    sizes = sorted({min(int(k), shape.n_layers * shape.n_heads) for k in listed})
+    return sorted({min(int(k), shape.n_layers * shape.n_heads) for k in listed})
+
+
+def warn_of_ties(rankings: Mapping[str, HeadScores], sizes: Sequence[int]) -> None:
+    """Say where a ranking does not choose among its heads."""
     for name, scores in rankings.items():
         tied = {k: len(scores.ties(k)) for k in sizes if k < scores.values.numel()}
         if any(tied.values()):
@@ -187,7 +195,6 @@ def _sizes(ks: Sequence[int], rankings: dict[str, HeadScores], shape: HeadGeomet
                 "in order of layer and head; more trials would tell them apart",
                 stacklevel=3,
             )
-    return sizes
 
 
 def check_disjoint(rankings: Mapping[str, HeadScores], reference: Any, trials: list[EncodedTrial]) -> None:
@@ -221,13 +228,13 @@ def reference_digest(reference: Any) -> str:
     return digest([list(ids), [round(float(x), 5) for x in spread]])
 
 
-def _collect(plan: Plan, units: list[Unit], results: list[Result], meta: dict[str, Any]) -> AblationCurve:
+def observed(plan: Plan, units: list[Unit], results: list[Result]) -> list[Observation]:
     """Every condition's observations; a set of heads that stands for several conditions is counted in each."""
     found: dict[tuple[Head, ...], list[tuple[Unit, Result]]] = {}
     for unit, result in zip(units, results, strict=True):
         if result.keep:
             found.setdefault(unit.heads, []).append((unit, result))
-    observations = [
+    return [
         Observation(
             condition,
             ",".join(str(head) for head in heads),
@@ -240,4 +247,3 @@ def _collect(plan: Plan, units: list[Unit], results: list[Result], meta: dict[st
         for condition, heads in plan.conditions
         for unit, result in found.get(tuple(sorted(heads)), [])
     ]
-    return AblationCurve.from_observations(observations, meta)

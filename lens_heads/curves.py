@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads.stats import bootstrap_means, bootstrap_over_draws
+from lens_heads.stats import bootstrap_means, bootstrap_over_draws, percentile_interval
 from lens_heads.store import write_atomic
 
 if TYPE_CHECKING:
@@ -188,9 +188,7 @@ class AblationCurve:
                 self._relative_loss(method, set_, k, metric, task, n, seed + i)
                 for i, task in enumerate((MAIN_TASK, other))
             ]
-            samples = loss[0][1] - loss[1][1]
-            finite = samples[np.isfinite(samples)]
-            low, high = np.quantile(finite, [0.025, 0.975]) if len(finite) else (math.nan, math.nan)
+            low, high = percentile_interval(loss[0][1] - loss[1][1])
             rows.append(
                 {"method": method, "set": set_, "k": k, "against": other, "metric": metric}
                 | {"retrieval_loss": loss[0][0], "other_loss": loss[1][0], "score": loss[0][0] - loss[1][0]}
@@ -206,8 +204,7 @@ class AblationCurve:
         Needs a metric that is zero at worst; of "logprob" the exponential is used. NaN where nothing is there to lose.
         """
         loss, samples = self._relative_loss(method, set, k, metric, task, 1000, 0)
-        finite = samples[np.isfinite(samples)]
-        low, high = np.quantile(finite, [0.025, 0.975]) if len(finite) else (math.nan, math.nan)
+        low, high = percentile_interval(samples)
         return loss, float(low), float(high)
 
     def _relative_loss(

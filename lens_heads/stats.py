@@ -33,6 +33,18 @@ def bootstrap_interval(
     return torch.as_tensor(low, dtype=torch.float32), torch.as_tensor(high, dtype=torch.float32)
 
 
+def percentile_interval(
+    samples: Float[np.ndarray, "sample ..."], level: float = 0.95
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+    """(low, high) between which `level` of the samples lie: those that are finite; NaN where none is."""
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: a confidence level lies between 0 and 1, e.g. 0.95")
+    finite = np.where(np.isfinite(samples), samples, np.nan)
+    empty = np.isnan(finite).all(0)
+    low, high = np.nanquantile(np.where(empty, 0.0, finite), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+
 def bootstrap_over_draws(
     values: Float[Tensor, "draw trial"], level: float = 0.95, n: int = 1000, seed: int = 0
 ) -> tuple[float, float, float]:

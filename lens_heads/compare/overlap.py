@@ -6,8 +6,9 @@ in each layer as it has, so that agreeing on depth alone counts for nothing. Com
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ from lens_heads.heads import Head, HeadScores
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_COLUMNS = (
+    *("k_a", "k_b", "jaccard", "share_of_a", "share_of_b", "expected_overlap", "expected_jaccard", "p_value"),
+    *("layer_matched_overlap", "layer_matched_jaccard", "layer_matched_p_value"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,30 +76,86 @@ def overlap(a: HeadScores, b: HeadScores, k: int, k_b: int | None = None) -> Ove
     """
     check_pair(a, b)
     top_a, top_b = _top(a, k), _top(b, k if k_b is None else k_b)
-    in_a, in_b = set(top_a), set(top_b)
-    both = [head for head in top_a if head in in_b]
-    n, shared = a.values.numel(), len(both)
-    chance, matched = _chance(n, len(top_a), len(top_b)), _layer_matched(a.n_heads, top_a, top_b)
-    jaccards = _jaccards(len(top_a), len(top_b))
+    return _of_sets((a.method, b.method), top_a, top_b, a.n_layers, a.n_heads)
+
+
+def _of_sets(names: tuple[str, str], a: Sequence[Head], b: Sequence[Head], n_layers: int, n_heads: int) -> Overlap:
+    in_a, in_b = set(a), set(b)
+    both = [head for head in a if head in in_b]
+    n, shared = n_layers * n_heads, len(both)
+    chance, matched, jaccards = _chance(n, len(a), len(b)), _layer_matched(n_heads, a, b), _jaccards(len(a), len(b))
     return Overlap(
-        method_a=a.method,
-        method_b=b.method,
-        k_a=len(top_a),
-        k_b=len(top_b),
+        method_a=names[0],
+        method_b=names[1],
+        k_a=len(a),
+        k_b=len(b),
         n=n,
         both=both,
-        only_a=[head for head in top_a if head not in in_b],
-        only_b=[head for head in top_b if head not in in_a],
+        only_a=[head for head in a if head not in in_b],
+        only_b=[head for head in b if head not in in_a],
         jaccard=float(jaccards[shared]),
-        share_of_a=shared / len(top_a),
-        share_of_b=shared / len(top_b),
+        share_of_a=shared / len(a),
+        share_of_b=shared / len(b),
         expected_overlap=_mean(chance, np.arange(len(chance))),
         expected_jaccard=_mean(chance, jaccards),
-        p_value=float(scipy_stats.hypergeom.sf(shared - 1, n, len(top_a), len(top_b))),
+        p_value=float(scipy_stats.hypergeom.sf(shared - 1, n, len(a), len(b))),
         layer_matched_overlap=_mean(matched, np.arange(len(matched))),
         layer_matched_jaccard=_mean(matched, jaccards),
         layer_matched_p_value=min(1.0, float(matched[shared:].sum())),
     )
+
+
+def head_overlaps(
+    rankings: Mapping[str, HeadScores | Iterable[Head | str | Sequence[int]]],
+    k: int | None = None,
+    shape: tuple[int, int] | None = None,
+) -> pd.DataFrame:
+    """Which heads the rankings (of tasks, say) share: a row per pair, in the order given.
+
+    Rankings are scores, or heads in order, best first. `k` cuts each; None takes lists whole (sets of different sizes, whose
+    one-sided shares differ). `shape`: layers and heads of the model, needed where there are lists alone.
+
+    Columns: a, b, k_a, k_b, overlap (heads), jaccard, share_of_a, share_of_b, expected_overlap, expected_jaccard, p_value,
+    layer_matched_overlap, layer_matched_jaccard, layer_matched_p_value; nulls as in `overlap`. The p values are of single
+    pairs: of many, correct them (`stats.benjamini_hochberg`).
+
+    Raises ValueError for fewer than two rankings, a list shorter than k or with a head twice, and heads outside the shape.
+    """
+    import pandas as pd
+
+    if len(rankings) < 2:
+        raise ValueError(f"{len(rankings)} rankings have no overlap: give {{name: heads}} of two or more")
+    lists, known = {}, {shape} - {None}
+    for name, ranking in rankings.items():
+        if isinstance(ranking, HeadScores):
+            if k is None:
+                raise ValueError(f"k=None takes lists whole, but {name!r} scores all heads of the model: give k")
+            known.add((ranking.n_layers, ranking.n_heads))
+            lists[name] = ranking.ranking()
+        else:
+            lists[name] = [Head.parse(head) for head in ranking]
+    if len(known) != 1:
+        raise ValueError(f"rankings of one model are needed; of {known or 'lists'} say shape=(layers, heads)")
+    n_layers, n_heads = known.pop()
+    sets = {name: _cut(name, heads, k, n_layers, n_heads) for name, heads in lists.items()}
+    rows = []
+    for a, b in itertools.combinations(sets, 2):
+        found = vars(_of_sets((a, b), sets[a], sets[b], n_layers, n_heads))
+        rows.append({"a": a, "b": b, "overlap": len(found["both"]), **{name: found[name] for name in _COLUMNS}})
+    return pd.DataFrame(rows)
+
+
+def _cut(name: str, heads: list[Head], k: int | None, n_layers: int, n_heads: int) -> list[Head]:
+    """The k first of a list, checked."""
+    top = heads if k is None else heads[: max(k, 0)]
+    if not top or (k is not None and len(top) < k):
+        raise ValueError(f"ranking {name!r} has {len(heads)} heads, k={k} are asked for: give k, of 1 to that many")
+    for head in top:
+        if head.layer >= n_layers or head.head >= n_heads:
+            raise ValueError(f"ranking {name!r}: head {head} does not exist in {n_layers} layers x {n_heads} heads")
+        if top.count(head) > 1:
+            raise ValueError(f"ranking {name!r} lists {head} more than once: a ranking holds each head once")
+    return top
 
 
 def jaccard_curve(a: HeadScores, b: HeadScores, ks: Iterable[int] | None = None) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from scipy import stats as scipy_stats
 
 from lens_heads.compare.overlap import check_pair
 from lens_heads.heads import HeadScores
-from lens_heads.stats import bootstrap_means
+from lens_heads.stats import bootstrap_means, percentile_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,10 +81,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
     for third, layers in zip(THIRDS, np.array_split(np.arange(a.n_layers), 3), strict=True):
         x, y = (scores.values[layers[0] : layers[-1] + 1].double().flatten().numpy() for scores in (a, b))
         picked = np.random.default_rng(seed).integers(len(x), size=(n, len(x)))
-        resampled = _spearman(x[picked], y[picked])
-        resampled = resampled[~np.isnan(resampled)]
-        bounds = [(1 - level) / 2, (1 + level) / 2]
-        low, high = np.quantile(resampled, bounds) if len(resampled) else (np.nan, np.nan)
+        low, high = percentile_interval(_spearman(x[picked], y[picked]), level)
         rows.append(
             {
                 "third": third,
@@ -116,7 +113,5 @@ def rank_correlation_interval(
     """
     rho = rank_correlation(a, b)
     one, other = (bootstrap_means(scores.per_trial.flatten(1), n, seed + i).numpy() for i, scores in enumerate((a, b)))
-    drawn = _spearman(one, other)
-    drawn = drawn[~np.isnan(drawn)]
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]) if len(drawn) else (np.nan, np.nan)
+    low, high = percentile_interval(_spearman(one, other), level)
     return rho, float(low), float(high)

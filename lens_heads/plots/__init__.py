@@ -11,6 +11,7 @@ from lens_heads.plots.dots import scatter, score_scatter
 from lens_heads.plots.heads import SOURCES, head_map, provenance_bars, ranking_bars
 from lens_heads.plots.study import drop_bars
 from lens_heads.plots.theme import CONTROLS, DIVERGING, LOOKS, METRIC_LABELS, SEQUENTIAL, Look, look
+from lens_heads.plots.transfer import transfer_map, transfer_scatter
 
 __all__ = [
     "CONTROLS",
@@ -31,4 +32,6 @@ __all__ = [
     "recovery_bars",
     "scatter",
     "score_scatter",
+    "transfer_map",
+    "transfer_scatter",
 ]

@@ -52,6 +52,7 @@ CONTROLS = {"random": ("#555555", "dash"), "random_like": ("#8A8A8A", "dashdot")
 METRIC_LABELS = {"rougeL": "ROUGE-L", "rouge1_recall": "ROUGE-1 recall", "token_f1": "token F1"} | {
     "contains": "share of answers that contain the gold answer",
     "exact_match": "share of exact answers",
+    "correct": "share of correct answers",
     "logprob": "log-probability of the gold answer (nats per token)",
     "greedy_match": "share of trials whose greedy decoding begins with the gold answer",
 }

@@ -1,0 +1,207 @@
+"""transfer_matrix: ablate the heads of every task, and see what that does to every other task   (the 10-K study)
+
+Differs from the study: several random sets at every k instead of one, every metric kept item by item.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lens_heads.ablation import capped, check_disjoint, observed, run_settings, run_units, warn_of_ties
+from lens_heads.ablation_plan import Plan
+from lens_heads.activations import MeanActivations, TrialActivations
+from lens_heads.compare.cells import NONE, RANDOM
+from lens_heads.compare.transfer_matrix import TransferMatrix
+from lens_heads.controls import random_heads, shuffled
+from lens_heads.curves import Observation
+from lens_heads.evaluation import METRICS
+from lens_heads.heads import Head, HeadScores
+from lens_heads.interventions import ablate
+from lens_heads.models import HeadGeometry, Model, geometry
+from lens_heads.scoring import folder_for
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+
+Ranking = HeadScores | Iterable[Head | str | Sequence[int]]
+
+
+def transfer_matrix(
+    model: Model,
+    rankings_by_task: Mapping[str, Ranking],
+    tasks: Mapping[str, Iterable[AnyTrial]],
+    ks: Sequence[int] = (8, 16, 32, 48, 64, 96, 128),
+    kind: str = "zero",
+    random_draws: int = 5,
+    metric: str = "correct",
+    reference: MeanActivations | TrialActivations | None = None,
+    generate: bool = True,
+    max_new_tokens: int = 30,
+    batch_size: int = 1,
+    progress: bool = True,
+    out: str | Path | None = None,
+    seed: int = 0,
+    **options: float,
+) -> TransferMatrix:
+    """Evaluate every task with the top k heads of every task ablated, at every k, beside random heads and no ablation.
+
+    Heads are ablated at all positions, in prefill and decoding. A set of heads that several tasks or sizes share is run once,
+    and all sets on a trial share one unablated prefill.
+
+    Args:
+        rankings_by_task: the sources: scores, or heads in order, best first, of which nothing says what trials chose them.
+            A list shorter than the largest k is completed with random heads (warned about; `meta["completed"]`, and
+            `meta["heads"]` what was ablated).
+        tasks: the targets: trials by task, none of which a ranking was made on; every source is one of them.
+        ks: numbers of heads; those beyond the number of heads in the model become that number.
+        kind, reference, **options: as in `ablate`.
+        random_draws: random sets at every k, of heads outside every source's top k while there are enough. Random heads do
+            harm where k is large: one draw tells little.
+        metric: what the statistics are on; `per_item` has a column for each measured.
+        generate: also decode and judge the text; without it only "logprob" is measured.
+        out: a run folder: every finished trial is stored at once, and the same call continues it.
+
+    Trials that fail under some set of heads are left out under all (warned about; `meta["left_out"]`).
+
+    Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another model's
+    shape, a metric that is not measured, k below 1, and whatever `ablate` refuses, all before anything is run.
+    """
+    shape, room = geometry(model), max_new_tokens if generate else 0
+    with ablate(model, [], kind, reference, **options):
+        pass  # Refuse a wrong kind, option or reference now.
+    _check_plain(metric, generate, random_draws)
+    encoded = _encode(model, shape, tasks, room)
+    sizes = capped(ks, shape)
+    scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
+    orders, completed = _orders(rankings_by_task, encoded, shape, sizes[-1], seed)
+    for trials in encoded.values():
+        check_disjoint(scored, reference, trials)
+    warn_of_ties(scored, sizes)
+    plan = _plan(orders, sizes, shape, random_draws, seed)
+    settings = run_settings(model, shape, kind, options, reference, room, encoded)
+    folder, units = folder_for(model, out, settings), plan.units(encoded, None, batch_size)
+    how = {"kind": kind, "reference": reference, **options}
+    results = run_units(model, units, how, room, folder, batch_size, progress)
+    rows, left_out = _complete(observed(plan, units, results), encoded, len(plan.conditions))
+    meta = {**settings, **_heads(plan), "ks": sizes, "seed": seed, "completed": completed, "left_out": left_out}
+    matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
+    if folder is not None:
+        matrix.save(folder.path)
+    return matrix
+
+
+def _check_plain(metric: str, generate: bool, random_draws: int) -> None:
+    measured = METRICS if generate else ("logprob",)
+    if metric not in measured:
+        remedy = "" if generate else "; the others need generate=True"
+        raise ValueError(f"metric {metric!r} is not measured: there is {', '.join(measured)}{remedy}")
+    if isinstance(random_draws, bool) or not isinstance(random_draws, int) or random_draws < 0:
+        raise ValueError(f"random_draws={random_draws!r}: a number of random sets is needed, 0 for none")
+
+
+def _encode(
+    model: Model, shape: HeadGeometry, tasks: Mapping[str, Iterable[AnyTrial]], room: int
+) -> dict[str, list[EncodedTrial]]:
+    """The trials of every task in tokens."""
+    if not tasks:
+        raise ValueError("there are no tasks: give {name: trials}")
+    encoded = {}
+    for name, trials in tasks.items():
+        if name in (NONE, RANDOM):
+            raise ValueError(f"a task cannot be called {name!r}, which stands for a control: call it something else")
+        try:
+            encoded[name] = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+        except ValueError as error:
+            raise ValueError(f"task {name!r}: {error}") from error
+    return encoded
+
+
+def _orders(
+    rankings: Mapping[str, Ranking], tasks: Mapping[str, Any], shape: HeadGeometry, most: int, seed: int
+) -> tuple[dict[str, list[Head]], dict[str, int]]:
+    """Every source's heads, best first, at least `most`; and how many were given where random ones had to be added."""
+    if not rankings:
+        raise ValueError("there are no rankings: give {task: HeadScores, or heads in order}")
+    everyone = _everyone(shape)
+    orders, completed = {}, {}
+    for name, ranking in rankings.items():
+        if name not in tasks:
+            raise ValueError(f"source {name!r} has no trials: the tasks are {', '.join(tasks)}; give tasks[{name!r}]")
+        if isinstance(ranking, HeadScores):
+            shape.check_scores(ranking, f"ranking {name!r}")
+            orders[name] = ranking.ranking()
+            continue
+        given = shape.check_heads(ranking)
+        if not given:
+            raise ValueError(f"ranking {name!r} has no heads: leave it away, or list its best heads in order")
+        # By the name, so that tasks do not share what chance adds, nor depend on their order.
+        chance = shuffled(everyone, zlib.crc32(f"{seed} {name}".encode()))
+        orders[name] = list(dict.fromkeys([*given, *chance]))
+        if len(given) < most:
+            completed[name] = len(given)
+    if completed:
+        listed = ", ".join(f"{name} ({given} of {most})" for name, given in completed.items())
+        warnings.warn(f"rankings shorter than k are completed with random heads: {listed}", stacklevel=3)
+    return orders, completed
+
+
+def _plan(
+    orders: Mapping[str, Sequence[Head]], sizes: Sequence[int], shape: HeadGeometry, random_draws: int, seed: int
+) -> Plan:
+    plan, everyone = Plan(), _everyone(shape)
+    plan.add([], method=NONE, set=NONE, k=0, seed=0)
+    for k in sizes:
+        tops = {name: order[:k] for name, order in orders.items()}
+        for name, heads in tops.items():
+            plan.add(heads, method=name, set="top", k=k, seed=0)
+        taken = {head for heads in tops.values() for head in heads}
+        for draw in range(random_draws):
+            plan.add(random_heads(everyone, taken, k, seed + draw), method=RANDOM, set=RANDOM, k=k, seed=draw)
+    return plan
+
+
+def _heads(plan: Plan) -> dict[str, Any]:
+    """Which heads were ablated: of each source the largest set, best first; of random heads every set, by k."""
+    sources: dict[str, list[str]] = {}
+    drawn: dict[str, list[list[str]]] = {}
+    for condition, heads in plan.conditions:
+        names = [str(head) for head in heads]
+        if condition.set == RANDOM:
+            drawn.setdefault(str(condition.k), []).append(names)
+        elif condition.set == "top":
+            sources[condition.method] = names
+    return {"heads": sources, "random_heads": drawn}
+
+
+def _everyone(shape: HeadGeometry) -> list[Head]:
+    return [Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
+
+
+def _complete(
+    observations: Sequence[Observation], tasks: Mapping[str, Sequence[EncodedTrial]], conditions: int
+) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """A row per item and cell, items that some cell lacks left out, and which those are."""
+    found = pd.DataFrame(
+        [
+            {"source": o.condition.method, "target": o.task, "k": o.condition.k, "draw": o.condition.seed}
+            | {"item": o.trial, **o.metrics}
+            for o in observations
+        ]
+    )
+    cells = found.groupby(["target", "item"])["k"].transform("size")
+    rows = found[cells == conditions].reset_index(drop=True)
+    left_out = {}
+    for name, trials in tasks.items():
+        kept = set(rows.loc[rows["target"] == name, "item"])
+        if lost := [trial.id for trial in trials if trial.id not in kept]:
+            left_out[name] = lost
+        if not kept:
+            raise RuntimeError(f"task {name!r}: every trial failed under some set of heads; see the warnings above")
+    if left_out:
+        listed = "; ".join(f"{name}: {', '.join(lost)}" for name, lost in left_out.items())
+        warnings.warn(f"trials that failed under some set of heads are left out under all: {listed}", stacklevel=3)
+    return rows, left_out
