@@ -79,7 +79,7 @@ def match_heads(
     bins = min(4, shapes[0].n_layers, shapes[1].n_layers) if depth_bins is None else depth_bins
     bins_of(shapes[0].n_layers, bins)  # Refuse more bins than either model fills.
     bin_of_b = bins_of(shapes[1].n_layers, bins).repeat(shapes[1].n_heads)
-    read = [] if not set(parts) & _READ else list(common_texts() if texts is None else texts)
+    read = None if not set(parts) & _READ else common_texts() if texts is None else texts
     sides = _sides((model_a, model_b), shapes, read, scores if "scores" in parts else None, progress)
     evidence = Evidence(*sides, parts)
     found = evidence.distances(evidence.whole())
@@ -91,7 +91,12 @@ def match_heads(
     ]
     pairs, chance = _pairs(distance, found, partner, again, bin_of_b, shapes)
     meta = {"model_a": shapes[0].name, "model_b": shapes[1].name, "weights": weighed, "depth_bins": bins, "seed": seed}
-    meta |= {"texts": len(read), "text_digest": digest(read), "resamples": resamples, "permutations": permutations}
+    meta |= {
+        "texts": len(read or ()),
+        "text_digest": digest(read),
+        "resamples": resamples,
+        "permutations": permutations,
+    }
     meta |= {"scores": sorted(sides[0].scores)}
     return HeadMatch(
         pairs=pairs,
@@ -161,15 +166,15 @@ def _weights(weights: Mapping[str, float] | None, parts: Sequence[str]) -> dict[
 
 
 def _sides(
-    models: tuple[Model, Model], shapes: Shapes, texts: list[str], scores: Scores | None, progress: bool
+    models: tuple[Model, Model], shapes: Shapes, texts: Sequence[str] | None, scores: Scores | None, progress: bool
 ) -> list[Side]:
     """What is known about either model, scores in the same order of names; texts are checked on both before any is run."""
-    for model in models if texts else ():
+    for model in models if texts is not None else ():
         readings(model, texts)
     names = sorted(scores[0]) if scores is not None else []
     sides = []
     for i, (model, shape) in enumerate(zip(models, shapes, strict=True)):
-        seen = head_signatures(model, texts, progress) if texts else None
+        seen = head_signatures(model, texts, progress) if texts is not None else None
         sides.append(Side(shape, seen, {name: scores[i][name] for name in names} if scores is not None else {}))
     return sides
 

@@ -130,6 +130,7 @@ def validate_match(
     draws below 1, tasks that share trials with the scores of a group, and whatever `ablate` refuses.
     """
     import pandas as pd
+    from rich.progress import track
 
     tasks = _encoded(match, (model_a, model_b), tasks_a, tasks_a if tasks_b is None else tasks_b)
     sets = _sets(match, groups, k, draws, seed)
@@ -143,7 +144,7 @@ def validate_match(
         for model, each in zip((model_a, model_b), tasks, strict=True)
     ]
     parts = []
-    for (group, which, draw), heads in _track(sets, progress):
+    for (group, which, draw), heads in track(list(sets.items()), "validating", disable=not progress, transient=True):
         side = 0 if which == "a" else 1
         model = (model_a, model_b)[side]
         for task, trials in tasks[side].items():
@@ -233,11 +234,3 @@ def _pearson(x: np.ndarray, y: np.ndarray) -> float:
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     return float(np.corrcoef(x, y)[0, 1])
-
-
-def _track(
-    sets: dict[tuple[str, str, int], list[Head]], progress: bool
-) -> Iterable[tuple[tuple[str, str, int], list[Head]]]:
-    from rich.progress import track
-
-    return track(list(sets.items()), "validating", disable=not progress, transient=True)

@@ -16,11 +16,21 @@ TEXTS = [text[:140] for text in common_texts(8)]
 
 @torch.no_grad()
 def permuted(arch: str, seed: int = 1, noise: float = 0.0) -> tuple[Any, dict[Head, Head]]:
-    """(copy, {head of the original: the same head of the copy}): kv groups, and heads inside a group, are shuffled.
+    """(copy, {head of the original: the same head of the copy}) of a model of the zoo.
 
     `noise`: in standard deviations of each weight matrix, added to the copy.
     """
     hf, generator = zoo.hf_model(arch), torch.Generator().manual_seed(seed)
+    truth = shuffle_heads(hf, generator)
+    for parameter in hf.parameters():
+        if noise and parameter.ndim > 1:
+            parameter.add_(noise * parameter.std() * torch.randn(parameter.shape, generator=generator))
+    return zoo.bridge(arch, hf=hf), truth
+
+
+@torch.no_grad()
+def shuffle_heads(hf: Any, generator: torch.Generator) -> dict[Head, Head]:
+    """Reorder the kv groups of every layer, and the heads inside each, in place: {head before: where it stands now}."""
     heads, e = hf.config.num_attention_heads, handmade.d_head(hf)
     kv = getattr(hf.config, "num_key_value_heads", heads)
     truth = {}
@@ -43,10 +53,7 @@ def permuted(arch: str, seed: int = 1, noise: float = 0.0) -> tuple[Any, dict[He
                 if norm is not None and norm.weight.numel() > e:  # OLMo norms all heads at once.
                     _rows(norm.weight, new, e)
         truth |= {Head(layer, int(old)): Head(layer, new) for new, old in enumerate(order)}
-    for parameter in hf.parameters():
-        if noise and parameter.ndim > 1:
-            parameter.add_(noise * parameter.std() * torch.randn(parameter.shape, generator=generator))
-    return zoo.bridge(arch, hf=hf), truth
+    return truth
 
 
 def _rows(weight: torch.Tensor, order: torch.Tensor, e: int) -> None:

@@ -120,7 +120,7 @@ def test_distances_pairs_and_ranks_match_a_loop() -> None:
 
 def test_the_assignment_is_one_to_one_and_the_cheapest() -> None:
     """The head that is nearest to two is given to the one that has no other choice."""
-    a, b = scores([[0, 1, 10, 20]] * 3), scores([[0.9, 3, 10, 20]] * 3)
+    a, b = scores([[0, 0.5, 10, 20]] * 3), scores([[0.4, 6, 10, 20]] * 3)
     match = by_scores(a, b, tiny("llama-gqa"), tiny("llama-gqa"), signatures=["depth", "scores"])
     for layer in range(3):
         assert [match.partner((layer, head)) for head in range(4)] == [Head(layer, head) for head in range(4)]
@@ -244,6 +244,7 @@ def test_a_saved_match_is_read_back(tmp_path: Path) -> None:
         ({"permutations": 0}, "permutations=0: at least 1"),
         ({"depth_bins": 4}, "4 bins of depth: a model of 3 layers fills 1 to 3"),
         ({"texts": "one text of several words"}, "texts must be a list of strings"),
+        ({"texts": []}, "0 texts: at least 2"),
         ({"texts": [TEXTS[0], "too short"]}, "text 1 has 2 words"),
     ],
 )

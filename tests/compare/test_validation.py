@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -40,15 +40,14 @@ def validation() -> MatchValidation:
 def drop_by_hooks(model: Any, trial: EncodedTrial, heads: list[Head]) -> float:
     """Mean gold log-probability lost when z of the heads is zero in one full forward."""
 
-    def zero(z: torch.Tensor, hook: Any) -> torch.Tensor:
-        for head in heads:
-            if hook.name == f"blocks.{head.layer}.attn.hook_z":
-                z.reshape(*z.shape[:2], 4, -1)[:, :, head.head] = 0
+    def zero(z: torch.Tensor, hook: Any, head: int) -> torch.Tensor:
+        z.reshape(*z.shape[:2], 4, -1)[:, :, head] = 0
         return z
 
+    zeros = [(f"blocks.{head.layer}.attn.hook_z", partial(zero, head=head.head)) for head in heads]
     tokens = torch.cat([trial.tokens, trial.answer_tokens])[None]
     found = []
-    for hooks in ([], [(lambda name: name.endswith("attn.hook_z"), zero)]):
+    for hooks in ([], zeros):
         logits = model.run_with_hooks(tokens, fwd_hooks=hooks)[0, len(trial) - 1 : -1]
         found.append(float(logits.log_softmax(-1).gather(-1, trial.answer_tokens[:, None]).mean()))
     return found[0] - found[1]

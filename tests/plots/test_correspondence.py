@@ -47,7 +47,7 @@ def test_every_head_has_a_dot_that_tells_its_partner(match: HeadMatch) -> None:
         "L0H0: distance 0.20, stability 0.60",
         "no partner",
     ]
-    assert list(right.customdata)[0] == "L0H1: distance 0.20, stability 0.60"
+    assert right.customdata[0] == "L0H1: distance 0.20, stability 0.60"
     assert (left.yaxis, right.yaxis) == ("y", "y2")
     assert list(figure.layout.yaxis.ticktext) == ["0", "1", "2"]
     assert list(figure.layout.yaxis2.tickvals) == [0, 1]
