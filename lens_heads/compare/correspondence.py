@@ -7,7 +7,7 @@ methods score them, what they write on the same words. One-to-one, at the least 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -77,19 +77,10 @@ def match_heads(
         if value < least:
             raise ValueError(f"{name}={value}: at least {least} needed")
     bins = min(4, shapes[0].n_layers, shapes[1].n_layers) if depth_bins is None else depth_bins
-    bins_of(shapes[0].n_layers, bins)  # Refuse more bins than either model fills.
-    bin_of_b = bins_of(shapes[1].n_layers, bins).repeat(shapes[1].n_heads)
+    for shape in shapes:
+        bins_of(shape.n_layers, bins)  # Refuse more bins than either model fills.
     read = None if not set(parts) & _READ else common_texts() if texts is None else texts
     sides = _sides((model_a, model_b), shapes, read, scores if "scores" in parts else None, progress)
-    evidence = Evidence(*sides, parts)
-    found = evidence.distances(evidence.whole())
-    distance = _combined(found, weighed)
-    partner = _assigned(distance)
-    again = [
-        _assigned(_combined(evidence.distances(draw), weighed))
-        for draw in _track(evidence.resampled(resamples, seed), resamples, "resampling", progress)
-    ]
-    pairs, chance = _pairs(distance, found, partner, again, bin_of_b, shapes)
     meta = {"model_a": shapes[0].name, "model_b": shapes[1].name, "weights": weighed, "depth_bins": bins, "seed": seed}
     meta |= {
         "texts": len(read or ()),
@@ -97,11 +88,22 @@ def match_heads(
         "resamples": resamples,
         "permutations": permutations,
     }
-    meta |= {"scores": sorted(sides[0].scores)}
+    return _match(Evidence(*sides, parts), {**meta, "scores": sorted(sides[0].scores)}, progress)
+
+
+def _match(evidence: Evidence, meta: dict[str, Any], progress: bool) -> HeadMatch:
+    """Assign, assign again on resamples and under the null; `meta` says how."""
+    weights, seed, shapes = meta["weights"], meta["seed"], (evidence.a.shape, evidence.b.shape)
+    bin_of_b = bins_of(shapes[1].n_layers, meta["depth_bins"]).repeat(shapes[1].n_heads)
+    parts = evidence.distances(evidence.whole())
+    distance = _combined(parts, weights)
+    draws = _track(evidence.resampled(meta["resamples"], seed), meta["resamples"], "resampling", progress)
+    again = [_assigned(_combined(evidence.distances(draw), weights)) for draw in draws]
+    pairs, chance = _pairs(distance, parts, _assigned(distance), again, bin_of_b, shapes)
     return HeadMatch(
         pairs=pairs,
         distance=distance,
-        p=_p_value(found, weighed, bin_of_b, permutations, seed, progress),
+        p=_p_value(parts, weights, bin_of_b, meta["permutations"], seed, progress),
         chance=chance,
         shape_a=(shapes[0].n_layers, shapes[0].n_heads),
         shape_b=(shapes[1].n_layers, shapes[1].n_heads),
