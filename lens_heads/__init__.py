@@ -25,6 +25,7 @@ _HOMES = {
     "HeadScores": "lens_heads.heads",
     "Judge": "lens_heads.judges",
     "load_model": "lens_heads.models",
+    "match_heads": "lens_heads.compare",
     "mean_activations": "lens_heads.activations",
     "MeanActivations": "lens_heads.activations",
     "score_heads": "lens_heads.scoring",
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from lens_heads.causal.recover import recovery as recovery
     from lens_heads.causal.recovery_table import Recovery as Recovery
     from lens_heads.checking import check as check
+    from lens_heads.compare import match_heads as match_heads
     from lens_heads.documents import Document as Document
     from lens_heads.documents import DocumentTrial as DocumentTrial
     from lens_heads.evaluation import Evaluation as Evaluation

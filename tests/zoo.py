@@ -80,10 +80,10 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-def hf_model(name: str, seed: int = 0, n_ctx: int = 512) -> Any:
+def hf_model(name: str, seed: int = 0, n_ctx: int = 512, **changes: Any) -> Any:
     """A random Hugging Face model with weights large enough for attention and norms to matter."""
     kind, settings = CONFIGS[name]
-    settings = {**settings, "n_positions" if name == "gpt2" else "max_position_embeddings": n_ctx}
+    settings = {**settings, "n_positions" if name == "gpt2" else "max_position_embeddings": n_ctx, **changes}
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings), attn_implementation="eager")
     with torch.no_grad():
@@ -99,12 +99,13 @@ def hf_model(name: str, seed: int = 0, n_ctx: int = 512) -> Any:
     return model.eval()
 
 
-def bridge(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, n_ctx: int = 512) -> Any:
-    """The same model as a TransformerBridge with HookedTransformer hook names and raw weights."""
+def bridge(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, n_ctx: int = 512, hf: Any = None) -> Any:
+    """The same model (or `hf`) as a TransformerBridge with HookedTransformer hook names and raw weights."""
     from transformer_lens.model_bridge import TransformerBridge
 
+    hf = hf_model(name, seed, n_ctx) if hf is None else hf
     model = TransformerBridge.boot_transformers(
-        name, hf_model=hf_model(name, seed, n_ctx).to(dtype), tokenizer=tokenizer(), device="cpu", dtype=dtype
+        name, hf_model=hf.to(dtype), tokenizer=tokenizer(), device="cpu", dtype=dtype
     )
     model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     return model.eval()

@@ -1,25 +1,44 @@
-"""Rankings, tasks and models beside each other: heads they share, what heads do across tasks, and what chance would give."""
+"""Heads held against heads: rankings, tasks, models of any shape and checkpoints; always against chance."""
 
+from lens_heads.compare.checkpoints import compare_checkpoints
+from lens_heads.compare.cka import linear_cka
 from lens_heads.compare.correlate import Correlation, correlate
+from lens_heads.compare.correspondence import match_heads
+from lens_heads.compare.depth import DepthOverlap, overlap_by_depth
+from lens_heads.compare.head_match import HeadMatch, recovery_rate
 from lens_heads.compare.overlap import Overlap, head_overlaps, jaccard_curve, overlap
 from lens_heads.compare.rankings import by_layer_third, rank_biased_overlap, rank_correlation, rank_correlation_interval
+from lens_heads.compare.signatures import Signatures, common_texts, head_signatures
 from lens_heads.compare.transfer import transfer_matrix
 from lens_heads.compare.transfer_files import read_counts, read_rankings
 from lens_heads.compare.transfer_matrix import TransferMatrix
+from lens_heads.compare.validation import MatchValidation, validate_match
 
 __all__ = [
     "Correlation",
+    "DepthOverlap",
+    "HeadMatch",
+    "MatchValidation",
     "Overlap",
+    "Signatures",
     "TransferMatrix",
     "by_layer_third",
+    "common_texts",
+    "compare_checkpoints",
     "correlate",
     "head_overlaps",
+    "head_signatures",
     "jaccard_curve",
+    "linear_cka",
+    "match_heads",
     "overlap",
+    "overlap_by_depth",
     "rank_biased_overlap",
     "rank_correlation",
     "rank_correlation_interval",
     "read_counts",
     "read_rankings",
+    "recovery_rate",
     "transfer_matrix",
+    "validate_match",
 ]

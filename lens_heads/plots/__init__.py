@@ -6,6 +6,7 @@ correlation. Placing figures on a page is in `report.py`.
 
 from lens_heads.plots.agreement import jaccard_curves, method_agreement
 from lens_heads.plots.causal import recovery_bars
+from lens_heads.plots.correspondence import match_diagram
 from lens_heads.plots.curves import ablation_curves
 from lens_heads.plots.dots import scatter, score_scatter
 from lens_heads.plots.heads import SOURCES, head_map, provenance_bars, ranking_bars
@@ -26,6 +27,7 @@ __all__ = [
     "head_map",
     "jaccard_curves",
     "look",
+    "match_diagram",
     "method_agreement",
     "provenance_bars",
     "ranking_bars",

@@ -1,0 +1,152 @@
+"""What each head of one model does on common texts, said so that heads of another model can be held against it.
+
+Every text is read twice in a row, one forward each: the first reading gives what heads write at the end of every word
+(`cka.py`) and most pattern statistics, the second gives induction (`pattern_statistics.py`). One layer at a time: no
+pattern outlives its layer. How signatures become a matching is in `correspondence.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.compare.cka import Grams, centred_grams
+from lens_heads.compare.depth import relative_depths
+from lens_heads.compare.pattern_statistics import STATISTICS, pattern_statistics
+from lens_heads.forward import Cache, advance
+from lens_heads.heads import Head
+from lens_heads.models import HeadGeometry, Model, geometry, hooked
+from lens_heads.tasks.prose import haystack
+from lens_heads.view import evaluating
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MIN_WORDS = 4
+"""The unbiased HSIC needs as many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Signatures:
+    """What `head_signatures` found.
+
+    `patterns` [text, layer, head, statistic], the statistics of `pattern_statistics.STATISTICS`. `grams`: for each text
+    the centred Gram matrices [layer * head, pair of words] of `hook_z` at the end of every word, minibatch by minibatch.
+    float32 on the CPU.
+    """
+
+    model: str
+    patterns: Float[Tensor, "text layer head statistic"]
+    grams: tuple[Grams, ...]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per head: layer, head, name, relative depth, and the pattern statistics (mean over texts)."""
+        import pandas as pd
+
+        _, layers, heads, _ = self.patterns.shape
+        every = [Head(layer, head) for layer in range(layers) for head in range(heads)]
+        rows = [{"layer": head.layer, "head": head.head, "name": str(head)} for head in every]
+        means = self.patterns.mean(0).flatten(0, 1).numpy()
+        columns = {"depth": relative_depths(layers).repeat(heads)} | dict(zip(STATISTICS, means.T, strict=True))
+        return pd.DataFrame(rows).assign(**columns)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text in one model's tokens, twice in a row: where it starts, its length, and the last token of every word."""
+
+    tokens: Int[Tensor, " position"]
+    start: int
+    length: int
+    words: list[int]
+
+
+def common_texts(n: int = 16, seed: int = 0) -> list[str]:
+    """n paragraphs of the package's own prose (`tasks.prose`), some 100 words each, on different scenes."""
+    return haystack(200 * n, seed).split("\n\n")[:n]
+
+
+def head_signatures(model: Model, texts: Sequence[str] | None = None, progress: bool = True) -> Signatures:
+    """Pattern statistics and Gram matrices of every head on `texts` (default: `common_texts()`).
+
+    Each text is tokenized by the model's own tokenizer, which also decides about BOS. Words are what white space separates;
+    a word's row is that of its last token, so that models with different tokenizers are read at the same places.
+
+    Raises ValueError for texts that `match_heads` refuses, or a tokenizer without character offsets; TypeError for what is
+    no TransformerLens model.
+    """
+    from rich.progress import track
+
+    shape = geometry(model)
+    found = readings(model, common_texts() if texts is None else texts)
+    with torch.no_grad(), evaluating(model):
+        seen = [_run(model, shape, one) for one in track(found, "reading", disable=not progress, transient=True)]
+    return Signatures(shape.name, torch.stack([patterns for patterns, _ in seen]), tuple(grams for _, grams in seen))
+
+
+def _run(
+    model: Model, shape: HeadGeometry, reading: Reading
+) -> tuple[Float[Tensor, "layer head statistic"], list[Float[Tensor, "head_of_model pair"]]]:
+    """One forward: pattern statistics of every layer, and Gram matrices of all its heads."""
+    statistics: list[Tensor] = []
+    grams: list[list[Tensor]] = []
+
+    def see_pattern(pattern: Tensor, hook: Any) -> None:
+        statistics.append(pattern_statistics(pattern[0].float(), reading.start, reading.length).cpu())
+
+    def see_z(z: Tensor, hook: Any) -> None:
+        words = z[0, reading.words].float().reshape(len(reading.words), shape.n_heads, shape.d_head)
+        grams.append([gram.cpu() for gram in centred_grams(words)])
+
+    hooks: list[tuple[str, Any]] = []
+    for layer in range(shape.n_layers):
+        hooks.append((f"blocks.{layer}.attn.hook_pattern", see_pattern))
+        hooks.append((f"blocks.{layer}.attn.hook_z", see_z))
+    tokens = reading.tokens[None].to(model.W_U.device)
+    with hooked(model, hooks):
+        advance(model, tokens, Cache(model, 1), tokens.new_zeros(1), logits=0)
+    return torch.stack(statistics), [torch.cat(layers) for layers in zip(*grams, strict=True)]
+
+
+def readings(model: Model, texts: Sequence[str]) -> list[Reading]:
+    """All texts in tokens, checked: ValueError as `head_signatures` says."""
+    shape = geometry(model)
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("texts must be a list of strings (put a single one into a list; tokens are made here)")
+    if len(texts) < 2:
+        raise ValueError(f"{len(texts)} texts: at least 2 are needed, resampling them is what tells a stable match")
+    if not getattr(model.tokenizer, "is_fast", False):
+        raise ValueError(
+            f"the tokenizer of {shape.name} gives no character offsets, which say where words end: load its fast version"
+        )
+    return [_reading(model.tokenizer, shape, text, f"text {number}") for number, text in enumerate(texts)]
+
+
+def _reading(tokenizer: Any, shape: HeadGeometry, text: str, name: str) -> Reading:
+    ends = [word.end() for word in re.finditer(r"\S+", text)]
+    encoded = tokenizer(text, return_offsets_mapping=True)
+    tokens, offsets = list(encoded.input_ids), encoded.offset_mapping
+    inside = [i for i, (left, right) in enumerate(offsets) if right > left]
+    if min(len(ends), len(inside)) < MIN_WORDS:
+        raise ValueError(
+            f"{name} has {len(ends)} words, apart by white space, in {len(inside)} tokens: at least {MIN_WORDS} of both are "
+            f"needed: {text!r}"
+        )
+    start, end = inside[0], inside[-1] + 1
+    length = end - start
+    if start + 2 * length > shape.n_ctx:
+        raise ValueError(
+            f"{name} has {length} tokens and is read twice, {shape.name} has a context of {shape.n_ctx}: "
+            f"give texts of at most {(shape.n_ctx - start) // 2} tokens"
+        )
+    lefts = [offsets[i][0] for i in inside]
+    words = [inside[max(bisect_left(lefts, word_end) - 1, 0)] for word_end in ends]
+    return Reading(torch.tensor(tokens[:end] + tokens[start:end]), start, length, words)

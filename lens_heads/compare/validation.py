@@ -1,0 +1,236 @@
+"""Do matched heads do the same? Ablate a group in one model and its partners in the other, and see which tasks break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from lens_heads.activations import MeanActivations
+from lens_heads.compare.depth import depth_bins
+from lens_heads.compare.head_match import AnyHeads, HeadMatch
+from lens_heads.controls import layer_matched
+from lens_heads.evaluation import evaluate
+from lens_heads.heads import Head, HeadScores, parse_heads
+from lens_heads.interventions import ablate
+from lens_heads.models import Model, geometry
+from lens_heads.stats import bootstrap_over_draws
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+Tasks = Mapping[str, Iterable[AnyTrial]]
+SETS = ("a", "matched", "random")
+"""Heads of a, their partners in b, random heads of b from the same depth bins."""
+
+
+@dataclass(frozen=True, eq=False)
+class MatchValidation:
+    """The result of `validate_match`.
+
+    `per_trial`: one row per trial and ablation: group, task, set ("a", "matched", "random"), draw, heads, trial, clean and
+    ablated (log-probability of the gold answer, nats per token), drop = clean - ablated.
+    """
+
+    per_trial: pd.DataFrame
+    meta: dict[str, Any]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row per group, task and set: mean drop with its 95 % bootstrap interval over trials (and draws), trials."""
+        import pandas as pd
+
+        rows = []
+        for (group, task, which), part in self.per_trial.groupby(["group", "task", "set"], sort=False):
+            drops = part.pivot(index="draw", columns="trial", values="drop").dropna(axis=1)
+            found = bootstrap_over_draws(torch.from_numpy(drops.to_numpy().copy()))
+            row = {"group": group, "task": task, "set": which} | dict(zip(("drop", "low", "high"), found, strict=True))
+            rows.append(row | {"draws": drops.shape[0], "trials": drops.shape[1]})
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def correlation(self) -> pd.DataFrame:
+        """Do the same tasks break? Pearson correlation over tasks of the drops in a and in b, per group and over all.
+
+        matched: with the partners ablated in b. random: mean over the draws of random heads, random_low and random_high
+        their range. NaN with fewer than three tasks, or where all drop alike. The last row, "all groups", correlates over
+        groups and tasks together.
+        """
+        import pandas as pd
+
+        drops = (
+            self.per_trial.groupby(["group", "task", "set", "draw"], sort=False)["drop"].mean().unstack(["set", "draw"])
+        )
+        groups = list(dict.fromkeys(self.per_trial["group"]))
+        rows = []
+        for name in [*groups, "all groups"] if len(groups) > 1 else groups:
+            part = drops if name == "all groups" else drops.loc[[name]]
+            mine = part[("a", 0)].to_numpy()
+            random = [_pearson(mine, part["random"][draw].to_numpy()) for draw in part["random"].columns]
+            row = {"group": name, "cells": len(part), "matched": _pearson(mine, part[("matched", 0)].to_numpy())}
+            row |= {"random": np.mean(random), "random_low": np.min(random), "random_high": np.max(random)}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def plot(self, title: str | None = None) -> go.Figure:
+        """The drop of every task for every group: heads of a, their partners, random heads."""
+        from lens_heads import plots
+
+        labels = {"a": self.meta["model_a"], "matched": f"{self.meta['model_b']}, partners", "random": "random"}
+        frame = self.frame.assign(name=self.frame["set"].map(labels), value=self.frame["drop"])
+        frame["group"] = frame["group"] + ": " + frame["task"]
+        return plots.drop_bars(frame, title or "What ablating matched heads costs", axis="drop of the log-probability")
+
+    def __repr__(self) -> str:
+        last = self.correlation.iloc[-1]
+        return (
+            f"MatchValidation({self.meta['model_a']} to {self.meta['model_b']}: drops over {last['cells']} cells correlate "
+            f"{last['matched']:.2f} with partners ablated, {last['random']:.2f} with random heads of the same depth)"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}")
+
+
+def validate_match(
+    match: HeadMatch,
+    model_a: Model,
+    model_b: Model,
+    tasks_a: Tasks,
+    tasks_b: Tasks | None = None,
+    *,
+    groups: Mapping[str, HeadScores | AnyHeads],
+    k: int = 10,
+    kind: str = "zero",
+    reference_a: MeanActivations | None = None,
+    reference_b: MeanActivations | None = None,
+    draws: int = 3,
+    seed: int = 0,
+    batch_size: int = 1,
+    progress: bool = True,
+) -> MatchValidation:
+    """Ablate groups of heads in a, their partners in b, and random heads of b as deep, and compare which tasks break.
+
+    Args:
+        tasks_a, tasks_b: trials by name of task, the same names for both models; b gets those of a by default.
+        groups: heads of a by name, or scores of a's heads, whose top `k` are taken. Heads without a partner are left out.
+        kind, reference_a, reference_b: as in `ablate`, one reference per model.
+        draws: random sets, each with as many heads per depth bin of the match as the partners have, none of them partners
+            while others are left.
+
+    The measure is the gold answer's mean log-probability per token, teacher-forced; drops are paired by trial.
+
+    Raises ValueError for models that were not matched, different names of tasks, no groups, groups without a partner,
+    draws below 1, tasks that share trials with the scores of a group, and whatever `ablate` refuses.
+    """
+    import pandas as pd
+    from rich.progress import track
+
+    tasks = _encoded(match, (model_a, model_b), tasks_a, tasks_a if tasks_b is None else tasks_b)
+    sets = _sets(match, groups, k, draws, seed)
+    _check_disjoint(groups, tasks)
+    references = reference_a, reference_b
+    for model, reference in zip((model_a, model_b), references, strict=True):
+        with ablate(model, [], kind, reference):
+            pass  # Refuse a wrong kind or reference now.
+    clean = [
+        {task: _logprobs(model, trials, batch_size) for task, trials in each.items()}
+        for model, each in zip((model_a, model_b), tasks, strict=True)
+    ]
+    parts = []
+    for (group, which, draw), heads in track(list(sets.items()), "validating", disable=not progress, transient=True):
+        side = 0 if which == "a" else 1
+        model = (model_a, model_b)[side]
+        for task, trials in tasks[side].items():
+            with ablate(model, heads, kind, references[side]):
+                ablated = _logprobs(model, trials, batch_size)
+            table = pd.DataFrame({"clean": clean[side][task], "ablated": ablated}).dropna().rename_axis("trial")
+            named = {"group": group, "task": task, "set": which, "draw": draw, "heads": ",".join(map(str, heads))}
+            parts.append(table.reset_index().assign(**named, drop=lambda t: t["clean"] - t["ablated"]))
+    meta = {"model_a": geometry(model_a).name, "model_b": geometry(model_b).name, "kind": kind, "k": k, "seed": seed}
+    return MatchValidation(pd.concat(parts, ignore_index=True), meta)
+
+
+def _encoded(match: HeadMatch, models: tuple[Model, Model], *tasks: Tasks) -> list[dict[str, list[EncodedTrial]]]:
+    """The trials of every task in either model's tokens."""
+    if not tasks[0] or set(tasks[0]) != set(tasks[1]):
+        raise ValueError(
+            f"tasks of a are {sorted(tasks[0])}, those of b {sorted(tasks[1])}: give the same names, at least one"
+        )
+    found = []
+    for model, each, wanted in zip(models, tasks, (match.shape_a, match.shape_b), strict=True):
+        shape = geometry(model)
+        if (shape.n_layers, shape.n_heads) != wanted:
+            raise ValueError(
+                f"{shape.name} has {shape.n_layers} layers x {shape.n_heads} heads, the match has {wanted[0]} x {wanted[1]} "
+                "on that side: give the models that were matched, in the same order"
+            )
+        encoded = {
+            name: encode_all(each[name], model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab) for name in tasks[0]
+        }
+        found.append(encoded)
+    return found
+
+
+def _sets(
+    match: HeadMatch, groups: Mapping[str, HeadScores | AnyHeads], k: int, draws: int, seed: int
+) -> dict[tuple[str, str, int], list[Head]]:
+    """Which heads are ablated, by group, set and draw."""
+    if not groups or draws < 1:
+        raise ValueError(
+            f"{len(groups)} groups and {draws} draws: at least 1 of both is needed, groups as {{name: heads}}"
+        )
+    found: dict[tuple[str, str, int], list[Head]] = {}
+    for name, given in groups.items():
+        if isinstance(given, HeadScores) and tuple(given.values.shape) != match.shape_a:
+            raise ValueError(
+                f"group {name!r} has scores of {given.n_layers} layers x {given.n_heads} heads, {match.meta['model_a']} has "
+                f"{match.shape_a[0]} x {match.shape_a[1]}: give scores of the model whose heads are looked up"
+            )
+        heads = parse_heads(given.top(k) if isinstance(given, HeadScores) else given)
+        heads = [head for head in heads if match.partner(head) is not None]
+        partners = match.matched(heads)
+        if not partners:
+            raise ValueError(f"group {name!r} has no head with a partner in {match.meta['model_b']}: name other heads")
+        found[name, "a", 0], found[name, "matched", 0] = heads, partners
+        for draw in range(draws):
+            found[name, "random", draw] = _as_deep(match, partners, seed + draw)
+    return found
+
+
+def _as_deep(match: HeadMatch, partners: Sequence[Head], seed: int) -> list[Head]:
+    """Random heads of b outside the partners, as many in each bin of depth."""
+    layers, heads = match.shape_b
+    bins = depth_bins(layers, match.meta["depth_bins"])
+    # Bins in the place of layers: what is matched by layer is then matched by bin.
+    everyone = {
+        Head(layer, head): Head(bins[layer], layer * heads + head) for layer in range(layers) for head in range(heads)
+    }
+    drawn = layer_matched([*everyone.values()], [everyone[head] for head in partners], seed)
+    return [Head(*divmod(head.head, heads)) for head in drawn]
+
+
+def _check_disjoint(groups: Mapping[str, HeadScores | AnyHeads], tasks: list[dict[str, list[EncodedTrial]]]) -> None:
+    from lens_heads.ablation import check_disjoint  # Brings pandas, which importing `compare` should not.
+
+    made = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
+    for each in tasks:
+        for trials in each.values():
+            check_disjoint(made, None, trials)
+
+
+def _logprobs(model: Model, trials: list[EncodedTrial], batch_size: int) -> pd.Series:
+    found = evaluate(model, trials, generate=False, batch_size=batch_size, progress=False)
+    return found.frame.set_index("trial")["logprob"]
+
+
+def _pearson(x: np.ndarray, y: np.ndarray) -> float:
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])
