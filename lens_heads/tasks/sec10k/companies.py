@@ -1,0 +1,147 @@
+"""Made-up companies: the eight facts of each, and everybody and everything else that its filing names.
+
+Names are put together from syllables, and cities lie in the states that they are in. What is not a fact is drawn again as
+long as it holds a fact's written form, so that a value is found only where the filing states it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lens_heads.tasks.sec10k.amounts import amounts, count, counts, dates
+from lens_heads.tasks.sec10k.words import words
+
+MOST = 480
+"""Companies there are names for; the other names belong to competitors, customers, lenders and subsidiaries."""
+_DELAWARE, _AT_HOME = 0.36, 0.30
+_PRONOUNS = {"men": ("he", "his", "Mr."), "women": ("she", "her", "Ms.")}
+_OFFICERS = ("cfo", "counsel", "coo", "founder")
+
+
+@dataclass(frozen=True)
+class Company:
+    """A registrant.
+
+    Attributes:
+        year: the fiscal year that its filing is about.
+        industry: its entry in industries.json.
+        facts: task -> true value; numbers are bare digits.
+        shown: slots that give a fact -> how the filing writes it.
+        fixed: the other slots that are the same throughout the filing.
+        lists: words drawn anew at each place: states, places, people, other companies.
+        forbidden: matches every written form of a fact.
+    """
+
+    year: int
+    industry: dict[str, Any]
+    facts: dict[str, str]
+    shown: dict[str, str]
+    fixed: dict[str, str]
+    lists: dict[str, list[str]]
+    forbidden: re.Pattern[str]
+
+
+def companies(n: int, seed: int) -> Iterator[Company]:
+    """The first n companies of a seed; a longer list begins with the shorter ones."""
+    rng = random.Random(f"filings-{seed}")
+    lists = words("words")
+    stems = [start + end for start in lists["stem_starts"] for end in lists["stem_ends"]]
+    places = [(city, state) for state, cities in lists["cities"].items() for city in cities]
+    lasts, industries = list(lists["last"]), list(words("industries"))
+    for values in (stems, places, lasts, industries):
+        rng.shuffle(values)
+    for i in range(n):
+        last, place, industry = lasts[i % len(lasts)], places[i % len(places)], industries[i % len(industries)]
+        yield _company(stems[i], last, place, industry, stems[MOST:], random.Random(f"filings-{seed}-{i}"))
+
+
+def _company(
+    stem: str, last: str, place: tuple[str, str], industry: dict[str, Any], other_stems: list[str], rng: random.Random
+) -> Company:
+    year = rng.randint(2005, 2022)
+    inc_year = rng.randint(1946, year - 20)
+    employees, holders = count(rng, 140, 24_000), count(rng, 130, 9_500)
+    facts = {
+        "registrant_name": rng.choice(words("words")["forms"]).format(stem=stem, second=rng.choice(industry["second"])),
+        "headquarters_city": place[0],
+        "headquarters_state": place[1],
+        "incorporation_state": _charter_state(place[1], rng),
+        "incorporation_year": str(inc_year),
+        "employees_count_total": str(employees),
+        "ceo_lastname": last,
+        "holder_record_amount": str(holders),
+    }
+    forbidden = _forbidden(stem, facts)
+    men_or_women, ceo = _person(last, rng)
+    he, his, _ = _PRONOUNS[men_or_women]
+    fixed = {"he": he, "his": his, "symbol": stem[:4].upper(), "industry": industry["name"]}
+    lists = _lists(last, forbidden, other_stems, fixed, rng)
+    fixed |= {slot: industry[slot] for slot in ("sales", "turnover", "cost", "goods") if slot in industry}
+    while True:
+        drawn = dates(year, inc_year, rng) | counts(employees, holders, rng) | amounts(employees, rng)
+        if not any(forbidden.search(value) for value in drawn.values()):
+            return Company(year, industry, facts, _shown(facts, ceo), fixed | drawn, lists, forbidden)
+
+
+def _shown(facts: dict[str, str], ceo: str) -> dict[str, str]:
+    state = facts["incorporation_state"]
+    return {
+        "company": facts["registrant_name"],
+        "hq_city": facts["headquarters_city"],
+        "hq_state": facts["headquarters_state"],
+        "inc_state": state,
+        "an_inc_state": _an(state),
+        "inc_year": facts["incorporation_year"],
+        "employees": f"{int(facts['employees_count_total']):,}",
+        "ceo": ceo,
+        "holders": f"{int(facts['holder_record_amount']):,}",
+    }
+
+
+def _an(state: str) -> str:
+    return f"{'an' if state[0] in 'AIO' else 'a'} {state}"
+
+
+def _charter_state(home: str, rng: random.Random) -> str:
+    draw = rng.random()
+    if draw < _DELAWARE:
+        return "Delaware"
+    return home if draw < _DELAWARE + _AT_HOME else rng.choice(words("words")["charter_states"])
+
+
+def _forbidden(stem: str, facts: dict[str, str]) -> re.Pattern[str]:
+    """Matches the values as whole words; a number with and without separators, but not inside a longer number."""
+    numbers = [f"{int(facts[task]):,}" for task in ("employees_count_total", "holder_record_amount")]
+    digits = "|".join([facts["incorporation_year"], *(number.replace(",", ",?") for number in numbers)])
+    names = [stem, *(facts[t] for t in ("headquarters_city", "headquarters_state", "incorporation_state", "ceo_lastname"))]
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b|(?<![\d.,])(?:{digits})(?![.,]?\d)")
+
+
+def _person(last: str, rng: random.Random) -> tuple[str, str]:
+    """"men" or "women", and a full name."""
+    sex = rng.choice(tuple(_PRONOUNS))
+    return sex, f"{rng.choice(words('words')[sex])} {rng.choice('ABCDEFGHJKLMNPRSTVW')}. {last}"
+
+
+def _lists(
+    last: str, forbidden: re.Pattern[str], stems: list[str], fixed: dict[str, str], rng: random.Random
+) -> dict[str, list[str]]:
+    """What the filing's other places, people and companies are drawn from; the named ones go into `fixed`."""
+    lists = words("words")
+    lasts = [name for name in lists["last"] if name != last]
+    rng.shuffle(lasts)
+    for slot in _OFFICERS:
+        sex, name = _person(lasts[-1], rng)
+        fixed |= {slot: name, f"{slot}_he": _PRONOUNS[sex][0], f"{slot}_mr": f"{_PRONOUNS[sex][2]} {lasts.pop()}"}
+    fixed["auditor"] = f"{lasts.pop()}, {lasts.pop()} & {lasts.pop()} LLP"
+    others = [rng.choice(lists["other_forms"]).format(stem=stem) for stem in rng.sample(stems, len(stems))]
+    fixed |= {slot: others.pop() for slot in ("subsidiary", "second_subsidiary", "predecessor")}
+    fixed["lender"] = f"First {others.pop().split()[0]} Bank"
+    states = [state for state in lists["cities"] if not forbidden.search(state)]
+    places = [f"{city}, {state}" for state in states for city in lists["cities"][state]]
+    people = [_person(name, rng)[1] for name in lasts]
+    return {"state": states, "an_state": [_an(state) for state in states], "place": places, "person": people, "other": others}
