@@ -21,7 +21,8 @@ def dates(year: int, inc_year: int, rng: random.Random) -> dict[str, str]:
     year_end, month, later = rng.choice(_YEAR_ENDS)
     joined = rng.randint(year - 18, year - 8)
     named = {"ceo_joined": joined, "ceo_named": rng.randint(max(joined + 1, year - 10), year - 1)}
-    past = {"founded": inc_year - rng.randint(4, 40), "ipo": rng.randint(inc_year + 2, year - 5)}
+    past = {"founded": inc_year - rng.randint(4, 40), "ipo": rng.randint(inc_year + 2, year - 9)}
+    past["bought"] = rng.randint(year - 8, year - 3)
     fiscal = {"fy": year, "last": year - 1, "before": year - 2, "next": year + 1}
     return {
         **{slot: str(value) for slot, value in (fiscal | past | named).items()},
@@ -51,7 +52,7 @@ def amounts(employees: int, rng: random.Random) -> dict[str, str]:
     interest = round(sales[0] * rng.uniform(0.01, 0.03), 1)
     series = {"rev": sales, "op": operating, "net": [0.6 * value for value in operating], "sga": overhead}
     money = {f"{slot}_{when}": values[i] for slot, values in series.items() for i, when in enumerate(_WHEN)}
-    shares = {"debt": 0.24, "line": 0.40, "assets": 0.85, "capex": 0.05, "cash_flow": 0.11}
+    shares = {"debt": 0.24, "line": 0.40, "assets": 0.85, "capex": 0.05, "cash_flow": 0.11, "paid": 0.06}
     money |= {slot: sales[0] * share * rng.uniform(0.9, 1.1) for slot, share in shares.items()} | {"interest": interest}
     return {slot: f"{value:,.1f}" for slot, value in money.items()} | _changes(sales, operating, cost) | _prices(rng)
 

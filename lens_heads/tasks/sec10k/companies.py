@@ -17,7 +17,8 @@ from lens_heads.tasks.sec10k.words import words
 
 MOST = 480
 """Companies there are names for; the other names belong to competitors, customers, lenders and subsidiaries."""
-_DELAWARE, _AT_HOME = 0.36, 0.30
+_CHARTERS = ["Delaware"] * 9 + ["at home"] * 8 + ["elsewhere"] * 8
+"""Where the companies are incorporated, in what shares."""
 _PRONOUNS = {"men": ("he", "his", "Mr."), "women": ("she", "her", "Ms.")}
 _OFFICERS = ("cfo", "counsel", "coo", "founder")
 
@@ -51,38 +52,45 @@ def companies(n: int, seed: int) -> Iterator[Company]:
     lists = words("words")
     stems = [start + end for start in lists["stem_starts"] for end in lists["stem_ends"]]
     places = [(city, state) for state, cities in lists["cities"].items() for city in cities]
-    lasts, industries = list(lists["last"]), list(words("industries"))
-    for values in (stems, places, lasts, industries):
+    lasts, industries, charters = list(lists["last"]), list(words("industries")), list(_CHARTERS)
+    for values in (stems, places, lasts, industries, charters):
         rng.shuffle(values)
     for i in range(n):
-        last, place, industry = lasts[i % len(lasts)], places[i % len(places)], industries[i % len(industries)]
-        yield _company(stems[i], last, place, industry, stems[MOST:], random.Random(f"filings-{seed}-{i}"))
+        own = random.Random(f"filings-{seed}-{i}")
+        place, industry = places[i % len(places)], industries[i % len(industries)]
+        facts = _facts(stems[i], place, charters[i % len(charters)], industry, own)
+        yield _company(stems[i], facts | {"ceo_lastname": lasts[i % len(lasts)]}, industry, stems[MOST:], own)
 
 
-def _company(
-    stem: str, last: str, place: tuple[str, str], industry: dict[str, Any], other_stems: list[str], rng: random.Random
-) -> Company:
-    year = rng.randint(2005, 2022)
-    inc_year = rng.randint(1946, year - 20)
-    employees, holders = count(rng, 140, 24_000), count(rng, 130, 9_500)
-    facts = {
+def _facts(
+    stem: str, place: tuple[str, str], charter: str, industry: dict[str, Any], rng: random.Random
+) -> dict[str, str]:
+    elsewhere = rng.choice(words("words")["charter_states"])
+    return {
         "registrant_name": rng.choice(words("words")["forms"]).format(stem=stem, second=rng.choice(industry["second"])),
         "headquarters_city": place[0],
         "headquarters_state": place[1],
-        "incorporation_state": _charter_state(place[1], rng),
-        "incorporation_year": str(inc_year),
-        "employees_count_total": str(employees),
-        "ceo_lastname": last,
-        "holder_record_amount": str(holders),
+        "incorporation_state": {"at home": place[1], "elsewhere": elsewhere}.get(charter, charter),
+        "incorporation_year": str(rng.randint(1946, 2000)),
+        "employees_count_total": str(count(rng, 140, 24_000)),
+        "holder_record_amount": str(count(rng, 130, 9_500)),
     }
+
+
+def _company(
+    stem: str, facts: dict[str, str], industry: dict[str, Any], other_stems: list[str], rng: random.Random
+) -> Company:
+    year = rng.randint(max(2005, int(facts["incorporation_year"]) + 20), 2022)
     forbidden = _forbidden(stem, facts)
-    men_or_women, ceo = _person(last, rng)
-    he, his, _ = _PRONOUNS[men_or_women]
+    sex, ceo = _person(facts["ceo_lastname"], rng)
+    he, his, _ = _PRONOUNS[sex]
     fixed = {"he": he, "his": his, "symbol": stem[:4].upper(), "industry": industry["name"]}
-    lists = _lists(last, forbidden, other_stems, fixed, rng)
     fixed |= {slot: industry[slot] for slot in ("sales", "turnover", "cost", "goods") if slot in industry}
+    lists = _lists(facts["ceo_lastname"], forbidden, other_stems, fixed, rng)
+    employees, holders = int(facts["employees_count_total"]), int(facts["holder_record_amount"])
     while True:
-        drawn = dates(year, inc_year, rng) | counts(employees, holders, rng) | amounts(employees, rng)
+        drawn = dates(year, int(facts["incorporation_year"]), rng)
+        drawn |= counts(employees, holders, rng) | amounts(employees, rng)
         if not any(forbidden.search(value) for value in drawn.values()):
             return Company(year, industry, facts, _shown(facts, ceo), fixed | drawn, lists, forbidden)
 
@@ -104,13 +112,6 @@ def _shown(facts: dict[str, str], ceo: str) -> dict[str, str]:
 
 def _an(state: str) -> str:
     return f"{'an' if state[0] in 'AIO' else 'a'} {state}"
-
-
-def _charter_state(home: str, rng: random.Random) -> str:
-    draw = rng.random()
-    if draw < _DELAWARE:
-        return "Delaware"
-    return home if draw < _DELAWARE + _AT_HOME else rng.choice(words("words")["charter_states"])
 
 
 def _forbidden(stem: str, facts: dict[str, str]) -> re.Pattern[str]:
@@ -142,6 +143,7 @@ def _lists(
     fixed |= {slot: others.pop() for slot in ("subsidiary", "second_subsidiary", "predecessor")}
     fixed["lender"] = f"First {others.pop().split()[0]} Bank"
     states = [state for state in lists["cities"] if not forbidden.search(state)]
+    fixed |= {"subsidiary_state": rng.choice(states), "second_state": _an(rng.choice(states))}
     places = [f"{city}, {state}" for state in states for city in lists["cities"][state]]
     people = [_person(name, rng)[1] for name in lasts]
-    return {"state": states, "an_state": [_an(state) for state in states], "place": places, "person": people, "other": others}
+    return {"state": states, "place": places, "person": people, "other": others}
