@@ -20,6 +20,7 @@ MOST = 480
 _CHARTERS = ["Delaware"] * 9 + ["at home"] * 8 + ["elsewhere"] * 8
 """Where the companies are incorporated, in what shares."""
 _PRONOUNS = {"men": ("he", "his", "Mr."), "women": ("she", "her", "Ms.")}
+_NAMED = ("sales", "turnover", "cost", "goods", "accounts")
 _OFFICERS = ("cfo", "counsel", "coo", "founder")
 
 
@@ -85,7 +86,7 @@ def _company(
     sex, ceo = _person(facts["ceo_lastname"], rng)
     he, his, _ = _PRONOUNS[sex]
     fixed = {"he": he, "his": his, "symbol": stem[:4].upper(), "industry": industry["name"]}
-    fixed |= {slot: industry[slot] for slot in ("sales", "turnover", "cost", "goods") if slot in industry}
+    fixed |= {slot: industry[slot] for slot in _NAMED if slot in industry}
     lists = _lists(facts["ceo_lastname"], forbidden, other_stems, fixed, rng)
     employees, holders = int(facts["employees_count_total"]), int(facts["holder_record_amount"])
     while True:
@@ -125,7 +126,8 @@ def _forbidden(stem: str, facts: dict[str, str]) -> re.Pattern[str]:
 def _person(last: str, rng: random.Random) -> tuple[str, str]:
     """"men" or "women", and a full name."""
     sex = rng.choice(tuple(_PRONOUNS))
-    return sex, f"{rng.choice(words('words')[sex])} {rng.choice('ABCDEFGHJKLMNPRSTVW')}. {last}"
+    initial = f"{rng.choice('ABCDEFGHJKLMNPRSTVW')}. " if rng.random() < 0.7 else ""
+    return sex, f"{rng.choice(words('words')[sex])} {initial}{last}"
 
 
 def _lists(

@@ -57,6 +57,7 @@ class _Report(Expander):
         lists = {**words("phrases"), **words("statements"), **industry, **company.lists}
         super().__init__(rng, lists, company.fixed)
         self.company = company
+        self.once = {name for names in company.lists.values() for name in names}
         self.again = {group for group in _groups() if rng.random() < _TWICE}
 
     def fill(self, slot: str, *bounds: int) -> str:
@@ -81,7 +82,8 @@ class _Report(Expander):
         return super().expand(_CHOICE.sub(lambda found: self.rng.choice(found[1].split("|")), pattern))
 
     def paragraph(self, pattern: str) -> str:
-        """The pattern, expanded anew until no fact is written in it but by its own slot."""
+        """The pattern, expanded anew until no fact is written in it but by its own slot. Only names are used up for good."""
+        self.used &= self.once
         for _ in range(500):
             text = self.expand(pattern)
             if not self.company.forbidden.search(text):
