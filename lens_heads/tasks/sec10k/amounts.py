@@ -24,10 +24,9 @@ def dates(year: int, inc_year: int, rng: random.Random) -> dict[str, str]:
     past = {"founded": inc_year - rng.randint(4, 40), "ipo": rng.randint(inc_year + 2, year - 9)}
     past["bought"] = rng.randint(year - 8, year - 3)
     fiscal = {"fy": year, "last": year - 1, "before": year - 2, "next": year + 1}
-    return {
-        **{slot: str(value) for slot, value in (fiscal | past | named).items()},
-        **{"fye": year_end, "filed": f"{month} {rng.randint(1, 28)}, {year + later}", "ceo_age": str(rng.randint(44, 66))},
-    }
+    years = {slot: str(value) for slot, value in (fiscal | past | named).items()}
+    filed = f"{month} {rng.randint(1, 28)}, {year + later}"
+    return years | {"fye": year_end, "filed": filed, "ceo_age": str(rng.randint(44, 66))}
 
 
 def counts(employees: int, holders: int, rng: random.Random) -> dict[str, str]:
@@ -40,21 +39,24 @@ def counts(employees: int, holders: int, rng: random.Random) -> dict[str, str]:
     return {slot: f"{round(value):,}" for slot, value in people.items()} | {"shares": f"{shares:,}"}
 
 
-def amounts(employees: int, rng: random.Random) -> dict[str, str]:
+def amounts(year: int, employees: int, rng: random.Random) -> dict[str, str]:
     """Results of three years in millions, the changes and shares that follow from them, and prices of the stock."""
-    sales = [round(employees * rng.uniform(0.08, 0.40), 1)]
+    sales = [round(employees * rng.uniform(0.12, 0.40), 1)]
     for _ in range(2):
         sales.append(round(sales[-1] / (1 + rng.choice((1, 1, -1)) * rng.uniform(0.02, 0.14)), 1))
     level = rng.uniform(0.62, 0.80)
     cost = [level + rng.uniform(-0.012, 0.012) for _ in sales]
     overhead = [round(value * rng.uniform(0.095, 0.105), 1) for value in sales]
-    operating = [round(value * (1 - share) - spent, 1) for value, share, spent in zip(sales, cost, overhead, strict=True)]
-    interest = round(sales[0] * rng.uniform(0.01, 0.03), 1)
-    series = {"rev": sales, "op": operating, "net": [0.6 * value for value in operating], "sga": overhead}
+    operating = [round(sold * (1 - share) - spent, 1) for sold, share, spent in zip(sales, cost, overhead, strict=True)]
+    tax = rng.randint(34, 39) if year < 2018 else rng.randint(22, 27)
+    net = [(value - 0.02 * sold) * (1 - tax / 100) for value, sold in zip(operating, sales, strict=True)]
+    series = {"rev": sales, "op": operating, "net": net, "sga": overhead}
     money = {f"{slot}_{when}": values[i] for slot, values in series.items() for i, when in enumerate(_WHEN)}
     shares = {"debt": 0.24, "line": 0.40, "assets": 0.85, "capex": 0.05, "cash_flow": 0.11, "paid": 0.06}
-    money |= {slot: sales[0] * share * rng.uniform(0.9, 1.1) for slot, share in shares.items()} | {"interest": interest}
-    return {slot: f"{value:,.1f}" for slot, value in money.items()} | _changes(sales, operating, cost) | _prices(rng)
+    money |= {slot: sales[0] * share * rng.uniform(0.9, 1.1) for slot, share in shares.items()}
+    money["interest"] = 0.02 * sales[0]
+    written = {slot: f"{value:,.1f}" for slot, value in money.items()} | {"tax": str(tax)}
+    return written | _changes(sales, operating, cost) | _prices(rng)
 
 
 _WHEN = ("now", "last", "before")

@@ -20,7 +20,7 @@ MOST = 480
 _CHARTERS = ["Delaware"] * 9 + ["at home"] * 8 + ["elsewhere"] * 8
 """Where the companies are incorporated, in what shares."""
 _PRONOUNS = {"men": ("he", "his", "Mr."), "women": ("she", "her", "Ms.")}
-_NAMED = ("sales", "turnover", "cost", "goods", "accounts")
+_NAMED = ("sales", "turnover", "cost", "goods", "accounts", "craft")
 _OFFICERS = ("cfo", "counsel", "coo", "founder")
 
 
@@ -66,6 +66,9 @@ def companies(n: int, seed: int) -> Iterator[Company]:
 def _facts(
     stem: str, place: tuple[str, str], charter: str, industry: dict[str, Any], rng: random.Random
 ) -> dict[str, str]:
+    employees, holders = count(rng, 140, 9_800), count(rng, 130, 9_500)
+    while holders == employees:
+        holders = count(rng, 130, 9_500)
     elsewhere = rng.choice(words("words")["charter_states"])
     return {
         "registrant_name": rng.choice(words("words")["forms"]).format(stem=stem, second=rng.choice(industry["second"])),
@@ -73,8 +76,8 @@ def _facts(
         "headquarters_state": place[1],
         "incorporation_state": {"at home": place[1], "elsewhere": elsewhere}.get(charter, charter),
         "incorporation_year": str(rng.randint(1946, 2000)),
-        "employees_count_total": str(count(rng, 140, 24_000)),
-        "holder_record_amount": str(count(rng, 130, 9_500)),
+        "employees_count_total": str(employees),
+        "holder_record_amount": str(holders),
     }
 
 
@@ -91,7 +94,7 @@ def _company(
     employees, holders = int(facts["employees_count_total"]), int(facts["holder_record_amount"])
     while True:
         drawn = dates(year, int(facts["incorporation_year"]), rng)
-        drawn |= counts(employees, holders, rng) | amounts(employees, rng)
+        drawn |= counts(employees, holders, rng) | amounts(year, employees, rng)
         if not any(forbidden.search(value) for value in drawn.values()):
             return Company(year, industry, facts, _shown(facts, ceo), fixed | drawn, lists, forbidden)
 
@@ -119,12 +122,13 @@ def _forbidden(stem: str, facts: dict[str, str]) -> re.Pattern[str]:
     """Matches the values as whole words; a number with and without separators, but not inside a longer number."""
     numbers = [f"{int(facts[task]):,}" for task in ("employees_count_total", "holder_record_amount")]
     digits = "|".join([facts["incorporation_year"], *(number.replace(",", ",?") for number in numbers)])
-    names = [stem, *(facts[t] for t in ("headquarters_city", "headquarters_state", "incorporation_state", "ceo_lastname"))]
+    tasks = ("headquarters_city", "headquarters_state", "incorporation_state", "ceo_lastname")
+    names = [stem, *(facts[task] for task in tasks)]
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b|(?<![\d.,])(?:{digits})(?![.,]?\d)")
 
 
 def _person(last: str, rng: random.Random) -> tuple[str, str]:
-    """"men" or "women", and a full name."""
+    """The list of first names it is from, and a full name."""
     sex = rng.choice(tuple(_PRONOUNS))
     initial = f"{rng.choice('ABCDEFGHJKLMNPRSTVW')}. " if rng.random() < 0.7 else ""
     return sex, f"{rng.choice(words('words')[sex])} {initial}{last}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from lens_heads.tasks.grammar import SLOT, Expander
@@ -22,7 +23,7 @@ from lens_heads.tasks.sec10k.words import words
 
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
 _TWICE = 0.15
-_DRAWN = {"int", "dec", "year"}
+_DRAWN = {"int", "dec", "year", "mil"}
 
 
 def packaged_filings(n: int = 240, seed: int = 0) -> list[Filing]:
@@ -54,11 +55,17 @@ class _Report(Expander):
 
     def __init__(self, company: Company, rng: random.Random) -> None:
         industry = {name: value for name, value in company.industry.items() if isinstance(value, list)}
-        lists = {**words("phrases"), **words("statements"), **industry, **company.lists}
-        super().__init__(rng, lists, company.fixed)
+        patterns = {**words("phrases"), **words("statements"), **industry}
+        self.known = {*company.fixed, *company.shown, *company.lists, *patterns, *_DRAWN}
+        fitting = {name: self._fitting(options) for name, options in patterns.items()}
+        super().__init__(rng, {**fitting, **company.lists}, company.fixed)
         self.company = company
         self.once = {name for names in company.lists.values() for name in names}
         self.again = {group for group in _groups() if rng.random() < _TWICE}
+
+    def _fitting(self, patterns: Sequence[str]) -> list[str]:
+        """The patterns whose every slot the industry has words for."""
+        return [text for text in patterns if self.known.issuperset(found[1].lower() for found in SLOT.finditer(text))]
 
     def fill(self, slot: str, *bounds: int) -> str:
         """A capital asks for one; slots that give a fact stay until the text has been checked."""
@@ -72,10 +79,13 @@ class _Report(Expander):
         return super().fill(slot)
 
     def _number(self, kind: str, low: int, high: int) -> str:
-        """From low to high: an integer, a number with one decimal, or a year counted from the fiscal year."""
+        """From low to high: an integer, a decimal, a year from the fiscal year on, or thousandths of the sales in millions."""
         if kind == "year":
             return str(self.company.year + self.rng.randint(low, high))
-        return f"{self.rng.randint(low, high):,}" if kind == "int" else f"{self.rng.randint(10 * low, 10 * high) / 10:.1f}"
+        if kind == "int":
+            return f"{self.rng.randint(low, high):,}"
+        unit = 1.0 if kind == "dec" else float(self.fixed["rev_now"].replace(",", "")) / 1000
+        return f"{self.rng.uniform(low, high) * unit:,.1f}"
 
     def expand(self, pattern: str) -> str:
         """[one|or another] is drawn before the slots are filled."""
@@ -89,7 +99,9 @@ class _Report(Expander):
             if not self.company.forbidden.search(text):
                 stated = SLOT.sub(lambda found: self.company.shown[found[1]], text)
                 return re.sub(r"(Inc|Corp|Co|Ltd)\.\.", r"\1.", stated)
-        raise RuntimeError(f"pattern {pattern!r} always holds a value of {self.company.facts}: take the value out of it")
+        raise RuntimeError(
+            f"{pattern!r} always holds one of the facts {self.company.facts}: take it out of the pattern"
+        )
 
     def sections(self) -> dict[str, str]:
         """The sections by name, in document order."""
@@ -98,15 +110,13 @@ class _Report(Expander):
     def _section(self, section: dict[str, Any]) -> str:
         lines = [section["title"]]
         for part in section["parts"]:
-            if part.get("again", None) in {None, *self.again}:
+            if part.get("again") in {None, *self.again}:
                 lines += self._part(part)
         return "\n".join(lines)
 
     def _part(self, part: dict[str, Any]) -> list[str]:
-        """Heading and paragraphs; patterns with a slot that the industry has no words for are left out."""
-        known = {*self.fixed, *self.lists, *self.company.shown, *_DRAWN}
-        source = self.lists[part["from"]] if isinstance(part["from"], str) else part["from"]
-        fitting = [text for text in source if known.issuperset(found[1].lower() for found in SLOT.finditer(text))]
+        """Heading and paragraphs."""
+        fitting = self.lists[part["from"]] if isinstance(part["from"], str) else self._fitting(part["from"])
         taken = self.rng.sample(fitting, min(self.rng.randint(*part["take"]), len(fitting)))
         heading = [part["heading"]] if "heading" in part and taken else []
         return heading + [self.paragraph(pattern) for pattern in taken]

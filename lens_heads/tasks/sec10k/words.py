@@ -14,4 +14,3 @@ _DATA = Path(__file__).parent.parent / "data" / "filings"
 def words(name: str) -> Any:
     """One file: "words" (names, cities), "industries", "sections", "statements" or "phrases"."""
     return json.loads((_DATA / f"{name}.json").read_text(encoding="ascii"))
-
