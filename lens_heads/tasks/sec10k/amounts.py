@@ -7,6 +7,7 @@ import random
 
 _YEAR_ENDS = (("December 31", "March", 1), ("June 30", "September", 0), ("September 30", "December", 0))
 _YEARLIKE = range(1900, 2100)
+_WHEN = ("now", "last", "before")
 
 
 def count(rng: random.Random, low: int, high: int) -> int:
@@ -57,9 +58,6 @@ def amounts(year: int, employees: int, rng: random.Random) -> dict[str, str]:
     money["interest"] = 0.02 * sales[0]
     written = {slot: f"{value:,.1f}" for slot, value in money.items()} | {"tax": str(tax)}
     return written | _changes(sales, operating, cost) | _prices(rng)
-
-
-_WHEN = ("now", "last", "before")
 
 
 def _changes(sales: list[float], operating: list[float], cost: list[float]) -> dict[str, str]:

@@ -59,12 +59,12 @@ def companies(n: int, seed: int) -> Iterator[Company]:
     for i in range(n):
         own = random.Random(f"filings-{seed}-{i}")
         place, industry = places[i % len(places)], industries[i % len(industries)]
-        facts = _facts(stems[i], place, charters[i % len(charters)], industry, own)
-        yield _company(stems[i], facts | {"ceo_lastname": lasts[i % len(lasts)]}, industry, stems[MOST:], own)
+        facts = _facts(stems[i], lasts[i % len(lasts)], place, charters[i % len(charters)], industry, own)
+        yield _company(stems[i], facts, industry, stems[MOST:], own)
 
 
 def _facts(
-    stem: str, place: tuple[str, str], charter: str, industry: dict[str, Any], rng: random.Random
+    stem: str, last: str, place: tuple[str, str], charter: str, industry: dict[str, Any], rng: random.Random
 ) -> dict[str, str]:
     employees, holders = count(rng, 140, 9_800), count(rng, 130, 9_500)
     while holders == employees:
@@ -77,6 +77,7 @@ def _facts(
         "incorporation_state": {"at home": place[1], "elsewhere": elsewhere}.get(charter, charter),
         "incorporation_year": str(rng.randint(1946, 2000)),
         "employees_count_total": str(employees),
+        "ceo_lastname": last,
         "holder_record_amount": str(holders),
     }
 
@@ -90,13 +91,13 @@ def _company(
     he, his, _ = _PRONOUNS[sex]
     fixed = {"he": he, "his": his, "symbol": stem[:4].upper(), "industry": industry["name"]}
     fixed |= {slot: industry[slot] for slot in _NAMED if slot in industry}
-    lists = _lists(facts["ceo_lastname"], forbidden, other_stems, fixed, rng)
+    others, lists = _others(facts["ceo_lastname"], forbidden, other_stems, rng)
     employees, holders = int(facts["employees_count_total"]), int(facts["holder_record_amount"])
     while True:
         drawn = dates(year, int(facts["incorporation_year"]), rng)
         drawn |= counts(employees, holders, rng) | amounts(year, employees, rng)
         if not any(forbidden.search(value) for value in drawn.values()):
-            return Company(year, industry, facts, _shown(facts, ceo), fixed | drawn, lists, forbidden)
+            return Company(year, industry, facts, _shown(facts, ceo), fixed | others | drawn, lists, forbidden)
 
 
 def _shown(facts: dict[str, str], ceo: str) -> dict[str, str]:
@@ -134,13 +135,14 @@ def _person(last: str, rng: random.Random) -> tuple[str, str]:
     return sex, f"{rng.choice(words('words')[sex])} {initial}{last}"
 
 
-def _lists(
-    last: str, forbidden: re.Pattern[str], stems: list[str], fixed: dict[str, str], rng: random.Random
-) -> dict[str, list[str]]:
-    """What the filing's other places, people and companies are drawn from; the named ones go into `fixed`."""
+def _others(
+    last: str, forbidden: re.Pattern[str], stems: list[str], rng: random.Random
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The people, companies and states that have a part in the filing, and the lists that all others are drawn from."""
     lists = words("words")
     lasts = [name for name in lists["last"] if name != last]
     rng.shuffle(lasts)
+    fixed: dict[str, str] = {}
     for slot in _OFFICERS:
         sex, name = _person(lasts[-1], rng)
         fixed |= {slot: name, f"{slot}_he": _PRONOUNS[sex][0], f"{slot}_mr": f"{_PRONOUNS[sex][2]} {lasts.pop()}"}
@@ -148,8 +150,8 @@ def _lists(
     others = [rng.choice(lists["other_forms"]).format(stem=stem) for stem in rng.sample(stems, len(stems))]
     fixed |= {slot: others.pop() for slot in ("subsidiary", "second_subsidiary", "predecessor")}
     fixed["lender"] = f"First {others.pop().split()[0]} Bank"
-    states = [state for state in lists["cities"] if not forbidden.search(state)]
+    states = [state for state in [*lists["cities"], "Delaware"] if not forbidden.search(state)]
     fixed |= {"subsidiary_state": rng.choice(states), "second_state": _an(rng.choice(states))}
-    places = [f"{city}, {state}" for state in states for city in lists["cities"][state]]
+    places = [f"{city}, {state}" for state in states for city in lists["cities"].get(state, ())]
     people = [_person(name, rng)[1] for name in lasts]
-    return {"state": states, "place": places, "person": people, "other": others}
+    return fixed, {"state": states, "place": places, "person": people, "other": others}

@@ -34,7 +34,7 @@ def packaged_filings(n: int = 240, seed: int = 0) -> list[Filing]:
         seed: decides companies and texts. Other seeds combine the same names anew.
 
     Returns:
-        Filings with ids such as "made-0-0017" (seed, number); `facts` has all eight tasks, numbers in bare digits.
+        Filings with ids, at the same time company numbers, such as "made-0-0017" (seed, number); `facts` has all eight tasks, numbers in bare digits.
 
     Raises:
         ValueError: n out of range.
@@ -44,9 +44,10 @@ def packaged_filings(n: int = 240, seed: int = 0) -> list[Filing]:
     filings = []
     for i, company in enumerate(companies(n, seed)):
         name = f"made-{seed}-{i:04d}"
-        report = _Report(company, random.Random(name))
+        sections = _Report(company, random.Random(name)).sections()
         facts = company.facts
-        filings.append(Filing(name, name, company.year, facts["registrant_name"], report.sections(), facts))
+        registrant = facts["registrant_name"]
+        filings.append(Filing(id=name, cik=name, year=company.year, company=registrant, sections=sections, facts=facts))
     return filings
 
 

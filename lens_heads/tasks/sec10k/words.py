@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
-_DATA = Path(__file__).parent.parent / "data" / "filings"
+from lens_heads.tasks.books import read_json
 
 
 @lru_cache(maxsize=8)
 def words(name: str) -> Any:
     """One file: "words" (names, cities), "industries", "sections", "statements" or "phrases"."""
-    return json.loads((_DATA / f"{name}.json").read_text(encoding="ascii"))
+    return read_json(resources.files("lens_heads.tasks") / "data" / "filings" / f"{name}.json")
