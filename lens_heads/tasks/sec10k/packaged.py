@@ -34,7 +34,8 @@ def packaged_filings(n: int = 240, seed: int = 0) -> list[Filing]:
         seed: decides companies and texts. Other seeds combine the same names anew.
 
     Returns:
-        Filings with ids, at the same time company numbers, such as "made-0-0017" (seed, number); `facts` has all eight tasks, numbers in bare digits.
+        Filings whose id, such as "made-0-0017" (seed, number), is at the same time the company's number (cik); `facts`
+        has all eight tasks, numbers in bare digits.
 
     Raises:
         ValueError: n out of range.
