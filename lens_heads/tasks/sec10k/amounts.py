@@ -36,8 +36,11 @@ def counts(employees: int, holders: int, rng: random.Random) -> dict[str, str]:
     people = {slot: employees * rng.uniform(*share) for slot, share in few.items()}
     people["staff_before"] = employees * rng.choice((rng.uniform(0.85, 0.97), rng.uniform(1.03, 1.15)))
     people["beneficial_holders"] = holders * rng.uniform(4, 20)
-    shares = rng.randint(4_000_000, 90_000_000)
-    return {slot: f"{round(value):,}" for slot, value in people.items()} | {"shares": f"{shares:,}"}
+    shares = {
+        "shares": f"{rng.randint(4_000_000, 90_000_000):,}",
+        "authorized": rng.choice(("100", "120", "150", "200")),
+    }
+    return {slot: f"{round(value):,}" for slot, value in people.items()} | shares
 
 
 def amounts(year: int, employees: int, rng: random.Random) -> dict[str, str]:

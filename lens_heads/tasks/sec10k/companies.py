@@ -66,7 +66,7 @@ def companies(n: int, seed: int) -> Iterator[Company]:
 def _facts(
     stem: str, last: str, place: tuple[str, str], charter: str, industry: dict[str, Any], rng: random.Random
 ) -> dict[str, str]:
-    employees, holders = count(rng, 140, 9_800), count(rng, 130, 9_500)
+    employees, holders = count(rng, 400, 9_800), count(rng, 130, 9_500)
     while holders == employees:
         holders = count(rng, 130, 9_500)
     elsewhere = rng.choice(words("words")["charter_states"])

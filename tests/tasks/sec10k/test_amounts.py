@@ -37,6 +37,7 @@ def test_some_of_the_staff_are_fewer_than_all_and_owners_behind_brokers_more_tha
     assert max(_number(drawn[part]) for part in ("part_time", "union", "subsidiary_staff", "seasonal")) < employees
     assert _number(drawn["staff_before"]) != employees
     assert _number(drawn["beneficial_holders"]) > holders
+    assert _number(drawn["shares"]) < _number(drawn["authorized"]) * 1e6
 
 
 @given(seeds, st.integers(2005, 2022), st.integers(140, 9_800))
