@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from lens_heads.tasks.grammar import Expander
+
 _DATA = Path(__file__).parent / "data" / "prose.json"
-_SLOT = re.compile(r"\{([a-z]+)2?\}")
 _FORMS = ("do", "did", "done", "doing")
 
 
@@ -46,43 +46,24 @@ def _inflect(base: str, irregular: dict[str, list[str]]) -> dict[str, str]:
     return dict(zip(_FORMS, (base, past, past, ing), strict=True))
 
 
-class _Paragraph:
+class _Paragraph(Expander):
     """One paragraph's scene, its two people, and what it has already used."""
 
     def __init__(self, rng: random.Random, scene: dict[str, Any], shared: dict[str, Any]) -> None:
-        self.rng = rng
-        self.scene = scene
-        self.shared = shared
-        self.used: set[str] = set()
         who, he = rng.choice(scene["people"])
         other = rng.choice([name for name, pronoun in scene["people"] if pronoun != he])
         him = {"he": "him", "she": "her"}[he]
-        self.fixed = {"who": who, "he": he, "him": him, "other": other}
+        super().__init__(rng, {**shared, **scene}, {"who": who, "he": he, "him": him, "other": other})
 
-    def _draw(self, options: list[str]) -> str:
-        fresh = [option for option in options if option not in self.used]
-        chosen = self.rng.choice(fresh or options)
-        self.used.add(chosen)
-        return chosen
-
-    def _fill(self, slot: str) -> str:
-        if slot in self.fixed:
-            return self.fixed[slot]
-        if slot in _FORMS:
-            verb, rest = self._draw(self._deeds()).split(" ", 1)
-            return f"{_inflect(verb, self.shared['irregular'])[slot]} {self.expand(rest)}"
-        return self.expand(self._draw(self.scene.get(slot) or self.shared[slot]))
-
-    def _deeds(self) -> list[str]:
-        name = "handle" if self.rng.random() < 0.3 else "deed"
-        deeds: list[str] = self.scene.get(name) or self.shared[name]
-        return deeds
-
-    def expand(self, pattern: str) -> str:
-        return _SLOT.sub(lambda found: self._fill(found[1]), pattern)
+    def fill(self, slot: str, *bounds: int) -> str:
+        if slot not in _FORMS:
+            return super().fill(slot)
+        deeds = self.lists["handle" if self.rng.random() < 0.3 else "deed"]
+        verb, rest = self.draw(deeds).split(" ", 1)
+        return f"{_inflect(verb, _grammar()['shared']['irregular'])[slot]} {self.expand(rest)}"
 
     def sentence(self, kind: str) -> str:
-        text = self.expand(self._draw(self.shared[kind])).replace("?,", "?")
+        text = self.expand(self.draw(self.lists[kind])).replace("?,", "?")
         first = 1 if text.startswith('"') else 0
         return text[:first] + text[first].upper() + text[first + 1 :]
 

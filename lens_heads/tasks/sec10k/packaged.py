@@ -1,0 +1,128 @@
+"""Made-up annual reports, shipped with the package, so that the fact tasks run without a download.
+
+Each has the sections of a 10-K and 2,500 to 6,000 words. Every fact is stated in one sentence of its usual section
+(name, incorporation and employees in item 1, headquarters in item 2, holders of record in item 5, the chief executive in
+item 10), and in about one report of seven once more in another place. Everything else is there to be told apart:
+part-time and last year's staff, beneficial holders, plants, former headquarters, subsidiaries' states and years, other
+officers and other companies. The written form of a value stands nowhere but in the sentences that state it, with two
+exceptions: the registrant's name is also mentioned in passing, and where the headquarters lie in the state of
+incorporation each of the two sentences holds the state. All text is original; the patterns are in `tasks/data/filings/`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lens_heads.tasks.grammar import SLOT, Expander
+from lens_heads.tasks.sec10k.companies import MOST, Company, companies
+from lens_heads.tasks.sec10k.filings import Filing
+from lens_heads.tasks.sec10k.words import words
+
+_CHOICE = re.compile(r"\[([^\[\]]*)\]")
+_TWICE = 0.15
+_DRAWN = {"int", "dec", "year", "mil"}
+
+
+def packaged_filings(n: int = 240, seed: int = 0) -> list[Filing]:
+    """Made-up annual reports of n different companies.
+
+    Args:
+        n: reports, 1 to 480. Within a seed, a longer list begins with the shorter ones.
+        seed: decides companies and texts. Other seeds combine the same names anew.
+
+    Returns:
+        Filings whose id, such as "made-0-0017" (seed, number), is at the same time the company's number (cik); `facts`
+        has all eight tasks, numbers in bare digits.
+
+    Raises:
+        ValueError: n out of range.
+    """
+    if not 1 <= n <= MOST:
+        raise ValueError(f"n={n}: there are names for 1 to {MOST} made-up companies")
+    filings = []
+    for i, company in enumerate(companies(n, seed)):
+        name = f"made-{seed}-{i:04d}"
+        sections = _Report(company, random.Random(name)).sections()
+        facts = company.facts
+        registrant = facts["registrant_name"]
+        filings.append(Filing(id=name, cik=name, year=company.year, company=registrant, sections=sections, facts=facts))
+    return filings
+
+
+class _Report(Expander):
+    """The text of one company's report."""
+
+    def __init__(self, company: Company, rng: random.Random) -> None:
+        industry = {name: value for name, value in company.industry.items() if isinstance(value, list)}
+        patterns = {**words("phrases"), **words("statements"), **industry}
+        self.known = {*company.fixed, *company.shown, *company.lists, *patterns, *_DRAWN}
+        fitting = {name: self._fitting(options) for name, options in patterns.items()}
+        super().__init__(rng, {**fitting, **company.lists}, company.fixed)
+        self.company = company
+        self.once = {name for names in company.lists.values() for name in names}
+        self.again = {group for group in _groups() if rng.random() < _TWICE}
+
+    def _fitting(self, patterns: Sequence[str]) -> list[str]:
+        """The patterns whose every slot the industry has words for."""
+        return [text for text in patterns if self.known.issuperset(found[1].lower() for found in SLOT.finditer(text))]
+
+    def fill(self, slot: str, *bounds: int) -> str:
+        """A capital asks for one; slots that give a fact stay until the text has been checked."""
+        if slot[0].isupper():
+            text = self.fill(slot.lower())
+            return text[0].upper() + text[1:]
+        if slot in self.company.shown:
+            return f"{{{slot}}}"
+        if slot in _DRAWN:
+            return self._number(slot, *bounds)
+        return super().fill(slot)
+
+    def _number(self, kind: str, low: int, high: int) -> str:
+        """From low to high: an integer, a decimal, a year from the fiscal year on, or thousandths of the sales in millions."""
+        if kind == "year":
+            return str(self.company.year + self.rng.randint(low, high))
+        if kind == "int":
+            return f"{self.rng.randint(low, high):,}"
+        unit = 1.0 if kind == "dec" else float(self.fixed["rev_now"].replace(",", "")) / 1000
+        return f"{self.rng.uniform(low, high) * unit:,.1f}"
+
+    def expand(self, pattern: str) -> str:
+        """[one|or another] is drawn before the slots are filled."""
+        return super().expand(_CHOICE.sub(lambda found: self.rng.choice(found[1].split("|")), pattern))
+
+    def paragraph(self, pattern: str) -> str:
+        """The pattern, expanded anew until no fact is written in it but by its own slot. Only names are used up for good."""
+        self.used &= self.once
+        for _ in range(500):
+            text = self.expand(pattern)
+            if not self.company.forbidden.search(text):
+                stated = SLOT.sub(lambda found: self.company.shown[found[1]], text)
+                return re.sub(r"(Inc|Corp|Co|Ltd)\.\.", r"\1.", stated)
+        raise RuntimeError(
+            f"{pattern!r} always holds one of the facts {self.company.facts}: take it out of the pattern"
+        )
+
+    def sections(self) -> dict[str, str]:
+        """The sections by name, in document order."""
+        return {name: self._section(section) for name, section in words("sections").items()}
+
+    def _section(self, section: dict[str, Any]) -> str:
+        lines = [section["title"]]
+        for part in section["parts"]:
+            if part.get("again") in {None, *self.again}:
+                lines += self._part(part)
+        return "\n".join(lines)
+
+    def _part(self, part: dict[str, Any]) -> list[str]:
+        """Heading and paragraphs."""
+        fitting = self.lists[part["from"]] if isinstance(part["from"], str) else self._fitting(part["from"])
+        taken = self.rng.sample(fitting, min(self.rng.randint(*part["take"]), len(fitting)))
+        heading = [part["heading"]] if "heading" in part and taken else []
+        return heading + [self.paragraph(pattern) for pattern in taken]
+
+
+def _groups() -> list[str]:
+    return [part["again"] for section in words("sections").values() for part in section["parts"] if "again" in part]
