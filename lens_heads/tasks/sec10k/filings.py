@@ -79,7 +79,9 @@ def read_corpus(
     if path is not None:
         rows = local_rows(path, f"{HUB}, one year")
     else:
-        rows = [row for year in years for split in HUB_SPLITS for row in hub_rows(HUB, config=f"year_{year}", split=split)]
+        rows = [
+            row for year in years for split in HUB_SPLITS for row in hub_rows(HUB, config=f"year_{year}", split=split)
+        ]
     covered = [row for row in rows if facts is None or row.text("filename") in facts]
     if not covered:
         where = f"{path or HUB}: {len(rows)} filings"
@@ -135,8 +137,12 @@ def _sections(row: Row, prefix: str) -> dict[str, str]:
     names.sort(key=lambda name: (int(re.findall(r"\d+", name)[0]), name))
     for name in names:
         if not isinstance(row.fields[name] or "", str):
-            raise ValueError(f"{row.where}: field {name!r} is {type(row.fields[name]).__name__}: give the section's text")
-    found = {"item_" + name.removeprefix(prefix): row.fields[name] for name in names if (row.fields[name] or "").strip()}
+            raise ValueError(
+                f"{row.where}: field {name!r} is {type(row.fields[name]).__name__}: give the section's text"
+            )
+    found = {
+        "item_" + name.removeprefix(prefix): row.fields[name] for name in names if (row.fields[name] or "").strip()
+    }
     if not found:
         raise ValueError(f"{row.where}: no field {prefix}1, {prefix}2, .. holds text: give at least one section")
     return found

@@ -19,7 +19,7 @@ def clean_name(name: str) -> str:
 
 
 def core_name(name: str) -> str:
-    """The name without a leading "The" and without what it says about the legal form: "Acme Holding" of "Acme Holding Co., Inc."."""
+    """The name without "The" and legal form: "Acme Holding" of "The Acme Holding Co., Inc."."""
     tokens = clean_name(name).split()
     tokens = tokens[1:] if len(tokens) > 1 and tokens[0].lower() == "the" else tokens
     while len(tokens) > 1 and (_plain(tokens[-1]) in settings()["legal_forms"] or tokens[-1] == "&"):
@@ -124,5 +124,7 @@ def _token(part: str) -> str:
         return "(?:&|and)"
     plain, spelled = part.lower(), settings()["legal_forms"]
     same = {plain, spelled.get(plain, plain), *(short for short, long in spelled.items() if long.lower() == plain)}
-    options = ("".join(f"[{_ACCENTS[c]}]" if c in _ACCENTS else re.escape(c) for c in form.lower()) for form in same if form)
+    options = (
+        "".join(f"[{_ACCENTS[c]}]" if c in _ACCENTS else re.escape(c) for c in form.lower()) for form in same if form
+    )
     return f"(?:{'|'.join(sorted(options))})"
