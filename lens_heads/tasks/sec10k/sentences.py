@@ -14,7 +14,8 @@ _STOP = re.compile(r"[.!?][\"”’')\]]*(?=\s)|\n")
 _WORD_BEFORE = re.compile(r"[\w.&'’-]*\Z")
 _INITIAL = re.compile(r"(?:[A-Z]\.)*[A-Z]")
 _WORD = re.compile(r"\S+")
-_LEAD = re.compile(r"[\s•·*–—-]*(?:o\s+(?=[A-Z]))?")
+_BULLET = re.compile(r"o\s+(?=[A-Z])")
+_LEAD = re.compile(rf"[\s•·*–—-]*(?:{_BULLET.pattern})?")
 
 
 @lru_cache(maxsize=4096)
@@ -40,14 +41,16 @@ def sentences(text: str) -> tuple[Span, ...]:
 def _ends(text: str, stop: re.Match[str]) -> bool:
     after = text[stop.end() : stop.end() + 40].lstrip()
     if stop[0] == "\n":
-        return not (after[:1].islower() or text[max(0, stop.start() - 3) : stop.start()].rstrip(" ").endswith(","))
+        wrapped = after[:1].islower() and not _BULLET.match(after)
+        return not (wrapped or text[max(0, stop.start() - 3) : stop.start()].rstrip(" ").endswith(","))
+    if after[:1].islower():
+        return False
     word = _WORD_BEFORE.search(text, max(0, stop.start() - 20), stop.start())[0]  # type: ignore[index]
     if stop[0] != "." or not word:
         return True
-    known = settings()
-    if word in known["abbreviations"] or (after[:1].islower()):
+    if word in settings()["abbreviations"]:
         return False
-    if word in known["closing_abbreviations"] or _INITIAL.fullmatch(word):
+    if word in settings()["closing_abbreviations"] or _INITIAL.fullmatch(word):
         return bool(_starter().match(after))
     return True
 

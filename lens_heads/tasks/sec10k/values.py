@@ -10,7 +10,7 @@ from lens_heads.tasks.sec10k.settings import settings
 _JUNK = re.compile(r"\s*[\\/]\s*(?:[A-Z]{2,4}\s*[\\/]?)?\s*$")
 _BETWEEN = r"[\W_]{1,3}"
 _ACCENTS = {"a": "aàáâãäå", "c": "cç", "e": "eèéêë", "i": "iìíîï", "n": "nñ", "o": "oòóôõö", "u": "uùúûü"}
-_NOT_LARGER = (r"(?<!\d)(?<!\d[,.])", r"(?!\d|[,.]\d)")
+_NOT_LARGER = (r"(?<![\d.])(?<!\d,)", r"(?!\d|[,.]\d)")
 
 
 def clean_name(name: str) -> str:
