@@ -18,7 +18,7 @@ def extracted(filing: Filing, task: str) -> str | None:
     Names and states are not extracted: too many of both stand in a report.
     """
     known = settings()["tasks"][task]
-    if "cue" not in known:
+    if known["kind"] in ("name", "state"):
         return None
     found = stating(filing, task)
     best = [stated for stated in found if stated.rank == found[0].rank]

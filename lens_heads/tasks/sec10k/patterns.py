@@ -54,13 +54,17 @@ def stating(filing: Filing, task: str, value: str | None = None) -> list[Stating
 def holding(text: str, cue: re.Pattern[str]) -> Iterator[Span]:
     """The sentences of a text that hold, or share a part with, what a pattern finds."""
     spans = sentences(text)
-    starts = [start for start, _ in spans]
     last = -1
     for found in cue.finditer(text):
-        for at in range(max(bisect_right(starts, found.start()) - 1, last + 1), bisect_right(starts, found.end() - 1)):
+        first = max(bisect_right(spans, found.start(), key=_start) - 1, last + 1)
+        for at in range(first, bisect_right(spans, found.end() - 1, key=_start)):
             if spans[at][1] > found.start():
                 yield spans[at]
             last = at
+
+
+def _start(span: Span) -> int:
+    return span[0]
 
 
 def names(filing: Filing) -> tuple[str, ...]:

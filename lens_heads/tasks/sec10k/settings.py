@@ -11,11 +11,7 @@ from lens_heads.tasks.books import read_json
 
 @lru_cache(maxsize=1)
 def settings() -> dict[str, Any]:
-    """The settings file, read once."""
+    """The settings file, read once. A task that is "like" another has that one's patterns, sections and so on."""
     known: dict[str, Any] = read_json(resources.files("lens_heads.tasks") / "data" / "sec10k.json")
-    return known
-
-
-def tasks() -> tuple[str, ...]:
-    """The eight tasks, in the study's order."""
-    return tuple(settings()["tasks"])
+    tasks = known["tasks"]
+    return known | {"tasks": {name: tasks.get(task.get("like"), {}) | task for name, task in tasks.items()}}

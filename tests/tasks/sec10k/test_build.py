@@ -43,7 +43,9 @@ def test_a_trial_asks_for_the_fact_and_hides_its_sentence(task: str) -> None:
     assert not re.search(GIVEAWAYS[task], made.haystack.lower())
     assert re.search(GIVEAWAYS[task], made.needle.lower()), "the pattern of this test finds nothing"
     assert "Freight costs were lower." in made.haystack
-    section = "item_" + {"headquarters_city": "2", "headquarters_state": "2", "holder_record_amount": "5"}.get(task, "1")
+    section = "item_" + {"headquarters_city": "2", "headquarters_state": "2", "holder_record_amount": "5"}.get(
+        task, "1"
+    )
     section = "item_10" if task == "ceo_lastname" else section
     facts = {"kind": task, "task": task, "filing": "halvorsen_1996", "cik": "1234", "year": 1996, "section": section}
     assert made.meta == facts | {"only": True, "extracted": False, "words": len(made.haystack.split())}
@@ -83,15 +85,18 @@ def test_the_judge_is_the_studys(task: str, text: str, right: float) -> None:
     assert made.judge.correct(text, (made.answer, *made.aliases)) == right
 
 
-FILLER = [f"Sentence number {word} is here." for word in "one two three four five six seven eight nine ten".split()]
+FILLER = [f"Sentence number {word} is here." for word in ("one", "two", "three", "four", "five", "six")]
+FORMS = ["It is in New", "York or so.", "We like New York.", "NY is not.", "So, NY 10001."]
 
 
 @given(
-    st.lists(st.sampled_from([*FILLER, "It is in New", "York or so.", "We like New York.", "NY is not.", "So, NY 10001."]), max_size=30),
+    st.lists(st.sampled_from([*FILLER, *FORMS]), max_size=30),
     st.integers(1, 60),
     st.integers(0, 5),
 )
-def test_a_haystack_holds_no_form_of_the_value_and_about_so_many_words(texts: list[str], length: int, seed: int) -> None:
+def test_a_haystack_holds_no_form_of_the_value_and_about_so_many_words(
+    texts: list[str], length: int, seed: int
+) -> None:
     needle = "Our headquarters are located in New York, New York."
     sections = {"item_2": needle, "item_7": "\n".join(texts) or "Nothing.", "item_9": "Nothing else is reported here."}
     filing = replace(FILING, sections=sections, facts={"headquarters_state": "New York"})
@@ -155,7 +160,10 @@ def test_documents_are_the_report_in_chunks_and_gold_is_the_one_with_the_needle(
 
 
 def test_a_second_statement_makes_a_second_gold_document() -> None:
-    twice = {**FILING.sections, "item_8": "Notes follow. Halvorsen was incorporated in the State of Delaware in May 1931."}
+    twice = {
+        **FILING.sections,
+        "item_8": "Notes follow. Halvorsen was incorporated in the State of Delaware in May 1931.",
+    }
     made = documents(instance("incorporation_state", replace(FILING, sections=twice)), 8, None, 0)
     texts = {document.id: document.text for document in made.documents}
     assert [texts[name] for name in made.gold][1] == "Halvorsen was incorporated in the State of Delaware in May 1931."

@@ -26,8 +26,22 @@ CRAWLED = {
     "item_7A": "  ",
 }
 ROWS = [
-    {"filename": "92116_1993.txt", "cik": "92116", "year": "1993", "section_1": "Water.", "section_1A": "", "section_10": "X."},
-    {"filename": "999_1993.txt", "cik": "999", "year": "1993", "section_1": "Other.", "section_1A": "", "section_10": "Y."},
+    {
+        "filename": "92116_1993.txt",
+        "cik": "92116",
+        "year": "1993",
+        "section_1": "Water.",
+        "section_1A": "",
+        "section_10": "X.",
+    },
+    {
+        "filename": "999_1993.txt",
+        "cik": "999",
+        "year": "1993",
+        "section_1": "Other.",
+        "section_1A": "",
+        "section_10": "Y.",
+    },
 ]
 TRUTH = (
     "filename,cik,year,registrant_name_truth,original_Inc_state_truth,original_Inc_year_truth,employee_count_truth,"
@@ -114,7 +128,10 @@ def test_the_corpus_with_its_true_values(tmp_path: Path) -> None:
     }
     sections = {"item_1": "Water.", "item_10": "X."}
     assert filings == [Filing("92116_1993", "92116", 1993, "Southern Water, Inc", sections, facts)]
-    assert [(each.id, each.facts) for each in read_corpus(tmp_path / "c.jsonl")] == [("92116_1993", {}), ("999_1993", {})]
+    assert [(each.id, each.facts) for each in read_corpus(tmp_path / "c.jsonl")] == [
+        ("92116_1993", {}),
+        ("999_1993", {}),
+    ]
 
 
 def test_the_hub_is_asked_for_all_splits_of_each_year(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +153,9 @@ def test_faults_of_the_corpus_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"c.jsonl: 2 filings, none of them in .*truth.csv: the column 'filename'"):
         read_corpus(file, truth)
     truth.write_text("file,cik\na,b\n")
-    with pytest.raises(ValueError, match=r"truth.csv: the columns are file, cik: give filename and some of registrant_name_truth"):
+    with pytest.raises(
+        ValueError, match=r"truth.csv: the columns are file, cik: give filename and some of registrant_n"
+    ):
         read_corpus(file, truth)
     truth.write_text(TRUTH.replace('"14,200"', "many"))
     with pytest.raises(ValueError, match=r"truth.csv, line 2: field employees_count_total: 'many' is no whole number"):

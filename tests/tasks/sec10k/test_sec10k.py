@@ -42,7 +42,9 @@ def test_all_tasks_of_all_filings(folder: Path) -> None:
     assert {trial.meta["extracted"] for trial in trials if trial.meta["task"] == "ceo_lastname"} == {True}
     assert {trial.meta["extracted"] for trial in trials if trial.meta["task"] == "incorporation_state"} == {False}
     assert [trial.id for trial in sec10k_documents(folder)] == [trial.id for trial in trials]
-    with pytest.raises(ValueError, match=r"task 'headquarters_city': no sentence in the filings states it \(24 x value unknown"):
+    with pytest.raises(
+        ValueError, match=r"task 'headquarters_city': no sentence in the filings .*\(24 x value unknown"
+    ):
         sec10k(folder, extract=False)
 
 
@@ -60,7 +62,9 @@ def test_no_company_is_in_both_splits_whatever_else_is_asked(folder: Path) -> No
     test = {trial.meta["cik"] for trial in sec10k(folder, split="test", seed=7, task="ceo_lastname")}
     select = {trial.meta["cik"] for trial in sec10k_documents(folder, split="select", seed=0, n=40, n_documents=1)}
     assert test | select <= {str(100 + at) for at in range(COMPANIES)}
-    assert test and select and not test & select
+    assert test
+    assert select
+    assert not test & select
     assert len(sec10k(folder, split="test")) + len(sec10k(folder, split="select")) == len(sec10k(folder))
     other = {trial.meta["cik"] for trial in sec10k(folder, split="test", split_seed=1)}
     assert other != test
@@ -97,7 +101,7 @@ def test_the_packaged_reports_state_their_facts() -> None:
     filings = packaged.packaged_filings(n=60)
     for task in TASKS:
         found = [find_statement(filing, task) for filing in filings]
-        assert sum(isinstance(each, Statement) and not each.extracted for each in found) >= 57, (task, Counter(map(str, found)))
+        assert sum(isinstance(each, Statement) and not each.extracted for each in found) >= 57, task
 
 
 def test_the_corpus_with_its_truth(tmp_path: Path) -> None:
@@ -138,12 +142,12 @@ def test_other_faults_are_named(folder: Path, tmp_path: Path) -> None:
         sec10k(source="filings")
     with pytest.raises(ValueError, match="chunk_words=0, n_documents=None: give at least 1 word"):
         sec10k_documents(folder, chunk_words=0)
-    with pytest.raises(FileNotFoundError, match="none is no folder and no .zip"):
+    with pytest.raises(FileNotFoundError, match=r"none is no folder and no \.zip"):
         sec10k(tmp_path / "none")
     lone = tmp_path / "lone"
     lone.mkdir()
     (lone / "5_10K_1996.json").write_text(json.dumps({"cik": "5", "company": "Acme Inc", "item_5": SECTIONS["item_5"]}))
-    with pytest.raises(ValueError, match=r"'holder_record_amount': no sentence in the filings states it \(1 x no other section\)"):
+    with pytest.raises(ValueError, match=r"no sentence in the filings states it \(1 x no other section\)"):
         sec10k(lone, task="holder_record_amount")
     missing = "select" if half("5") == "test" else "test"
     with pytest.raises(ValueError, match=rf"in the {missing} half of the filings states it \(there are none\)"):

@@ -19,7 +19,7 @@ def cut(text: str) -> list[str]:
         "SanDisk Corp. was founded in the U.S. by J. P. Doe, Jr. in 1988.",
         "Our offices are at 601 McCarthy Blvd., No. 5, Milpitas, CA 95035, near St. Paul.",
         "Sales rose 4.2% to $1.5 million, i.e. by approx. 3.",
-        "Acme, Inc. (the \"Company\") sells pumps to Apex Co. of Ohio.",
+        'Acme, Inc. (the "Company") sells pumps to Apex Co. of Ohio.',
         "Dr. Kanwar J.S. Chadha, age 54, joined us.",
         "The dividend of $.10 was paid.",
     ],

@@ -55,7 +55,12 @@ def test_names_with_and_without_legal_form(value: str, text: str, expected: list
 
 
 def test_edgars_marks_are_no_part_of_a_name() -> None:
-    given_names = ["HOME HEALTH CORP OF AMERICA INC \\PA\\", "WALT DISNEY CO/", "ASTROTECH Corp \\WA\\", "ACME CORP /DE/"]
+    given_names = [
+        "HOME HEALTH CORP OF AMERICA INC \\PA\\",
+        "WALT DISNEY CO/",
+        "ASTROTECH Corp \\WA\\",
+        "ACME CORP /DE/",
+    ]
     assert [clean_name(name) for name in given_names] == [
         "HOME HEALTH CORP OF AMERICA INC",
         "WALT DISNEY CO",
