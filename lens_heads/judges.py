@@ -31,9 +31,9 @@ class Judge:
       answers there could be, the text holds the right one and no other; of an answer with commas, all of its parts and
       no other. Labels are found as BABILong finds them, anywhere in the text in lower case. Those that the question
       names must be left out of `labels` when the judge is made (see `without`).
-    - "either_contains": that of the study "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds
-      the other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of
-      one or two letters, such as a postal code, must stand in the text as a word ("pa" is in "company", "PA" is not).
+    - "either_contains": the study's "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds the
+      other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of one
+      or two letters, such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
 
     An empty answer is always wrong. Raises ValueError for an unknown rule or normalization, an empty string in `cut`,
     and labels without the rule that reads them or the other way round.

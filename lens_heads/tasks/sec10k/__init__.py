@@ -1,4 +1,4 @@
-"""Eight facts of companies, asked from their annual reports (SEC form 10-K): name, headquarters, incorporation, and so on.
+"""Eight facts of companies, asked from their annual reports (SEC form 10-K): name, headquarters, incorporation, ..
 
 The tasks of the study "Different Heads, Same Fragile Tasks". Heads are detected on documents (`sec10k_documents`) and
 ablated on trials (`sec10k`) of other companies; the study decodes 30 tokens, greedily.
@@ -52,8 +52,8 @@ def sec10k(
         n: trials, spread evenly over the tasks; None for all.
         words: of the text around the sentence, which stands in its middle; less where the other sections have less.
         seed: of the draw, and of the stretch of text.
-        source: "packaged", made-up reports, shipped; "filings", edgar-crawler's; "corpus", EDGAR-CORPUS from the hub or a
-            local copy. None: filings where there is a path, else packaged.
+        source: "packaged", made-up reports, shipped; "filings", edgar-crawler's; "corpus", EDGAR-CORPUS from the hub or
+            a local copy. None: filings where there is a path, else packaged.
         truth: for "corpus": a CSV of true values; see `read_corpus`.
         years: for "corpus" from the hub.
         extract: take values from sentences that leave no doubt where the true one is not known (`meta["extracted"]`).
@@ -69,7 +69,7 @@ def sec10k(
         FileNotFoundError, ValueError: naming file and field; an unknown task, split or source; arguments that do not go
             together; a task that no filing states, with the reasons; more trials than there are.
 
-    Differs from the study: splits share no company (there: no filing), and no sentence around the needle holds the value.
+    Differs from the study: splits share no company (there: no filing); no sentence around the needle holds the value.
     """
     if words < 1:
         raise ValueError(f"words={words}: give the number of words around the needle, 1 or more")
@@ -96,9 +96,10 @@ def sec10k_documents(
 
     Args:
         chunk_words: words of a chunk. No sentence that states the value is split: a chunk ends before it, or is longer.
-        n_documents: chunks of other sections, drawn at random; None for all. The section of the sentence is there whole.
+        n_documents: chunks of other sections, drawn at random; None for all. The sentence's own section is there whole.
 
-    The other arguments, and the errors, are those of `sec10k`. Gold are the chunks with a sentence that states the value.
+    The other arguments, and the errors, are those of `sec10k`. Gold are the chunks with a sentence that states the
+    value.
     """
     if chunk_words < 1 or (n_documents is not None and n_documents < 0):
         raise ValueError(f"chunk_words={chunk_words}, n_documents={n_documents}: give at least 1 word, and 0 or more")

@@ -72,8 +72,8 @@ def trial(instance: Instance, length: int, seed: int, chat: bool | None) -> Tria
 def haystack(instance: Instance, length: int, seed: int) -> str:
     """A stretch of whole sentences of the other sections, of `length` words or all there are, in document order.
 
-    It holds no sentence with the value, however it is written; of a registrant's name neither one with a shorter form of
-    it ("Nuance"), which the study's judge would accept. Where the stretch begins is drawn by seed and trial.
+    It holds no sentence with the value, however it is written; of a registrant's name neither one with a shorter form
+    of it ("Nuance"), which the study's judge would accept. Where the stretch begins is drawn by seed and trial.
     """
     task, statement = settings()["tasks"][instance.task], instance.statement
     values = names(instance.filing) if task["kind"] == "name" else ()
@@ -142,7 +142,7 @@ def documents(instance: Instance, chunk_words: int, n_documents: int | None, see
 
 
 def chunks(text: str, keep: Sequence[Span], size: int) -> list[Span]:
-    """The spans of chunks of at most `size` words; a kept span is never split, so a chunk with a longer one is longer."""
+    """The spans of chunks of at most `size` words; a kept span is never split: a chunk with a longer one is longer."""
     units: list[tuple[int, int, int]] = []
     for start, end in words(text):
         kept = next(((at, to) for at, to in keep if start < to and at < end), None)

@@ -26,7 +26,11 @@ _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 
 @dataclass(frozen=True)
 class Filing:
-    """One annual report: sections by name in document order ("item_1", "item_1A", ...), and the facts known to be true."""
+    """One annual report: sections by name in document order ("item_1", "item_1A", ..), and the facts known to be true.
+
+    `facts` holds the true value of each task where it is known: numbers and years in digits, states by name. Raises
+    ValueError for a fact of an unknown task, an empty one, and a number or year that is none.
+    """
 
     id: str
     cik: str
@@ -42,6 +46,11 @@ class Filing:
                 raise ValueError(f"filing {self.id}: there is no task {task!r}: the tasks are {', '.join(known)}")
             if not value.strip():
                 raise ValueError(f"filing {self.id}: the fact {task} is empty: leave out what is not known")
+            if known[task]["kind"] in ("number", "year"):
+                try:
+                    number(value)
+                except ValueError as error:
+                    raise ValueError(f"filing {self.id}: the fact {task}: {error}") from None
 
 
 def read_filings(path: str | Path) -> list[Filing]:

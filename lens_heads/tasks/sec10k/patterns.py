@@ -23,7 +23,7 @@ LONGEST = 120
 
 
 class Stating(NamedTuple):
-    """A sentence that states a value: how good its pattern is (0 is best), where it stands, and the value as written."""
+    """A sentence that states a value: how good its pattern is (0: best), where it stands, the value as written."""
 
     rank: int
     section: str
@@ -42,11 +42,11 @@ def stating(filing: Filing, task: str, value: str | None = None) -> list[Stating
     others = [name for name in filing.sections if name not in usual] if value is not None else []
     wanted = anything(known["kind"]) if value is None else written(known["kind"], value)
     cue = re.compile(wanted if value is not None else known["cue"])
-    patterns = _patterns(task, wanted, names(filing))
+    patterns, refused = _patterns(task, wanted, names(filing)), _refused(task)
     found = [
         (abbreviated(known["kind"], value, stated.value_text), stated.rank, order, stated.start, stated)
         for order, section in enumerate([*usual, *others])
-        for stated in _in_section(filing.sections[section], section, cue, patterns, _refused(task))
+        for stated in _in_section(filing.sections[section], section, cue, patterns, refused)
     ]
     return [each[-1] for each in sorted(found)]
 

@@ -11,7 +11,7 @@ Span = tuple[int, int]
 """A half-open range of characters."""
 
 _STOP = re.compile(r"[.!?][\"”’')\]]*(?=\s)|\n")
-_WORD_BEFORE = re.compile(r"[\w.&'’-]*\Z")
+_BEFORE_WORD = re.compile(r"[^\w.&'’-]")
 _INITIAL = re.compile(r"(?:[A-Z]\.)*[A-Z]")
 _WORD = re.compile(r"\S+")
 _BULLET = re.compile(r"o\s+(?=[A-Z])")
@@ -23,17 +23,17 @@ def sentences(text: str) -> tuple[Span, ...]:
     """The spans of the sentences of a text, in order, without the white space and bullets between them.
 
     A stop ends a sentence unless it belongs to an abbreviation, an initial or a number. After "Inc.", "U.S." and the
-    like, which can end one, only a word that usually begins a sentence does. A line end is one too (a paragraph of
-    EDGAR's text is one line), except before a small letter or after a comma. A heading glued to its sentence ("EMPLOYEES
-    As of ...") is cut off, and counts as a sentence of its own; so do headings and lines of tables.
+    like, which can end one, it does before a word that usually begins a sentence. A line end is one too (a paragraph
+    of EDGAR's text is one line), except before a small letter or after a comma. A heading glued to its sentence
+    ("EMPLOYEES As of ...") is cut off, and counts as a sentence of its own; so do headings and lines of tables.
     """
     found: list[Span] = []
     start = 0
     for end in [*(stop.end() for stop in _STOP.finditer(text) if _ends(text, stop)), len(text)]:
-        start = _LEAD.match(text, start, end).end()  # type: ignore[union-attr]  # it matches nothing at least
+        start = _skip(text, start, end)
         stripped = start + len(text[start:end].rstrip())
         cut = _heading(text, start, stripped)
-        found += [span for span in ((start, cut), (_skip(text, cut), stripped)) if span[0] < span[1]]
+        found += [span for span in ((start, cut), (_skip(text, cut, stripped), stripped)) if span[0] < span[1]]
         start = end
     return tuple(found)
 
@@ -45,7 +45,7 @@ def _ends(text: str, stop: re.Match[str]) -> bool:
         return not (wrapped or text[max(0, stop.start() - 3) : stop.start()].rstrip(" ").endswith(","))
     if after[:1].islower():
         return False
-    word = _WORD_BEFORE.search(text, max(0, stop.start() - 20), stop.start())[0]  # type: ignore[index]
+    word = _BEFORE_WORD.split(text[max(0, stop.start() - 20) : stop.start()])[-1]
     if stop[0] != "." or not word:
         return True
     if word in settings()["abbreviations"]:
@@ -58,11 +58,12 @@ def _ends(text: str, stop: re.Match[str]) -> bool:
 def _heading(text: str, start: int, end: int) -> int:
     """Where a heading glued to the sentence from `start` to `end` ends: at `start` when there is none."""
     found = _glued().match(text, start, end)
-    return start + len(found[0].rstrip()) if found and found[0].strip() else start
+    return start + len(found[0].rstrip()) if found else start
 
 
-def _skip(text: str, at: int) -> int:
-    return _LEAD.match(text, at).end()  # type: ignore[union-attr]
+def _skip(text: str, start: int, end: int) -> int:
+    lead = _LEAD.match(text, start, end)
+    return lead.end() if lead else start
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ _NOT_LARGER = (r"(?<![\d.])(?<!\d,)", r"(?!\d|[,.]\d)")
 
 
 def clean_name(name: str) -> str:
-    """A registrant's name without EDGAR's marks of state and amendment: `ACME INC \\PA\\`, `ACME CO/`, `ACME CORP /DE/`."""
+    """A registrant's name without EDGAR's marks of state and change: `ACME INC \\PA\\`, `ACME CO/`, `ACME CO /DE/`."""
     return _JUNK.sub("", name.strip())
 
 
@@ -28,7 +28,7 @@ def core_name(name: str) -> str:
 
 
 def state_name(code: str) -> str | None:
-    """The name of a US state, D.C. or Puerto Rico by its postal code; None for others, such as EDGAR's "A1" (abroad)."""
+    """The name of a US state, D.C. or Puerto Rico by its postal code; None for others, as EDGAR's "A1" (abroad)."""
     return settings()["states"].get(code.strip().upper())
 
 
@@ -36,9 +36,9 @@ def state_name(code: str) -> str | None:
 def written(kind: str, value: str) -> str:
     """A regular expression, without groups, for every way in which a value is written in running text.
 
-    `kind` is "name" (any legal form or none, accents, any case), "state" (by name; by postal code only where a place stands,
-    ", DE" or "DE 19801"), "city" and "person" (as given or in capitals), "year", or "number" (with or without separators,
-    and not as part of a larger one: 1480 is not in 11,480).
+    `kind` is "name" (any legal form or none, accents, any case), "state" (by name; by postal code only where a place
+    stands, ", DE" or "DE 19801"), "city" and "person" (as given or in capitals), "year", or "number" (with or without
+    separators, and not as part of a larger one: 1480 is not in 11,480).
     """
     if kind == "name":
         return _name(value)
@@ -65,7 +65,7 @@ def anything(kind: str) -> str:
 
 
 def variants(kind: str, value: str) -> tuple[str, ...]:
-    """The value and what counts as the same answer: other forms of a name, a state's postal code, a number's separators."""
+    """The value and what counts as the same: other forms of a name, a state's postal code, a number's separators."""
     if kind == "name":
         core, spelled = core_name(value), settings()["legal_forms"]
         last = _plain(clean_name(value).split()[-1])
@@ -103,7 +103,7 @@ def _plain(token: str) -> str:
 
 
 def _state(value: str) -> str:
-    names = "|".join(r"\s+".join(form.split()) for form in (value, value.upper()))
+    names = "|".join(r"\s+".join(map(re.escape, form.split())) for form in (value, value.upper()))
     guard = {"Virginia": r"(?<!West\s)(?<!WEST\s)", "Washington": r"(?<!George\s)"}.get(value, "")
     after = r"(?!,?\s+D\.?\s?C\b)" if value == "Washington" else ""
     codes = [code for code, other in settings()["states"].items() if other == value]

@@ -173,3 +173,5 @@ def test_facts_of_a_filing_are_of_known_tasks() -> None:
         Filing("a", "1", 1993, "A", {"item_1": "A."}, {"name": "A"})
     with pytest.raises(ValueError, match=r"filing a: the fact ceo_lastname is empty: leave out what is not known"):
         Filing("a", "1", 1993, "A", {"item_1": "A."}, {"ceo_lastname": " "})
+    with pytest.raises(ValueError, match=r"filing a: the fact incorporation_year: '19th' is no whole number"):
+        Filing("a", "1", 1993, "A", {"item_1": "A."}, {"incorporation_year": "19th"})

@@ -16,7 +16,7 @@ TASKS = tuple(settings()["tasks"])
 
 
 def stated(text: str, task: str, value: str | None = None) -> tuple[str, str, int] | str:
-    """Needle, value as written and number of other statements, for a filing of one section; without value, extracted."""
+    """Needle, value as written and number of other statements in a filing of one section; without value, extracted."""
     section = settings()["tasks"][task]["sections"][0]
     filing = replace(only(**{section: text}), facts={} if value is None else {task: value})
     found = find_statement(filing, task)
