@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,9 +12,11 @@ import pytest
 
 from lens_heads.tasks.sec10k import find_statement, read_filings, sec10k, survey
 from lens_heads.tasks.sec10k.filings import Filing
+from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.statements import Statement
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "edgar_10k" / "10-K.zip"
+TRUTH = DATA.parents[1] / "edgar_haystack" / "ground_truth.csv"
 
 pytestmark = pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is not there: real 10-K filings")
 
@@ -73,6 +77,30 @@ def test_sentences_read_by_eye(name: str, task: str, value: str, text: str) -> N
     assert isinstance(found, Statement), found
     assert found.value_text == value
     assert found.text.startswith(text)
+
+
+@pytest.mark.skipif(not TRUTH.is_file(), reason=f"{TRUTH} is not there: published true values")
+@pytest.mark.parametrize(
+    ("name", "tasks"),
+    [
+        ("100240_10K_1993", ("employees_count_total", "incorporation_year", "headquarters_city")),
+        ("100783_10K_1993", ("employees_count_total", "headquarters_city")),
+    ],
+)
+def test_extracted_values_are_the_published_true_ones(name: str, tasks: tuple[str, ...]) -> None:
+    filing = next(filing for filing in filings() if filing.id.startswith(name))
+    columns = {task: column for column, task in settings()["truth_columns"].items()}
+    with TRUTH.open(encoding="utf-8-sig") as file:
+        (truth,) = (row for row in csv.DictReader(file) if row["cik"] == filing.cik)
+    for task in ("registrant_name", *tasks, "headquarters_state", "incorporation_state"):
+        known = truth[columns[task]]
+        if task in tasks:
+            found = find_statement(filing, task)
+            assert isinstance(found, Statement)
+            assert (found.value, found.extracted) == (known, True)
+        found = find_statement(replace(filing, facts={task: known}), task)
+        assert isinstance(found, Statement)
+        assert not found.extracted
 
 
 @pytest.mark.parametrize(
