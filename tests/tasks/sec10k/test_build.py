@@ -26,6 +26,14 @@ GIVEAWAYS = {
     "holder_record_amount": r"(?<![\d.])389",
 }
 
+OTHERS = {
+    "item_1": "Of these, 11,480 hours were lost to strikes.",
+    "item_2": "A mill in Bangor, Maine is leased until 2007.",
+    "item_5": "Dividends of $.389 a share were paid.",
+    "item_7": "Freight costs were lower.",
+    "item_10": "Dr. Ida Chang is Chief Financial Officer.",
+}
+
 
 def instance(task: str, filing=FILING) -> Instance:
     found = find_statement(filing, task)
@@ -42,7 +50,8 @@ def test_a_trial_asks_for_the_fact_and_hides_its_sentence(task: str) -> None:
     assert FACTS[task] in (made.answer, *made.aliases)
     assert not re.search(GIVEAWAYS[task], made.haystack.lower())
     assert re.search(GIVEAWAYS[task], made.needle.lower()), "the pattern of this test finds nothing"
-    assert "Freight costs were lower." in made.haystack
+    for name, other in OTHERS.items():
+        assert (other in made.haystack) == (name != made.meta["section"])
     section = "item_" + {"headquarters_city": "2", "headquarters_state": "2", "holder_record_amount": "5"}.get(
         task, "1"
     )
