@@ -31,6 +31,9 @@ class Judge:
       answers there could be, the text holds the right one and no other; of an answer with commas, all of its parts and
       no other. Labels are found as BABILong finds them, anywhere in the text in lower case. Those that the question
       names must be left out of `labels` when the judge is made (see `without`).
+    - "either_contains": the study's "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds the
+      other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of one
+      or two letters, such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
 
     An empty answer is always wrong. Raises ValueError for an unknown rule or normalization, an empty string in `cut`,
     and labels without the rule that reads them or the other way round.
@@ -124,11 +127,21 @@ def only_label(text: str, gold: str, judge: Judge) -> float:
     return float(found == wanted)
 
 
+def either_contains(text: str, gold: str, judge: Judge) -> float:
+    """1 when one holds the other, or they are equal, after the judge's normalisation; neither may be empty."""
+    text, gold = judge.normalize(text), judge.normalize(gold)
+    if not text or not gold:
+        return 0.0
+    inside = gold in text.split() if gold.isalpha() and len(gold) <= 2 else gold in text
+    return float(inside or text in gold)
+
+
 RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "contains": contains,
     "exact_match": exact_match,
     "number": number,
     "only_label": only_label,
+    "either_contains": either_contains,
 }
 
 DEFAULT = Judge()

@@ -111,6 +111,34 @@ def test_numbers_are_compared_as_numbers(text: str, answer: str, right: float) -
     assert NUMBER.correct(text, [answer]) == right
 
 
+EITHER = Judge(cut=("\n", ". "), rule="either_contains")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("Delaware.", "Delaware", 1),
+        ("the State of Delaware", "Delaware", 1),
+        ("1", "1929", 1),
+        ("1929", "192", 1),
+        ("1930", "1929", 0),
+        ("4342 persons", "4,342", 1),
+        ("SanDisk", "SanDisk Corporation", 1),
+        ("", "Delaware", 0),
+        (" \nDelaware", "Delaware", 0),
+        ("Ohio. Delaware", "Delaware", 0),
+        ("the", "the Delaware", 0),
+        ("Delaware", "a", 0),
+        ("company", "PA", 0),
+        ("Wayne, PA 19087", "PA", 1),
+        ("PA", "PA", 1),
+        ("145", "45", 1),
+    ],
+)
+def test_either_contains_is_loose_both_ways_but_for_postal_codes(text: str, answer: str, right: float) -> None:
+    assert EITHER.correct(text, [answer]) == right
+
+
 @pytest.mark.parametrize("text", ["She lives in New York.", "-3.5", "it was york", "", "a the"])
 @pytest.mark.parametrize("answer", ["New York", "3.5", "-3.5", "the"])
 def test_the_default_is_contains(text: str, answer: str) -> None:

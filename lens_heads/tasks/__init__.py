@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lens_heads.documents import DocumentTrial
 from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.babilong import babilong
 from lens_heads.tasks.musique import musique
@@ -14,13 +15,14 @@ from lens_heads.tasks.niah import niah
 from lens_heads.tasks.nolima import nolima
 from lens_heads.tasks.packaged import packaged
 from lens_heads.tasks.parametric import parametric
+from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.trials import Trial
 
 
 class Task(NamedTuple):
-    """A function that makes trials, and what they are about in one line."""
+    """A function that makes trials, of one document or of many, and what they are about in one line."""
 
-    trials: Callable[..., list[Trial]]
+    trials: Callable[..., list[Trial] | list[DocumentTrial]]
     about: str
 
 
@@ -34,10 +36,14 @@ TASKS: dict[str, Task] = {
     "babilong": Task(babilong, "who carried what where, in a story or in a story among prose: shipped, or BABILong"),
     "parametric": Task(parametric, "facts known from training (city -> country, PopQA): no needle, to be spared"),
     "arithmetic": Task(arithmetic, "sums and differences, generated or GPT-3's: no needle, to be spared"),
+    "sec10k": Task(sec10k, "eight facts from companies' annual reports: made-up ones shipped, or real ones of yours"),
+    "sec10k_documents": Task(
+        sec10k_documents, "the same over whole reports in chunks: trials of documents, to detect heads"
+    ),
 }
 
 
-def load(name: str, **arguments: Any) -> list[Trial]:
+def load(name: str, **arguments: Any) -> list[Any]:
     """The trials of a task by name. ValueError for an unknown task or argument, naming the nearest or all there are."""
     if name not in TASKS:
         close = difflib.get_close_matches(name, TASKS, n=1)
@@ -52,4 +58,17 @@ def load(name: str, **arguments: Any) -> list[Trial]:
     return TASKS[name].trials(**arguments)
 
 
-__all__ = ["TASKS", "Task", "arithmetic", "babilong", "load", "musique", "niah", "nolima", "packaged", "parametric"]
+__all__ = [
+    "TASKS",
+    "Task",
+    "arithmetic",
+    "babilong",
+    "load",
+    "musique",
+    "niah",
+    "nolima",
+    "packaged",
+    "parametric",
+    "sec10k",
+    "sec10k_documents",
+]

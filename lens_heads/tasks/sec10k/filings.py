@@ -1,13 +1,36 @@
-"""One annual report: its sections, and what is known to be true of the company."""
+"""Annual reports as sections and known facts: from edgar-crawler's JSON files, or rows of EDGAR-CORPUS.
+
+EDGAR-CORPUS: Loukas et al., ECONLP 2021, arXiv 2109.14394. The cover page of a report is in none of its sections.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lens_heads.tasks.books import parse_json, read_text
+from lens_heads.tasks.rows import Row, hub_rows, local_rows
+from lens_heads.tasks.sec10k.settings import settings
+from lens_heads.tasks.sec10k.values import clean_name, number, state_name
+
+HUB = "c3po-ai/edgar-corpus"
+HUB_SPLITS = ("train", "validation", "test")
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 
 
 @dataclass(frozen=True)
 class Filing:
-    """One annual report: sections by name in document order ("item_1", "item_1A", ...), and the facts known to be true."""
+    """One annual report: sections by name in document order ("item_1", "item_1A", ..), and the facts known to be true.
+
+    `facts` holds the true value of each task where it is known: numbers and years in digits, states by name. Raises
+    ValueError for a fact of an unknown task, an empty one, and a number or year that is none.
+    """
 
     id: str
     cik: str
@@ -15,3 +38,148 @@ class Filing:
     company: str
     sections: dict[str, str]
     facts: dict[str, str]
+
+    def __post_init__(self) -> None:
+        known = settings()["tasks"]
+        for task, value in self.facts.items():
+            if task not in known:
+                raise ValueError(f"filing {self.id}: there is no task {task!r}: the tasks are {', '.join(known)}")
+            if not value.strip():
+                raise ValueError(f"filing {self.id}: the fact {task} is empty: leave out what is not known")
+            if known[task]["kind"] in ("number", "year"):
+                try:
+                    number(value)
+                except ValueError as error:
+                    raise ValueError(f"filing {self.id}: the fact {task}: {error}") from None
+
+
+def read_filings(path: str | Path) -> list[Filing]:
+    """The filings of edgar-crawler's JSON files in a folder or a .zip, in the order of their names.
+
+    Fields: `cik`, `company`, `item_1` .. `item_16`, and, where they are known, `state_of_inc` and `state_location`. The
+    last three are the facts registrant_name, incorporation_state and headquarters_state: EDGAR's, as they are today, so
+    a headquarters that moved is one that no sentence states. A state that is no US state, D.C. or Puerto Rico (EDGAR's
+    "A1", ..) is not known. The year stands in the file's name, else in `period_of_report`.
+
+    Raises FileNotFoundError without such files, ValueError naming file and field.
+    """
+    filings = [_filing(name, parse_json(text, name)) for name, text in _json_files(Path(path).expanduser())]
+    if not filings:
+        raise FileNotFoundError(f"{path} has no .json file: give a folder or a .zip of edgar-crawler's files")
+    return filings
+
+
+def read_corpus(
+    path: str | Path | None = None, truth: str | Path | None = None, years: Sequence[int] = (1993,)
+) -> list[Filing]:
+    """Filings of EDGAR-CORPUS: of some years (all three splits, which mean nothing), or of a local copy.
+
+    Args:
+        path: a local file or folder in the same format (`filename`, `cik`, `year`, `section_1` .. `section_15`; .jsonl,
+            .json, .csv, .parquet), of which all years are read; None for the hub, `c3po-ai/edgar-corpus`.
+        truth: a CSV of true values, one row per `filename`, in columns such as `registrant_name_truth` or
+            `original_Inc_state_truth`; "NULL" or nothing where a value is not known. Only filings that it covers are
+            read. None: no value is known, and what can be is extracted from the text.
+        years: of the hub.
+
+    Raises FileNotFoundError, ValueError naming file and field; ValueError when no filing is in `truth`.
+    """
+    facts = None if truth is None else _truth(Path(truth).expanduser())
+    if path is not None:
+        rows = local_rows(path, f"{HUB}, one year")
+    else:
+        rows = [
+            row for year in years for split in HUB_SPLITS for row in hub_rows(HUB, config=f"year_{year}", split=split)
+        ]
+    covered = [row for row in rows if facts is None or row.text("filename") in facts]
+    if not covered:
+        where = f"{path or HUB}: {len(rows)} filings"
+        raise ValueError(f"{where}, none of them in {truth}: the column 'filename' must name them (718413_1993.txt)")
+    return [_corpus_filing(row, {} if facts is None else facts[row.text("filename")]) for row in covered]
+
+
+def _json_files(path: Path) -> Iterator[tuple[str, str]]:
+    """Name and text of every .json file, sorted by name."""
+    if path.is_dir():
+        for file in sorted(path.rglob("*.json")):
+            yield str(file), read_text(file)
+    elif zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(name for name in archive.namelist() if name.endswith(".json")):
+                yield f"{path}, {name}", read_text(zipfile.Path(archive, name))
+    else:
+        raise FileNotFoundError(f"{path} is no folder and no .zip: give one of edgar-crawler's JSON files")
+
+
+def _filing(name: str, fields: Any) -> Filing:
+    if not isinstance(fields, dict):
+        raise ValueError(f"{name}: is {type(fields).__name__}: give an object with cik, company and item_1 .. item_16")
+    row = Row(name, 0, fields)
+    company = clean_name(row.text("company"))
+    states = {"incorporation_state": "state_of_inc", "headquarters_state": "state_location"}
+    known = {task: state_name(str(fields.get(field) or "")) for task, field in states.items()}
+    stem = re.split(r"[/\\]", name)[-1].removesuffix(".json")
+    return Filing(
+        id=stem,
+        cik=row.text("cik"),
+        year=_year(stem.removeprefix(row.text("cik")), str(fields.get("period_of_report") or ""), name),
+        company=company,
+        sections=_sections(row, "item_"),
+        facts={"registrant_name": company} | {task: state for task, state in known.items() if state},
+    )
+
+
+def _corpus_filing(row: Row, facts: dict[str, str]) -> Filing:
+    return Filing(
+        id=row.text("filename").removesuffix(".txt").removesuffix(".htm"),
+        cik=row.text("cik"),
+        year=_year(row.text("year"), "", row.where),
+        company=facts.get("registrant_name", ""),
+        sections=_sections(row, "section_"),
+        facts=facts,
+    )
+
+
+def _sections(row: Row, prefix: str) -> dict[str, str]:
+    """The sections with text, named item_1, item_1A, .. and in the order of the form."""
+    names = [name for name in row.fields if re.fullmatch(prefix + r"\d{1,2}[A-C]?", name)]
+    names.sort(key=lambda name: (int(re.findall(r"\d+", name)[0]), name))
+    for name in names:
+        if not isinstance(row.fields[name] or "", str):
+            raise ValueError(
+                f"{row.where}: field {name!r} is {type(row.fields[name]).__name__}: give the section's text"
+            )
+    found = {
+        "item_" + name.removeprefix(prefix): row.fields[name] for name in names if (row.fields[name] or "").strip()
+    }
+    if not found:
+        raise ValueError(f"{row.where}: no field {prefix}1, {prefix}2, .. holds text: give at least one section")
+    return found
+
+
+def _year(first: str, second: str, where: str) -> int:
+    found = _YEAR.search(first.replace("_", " ")) or _YEAR.search(second)
+    if not found:
+        raise ValueError(f"{where}: no year in the file's name or the field 'period_of_report': add one (1993-12-31)")
+    return int(found[0])
+
+
+def _truth(file: Path) -> dict[str, dict[str, str]]:
+    """The known values by file name; ValueError naming the row and the column."""
+    columns = settings()["truth_columns"]
+    rows = csv.DictReader(io.StringIO(read_text(file)))
+    have = rows.fieldnames or []
+    if "filename" not in have or not set(columns) & set(have):
+        raise ValueError(f"{file}: the columns are {', '.join(have)}: give filename and some of {', '.join(columns)}")
+    known: dict[str, dict[str, str]] = {}
+    for at, row in enumerate(rows, 2):
+        values = {columns[name]: (row[name] or "").strip() for name in columns if name in row}
+        values = {task: value for task, value in values.items() if value not in ("", "NULL")}
+        for task in settings()["tasks"]:
+            if task in values and settings()["tasks"][task]["kind"] in ("number", "year"):
+                try:
+                    values[task] = number(values[task])
+                except ValueError as error:
+                    raise ValueError(f"{file}, line {at}: field {task}: {error}") from None
+        known[(row["filename"] or "").strip()] = values
+    return known

@@ -1,0 +1,28 @@
+"""Facts that nobody wrote down, read out of sentences whose form leaves no doubt. Never ground truth."""
+
+from __future__ import annotations
+
+from lens_heads.tasks.sec10k.filings import Filing
+from lens_heads.tasks.sec10k.patterns import stating
+from lens_heads.tasks.sec10k.settings import settings
+from lens_heads.tasks.sec10k.values import number
+
+UNKNOWN = "value unknown"
+SEVERAL = "several values in the text"
+
+
+def extracted(filing: Filing, task: str) -> str | None:
+    """The value that the filing's usual sections state for a task, or None: none found, or none can be.
+
+    Of the sentences found those with the best pattern count. Raises LookupError when they state more than one value.
+    Names and states are not extracted: too many of both stand in a report.
+    """
+    known = settings()["tasks"][task]
+    if known["kind"] in ("name", "state"):
+        return None
+    found = stating(filing, task)
+    best = [stated for stated in found if stated.rank == found[0].rank]
+    values = {number(each.value_text) if known["kind"] == "number" else each.value_text for each in best}
+    if len(values) > 1:
+        raise LookupError(SEVERAL)
+    return next(iter(values), None)
