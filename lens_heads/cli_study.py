@@ -7,6 +7,12 @@ from typing import Annotated
 
 import typer
 
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+Models = Annotated[
+    list[str] | None, typer.Option("--model", "-m", help="Models, repeatable (default: both packaged ones).")
+]
+
 app = typer.Typer(help="A paper's whole experiment, end to end.", no_args_is_help=True)
 
 
@@ -17,9 +23,7 @@ def study() -> None:
 
 @app.command()
 def locos(
-    model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="Models, repeatable (default: both packaged ones).")
-    ] = None,
+    model: Models = None,
     preset: Annotated[
         str, typer.Option(help="packaged (no download), quick, or the grids of the paper: paper, scripts.")
     ] = "packaged",
@@ -27,11 +31,38 @@ def locos(
         "runs/locos"
     ),
     tuned_lens: Annotated[Path | None, typer.Option(help="Safetensors file of a tuned lens, for one model.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Device = None,
+    dtype: Dtype = "float32",
 ) -> None:
     """Re-run the argument of the LOCOS paper: detection, ablation, what is spared, what breaks, causal evidence, claims."""
     from lens_heads.models import dtype_named
     from lens_heads.studies.locos_paper import study
 
     study.locos(model or study.MODELS, preset, out, tuned_lens, device=device, dtype=dtype_named(dtype))
+
+
+@app.command("fragile-tasks")
+def fragile_tasks(
+    model: Models = None,
+    preset: Annotated[
+        str, typer.Option(help="packaged (no download), quick, or paper (the study's sizes: give --path).")
+    ] = "packaged",
+    quick: Annotated[bool, typer.Option("--quick", help="The same as --preset quick.")] = False,
+    path: Annotated[
+        Path | None,
+        typer.Option(help="10-K filings, a folder or .zip of edgar-crawler's JSON, in place of made-up ones."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
+        "runs/fragile-tasks"
+    ),
+    device: Device = None,
+    dtype: Dtype = "float32",
+) -> None:
+    """Do two tasks use the same heads, do two models? Query-focused heads on eight facts of annual reports."""
+    from lens_heads.models import dtype_named
+    from lens_heads.studies.fragile_tasks import study
+
+    if quick and preset not in ("packaged", "quick"):
+        raise ValueError(f"give --quick or --preset {preset}, not both")
+    size, loading = "quick" if quick else preset, {"device": device, "dtype": dtype_named(dtype)}
+    study.fragile_tasks(model or study.MODELS, size, out, path, **loading)

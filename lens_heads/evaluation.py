@@ -25,7 +25,9 @@ from lens_heads.view import evaluating
 if TYPE_CHECKING:
     import pandas as pd
 
-METRICS = (*TEXT_METRICS, "logprob", "greedy_match")
+FORCED_METRICS = ("logprob", "greedy_match")
+"""Teacher-forced: measured without decoding."""
+METRICS = (*TEXT_METRICS, *FORCED_METRICS)
 
 
 @dataclass(frozen=True, eq=False)

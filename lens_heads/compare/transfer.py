@@ -20,7 +20,7 @@ from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.controls import random_heads, shuffled
 from lens_heads.curves import Observation
-from lens_heads.evaluation import METRICS
+from lens_heads.evaluation import FORCED_METRICS, METRICS
 from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry
@@ -62,7 +62,7 @@ def transfer_matrix(
         random_draws: random sets at every k, of heads outside every source's top k while there are enough. Random heads do
             harm where k is large: one draw tells little.
         metric: what the statistics are on; `per_item` has a column for each measured.
-        generate: also decode and judge the text; without it only "logprob" is measured.
+        generate: also decode and judge the text; without it only "logprob" and "greedy_match" are measured.
         out: a run folder: every finished trial is stored at once, and the same call continues it.
 
     Trials that fail under some set of heads are left out under all (warned about; `meta["left_out"]`).
@@ -95,7 +95,7 @@ def transfer_matrix(
 
 
 def _check_plain(metric: str, generate: bool, random_draws: int) -> None:
-    measured = METRICS if generate else ("logprob",)
+    measured = METRICS if generate else FORCED_METRICS
     if metric not in measured:
         remedy = "" if generate else "; the others need generate=True"
         raise ValueError(f"metric {metric!r} is not measured: there is {', '.join(measured)}{remedy}")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lens_heads.studies.fragile_tasks.study import fragile_tasks as fragile_tasks
     from lens_heads.studies.locos_paper.study import locos as locos
 
-__all__ = ["locos"]
+__all__ = ["fragile_tasks", "locos"]
+
+
+_HOMES = {"fragile_tasks": "fragile_tasks.study", "locos": "locos_paper.study"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "locos":
-        from lens_heads.studies.locos_paper.study import locos
-
-        return locos
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"lens_heads.studies.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'lens_heads.studies' has no attribute {name!r}; it has {', '.join(__all__)}, demo")

@@ -18,8 +18,8 @@ from scipy import stats as scipy_stats
 
 from lens_heads.curves import AblationCurve
 from lens_heads.studies.locos_paper.presets import FACTORIAL
+from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD
 
-HOLDS, DOES_NOT, UNTOLD = "holds", "does not hold", "cannot be told"
 LEAD = "locos"
 
 

@@ -10,8 +10,9 @@ import pandas as pd
 
 from lens_heads import plots, report
 from lens_heads.causal import Recovery
-from lens_heads.studies.locos_paper.claims import DOES_NOT, HOLDS, LEAD, UNTOLD
+from lens_heads.studies.locos_paper.claims import LEAD
 from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, described
+from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD
 
 if TYPE_CHECKING:
     from lens_heads.studies.locos_paper.study import Finding

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -19,15 +17,15 @@ from lens_heads import tables
 from lens_heads.causal import Recovery
 from lens_heads.curves import AblationCurve
 from lens_heads.heads import HeadScores
-from lens_heads.models import Model, geometry, load_model
+from lens_heads.models import geometry, load_model
 from lens_heads.scoring import fingerprint
 from lens_heads.store import RunFolder, versions, write_atomic
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import LEAD, Evidence, claims
 from lens_heads.studies.locos_paper.presets import Preset, preset
+from lens_heads.studies.running import Clock, Models, records, save_tables, several
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +68,7 @@ class Finding:
 
 
 def locos(
-    models: Iterable[str | Path | Model] | str | Path | Model = MODELS,
+    models: Models = MODELS,
     preset: str | Preset = "packaged",
     out: str | Path = "runs/locos",
     tuned_lens: str | Path | None = None,
@@ -95,10 +93,7 @@ def locos(
     from lens_heads.studies.locos_paper.page import write_page
 
     plan, out, console = _preset(preset), Path(out), Console()
-    single = isinstance(models, str | Path) or hasattr(models, "cfg")
-    listed: list[Any] = [models] if single else list(models)  # type: ignore[arg-type]  # not single
-    if not listed:
-        raise ValueError("there are no models: name at least one")
+    listed = several(models)
     if tuned_lens is not None and len(listed) > 1:
         raise ValueError("a tuned lens belongs to one model: run the study on that model alone")
     name = preset if isinstance(preset, str) else "own"
@@ -134,7 +129,7 @@ def _one(
     }
     folder = out / Path(shape.name).name
     RunFolder(folder, settings)
-    clock = _Clock(console)
+    clock = Clock(console)
     k = plan.headline_k(shape.n_layers * shape.n_heads)
     select, test = plan.trials(plan.select), plan.trials(plan.test)
     scores = clock("detection", lambda: stages.detect(model, select, plan, folder, tuned_lens))
@@ -167,31 +162,15 @@ def _one(
         questions={trial.id: trial.question for trial in test},
         seconds=clock.spent,
     )
-    (folder / "tables").mkdir(exist_ok=True)
-    for table, frame in finding.all_frames().items():
-        frame.to_parquet(folder / "tables" / f"{table}.parquet", index=False)
+    save_tables(finding.all_frames(), folder / "tables")
     tables.show(tables.claims(finding.claims, f"{shape.name}: the paper's claims, k = {k} (preset {name})"))
     return finding
-
-
-class _Clock:
-    """Runs stages, says which, and remembers how long each took."""
-
-    def __init__(self, console: Console) -> None:
-        self.console, self.spent = console, {}
-
-    def __call__(self, stage: str, work: Callable[[], Value]) -> Value:
-        started = time.monotonic()
-        result = work()
-        self.spent[stage] = time.monotonic() - started
-        self.console.print(f"{stage}: {self.spent[stage]:.0f} s")
-        return result
 
 
 def summary(finding: Finding, command: str | None) -> dict[str, Any]:
     """The numbers of one model in one JSON: claims, best heads, curves, analyses; per-trial tables stay in Parquet."""
     frames = {
-        name: _records(frame)
+        name: records(frame)
         for name, frame in finding.all_frames().items()
         if not name.endswith(("_trials", "_examples")) and name != "scores"
     }
@@ -205,13 +184,7 @@ def summary(finding: Finding, command: str | None) -> dict[str, Any]:
         "versions": versions(),
         "seconds": {stage: round(spent, 1) for stage, spent in finding.seconds.items()},
         "outcomes": finding.scores[LEAD].meta["outcomes"],
-        "top": {name: _records(found.to_frame().head(10)) for name, found in ranked.items()},
+        "top": {name: records(found.to_frame().head(10)) for name, found in ranked.items()},
         "recovery_note": finding.recovered if isinstance(finding.recovered, str) else finding.recovered.examples,
         **frames,
     }
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows for JSON, which knows no NaN."""
-    rounded = frame.round(4)
-    return rounded.astype(object).where(rounded.notna(), None).to_dict("records")  # type: ignore[return-value]  # columns are named

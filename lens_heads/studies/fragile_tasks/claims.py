@@ -1,0 +1,75 @@
+"""The study's claims beside its numbers and these models': holds, does not, or cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD
+
+if TYPE_CHECKING:
+    from lens_heads.studies.fragile_tasks.pairs import Pair
+    from lens_heads.studies.fragile_tasks.study import Finding
+
+PUBLISHED = {"fragility": ".183, .472, .593", "disruptivity": ".018, .039, .153"}
+"""R^2 of Llama-3.1-8B and Qwen-2.5-7B, Llama and Mistral-7B, Qwen and Mistral (the R^2 of fragility as its data give them)."""
+
+
+def claims(findings: Sequence[Finding], found: Sequence[Pair]) -> pd.DataFrame:
+    """One row per claim and model, or two models: claim, models, paper, found, low, high, p, verdict, holds if."""
+    rows = [row for each in findings for row in _of_model(each)] + [row for each in found for row in _of_pair(each)]
+    return pd.DataFrame(rows)
+
+
+def _of_model(each: Finding) -> list[dict[str, Any]]:
+    """Heads transfer: at the largest k the heads of other tasks do harm, beyond random ones; do own heads do more?"""
+    table = each.frames["statistics"]
+    k = table["k"].max()
+    means = table[(table["task"] == "mean") & (table["k"] == k) & ~table["relative"]].set_index("statistic")
+    rows = []
+    for claim, name, paper, holds in (
+        ("Heads of one task break other tasks", "disruptivity", "accuracy falls to near 0 at large K", True),
+        ("... more than random heads break them", "beyond_random", "random heads do little at small K", True),
+        ("A task's own heads break it no more than others'", "specificity", "heads transfer across tasks", False),
+    ):
+        if name in means.index:
+            value, low, high = (float(means.loc[name, column]) for column in ("value", "low", "high"))
+            verdict = (
+                (HOLDS if low > 0 else DOES_NOT if high <= 0 else UNTOLD)
+                if holds
+                else (DOES_NOT if low > 0 else UNTOLD)
+            )
+            rule = f"the mean {name.replace('_', ' ')} at k = {k} of 1,024 is above 0"
+            rule = (
+                rule if holds else f"it cannot hold by an interval alone: it does not where the mean {name} is above 0"
+            )
+            rows.append(
+                {"claim": claim, "models": each.model, "paper": paper, "found": value, "low": low, "high": high}
+                | {"p": None, "verdict": verdict, "holds if": rule}
+            )
+    return rows
+
+
+def _of_pair(each: Pair) -> list[dict[str, Any]]:
+    rows = []
+    for claim, name in (
+        ("The same tasks are fragile in both models", "fragility"),
+        ("The same tasks' heads disrupt in both models (the study: they do not)", "disruptivity"),
+    ):
+        if name in each.correlations:
+            found = each.correlations[name]
+            low, high = found.interval or (None, None)
+            verdict = HOLDS if found.p < 0.05 else UNTOLD
+            rows.append(
+                {
+                    "claim": claim,
+                    "models": " and ".join(each.names),
+                    "paper": f"R² {PUBLISHED[name]}",
+                    "found": found.r2,
+                }
+                | {"low": low, "high": high, "p": found.p, "verdict": verdict}
+                | {"holds if": "p < 0.05 over orders of the tasks; no correlation cannot be shown by it"}
+            )
+    return rows

@@ -1,0 +1,146 @@
+"""The study as one page: claims, then two models beside each other, then each model's own part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from lens_heads import plots, report
+from lens_heads.studies.fragile_tasks.claims import claims
+from lens_heads.studies.fragile_tasks.presets import Preset
+from lens_heads.studies.fragile_tasks.stages import ALL
+
+if TYPE_CHECKING:
+    from lens_heads.studies.fragile_tasks.pairs import Pair
+    from lens_heads.studies.fragile_tasks.study import Finding
+
+INTERVAL = {"value": ("low", "high")}
+
+
+def write_page(
+    findings: Sequence[Finding], found: Sequence[Pair], preset: str, path: Path, command: str | None
+) -> Path:
+    """Write the page of what there is so far."""
+    table = claims(findings, found)
+    sections = [
+        report.Section(
+            "The study's claims",
+            "Heads that do harm everywhere say little about transfer where random ones do too; a correlation of few tasks "
+            "says little without its permutation p and its noise ceiling.",
+            tables=[report.Table(table, intervals={"found": ("low", "high")})],
+        )
+    ]
+    sections += [section for each in found for section in _pair(each)]
+    sections += [section for each in findings for section in _model(each)]
+    settings = findings[0].settings["preset"]
+    plan = Preset(**settings)
+    summary = report.Summary(
+        model=", ".join(each.model for each in findings),
+        trials=f"{settings['documents']} to detect heads, {settings['trials']} of other companies to ablate them",
+        heads=[f"{each.model} {head}" for each in findings for head in each.scores[plan.lead][ALL].top(3)],
+        verdict=" ".join(f"{row['claim']} ({row['models']}): {row['verdict']}." for _, row in table.iterrows()),
+        facts={
+            "k": "of 1,024 heads, as the study has it; every model loses the same share: "
+            + "; ".join(f"{each.model} {', '.join(map(str, each.sizes))}" for each in findings),
+            "Metric": plots.METRIC_LABELS.get(plan.metric, plan.metric),
+            "Ablation": f"{plan.kind}, at all positions",
+            "Intervals": "95 % percentile bootstrap over items (and draws of random heads)",
+        },
+    )
+    provenance = report.Provenance.now({"preset": preset, "settings": settings}, command)
+    return report.write_report(path, "Different heads, same fragile tasks?", summary, sections, provenance)
+
+
+def _pair(each: Pair) -> list[report.Section]:
+    names = " and ".join(each.names)
+    shown = [name for name in ("fragility", "disruptivity") if name in each.correlations]
+    scatters = [report.Figure(each.correlations[name].plot(), name.capitalize()) for name in shown]
+    lost = " ".join(f"{label}: {reason}." for label, reason in each.reasons.items())
+    best = each.match.pairs.sort_values("distance").head(16)
+    return [
+        report.Section(
+            f"{names}: do the same tasks break?",
+            f"Not computed: {lost}" if lost else "",
+            figures=scatters,
+            tables=[report.Table(each.correlation_frame, "R² over tasks and k", 3, intervals={"r2": ("low", "high")})],
+        ),
+        report.Section(
+            f"{names}: which head is which?",
+            f"{each.match!r}. Stability: share of resamples that choose the same partner.",
+            figures=[report.Figure(each.match.plot(best["head_a"].tolist()), "The sixteen nearest pairs")],
+            tables=[
+                report.Table(best, "The sixteen nearest pairs"),
+                report.Table(each.depth, "Do the best heads of a task sit equally deep?"),
+            ],
+        ),
+        report.Section(
+            f"{names}: do corresponding heads do the same?",
+            f"{each.validation!r}.",
+            figures=[each.validation.plot()],
+            tables=[
+                report.Table(each.validation.correlation, "Correlation of the drops over tasks"),
+                report.Table(each.validation.frame, "Drops", intervals={"drop": ("low", "high")}),
+            ],
+        ),
+    ]
+
+
+def _model(each: Finding) -> list[report.Section]:
+    plan = Preset(**each.settings["preset"])
+    table = each.frames["statistics"]
+    means = table[(table["task"] == "mean") & ~table["relative"]].drop(columns=["task", "relative"])
+    fragile = table[
+        table["statistic"].isin(["fragility", "beyond_random"]) & ~table["relative"] & (table["task"] != "mean")
+    ]
+    best = each.frames["best_heads"]
+    best = best[(best["method"] == plan.lead) & (best["task"] == ALL)].drop(columns=["method", "task"])
+    return [
+        report.Section(
+            f"{each.model}: detection",
+            f"Rule of {plan.lead}: {each.scores[plan.lead][ALL].meta.get('rule', 'none')}.",
+            figures=[
+                report.Figure(plots.head_map(each.scores[plan.lead][ALL], plan.lead), "All tasks"),
+                plots.method_agreement({method: by_task[ALL] for method, by_task in each.scores.items()}),
+            ],
+            tables=[
+                report.Table(best, f"The best heads of {plan.lead}", intervals={"score": ("low", "high")}),
+                report.Table(each.frames["shared_heads"], "Heads that two tasks share, against chance"),
+            ],
+        ),
+        report.Section(
+            f"{each.model}: transfer between tasks",
+            figures=[each.matrix.plot(k) for k in each.matrix.ks],
+            tables=[
+                report.Table(means, "Means over tasks", intervals=INTERVAL),
+                report.Table(fragile.drop(columns="relative"), "Fragility", intervals=INTERVAL),
+            ],
+        ),
+        _recovery(each),
+    ]
+
+
+def _recovery(each: Finding) -> report.Section:
+    frame = each.frames["recovery"]
+    if frame.empty:
+        return report.Section(f"{each.model}: recovery", "No task has a trial that its own heads break.")
+    bars = pd.DataFrame(
+        {
+            "group": frame["task"],
+            "name": [
+                f"{name}, ablated too" if fair else name for name, fair in zip(frame["set"], frame["fair"], strict=True)
+            ],
+            "value": frame["recovery"],
+            "low": frame["low"],
+            "high": frame["high"],
+        }
+    ).dropna(subset="value")
+    return report.Section(
+        f"{each.model}: recovery",
+        "A task's own heads are ablated everywhere and given back at the answer rows, on trials that ablating them broke. "
+        "Of a control that was itself ablated, where that cost nothing in sum there is no share.",
+        figures=[plots.drop_bars(bars, "What giving heads back mends", unit="", axis="recovery, share of the cost")],
+        tables=[report.Table(frame, "Recovery", intervals={"recovery": ("low", "high")})],
+    )

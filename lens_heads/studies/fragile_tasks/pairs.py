@@ -1,0 +1,141 @@
+"""Two models beside each other: do the same tasks break, and which head of one is which of the other?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from lens_heads import compare
+from lens_heads.models import Model
+from lens_heads.studies.fragile_tasks.presets import Preset
+from lens_heads.studies.fragile_tasks.stages import ALL, correlations
+from lens_heads.studies.running import Clock, records, save_tables
+from lens_heads.trials import Trial
+
+if TYPE_CHECKING:
+    from lens_heads.studies.fragile_tasks.study import Finding
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """What the study found of two models.
+
+    `correlations` of the tables that vary; `reasons` why others have none. `match`: a's heads to b's, by depth, patterns on
+    common texts, scores of all tasks and CKA. `validation` ablates the best heads of a, and their partners in b.
+    """
+
+    names: tuple[str, str]
+    correlations: dict[str, compare.Correlation]
+    reasons: dict[str, str]
+    match: compare.HeadMatch
+    validation: compare.MatchValidation
+    depth: pd.DataFrame
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def correlation_frame(self) -> pd.DataFrame:
+        """One row per statistic: R^2 with its interval, permutation p, the naive p, noise ceiling."""
+        rows = []
+        for label, found in self.correlations.items():
+            low, high = found.interval or (float("nan"), float("nan"))
+            row = {"statistic": label, "r2": found.r2, "low": low, "high": high, "r": found.r, "p": found.p}
+            row |= {"naive_p": found.naive_p, "noise_ceiling_r2": found.noise_ceiling_r2, "points": len(found.points)}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Every number as a table."""
+        points = [found.points.assign(statistic=label) for label, found in self.correlations.items()]
+        return {
+            "correlations": self.correlation_frame,
+            "points": pd.concat(points, ignore_index=True) if points else pd.DataFrame({"statistic": []}),
+            "matched_heads": self.match.pairs,
+            "validation": self.validation.frame,
+            "validation_correlation": self.validation.correlation,
+            "depth": self.depth,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        match = {"mean_distance": self.match.mean_distance, "chance": self.match.chance, "p": self.match.p}
+        match |= {"mean_stability": float(self.match.pairs["stability"].mean()), "pairs": len(self.match.pairs)}
+        frames = {name: records(frame) for name, frame in self.frames().items() if name != "points"}
+        seconds = {stage: round(spent, 1) for stage, spent in self.seconds.items()}
+        return {"models": self.names, "match": match, "reasons": self.reasons, "seconds": seconds, **frames}
+
+
+def beside(
+    model_a: Model,
+    model_b: Model,
+    a: Finding,
+    b: Finding,
+    tests: Mapping[str, Sequence[Trial]],
+    plan: Preset,
+    out: Path,
+    clock: Clock,
+) -> Pair:
+    """Correlation of what breaks, correspondence of heads, and whether corresponding heads break the same tasks."""
+    folder = out / f"{a.name}--{b.name}"
+    found, reasons = clock("correlation", lambda: correlations(a.matrix, b.matrix))
+    match = clock("correspondence", lambda: _match(model_a, model_b, a, b, plan, folder))
+    validation = clock("validation", lambda: _validated(match, model_a, model_b, a, tests, plan))
+    pair = Pair((a.model, b.model), found, reasons, match, validation, _depth(a, b, plan), clock.spent)
+    save_tables(pair.frames(), folder / "tables")
+    return pair
+
+
+def _match(model_a: Model, model_b: Model, a: Finding, b: Finding, plan: Preset, folder: Path) -> compare.HeadMatch:
+    """By everything there is; read from the folder when it is there."""
+    if (folder / "match.json").exists():
+        return compare.HeadMatch.load(folder)
+    scores = tuple(
+        {
+            f"{method} {task}": found
+            for method, by_task in each.scores.items()
+            for task, found in by_task.items()
+            if task != ALL
+        }
+        for each in (a, b)
+    )
+    match = compare.match_heads(
+        model_a, model_b, scores=scores, texts=compare.common_texts(plan.match_texts), resamples=50, permutations=200
+    )
+    match.save(folder)
+    return match
+
+
+def _validated(
+    match: compare.HeadMatch,
+    model_a: Model,
+    model_b: Model,
+    a: Finding,
+    tests: Mapping[str, Sequence[Trial]],
+    plan: Preset,
+) -> compare.MatchValidation:
+    size = next((size for size, k in a.sizes.items() if k >= plan.matched_k), max(a.sizes))
+    return compare.validate_match(
+        match,
+        model_a,
+        model_b,
+        tests,
+        groups={f"{plan.lead}, {ALL}": a.scores[plan.lead][ALL]},
+        k=size,
+        kind=plan.kind,
+        batch_size=plan.batch_size,
+    )
+
+
+def _depth(a: Finding, b: Finding, plan: Preset) -> pd.DataFrame:
+    """Where the best heads of every task sit in either model, by relative depth."""
+    rows = []
+    bins = min(10, *(each.scores[plan.lead][ALL].n_layers for each in (a, b)))
+    tops = [next((size for size, k in each.sizes.items() if k >= plan.matched_k), max(each.sizes)) for each in (a, b)]
+    for task, mine in a.scores[plan.lead].items():
+        found = compare.overlap_by_depth(mine, b.scores[plan.lead][task], tops[0], k_b=tops[1], bins=bins)
+        row = {"task": task, "k_a": found.k_a, "k_b": found.k_b, "overlap": found.overlap, "expected": found.expected}
+        rows.append(row | {"p_value": found.p_value, "spearman": found.spearman})
+    return pd.DataFrame(rows)

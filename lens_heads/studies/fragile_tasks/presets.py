@@ -1,0 +1,115 @@
+"""How large the study is, by name: which reports, how many of them, how many heads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lens_heads.documents import DocumentTrial
+from lens_heads.tasks.sec10k import sec10k, sec10k_documents
+from lens_heads.tasks.sec10k.settings import settings
+from lens_heads.trials import Trial
+
+HEADS = 32 * 32
+"""Of Llama-3.1-8B, whose numbers of ablated heads the study gives; other models lose the same share."""
+
+TASKS = tuple(settings()["tasks"])
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One size of the study.
+
+    `documents` are arguments of `sec10k_documents`, on whose "select" companies heads are detected, `trials` those of
+    `sec10k`, on whose "test" companies they are ablated; n of both is per task. `ks`: numbers of heads ablated of 1,024.
+    `generate`: decode `max_new_tokens` and judge the text; without it the metric has to be one that needs no decoding.
+    `recovery_k` heads are ablated and given back on at most `recovery_trials` trials a task. `matched_k` heads of a task, and
+    of all, are ablated with their partners in the other model.
+    """
+
+    documents: dict[str, Any]
+    trials: dict[str, Any]
+    ks: tuple[int, ...] = (8, 16, 32, 48, 64, 96, 128)
+    random_draws: int = 5
+    methods: tuple[str, ...] = ("qr", "core", "summed_attention")
+    lead: str = "qr"
+    kind: str = "zero"
+    metric: str = "correct"
+    generate: bool = True
+    max_new_tokens: int = 30
+    batch_size: int = 6
+    recovery_k: int = 64
+    recovery_trials: int = 50
+    recovery_draws: int = 20
+    matched_k: int = 64
+    match_texts: int = 16
+    tasks: tuple[str, ...] = field(default=TASKS)
+
+    def detection(self) -> dict[str, list[DocumentTrial]]:
+        """Document trials by task."""
+        return _by_task(sec10k_documents(**self._call(self.documents, "select")), self.tasks)
+
+    def evaluation(self) -> dict[str, list[Trial]]:
+        """Trials of other companies by task."""
+        return _by_task(sec10k(**self._call(self.trials, "test")), self.tasks)
+
+    def size(self, k: int, heads: int) -> int:
+        """As large a share of a model's heads as k is of 1,024, at least one."""
+        return max(1, round(k * heads / HEADS))
+
+    def sizes(self, heads: int) -> dict[int, int]:
+        """Numbers of heads in this model, and which of `ks` each stands for (the first, where several are one)."""
+        found: dict[int, int] = {}
+        for k in self.ks:
+            found.setdefault(self.size(k, heads), k)
+        return found
+
+    def _call(self, arguments: dict[str, Any], split: str) -> dict[str, Any]:
+        n = arguments.get("n")
+        return {**arguments, "task": self.tasks, "split": split, "n": None if n is None else n * len(self.tasks)}
+
+
+def _by_task(trials: list[Any], tasks: tuple[str, ...]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for trial in trials:
+        found[trial.meta["task"]].append(trial)
+    return {task: found[task] for task in tasks}
+
+
+PRESETS: dict[str, Preset] = {
+    "packaged": Preset(
+        documents={"n": 4, "chunk_words": 100, "n_documents": 2},
+        trials={"n": 6, "words": 60},
+        ks=(32, 64, 128),
+        random_draws=5,
+        metric="greedy_match",
+        generate=False,
+        recovery_trials=4,
+        recovery_draws=3,
+    ),
+    "quick": Preset(
+        documents={"n": 2, "chunk_words": 100, "n_documents": 1},
+        trials={"n": 3, "words": 40},
+        ks=(64,),
+        random_draws=2,
+        metric="greedy_match",
+        generate=False,
+        recovery_trials=1,
+        recovery_draws=2,
+        match_texts=4,
+    ),
+    "paper": Preset(documents={"chunk_words": 400}, trials={"words": 5000}),
+}
+"""`packaged` and `quick` need no download and suit models of some hundred million parameters: short stretches of made-up
+reports, judged by whether greedy decoding begins with the answer. `paper` has the sizes of the study; give it real filings."""
+
+
+def preset(which: str | Preset, path: str | None = None) -> Preset:
+    """The preset by name, or one's own, on the reports at `path`. ValueError for an unknown name."""
+    if isinstance(which, str) and which not in PRESETS:
+        raise ValueError(f"preset={which!r}: use {', '.join(PRESETS)}, or a Preset")
+    found = PRESETS[which] if isinstance(which, str) else which
+    if path is None:
+        return found
+    return replace(found, documents={**found.documents, "path": path}, trials={**found.trials, "path": path})
