@@ -58,7 +58,6 @@ def _claims(finding: Finding) -> report.Table:
     columns = [
         "claim",
         "paper",
-        "measured on",
         "found",
         "metric",
         "judged by",
@@ -66,6 +65,7 @@ def _claims(finding: Finding) -> report.Table:
         "high",
         "verdict",
         "holds if",
+        "measured on",
         "trials",
     ]
     caption = f"{finding.model}, k = {finding.k}"
