@@ -19,6 +19,10 @@ from plotly.offline import get_plotlyjs
 from lens_heads.report import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
 
 
+SHORT = 12
+"""Rows of a table that is shown whole; a longer one scrolls in its place."""
+
+
 def page(title: str, summary: Summary, sections: Sequence[Section], provenance: Provenance) -> str:
     """The whole page as a string; the same values give the same page."""
     figures: list[go.Figure] = []
@@ -139,7 +143,8 @@ def _table(table: Table) -> str:
     )
     caption = f"<p class='caption'>{escape(table.caption)}</p>" if table.caption else ""
     body = f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table>"
-    return f'<div class="table">{caption}<div class="scroll" tabindex="0">{body}</div></div>'
+    scroll = "scroll long" if len(frame) > SHORT else "scroll"
+    return f'<div class="table">{caption}<div class="{scroll}" tabindex="0">{body}</div></div>'
 
 
 def _texts(texts: Texts) -> str:
@@ -226,13 +231,13 @@ nav ol { margin: .25rem 0; padding-left: 1.4rem; columns: 2; font-size: .95rem; 
 section { margin: 2.5rem 0 0; }
 figure { margin: 1.25rem 0; break-inside: avoid; } .figure { width: 100%; }
 figcaption, .caption { color: var(--soft); font-size: .9rem; line-height: 1.45; max-width: 46rem; margin: .25rem 0; }
-.table { margin: 1.25rem 0; } .scroll { overflow: auto; max-height: 32rem; border-block: 2px solid var(--ink); }
+.table { margin: 1.25rem 0; } .scroll { overflow: auto; border-block: 2px solid var(--ink); }
+.scroll.long { max-height: 32rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .7rem; border-bottom: 1px solid var(--line); }
 th { position: sticky; top: 0; background: #fff; white-space: nowrap; box-shadow: inset 0 -1px var(--ink); }
 td.number, th.number { text-align: right; } td.number { white-space: nowrap; }
 tbody tr:last-child td { border-bottom: 0; }
-.texts .scroll { max-height: none; }
 .texts table { table-layout: fixed; min-width: 40rem; } .texts td { overflow-wrap: anywhere; white-space: pre-line; }
 .texts th:nth-child(2) { width: 18%; } .texts th:nth-child(n+3) { width: 26%; }
 td.right { background: #e6f4ef; } td.wrong { background: #fcece3; }
@@ -250,7 +255,7 @@ pre { background: var(--wash); padding: .6rem .8rem; border-radius: 6px; overflo
 @media (max-width: 40rem) { nav ol { columns: 1; } .facts div { grid-template-columns: 1fr; gap: 0; } }
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt; } nav { display: none; } h2 { break-after: avoid; }
-  .scroll { max-height: none; overflow: visible; } th { position: static; } tr { break-inside: avoid; }
+  .scroll, .scroll.long { max-height: none; overflow: visible; } th { position: static; } tr { break-inside: avoid; }
   .figure { zoom: .72; } .modebar-container { display: none; } * { print-color-adjust: exact; }
 }
 """

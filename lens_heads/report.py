@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +20,7 @@ import plotly.graph_objects as go
 
 from lens_heads.curves import MAIN_TASK, AblationCurve
 from lens_heads.heads import Head
-from lens_heads.store import versions, write_atomic
+from lens_heads.store import running_command, versions, write_atomic
 
 
 @dataclass(frozen=True)
@@ -169,10 +167,8 @@ class Provenance:
     @classmethod
     def now(cls, settings: Mapping[str, Any] | None = None, command: str | None = None) -> Provenance:
         """This moment, these package versions, and the running command unless another is given."""
-        if command is None:
-            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         packages = versions() | {"plotly": importlib.metadata.version("plotly"), "python": platform.python_version()}
-        return cls(settings or {}, command, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), packages)
+        return cls(settings or {}, command or running_command(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), packages)
 
 
 def write_report(

@@ -59,7 +59,6 @@ def _claims(finding: Finding) -> report.Table:
     columns = [
         "claim",
         "paper",
-        "measured on",
         "found",
         "metric",
         "judged by",
@@ -67,6 +66,7 @@ def _claims(finding: Finding) -> report.Table:
         "high",
         "verdict",
         "holds if",
+        "measured on",
         "trials",
     ]
     caption = f"{finding.model}, k = {finding.k}"

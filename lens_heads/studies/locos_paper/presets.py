@@ -118,11 +118,11 @@ def _nolima(preset: str) -> Preset:
 PRESETS: dict[str, Preset] = {
     "packaged": _packaged(20, 12, 12, 14, 320, ks=(1, 3, 6, 12), recovery_trials=12),
     "quick": _packaged(
-        8,
         6,
-        4,
-        4,
-        320,
+        5,
+        3,
+        3,
+        280,
         ks=(1,),
         seeds=2,
         ablated=(*FACTORIAL, "copy"),

@@ -19,7 +19,7 @@ from lens_heads.curves import AblationCurve
 from lens_heads.heads import HeadScores
 from lens_heads.models import geometry, load_model
 from lens_heads.scoring import fingerprint
-from lens_heads.store import RunFolder, versions, write_atomic
+from lens_heads.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import LEAD, Evidence, claims
 from lens_heads.studies.locos_paper.presets import Preset, preset
@@ -55,7 +55,7 @@ class Finding:
     def all_frames(self) -> dict[str, pd.DataFrame]:
         """Every number as a table: what the run folder keeps in Parquet."""
         ranked = {**self.scores, "cri": self.cri, "literal_share": self.literal}
-        scored = [found.to_frame().assign(method=name) for name, found in ranked.items()]
+        scored = [_ranked(name, found).assign(method=name) for name, found in ranked.items()]
         frames = {"scores": pd.concat(scored, ignore_index=True), "claims": self.claims, **self.frames}
         frames |= {"ablation": self.curve.frame, "ablation_trials": self.curve.per_trial}
         frames |= {"texts": self.texts.frame, "texts_trials": self.texts.per_trial}
@@ -93,6 +93,7 @@ def locos(
     from lens_heads.studies.locos_paper.page import write_page
 
     plan, out, console = _preset(preset), Path(out), Console()
+    command = command or running_command()
     listed = several(models)
     if tuned_lens is not None and len(listed) > 1:
         raise ValueError("a tuned lens belongs to one model: run the study on that model alone")
@@ -167,7 +168,7 @@ def _one(
     return finding
 
 
-def summary(finding: Finding, command: str | None) -> dict[str, Any]:
+def summary(finding: Finding, command: str) -> dict[str, Any]:
     """The numbers of one model in one JSON: claims, best heads, curves, analyses; per-trial tables stay in Parquet."""
     frames = {
         name: records(frame)
@@ -184,7 +185,12 @@ def summary(finding: Finding, command: str | None) -> dict[str, Any]:
         "versions": versions(),
         "seconds": {stage: round(spent, 1) for stage, spent in finding.seconds.items()},
         "outcomes": finding.scores[LEAD].meta["outcomes"],
-        "top": {name: records(found.to_frame().head(10)) for name, found in ranked.items()},
+        "top": {name: records(_ranked(name, found).head(10)) for name, found in ranked.items()},
         "recovery_note": finding.recovered if isinstance(finding.recovered, str) else finding.recovered.examples,
         **frames,
     }
+
+
+def _ranked(name: str, found: HeadScores) -> pd.DataFrame:
+    """The heads with intervals; of the literal share, a ratio of sums, the bootstrap of per-trial values is no interval."""
+    return found.to_frame(interval=name != "literal_share")
