@@ -18,7 +18,6 @@ from plotly.offline import get_plotlyjs
 
 from lens_heads.report import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
 
-
 SHORT = 12
 """Rows of a table that is shown whole; a longer one scrolls in its place."""
 

@@ -168,7 +168,9 @@ class Provenance:
     def now(cls, settings: Mapping[str, Any] | None = None, command: str | None = None) -> Provenance:
         """This moment, these package versions, and the running command unless another is given."""
         packages = versions() | {"plotly": importlib.metadata.version("plotly"), "python": platform.python_version()}
-        return cls(settings or {}, command or running_command(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), packages)
+        return cls(
+            settings or {}, command or running_command(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), packages
+        )
 
 
 def write_report(
