@@ -64,7 +64,7 @@ def score_heads(
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
             processed weights, or no trial at all that counts for any method.
     """
-    trials = [trials] if isinstance(trials, DocumentTrial | EncodedDocuments) else list(several(trials))
+    trials = [trials] if isinstance(trials, DocumentTrial | EncodedDocuments) else list(several(trials))  # type: ignore[arg-type]  # either kind
     if any(isinstance(trial, DocumentTrial | EncodedDocuments) for trial in trials):
         from lens_heads.document_scoring import documents_only, score_documents
 
@@ -214,7 +214,7 @@ def collect(
     summary = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     if not scores:
         raise ValueError(
-            f"no trial counts for {', '.join(missing)}: of {len(trials)} trials {summary}; use easier trials (a shorter "
+            f"no trial counts for {', '.join(missing)}: of {len(about)} trials {summary}; use easier trials (a shorter "
             "context_length, question='direct'), or teacher_forced=True, which has no gate"
         )
     if missing:

@@ -92,7 +92,7 @@ def _match(model_a: Model, model_b: Model, a: Finding, b: Finding, plan: Preset,
     """By everything there is; read from the folder when it is there."""
     if (folder / "match.json").exists():
         return compare.HeadMatch.load(folder)
-    scores = tuple(
+    mine, other = (
         {
             f"{method} {task}": found
             for method, by_task in each.scores.items()
@@ -102,7 +102,12 @@ def _match(model_a: Model, model_b: Model, a: Finding, b: Finding, plan: Preset,
         for each in (a, b)
     )
     match = compare.match_heads(
-        model_a, model_b, scores=scores, texts=compare.common_texts(plan.match_texts), resamples=50, permutations=200
+        model_a,
+        model_b,
+        scores=(mine, other),
+        texts=compare.common_texts(plan.match_texts),
+        resamples=50,
+        permutations=200,
     )
     match.save(folder)
     return match

@@ -163,7 +163,7 @@ def correlations(
     found, reasons = {}, {}
     for label, (name, options) in CORRELATED.items():
         try:
-            found[label] = compare.correlate(a, b, statistic=name, **options)
+            found[label] = compare.correlate(a, b, "k", name, **options)
         except ValueError as error:
             reasons[label] = str(error)
     return found, reasons
