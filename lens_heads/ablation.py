@@ -67,8 +67,7 @@ def ablation_curve(
         pass  # Refuse a wrong kind, option or reference now.
     tasks = _encode(model, shape, trials, specificity, room)
     check_disjoint(chosen, reference, tasks[MAIN_TASK])
-    sizes = capped(ks, shape)
-    warn_of_ties(chosen, sizes)
+    warn_of_ties(chosen, sizes := capped(ks, shape))
     plan = plan_sets(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
     for name, heads in (sets or {}).items():
         plan.add(given := shape.check_heads(heads), method=name, set="given", k=len(given), seed=0)
