@@ -156,7 +156,7 @@ class _Grid:
         self, values: Float[np.ndarray, "*sample every_k every_task"], table: pd.DataFrame
     ) -> Float[np.ndarray, "*sample k task"]:
         """Values laid out as the table's, at the k and tasks that are compared."""
-        rows, columns = table.index.get_indexer(self.ks), table.columns.get_indexer(self.tasks)
+        rows, columns = table.index.get_indexer(pd.Index(self.ks)), table.columns.get_indexer(pd.Index(self.tasks))
         return values[..., rows[:, None], columns]
 
     def controlled(
