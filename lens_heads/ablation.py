@@ -67,8 +67,7 @@ def ablation_curve(
         pass  # Refuse a wrong kind, option or reference now.
     tasks = _encode(model, shape, trials, specificity, room)
     check_disjoint(chosen, reference, tasks[MAIN_TASK])
-    sizes = capped(ks, shape)
-    warn_of_ties(chosen, sizes)
+    warn_of_ties(chosen, sizes := capped(ks, shape))
     plan = plan_sets(chosen, sizes, [controls] if isinstance(controls, str) else controls, controls_for, seeds)
     for name, heads in (sets or {}).items():
         plan.add(given := shape.check_heads(heads), method=name, set="given", k=len(given), seed=0)
@@ -77,9 +76,8 @@ def ablation_curve(
     everywhere = None if specificity_for is None else named_rankings(specificity_for, chosen, "specificity_for")
     units = plan.units(tasks, everywhere, batch_size)
     how = {"kind": kind, "reference": reference, **options}
-    results = run_units(model, units, how, room, folder, batch_size, progress)
     meta = {**settings, "rankings": list(chosen), "ks": sizes, "seeds": seeds}
-    curve = AblationCurve.from_observations(observed(plan, units, results), meta)
+    curve = AblationCurve.from_observations(run_plan(model, plan, units, how, room, folder, batch_size, progress), meta)
     if folder is not None:
         curve.save(folder.path)
     return curve
@@ -107,16 +105,17 @@ def run_settings(
     }
 
 
-def run_units(
+def run_plan(
     model: Model,
+    plan: Plan,
     units: list[Unit],
     how: dict[str, Any],
     room: int,
     folder: RunFolder | None,
     batch_size: int,
     progress: bool,
-) -> list[Result]:
-    """What `answer_batch` gives for every unit under its ablation (`how`: the arguments of `ablate`), in order."""
+) -> list[Observation]:
+    """Every unit under its ablation (`how`: the arguments of `ablate`), laid out by the plan's conditions."""
     last: dict[tuple[Any, ...], Prefilled | None] = {}
 
     def work(batch: list[Unit]) -> list[Result]:
@@ -129,7 +128,7 @@ def run_units(
         with ablate(model, heads, **how):
             return answer_batch(model, trials, room, filled=last[key], layer=lowest)
 
-    return engine.run(
+    results = engine.run(
         units,
         work,
         key=lambda unit: unit.key,
@@ -140,6 +139,7 @@ def run_units(
         progress=progress,
         description="ablating",
     )
+    return _observed(plan, units, results)
 
 
 def _rankings(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
@@ -228,7 +228,7 @@ def reference_digest(reference: Any) -> str:
     return digest([list(ids), [round(float(x), 5) for x in spread]])
 
 
-def observed(plan: Plan, units: list[Unit], results: list[Result]) -> list[Observation]:
+def _observed(plan: Plan, units: list[Unit], results: list[Result]) -> list[Observation]:
     """Every condition's observations; a set of heads that stands for several conditions is counted in each."""
     found: dict[tuple[Head, ...], list[tuple[Unit, Result]]] = {}
     for unit, result in zip(units, results, strict=True):

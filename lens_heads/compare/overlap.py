@@ -125,7 +125,7 @@ def head_overlaps(
 
     if len(rankings) < 2:
         raise ValueError(f"{len(rankings)} rankings have no overlap: give {{name: heads}} of two or more")
-    lists, known = {}, {shape} if shape is not None else set()
+    lists, known = {}, set() if shape is None else {shape}
     for name, ranking in rankings.items():
         if isinstance(ranking, HeadScores):
             if k is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation import capped, check_disjoint, observed, run_settings, run_units, warn_of_ties
+from lens_heads.ablation import capped, check_disjoint, run_plan, run_settings, warn_of_ties
 from lens_heads.ablation_plan import Plan
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.compare.cells import NONE, RANDOM
@@ -71,22 +71,20 @@ def transfer_matrix(
     shape, a metric that is not measured, k below 1, and whatever `ablate` refuses, all before anything is run.
     """
     shape, room = geometry(model), max_new_tokens if generate else 0
-    with ablate(model, [], kind, reference, **options):
+    how = {"kind": kind, "reference": reference, **options}
+    with ablate(model, [], **how):
         pass  # Refuse a wrong kind, option or reference now.
     _check_plain(metric, generate, random_draws)
-    encoded = _encode(model, shape, tasks, room)
-    sizes = capped(ks, shape)
+    encoded, sizes = _encode(model, shape, tasks, room), capped(ks, shape)
     scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
     orders, completed = _orders(rankings_by_task, encoded, shape, sizes[-1], seed)
-    for trials in encoded.values():
-        check_disjoint(scored, reference, trials)
+    check_disjoint(scored, reference, [trial for trials in encoded.values() for trial in trials])
     warn_of_ties(scored, sizes)
     plan = _plan(orders, sizes, shape, random_draws, seed)
     settings = run_settings(model, shape, kind, options, reference, room, encoded)
     folder, units = folder_for(model, out, settings), plan.units(encoded, None, batch_size)
-    how = {"kind": kind, "reference": reference, **options}
-    results = run_units(model, units, how, room, folder, batch_size, progress)
-    rows, left_out = _complete(observed(plan, units, results), encoded, len(plan.conditions))
+    observations = run_plan(model, plan, units, how, room, folder, batch_size, progress)
+    rows, left_out = _complete(observations, encoded, len(plan.conditions))
     meta = {**settings, **_heads(plan), "ks": sizes, "seed": seed, "completed": completed, "left_out": left_out}
     matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
     if folder is not None:

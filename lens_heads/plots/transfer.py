@@ -103,12 +103,10 @@ def _points(part: pd.DataFrame, label: str, shown: Look, sizes: list[float]) -> 
     drawn = go.Scatter(x=x, y=y, mode="markers", name=label, customdata=[[int(k), "", ""] for k in part["k"]])
     drawn.update(marker={"color": shown.color, "symbol": shown.symbol, "size": sizes, "opacity": 0.9})
     if "a_low" in part.columns:
-        of_a, of_b = ([part[f"{name}_{end}"].to_numpy() for end in ("low", "high")] for name in "ab")
-        drawn.update(
-            error_x=whiskers(x, of_a[0], of_a[1], shown.color), error_y=whiskers(y, of_b[0], of_b[1], shown.color)
-        )
-        bounds = zip(part["k"], zip(*of_a, strict=True), zip(*of_b, strict=True), strict=True)
-        drawn.update(customdata=[[int(k), interval_text(a[0], a[1]), interval_text(b[0], b[1])] for k, a, b in bounds])
+        left, right, low, high = (part[end].to_numpy() for end in ("a_low", "a_high", "b_low", "b_high"))
+        drawn.update(error_x=whiskers(x, left, right, shown.color), error_y=whiskers(y, low, high, shown.color))
+        bounds = zip(part["k"], left, right, low, high, strict=True)
+        drawn.update(customdata=[[int(k), interval_text(*ends[:2]), interval_text(*ends[2:])] for k, *ends in bounds])
     place = "x %{x:.3f}%{customdata[1]}<br>y %{y:.3f}%{customdata[2]}"
     return drawn.update(hovertemplate=f"<b>{label}</b>, k = %{{customdata[0]}}<br>{place}<extra></extra>")
 
