@@ -88,7 +88,7 @@ def match_heads(
         "resamples": resamples,
         "permutations": permutations,
     }
-    return _match(Evidence(*sides, parts), {**meta, "scores": sorted(sides[0].scores)}, progress)
+    return _match(Evidence(sides[0], sides[1], parts), {**meta, "scores": sorted(sides[0].scores)}, progress)
 
 
 def _match(evidence: Evidence, meta: dict[str, Any], progress: bool) -> HeadMatch:
@@ -171,8 +171,9 @@ def _sides(
     models: tuple[Model, Model], shapes: Shapes, texts: Sequence[str] | None, scores: Scores | None, progress: bool
 ) -> list[Side]:
     """What is known about either model, scores in the same order of names; texts are checked on both before any is run."""
-    for model in models if texts is not None else ():
-        readings(model, texts)
+    if texts is not None:
+        for model in models:
+            readings(model, texts)
     names = sorted(scores[0]) if scores is not None else []
     sides = []
     for i, (model, shape) in enumerate(zip(models, shapes, strict=True)):
