@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.spatial.distance import cdist
-from scipy.stats import zscore
 from torch import Tensor
 
 from lens_heads.compare.cka import cka_of, norms, products
@@ -71,11 +70,11 @@ class Evidence:
 
     def resampled(self, n: int, seed: int) -> Iterator[Draw]:
         """n resamples: the texts, the same for both models, and the trials of each model's scores on their own."""
-        count = self._texts
-        texts = np.random.default_rng(seed).multinomial(count, [1 / max(count, 1)] * count, size=n)
+        rng, count = np.random.default_rng(seed), self._texts
         scores = self.a.score_means(n, seed + 1), self.b.score_means(n, seed + 2)
         for i in range(n):
-            yield Draw(torch.from_numpy(texts[i]).float(), scores[0][i], scores[1][i])
+            texts = np.bincount(rng.integers(count, size=count), minlength=count) if count else np.zeros(0)
+            yield Draw(torch.from_numpy(texts).float(), scores[0][i], scores[1][i])
 
     def distances(self, draw: Draw) -> dict[str, Float[np.ndarray, "head_a head_b"]]:
         """The distance of every pair of heads in every part.
@@ -124,6 +123,12 @@ def _patterns(side: Side, texts: Float[Tensor, " text"]) -> Float[np.ndarray, "h
 def _apart(
     x: Float[np.ndarray, "head_a feature"], y: Float[np.ndarray, "head_b feature"]
 ) -> Float[np.ndarray, "head_a head_b"]:
-    """Half the mean squared difference of z-scores; a feature that all heads of a model share tells none apart."""
-    x, y = (np.nan_to_num(np.asarray(zscore(values, axis=0))) for values in (x, y))
-    return cdist(x, y, "sqeuclidean") / (2 * x.shape[1])
+    """Half the mean squared difference of z-scores."""
+    return cdist(_z_scores(x), _z_scores(y), "sqeuclidean") / (2 * x.shape[1])
+
+
+def _z_scores(x: Float[np.ndarray, "head feature"]) -> Float[np.ndarray, "head feature"]:
+    """Over heads; 0 for a feature that all heads share, up to the rounding of a mean over trials."""
+    spread = x.std(0)
+    tells = spread > 1e-6 * np.abs(x).max(0)
+    return np.divide(x - x.mean(0), spread, out=np.zeros_like(x), where=tells)

@@ -59,7 +59,7 @@ def test_a_biased_estimator_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         matches_the_loop(9, 128)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(5, 20), st.integers(1, 6), st.integers(0, 10_000), st.floats(0.01, 100))
 def test_rotation_shift_and_scale_change_nothing(rows: int, d: int, seed: int, scale: float) -> None:
     x, y = draw(rows, 2, d, seed), draw(rows, 3, d, seed + 1)

