@@ -27,7 +27,7 @@ def dates(year: int, inc_year: int, rng: random.Random) -> dict[str, str]:
     fiscal = {"fy": year, "last": year - 1, "before": year - 2, "next": year + 1}
     years = {slot: str(value) for slot, value in (fiscal | past | named).items()}
     filed = f"{month} {rng.randint(1, 28)}, {year + later}"
-    return years | {"fye": year_end, "filed": filed, "ceo_age": str(rng.randint(44, 66))}
+    return years | {"fye": year_end, "filed": filed, "ceo_age": str(rng.randint(48, 66))}
 
 
 def counts(employees: int, holders: int, rng: random.Random) -> dict[str, str]:

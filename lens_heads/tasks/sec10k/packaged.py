@@ -1,6 +1,6 @@
 """Made-up annual reports, shipped with the package, so that the fact tasks run without a download.
 
-Each has the sections of a 10-K and 2,500 to 6,000 words. Every fact is stated in one sentence of its usual section
+Each has the sections of a 10-K and 4,000 to 5,000 words. Every fact is stated in one sentence of its usual section
 (name, incorporation and employees in item 1, headquarters in item 2, holders of record in item 5, the chief executive in
 item 10), and in about one report of seven once more in another place. Everything else is there to be told apart:
 part-time and last year's staff, beneficial holders, plants, former headquarters, subsidiaries' states and years, other
