@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lens_heads.tasks.sec10k.build import Instance, chunks, documents, haystack, trial, without
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.statements import Statement, find_statement
+from tests import zoo
 from tests.tasks.sec10k.handmade import FACTS, FILING, NEEDLES
 
 TASKS = tuple(settings()["tasks"])
@@ -59,6 +60,21 @@ def test_a_trial_asks_for_the_fact_and_hides_its_sentence(task: str) -> None:
     facts = {"kind": task, "task": task, "filing": "halvorsen_1996", "cik": "1234", "year": 1996, "section": section}
     assert made.meta == facts | {"only": True, "extracted": False, "words": len(made.haystack.split())}
     assert {"{haystack}", "{question}"} == set(re.findall(r"\{\w+\}", made.template))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_in_tokens_the_needle_stands_in_the_middle(task: str) -> None:
+    sections = {**FILING.sections, "item_8": " ".join(f"Note {i} is about leases." for i in range(400))}
+    made = trial(instance(task, replace(FILING, sections=sections)), 1000, 0, False)
+    tokenizer = zoo.tokenizer()
+    encoded = made.encode(tokenizer)
+    assert encoded.needle is not None
+    start, end = encoded.needle
+    assert tokenizer.decode(encoded.tokens[start:end]).strip() == made.needle
+    assert 0.4 < start / len(encoded) < 0.6
+    prompt = tokenizer.decode(encoded.tokens)
+    assert prompt.endswith(f"Question: {made.question}\nAnswer:")
+    assert len(re.findall(GIVEAWAYS[task], prompt.lower())) == len(re.findall(GIVEAWAYS[task], made.needle.lower()))
 
 
 def test_answers_are_as_written_and_the_other_forms_count_too() -> None:
