@@ -20,6 +20,7 @@ from lens_heads.scorers.core import core
 from lens_heads.scorers.qr import qr, qr_ndcg
 from lens_heads.scorers.summed_attention import summed_attention
 from tests import reference, zoo
+from tests.conftest import tiny
 
 DOCUMENTS = ("the cat sat", "a dog ran far away", "x", "rain fell on the roof all night", "no news")
 
@@ -30,7 +31,7 @@ def trial(gold: tuple[str, ...] = ("2",), query: str = "who ran?", id: str = "on
 
 def by_hand(arch: str, asked: lh.DocumentTrial) -> dict[str, Tensor]:
     """Every method on full eager forwards, token by token."""
-    encoded = asked.encode(zoo.tokenizer())
+    encoded = asked.encode(tiny(arch).tokenizer)
     plain = [reference.Plain(zoo.hf_model(arch), tokens) for tokens in (encoded.tokens, encoded.null_tokens)]
     layers, heads = len(plain[0].A), plain[0].n_heads
     found = {name: torch.zeros(layers, heads) for name in DOCUMENT_SCORERS}
