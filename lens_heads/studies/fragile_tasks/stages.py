@@ -146,7 +146,7 @@ def shared_heads(scores: Rankings, plan: Preset, heads: int) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"k_of_1024": []})
 
 
-CORRELATED: dict[str, tuple[str, dict[str, bool]]] = {
+CORRELATED: dict[str, tuple[str, dict[str, Any]]] = {
     "fragility": ("fragility", {}),
     "fragility, other tasks' heads": ("fragility", {"diagonal": False}),
     "fragility, relative": ("fragility", {"relative": True}),
@@ -163,7 +163,7 @@ def correlations(
     found, reasons = {}, {}
     for label, (name, options) in CORRELATED.items():
         try:
-            found[label] = compare.correlate(a, b, "k", name, **options)
+            found[label] = compare.correlate(a, b, statistic=name, **options)
         except ValueError as error:
             reasons[label] = str(error)
     return found, reasons
