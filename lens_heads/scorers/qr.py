@@ -22,12 +22,16 @@ def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
     """The same scores of all documents, judged as a ranking: rule "ndcg", NDCG@10 with the gold documents as relevant.
 
     The rule of the paper's BEIR experiments, whose documents are shuffled (`DocumentTrial.shuffled`), 400 words each. Units:
-    0 to 1. Equal scores rank in the documents' order.
+    0 to 1. Documents of equal score share their places, as in scikit-learn's `ndcg_score`: a sliding window that reaches no
+    document scores what a random order would.
     """
     scores = masked_sums(view.calibrated, view.documents)
-    relevant = torch.zeros_like(scores)
-    relevant[:, list(view.gold)] = 1
-    k = min(k, scores.shape[-1])
-    order = scores.argsort(dim=-1, descending=True, stable=True)[:, :k]
-    discount = 1 / torch.arange(2, k + 2, device=scores.device).float().log2()
-    return (relevant.gather(-1, order) @ discount) / discount[: len(view.gold)].sum()
+    discount = 1 / torch.arange(2, scores.shape[-1] + 2, device=scores.device).float().log2()
+    discount[k:] = 0
+    above = torch.cat([discount.new_zeros(1), discount.cumsum(0)])
+    better, equal = (
+        compared(scores[:, None, :], scores[:, :, None]).sum(-1)[:, list(view.gold)]
+        for compared in (torch.gt, torch.eq)
+    )
+    gains = (above[better + equal] - above[better]) / equal
+    return gains.sum(-1) / above[len(view.gold)]
