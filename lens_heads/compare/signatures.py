@@ -79,6 +79,8 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, progress: 
 
     Each text is tokenized by the model's own tokenizer, which also decides about BOS. Words are what white space separates;
     a word's row is that of its last token, so that models with different tokenizers are read at the same places.
+    Not all that CKA then finds alike is about the words: how far into a text a word stands counts too. Between the two packaged
+    models a head's best CKA is 0.59 on the same four texts and 0.39 on texts in another order (mean over heads).
 
     Raises ValueError for texts that `match_heads` refuses, or a tokenizer without character offsets; TypeError for what is
     no TransformerLens model.
