@@ -19,7 +19,9 @@ from tests import zoo
 from tests.scorers.test_query_focused import DOCUMENTS, trial
 
 texts = st.lists(
-    st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Z", "C"]), min_size=1, max_size=20), min_size=1, max_size=4
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Z", "C"]), min_size=1, max_size=20),
+    min_size=1,
+    max_size=4,
 )
 
 

@@ -56,8 +56,8 @@ def write_page(
 
 def _pair(each: Pair) -> list[report.Section]:
     names = " and ".join(each.names)
-    shown = [name for name in ("fragility", "disruptivity") if name in each.correlations]
-    scatters = [report.Figure(each.correlations[name].plot(), name.capitalize()) for name in shown]
+    shown = [name for name in each.correlations if name.endswith((": fragility", ": disruptivity"))]
+    scatters = [report.Figure(each.correlations[name].plot(), name) for name in shown]
     lost = " ".join(f"{label}: {reason}." for label, reason in each.reasons.items())
     best = each.match.pairs.sort_values("distance").head(16)
     return [
@@ -92,9 +92,8 @@ def _model(each: Finding) -> list[report.Section]:
     plan = Preset(**each.settings["preset"])
     table = each.frames["statistics"]
     means = table[(table["task"] == "mean") & ~table["relative"]].drop(columns=["task", "relative"])
-    fragile = table[
-        table["statistic"].isin(["fragility", "beyond_random"]) & ~table["relative"] & (table["task"] != "mean")
-    ]
+    of_tasks = table["statistic"].isin(["fragility", "beyond_random"]) & (table["task"] != "mean")
+    fragile = table[of_tasks & ~table["relative"] & (table["metric"] == each.matrix.metric)]
     best = each.frames["best_heads"]
     best = best[(best["method"] == plan.lead) & (best["task"] == ALL)].drop(columns=["method", "task"])
     return [

@@ -12,7 +12,7 @@ import pandas as pd
 from lens_heads import compare
 from lens_heads.models import Model
 from lens_heads.studies.fragile_tasks.presets import Preset
-from lens_heads.studies.fragile_tasks.stages import ALL, correlations
+from lens_heads.studies.fragile_tasks.stages import ALL, by_metric, correlations
 from lens_heads.studies.running import Clock, records, save_tables
 from lens_heads.trials import Trial
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class Pair:
     """What the study found of two models.
 
-    `correlations` of the tables that vary; `reasons` why others have none. `match`: a's heads to b's, by depth, patterns on
-    common texts, scores of all tasks and CKA. `validation` ablates the best heads of a, and their partners in b.
+    `correlations` by metric and statistic, of the tables that vary; `reasons` why others have none. `match`: a's heads to
+    b's, by depth, patterns on common texts, scores of all tasks and CKA. `validation` ablates the best heads of a, and their
+    partners in b.
     """
 
     names: tuple[str, str]
@@ -80,12 +81,24 @@ def beside(
 ) -> Pair:
     """Correlation of what breaks, correspondence of heads, and whether corresponding heads break the same tasks."""
     folder = out / f"{a.name}--{b.name}"
-    found, reasons = clock("correlation", lambda: correlations(a.matrix, b.matrix))
+    found, reasons = clock("correlation", lambda: _correlated(a, b, plan))
     match = clock("correspondence", lambda: _match(model_a, model_b, a, b, plan, folder))
     validation = clock("validation", lambda: _validated(match, model_a, model_b, a, tests, plan))
     pair = Pair((a.model, b.model), found, reasons, match, validation, _depth(a, b, plan), clock.spent)
     save_tables(pair.frames(), folder / "tables")
     return pair
+
+
+def _correlated(a: Finding, b: Finding, plan: Preset) -> tuple[dict[str, compare.Correlation], dict[str, str]]:
+    """In every metric: "logprob: fragility", ..."""
+    found: dict[str, compare.Correlation] = {}
+    reasons: dict[str, str] = {}
+    theirs = by_metric(b.matrix, plan)
+    for metric, mine in by_metric(a.matrix, plan).items():
+        done, failed = correlations(mine, theirs[metric])
+        found |= {f"{metric}: {label}": each for label, each in done.items()}
+        reasons |= {f"{metric}: {label}": reason for label, reason in failed.items()}
+    return found, reasons
 
 
 def _match(model_a: Model, model_b: Model, a: Finding, b: Finding, plan: Preset, folder: Path) -> compare.HeadMatch:

@@ -23,7 +23,8 @@ class Preset:
 
     `documents` are arguments of `sec10k_documents`, on whose "select" companies heads are detected, `trials` those of
     `sec10k`, on whose "test" companies they are ablated; n of both is per task. `ks`: numbers of heads ablated of 1,024.
-    `generate`: decode `max_new_tokens` and judge the text; without it the metric has to be one that needs no decoding.
+    `metric` is what drops are measured in, `right` (above one half) says which trials are right. `generate`: decode
+    `max_new_tokens` and judge the text; without it both have to be metrics that need no decoding.
     `recovery_k` heads are ablated and given back on at most `recovery_trials` trials a task. `matched_k` heads of a task, and
     of all, are ablated with their partners in the other model.
     """
@@ -36,6 +37,7 @@ class Preset:
     lead: str = "qr"
     kind: str = "zero"
     metric: str = "correct"
+    right: str = "correct"
     generate: bool = True
     max_new_tokens: int = 30
     batch_size: int = 6
@@ -83,17 +85,19 @@ PRESETS: dict[str, Preset] = {
         trials={"n": 6, "words": 60},
         ks=(32, 64, 128),
         random_draws=5,
-        metric="greedy_match",
+        metric="logprob",
+        right="greedy_match",
         generate=False,
         recovery_trials=4,
         recovery_draws=3,
     ),
     "quick": Preset(
         documents={"n": 2, "chunk_words": 100, "n_documents": 1},
-        trials={"n": 3, "words": 40},
+        trials={"n": 2, "words": 40},
         ks=(64,),
         random_draws=2,
-        metric="greedy_match",
+        metric="logprob",
+        right="greedy_match",
         generate=False,
         recovery_trials=1,
         recovery_draws=2,
@@ -102,7 +106,8 @@ PRESETS: dict[str, Preset] = {
     "paper": Preset(documents={"chunk_words": 400}, trials={"words": 5000}),
 }
 """`packaged` and `quick` need no download and suit models of some hundred million parameters: short stretches of made-up
-reports, judged by whether greedy decoding begins with the answer. `paper` has the sizes of the study; give it real filings."""
+reports, judged by the answer's log-probability, and by whether greedy decoding begins with it. `paper` has the sizes of the
+study; give it real filings."""
 
 
 def preset(which: str | Preset, path: str | None = None) -> Preset:

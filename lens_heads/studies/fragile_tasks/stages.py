@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def mended(
     size = plan.size(plan.recovery_k, shape.n_layers * shape.n_heads)
     k = plan.sizes(shape.n_layers * shape.n_heads)[size]
     for task, trials in tests.items():
-        broken = flipped(matrix, task, k)
+        broken = flipped(matrix, plan.right, task, k)
         chosen = [trial for trial in trials if trial.id in broken][: plan.recovery_trials]
         if chosen:
             heads = scores[task].top(size)
@@ -104,25 +105,31 @@ def mended(
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"task": [], "set": []})
 
 
-def flipped(matrix: compare.TransferMatrix, task: str, k: int) -> set[str]:
+def flipped(matrix: compare.TransferMatrix, metric: str, task: str, k: int) -> set[str]:
     """Trials of a task that are right unablated and wrong with the task's own k heads ablated."""
     rows = matrix.per_item
     assert rows is not None
     rows = rows[rows["target"] == task]
-    right = set(rows.loc[(rows["source"] == NONE) & (rows[matrix.metric] > 0.5), "item"])
-    wrong = set(rows.loc[(rows["source"] == task) & (rows["k"] == k) & (rows[matrix.metric] <= 0.5), "item"])
+    right = set(rows.loc[(rows["source"] == NONE) & (rows[metric] > 0.5), "item"])
+    wrong = set(rows.loc[(rows["source"] == task) & (rows["k"] == k) & (rows[metric] <= 0.5), "item"])
     return right & wrong
+
+
+def by_metric(matrix: compare.TransferMatrix, plan: Preset) -> dict[str, compare.TransferMatrix]:
+    """The same matrix in the metric of drops, and in that of right and wrong."""
+    return {metric: replace(matrix, metric=metric) for metric in dict.fromkeys((plan.metric, plan.right))}
 
 
 def statistics(matrix: compare.TransferMatrix) -> pd.DataFrame:
     """Fragility, disruptivity, specificity and fragility beyond random heads with intervals, absolute and relative.
 
-    A row per statistic, k and task; the task "mean" is the mean over tasks, with the interval of that mean.
+    A row per statistic, k and task; the task "mean" is the mean over tasks, with the interval of that mean. Of the
+    log-probability, which is below zero, there is no relative drop.
     """
     rows: list[dict[str, Any]] = []
     names = ["fragility", "disruptivity", "specificity"] + (["beyond_random"] if matrix.draws else [])
     for name in names:
-        for relative in (False, True):
+        for relative in (False,) if matrix.metric == "logprob" else (False, True):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # A task that the model cannot do has no relative drop.
                 table, samples = matrix.statistic(name, relative=relative), matrix.resampled(name, relative=relative)
@@ -131,7 +138,7 @@ def statistics(matrix: compare.TransferMatrix) -> pd.DataFrame:
                 low, high = percentile_interval(samples)
             for i, k in enumerate(table.index):
                 for j, task in enumerate(table.columns):
-                    row = {"statistic": name, "relative": relative, "k": k, "task": task}
+                    row = {"metric": matrix.metric, "statistic": name, "relative": relative, "k": k, "task": task}
                     row |= {"value": table.iloc[i, j], "low": low[i, j], "high": high[i, j]}
                     rows.append(row)
     return pd.DataFrame(rows)
@@ -162,6 +169,8 @@ def correlations(
     """Fragility and disruptivity across models by name; and why some have none."""
     found, reasons = {}, {}
     for label, (name, options) in CORRELATED.items():
+        if options.get("relative") and a.metric == "logprob":
+            continue
         try:
             found[label] = compare.correlate(a, b, statistic=name, **options)
         except ValueError as error:

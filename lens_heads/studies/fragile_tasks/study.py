@@ -115,9 +115,12 @@ def _one(
     scores = clock("detection", lambda: stages.detect(model, documents, plan, folder))
     matrix = clock("transfer", lambda: stages.transfer(model, scores, tests, plan, folder))
     mended = clock("recovery", lambda: stages.mended(model, scores[plan.lead], matrix, tests, plan, folder))
+    metrics = stages.by_metric(matrix, plan)
     frames = {
-        "statistics": stages.statistics(matrix),
-        "accuracy": matrix.accuracy(),
+        "statistics": pd.concat([stages.statistics(one) for one in metrics.values()], ignore_index=True),
+        "cells": pd.concat(
+            [one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=name) for name, one in metrics.items()]
+        ),
         "recovery": mended,
         "shared_heads": stages.shared_heads(scores, plan, heads),
         "best_heads": pd.concat(
@@ -131,8 +134,8 @@ def _one(
     }
     save_tables(frames, folder / "tables")
     best = ", ".join(f"{head}" for head in scores[plan.lead][ALL].top(min(5, heads)))
-    base = matrix.cells.base.mean()
-    console.print(f"{plan.lead}, all tasks: {best}; {plan.metric} without ablation {base:.2f}")
+    base = ", ".join(f"{name} {one.cells.base.mean():.2f}" for name, one in metrics.items())
+    console.print(f"{plan.lead}, all tasks: {best}; without ablation {base}")
     return Finding(shape.name, scores, matrix, plan.sizes(heads), frames, settings, clock.spent)
 
 
