@@ -24,6 +24,7 @@ _HOMES = {
     "Head": "lens_heads.heads",
     "HeadScores": "lens_heads.heads",
     "Judge": "lens_heads.judges",
+    "load_heads": "lens_heads.scorefiles",
     "load_model": "lens_heads.models",
     "match_heads": "lens_heads.compare",
     "mean_activations": "lens_heads.activations",
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from lens_heads.models import geometry as geometry
     from lens_heads.models import load_model as load_model
     from lens_heads.reranking import rerank as rerank
+    from lens_heads.scorefiles import load_heads as load_heads
     from lens_heads.scorers import SCORERS as SCORERS
     from lens_heads.scorers import Scorer as Scorer
     from lens_heads.scoring import score_heads as score_heads

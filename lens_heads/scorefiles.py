@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
-from lens_heads.heads import Head, HeadScores, Unit
+from lens_heads.heads import Head, HeadScores, Unit, parse_heads
 from lens_heads.store import write_atomic
 
 if TYPE_CHECKING:
@@ -85,6 +85,23 @@ def load(path: str | Path, method: str | None = None) -> HeadScores:
     meta.setdefault("source", path.name)
     unit = meta.pop("unit", "query_head")
     return HeadScores.from_trials(name, per_trial, [str(i) for i in ids], meta, unit)
+
+
+def load_heads(path: str | Path) -> list[Head]:
+    """A list of heads from a file, in its order: "17-24, 20-25" or a head a line, or a JSON list of such heads or of pairs.
+
+    Published lists of chosen heads (QRHead's, for one) are written so; `parse_heads` reads the same from a string. Raises
+    ValueError naming the file and what is no head, FileNotFoundError when there is no file.
+    """
+    path = Path(path)
+    text = path.read_text(encoding="utf-8").strip()
+    try:
+        found = [Head.parse(head) for head in json.loads(text)] if text.startswith("[") else parse_heads(text)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not found:
+        raise ValueError(f"{path} lists no heads: write them as layer-head, e.g. 17-24, 20-25")
+    return found
 
 
 def _wrong(path: Path, field: str, value: Any, wanted: str) -> ValueError:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from lens_heads.heads import Head, HeadScores
+from lens_heads.scorefiles import load_heads
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "wu_head_scores"
 
@@ -183,3 +184,26 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
         HeadScores.from_trials("m", torch.zeros(1, 1, 1), ["a"], {"what": object()}).save(file)
     assert HeadScores.load(file)[0, 0] == 1.0
     assert [f.name for f in tmp_path.iterdir()] == ["s.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["17-24, 20-25,L3H1", "17-24\n20-25\n3-1\n", '["17-24", "L20H25", "3-1"]', "[[17, 24], [20, 25], [3, 1]]"]
+)
+def test_lists_of_heads_are_read_in_their_order(tmp_path: Path, text: str) -> None:
+    (tmp_path / "heads.txt").write_text(text)
+    assert load_heads(tmp_path / "heads.txt") == [Head(17, 24), Head(20, 25), Head(3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "lists no heads"),
+        ("[]", "lists no heads"),
+        ("17-24 what", "cannot read 'what' as a head"),
+        ('["17-24"', "heads.txt"),
+    ],
+)
+def test_a_list_with_what_is_no_head_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "heads.txt").write_text(text)
+    with pytest.raises(ValueError, match=f"heads.txt.*{message}" if message != "heads.txt" else message):
+        load_heads(tmp_path / "heads.txt")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from lens_heads.heads import Head, HeadScores, parse_heads
 from lens_heads.interventions import ablate
 from lens_heads.models import Model, geometry
 from lens_heads.stats import bootstrap_over_draws
+from lens_heads.store import write_atomic
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
 
 if TYPE_CHECKING:
@@ -86,6 +89,25 @@ class MatchValidation:
         frame = self.frame.assign(name=self.frame["set"].map(labels), value=self.frame["drop"])
         frame["group"] = frame["group"] + ": " + frame["task"]
         return plots.drop_bars(frame, title or "What ablating matched heads costs", axis="drop of the log-probability")
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `validation.parquet` (`per_trial`) and `validation.json` (meta)."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.per_trial.to_parquet(folder / "validation.parquet", index=False)
+        write_atomic(folder / "validation.json", json.dumps(self.meta, indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> MatchValidation:
+        """Read what `save` wrote. FileNotFoundError names the file that is missing."""
+        import pandas as pd
+
+        table, about = (Path(folder) / f"validation.{kind}" for kind in ("parquet", "json"))
+        for file in (table, about):
+            if not file.exists():
+                raise FileNotFoundError(f"{file} is missing: {folder} holds no saved validation of a match")
+        return cls(pd.read_parquet(table), json.loads(about.read_text(encoding="utf-8")))
 
     def __repr__(self) -> str:
         last = self.correlation.iloc[-1]

@@ -83,7 +83,7 @@ def beside(
     folder = out / f"{a.name}--{b.name}"
     found, reasons = clock("correlation", lambda: _correlated(a, b, plan))
     match = clock("correspondence", lambda: _match(model_a, model_b, a, b, plan, folder))
-    validation = clock("validation", lambda: _validated(match, model_a, model_b, a, tests, plan))
+    validation = clock("validation", lambda: _validated(match, model_a, model_b, a, tests, plan, folder))
     pair = Pair((a.model, b.model), found, reasons, match, validation, _depth(a, b, plan), clock.spent)
     save_tables(pair.frames(), folder / "tables")
     return pair
@@ -133,9 +133,13 @@ def _validated(
     a: Finding,
     tests: Mapping[str, Sequence[Trial]],
     plan: Preset,
+    folder: Path,
 ) -> compare.MatchValidation:
+    """The best heads of all tasks in a, and their partners in b; read from the folder when it is there."""
+    if (folder / "validation.json").exists():
+        return compare.MatchValidation.load(folder)
     size = next((size for size, k in a.sizes.items() if k >= plan.matched_k), max(a.sizes))
-    return compare.validate_match(
+    found = compare.validate_match(
         match,
         model_a,
         model_b,
@@ -145,6 +149,8 @@ def _validated(
         kind=plan.kind,
         batch_size=plan.batch_size,
     )
+    found.save(folder)
+    return found
 
 
 def _depth(a: Finding, b: Finding, plan: Preset) -> pd.DataFrame:

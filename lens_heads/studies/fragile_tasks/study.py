@@ -18,7 +18,7 @@ from rich.console import Console
 from lens_heads import compare
 from lens_heads.models import Model, geometry, load_model
 from lens_heads.scoring import fingerprint
-from lens_heads.store import RunFolder, digest, running_command, versions, write_atomic
+from lens_heads.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.fragile_tasks import pairs, stages
 from lens_heads.studies.fragile_tasks.pairs import Pair
 from lens_heads.studies.fragile_tasks.presets import Preset, preset
@@ -111,7 +111,7 @@ def _one(
     heads = shape.n_layers * shape.n_heads
     folder = out / Path(shape.name).name
     settings = {"model": shape.name, "weights": fingerprint(model), "preset": asdict(plan)}
-    RunFolder(folder, settings | {"preset": digest(settings["preset"])})
+    RunFolder(folder, settings)
     scores = clock("detection", lambda: stages.detect(model, documents, plan, folder))
     matrix = clock("transfer", lambda: stages.transfer(model, scores, tests, plan, folder))
     mended = clock("recovery", lambda: stages.mended(model, scores[plan.lead], matrix, tests, plan, folder))

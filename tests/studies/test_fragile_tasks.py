@@ -1,0 +1,161 @@
+"""The study of fragile tasks on tiny random models: every stage, two models beside each other, the folder, the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lens_heads import studies
+from lens_heads.models import has_hooks
+from lens_heads.studies.fragile_tasks import stages
+from lens_heads.studies.fragile_tasks.claims import claims
+from lens_heads.studies.fragile_tasks.presets import PRESETS, TASKS, Preset, preset
+from lens_heads.studies.fragile_tasks.stages import ALL
+from lens_heads.studies.running import HOLDS, UNTOLD
+from tests import zoo
+
+FOUR = ("headquarters_city", "headquarters_state", "ceo_lastname", "holder_record_amount")
+TINY = Preset(
+    documents={"n": 1, "chunk_words": 40, "n_documents": 0},
+    trials={"n": 2, "words": 12},
+    ks=(128, 512),
+    random_draws=2,
+    metric="logprob",
+    right="greedy_match",
+    generate=False,
+    recovery_k=128,
+    recovery_trials=1,
+    recovery_draws=2,
+    matched_k=128,
+    match_texts=2,
+    tasks=FOUR,
+)
+
+
+@pytest.fixture(scope="module")
+def models() -> list[Any]:
+    return [zoo.bridge(name, n_ctx=8192) for name in ("qwen3", "gemma3")]
+
+
+@pytest.fixture(scope="module")
+def done(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    out = tmp_path_factory.mktemp("study") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        # Random models answer nothing: every trial counts as broken, so that recovery is run.
+        patch.setattr(stages, "flipped", lambda matrix, metric, task, k: set(matrix.items(task)))
+        return studies.fragile_tasks(models, TINY, out, command="the command"), out
+
+
+def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> None:
+    (findings, (pair,)), out = done
+    assert not any(has_hooks(model) for model in models)
+    for each, model in zip(findings, models, strict=True):
+        heads = model.cfg.n_layers * model.cfg.n_heads
+        assert list(each.sizes) == [TINY.size(k, heads) for k in TINY.ks]
+        assert each.matrix.ks == TINY.ks  # Named by what they stand for.
+        assert set(each.scores["qr"]) == {*FOUR, ALL}
+        everyone = [each.scores["qr"][task].per_trial for task in FOUR]
+        assert each.scores["qr"][ALL].values.numpy() == pytest.approx(np.concatenate(everyone).mean(0))
+        assert set(each.frames["recovery"]["task"]) == set(FOUR)
+        assert {file.stem for file in (out / each.name / "tables").glob("*.parquet")} == set(each.frames)
+    assert pair.names == ("qwen3", "gemma3")
+    assert set(pair.correlation_frame["statistic"]) >= {"logprob: fragility", "logprob: disruptivity"}
+    assert len(pair.match.pairs) == min(model.cfg.n_layers * model.cfg.n_heads for model in models)
+
+
+def test_means_over_tasks_are_those_of_the_matrix(done: Any) -> None:
+    (findings, _), _ = done
+    for each in findings:
+        table = each.frames["statistics"]
+        mean = table[(table["task"] == "mean") & (table["metric"] == "logprob") & (table["statistic"] == "fragility")]
+        assert mean["value"].to_list() == pytest.approx(each.matrix.fragility().mean(axis=1).to_list())
+        assert (mean["low"] <= mean["value"]).all()
+        assert (mean["value"] <= mean["high"]).all()
+
+
+def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
+    (findings, found), out = done
+    page = (out / "report.html").read_text()
+    assert "default-src 'none'" in page
+    assert not re.search(r"""<(script|link|img)\b[^>]*\b(src|href)\s*=\s*["']?(https?:)?//""", page)
+    for heading in ("do the same tasks break?", "which head is which?", "transfer between tasks", "recovery"):
+        assert heading in page
+    text = (out / "study_fragile_tasks.json").read_text()
+    summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert summary["command"] == "the command"
+    assert set(summary["models"]) == {"qwen3", "gemma3"}
+    assert summary["models"]["qwen3"]["heads_for_k_of_1024"] == {str(k): size for size, k in findings[0].sizes.items()}
+    assert summary["pairs"][0]["correlations"][0]["r2"] == pytest.approx(
+        found[0].correlation_frame["r2"].iloc[0], abs=1e-4
+    )
+
+
+def test_the_same_call_continues_and_runs_nothing_again(
+    models: list[Any], done: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (findings, (pair,)), out = done
+
+    def forbidden(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("the model was run again")
+
+    monkeypatch.setattr(stages, "flipped", lambda matrix, metric, task, k: set(matrix.items(task)))
+    for model in models:
+        monkeypatch.setattr(model.original_model, "forward", forbidden)
+    again, (same,) = studies.fragile_tasks(models, TINY, out, command="the command")
+    for before, after in zip(findings, again, strict=True):
+        for name, frame in before.frames.items():
+            pd.testing.assert_frame_equal(frame, after.frames[name])
+    for name, frame in pair.frames().items():
+        pd.testing.assert_frame_equal(frame, same.frames()[name])
+    with pytest.raises(ValueError, match=r"preset\.random_draws: 2 in the folder, 3 now"):
+        studies.fragile_tasks(models[:1], Preset(**{**vars(TINY), "random_draws": 3}), out)
+
+
+def test_claims_are_read_off_the_numbers(done: Any) -> None:
+    (findings, found), _ = done
+    table = claims(findings, found)
+    for _, row in table[table["p"].notna()].iterrows():
+        assert row["verdict"] == (HOLDS if row["p"] < 0.05 else UNTOLD)
+    broad = table[table["claim"] == "Heads of one task break other tasks"]
+    assert len(broad) == 2
+    for each, (_, row) in zip(findings, broad.iterrows(), strict=True):
+        assert row["found"] == pytest.approx(each.matrix.disruptivity().loc[512].mean())
+
+
+def test_trials_that_flip_are_right_before_and_wrong_after(done: Any) -> None:
+    (findings, _), _ = done
+    matrix = findings[0].matrix
+    rows = matrix.per_item.copy()
+    first, second = matrix.items(FOUR[0])
+    mine = rows["target"] == FOUR[0]
+    rows.loc[mine, "greedy_match"] = 0.0
+    rows.loc[mine & (rows["source"] == "none"), "greedy_match"] = 1.0
+    rows.loc[mine & (rows["source"] == FOUR[0]) & (rows["item"] == second), "greedy_match"] = 1.0
+    changed = type(matrix)(per_item=rows, metric="logprob")
+    assert stages.flipped(changed, "greedy_match", FOUR[0], 128) == {first}
+    assert stages.flipped(changed, "greedy_match", FOUR[1], 128) == set()
+
+
+def test_presets_have_other_companies_on_either_side() -> None:
+    assert set(PRESETS) == {"packaged", "quick", "paper"}
+    assert PRESETS["paper"].tasks == TASKS
+    assert PRESETS["paper"].size(64, 1024) == 64
+    assert PRESETS["paper"].size(8, 24) == 1
+    detection, evaluation = TINY.detection(), TINY.evaluation()
+    companies = [{t.meta["cik"] for trials in side.values() for t in trials} for side in (detection, evaluation)]
+    assert not companies[0] & companies[1]
+    assert [len(trials) for trials in evaluation.values()] == [2] * 4
+    with pytest.raises(ValueError, match="preset='small': use packaged, quick, paper"):
+        preset("small")
+    assert preset("paper", "10-K.zip").documents == {"chunk_words": 400, "path": "10-K.zip"}
+
+
+def test_no_models_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there are no models"):
+        studies.fragile_tasks([], TINY, tmp_path / "run")
