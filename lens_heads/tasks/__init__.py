@@ -15,6 +15,7 @@ from lens_heads.tasks.niah import niah
 from lens_heads.tasks.nolima import nolima
 from lens_heads.tasks.packaged import packaged
 from lens_heads.tasks.parametric import parametric
+from lens_heads.tasks.qrhead import qrhead
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.trials import Trial
 
@@ -40,6 +41,7 @@ TASKS: dict[str, Task] = {
     "sec10k_documents": Task(
         sec10k_documents, "the same over whole reports in chunks: trials of documents, to detect heads"
     ),
+    "qrhead": Task(qrhead, "questions over documents in QRHead's format: from the hub, or files of yours"),
 }
 
 
@@ -69,6 +71,7 @@ __all__ = [
     "nolima",
     "packaged",
     "parametric",
+    "qrhead",
     "sec10k",
     "sec10k_documents",
 ]

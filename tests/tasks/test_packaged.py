@@ -102,6 +102,7 @@ def test_the_table_lists_the_tasks() -> None:
         "arithmetic",
         "sec10k",
         "sec10k_documents",
+        "qrhead",
     ]
     assert list(TASKS) == names
     assert all(task.trials.__name__ == name and "\n" not in task.about for name, task in TASKS.items())
