@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,23 @@ def score_heads(
     settings = _settings(model, shape, encoded, scorers, directions.identity, room)
     folder = folder_for(model, out, settings)
 
-    def work(batch: list[EncodedTrial]) -> list[Result]:
-        done = run_pass(model, batch, scorers, directions, teacher_forced, max_new_tokens, chunk)
-        return [_store(result) for result in done]
+    def passed(batch: list[EncodedTrial]) -> list[PassResult]:
+        return run_pass(model, batch, scorers, directions, teacher_forced, max_new_tokens, chunk)
 
-    results = engine.run(
-        encoded,
-        work,
+    results = _run(encoded, passed, folder, batch_size, progress)
+    return collect([{"id": t.id, "needle": needle_digest(t)} for t in encoded], results, scorers, settings, folder)
+
+
+def _run(
+    trials: list[EncodedTrial],
+    passed: Callable[[list[EncodedTrial]], list[PassResult]],
+    folder: RunFolder | None,
+    batch_size: int,
+    progress: bool,
+) -> list[Result]:
+    return engine.run(
+        trials,
+        lambda batch: [_store(result) for result in passed(batch)],
         key=lambda trial: trial.id,
         folder=folder,
         batch_size=batch_size,
@@ -92,7 +102,6 @@ def score_heads(
         progress=progress,
         description="scoring",
     )
-    return collect([{"id": t.id, "needle": needle_digest(t)} for t in encoded], results, scorers, settings, folder)
 
 
 def _encode(model: Model, shape: HeadGeometry, trials: Any, room: int, teacher_forced: bool) -> list[EncodedTrial]:

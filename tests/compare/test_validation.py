@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -150,3 +152,14 @@ def test_bad_input_is_refused_before_anything_runs() -> None:
             validate_match(match, model, copy, **given)
     handle.remove()
     assert not ran
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
+    found = validation()
+    again = MatchValidation.load(found.save(tmp_path / "match"))
+    pd.testing.assert_frame_equal(again.frame, found.frame)
+    pd.testing.assert_frame_equal(again.correlation, found.correlation)
+    assert again.meta == found.meta
+    (tmp_path / "match" / "validation.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"validation\.json is missing"):
+        MatchValidation.load(tmp_path / "match")

@@ -14,8 +14,10 @@ from torch import Tensor
 
 import lens_heads as lh
 from lens_heads.activations import trial_activations
+from lens_heads.document_scoring import query_attention
+from lens_heads.documents import EncodedDocuments
 from lens_heads.models import geometry, has_hooks, require_raw_weights
-from lens_heads.scorers import SCORERS
+from lens_heads.scorers import DOCUMENT_SCORERS, SCORERS
 from tests import reference, zoo
 from tests.conftest import random_trial
 
@@ -127,6 +129,21 @@ def test_every_method_matches_the_formulas(hooked_model: Any, direction: str) ->
         torch.testing.assert_close(
             scores[method].values, expected, atol=2e-5, rtol=2e-4, msg=lambda m, x=method: f"{x}: {m}"
         )
+    assert not has_hooks(hooked_model)
+
+
+def test_attention_from_the_query_is_that_of_one_full_forward(hooked_model: Any) -> None:
+    tokens = random_trial(n=40).tokens
+    null = torch.cat([tokens[:30], tokens[5:12]])
+    documents = EncodedDocuments("one", tokens, null, 30, ((3, 12), (12, 20), (20, 29)), (2, 2, 2), (1,))
+    seen = list(query_attention(hooked_model, documents, chunk=11))
+    for which, prompt in enumerate((tokens, null)):
+        _, cache = hooked_model.run_with_cache(prompt[None], names_filter=lambda name: name.endswith("hook_pattern"))
+        for layer, both in enumerate(seen):
+            expected = cache["pattern", layer][0, :, 30:, :30].mean(1)
+            torch.testing.assert_close(both[which], expected, atol=1e-5, rtol=1e-4)
+    scores = lh.score_heads(hooked_model, [documents], progress=False)
+    assert set(scores) == set(DOCUMENT_SCORERS)
     assert not has_hooks(hooked_model)
 
 
