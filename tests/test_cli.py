@@ -269,6 +269,40 @@ def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_p
     ]
 
 
+def test_study_fragile_tasks_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from lens_heads.studies.fragile_tasks import study
+
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(study, "fragile_tasks", lambda *args, **kwargs: calls.append((*args, kwargs)))
+    given = ["-m", "a", "--quick", "--path", "10-K.zip", "--out", str(tmp_path), "--dtype", "bfloat16"]
+    assert run("study", "fragile-tasks", *given, monkeypatch=monkeypatch) == 0
+    assert run("study", "fragile-tasks", monkeypatch=monkeypatch) == 0
+    assert calls == [
+        (["a"], "quick", tmp_path, Path("10-K.zip"), {"device": None, "dtype": torch.bfloat16}),
+        (study.MODELS, "packaged", Path("runs/fragile-tasks"), None, {"device": None, "dtype": torch.float32}),
+    ]
+    assert run("study", "fragile-tasks", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
+
+
+def test_documents_are_scored_from_the_shell(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {
+            "idx": "q",
+            "question": "Who?",
+            "paragraphs": [{"idx": "a", "paragraph_text": "He."}, {"idx": "b", "paragraph_text": "She did."}],
+            "gt_docs": ["b"],
+        }
+    ]
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    arguments = ["-m", str(folder), "-t", "qrhead", "-w", f"path={tmp_path / 'data.json'}", "-o", str(tmp_path / "run")]
+    assert run("score", *arguments, monkeypatch=monkeypatch) == 0
+    found = HeadScores.load(tmp_path / "run" / "qr.json")
+    assert found.meta["rule"] == "gold_mass"
+    assert str(found.top(1)[0]) in capsys.readouterr().out
+
+
 def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("study", "locos", "--preset", "big", monkeypatch=monkeypatch) == 2
     assert "error: preset='big': use packaged, quick, paper, scripts" in capsys.readouterr().err
