@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,12 @@ import torch
 
 from lens_heads.trials import EncodedTrial
 from tests import zoo
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers side by side take a core each, and so do the kernels and commands they start.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
 
 
 @cache
