@@ -12,7 +12,6 @@ import torch
 from lens_heads.trials import EncodedTrial
 from tests import zoo
 
-
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers side by side take a core each, and so do the kernels and commands they start.
     os.environ["OMP_NUM_THREADS"] = "1"
