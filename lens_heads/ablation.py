@@ -201,13 +201,16 @@ def check_disjoint(rankings: Mapping[str, HeadScores], reference: Any, trials: l
     """Selection and evaluation never share trials, nor needles; nor does the reference come from evaluation trials."""
     ids = {trial.id for trial in trials}
     needles = {needle_digest(trial) for trial in trials} - {None}
+    companies = {trial.meta.get("cik") for trial in trials} - {None}
     for name, scores in rankings.items():
         made_on = scores.meta.get("trials", [])
         shared = sorted(ids & (set(scores.trial_ids) | {str(trial["id"]) for trial in made_on}))
-        shared += sorted(str(trial["id"]) for trial in made_on if trial.get("needle") in needles)
+        shared += sorted(
+            str(trial["id"]) for trial in made_on if trial.get("needle") in needles or trial.get("cik") in companies
+        )
         if shared:
             raise ValueError(
-                f"ranking {name!r} was made on {len(set(shared))} of the trials or needles it is to be evaluated on "
+                f"ranking {name!r} was made on {len(set(shared))} of the trials, needles or companies it is to be evaluated on "
                 f"({shared[0]!r}, ...): evaluate on others, e.g. tasks.packaged(split='test') for scores made on split='select'"
             )
     shared = sorted(ids & set(getattr(reference, "trial_ids", None) or [getattr(reference, "id", None)]))

@@ -56,7 +56,8 @@ def score_documents(
         progress=progress,
         description="scoring",
     )
-    return scoring.collect([{"id": t.id, "needle": None} for t in encoded], results, scorers, settings, folder)
+    about = [{"id": t.id, "needle": None, "cik": t.meta.get("cik")} for t in encoded]
+    return scoring.collect(about, results, scorers, settings, folder)
 
 
 def encode_documents(
@@ -83,6 +84,8 @@ def check_fits(trial: EncodedDocuments, shape: HeadGeometry) -> None:
 
 
 def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: HeadGeometry, chunk: int) -> Result:
+    others = len(trial.gold) < len(trial.documents)
+    scorers = [scorer for scorer in scorers if others or not scorer.contrastive]
     scores = {scorer.name: torch.zeros(shape.n_layers, shape.n_heads) for scorer in scorers}
     for layer, (attention, null) in enumerate(query_attention(model, trial, chunk)):
         view = DocumentView(layer, attention, null, trial.documents, trial.tags, trial.gold)

@@ -220,11 +220,14 @@ def collect(
             if folder is not None:
                 scores[scorer.name].save(folder.path / f"{scorer.name}.json")
     missing = [scorer.name for scorer in scorers if scorer.name not in scores]
+    contrastive = [scorer.name for scorer in scorers if scorer.contrastive]
     summary = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     if not scores:
         raise ValueError(
             f"no trial counts for {', '.join(missing)}: of {len(about)} trials {summary}; use easier trials (a shorter "
             "context_length, question='direct'), or teacher_forced=True, which has no gate"
+            if missing != contrastive
+            else f"{', '.join(missing)} compares gold documents with others, and all are gold: add documents, or use qr"
         )
     if missing:
         warnings.warn(f"no trial counts for {', '.join(missing)} ({summary}): left out of the result", stacklevel=3)

@@ -32,6 +32,7 @@ class Scorer:
     "query" (the query's rows over documents: a function of a DocumentView, for `DocumentTrial`s, without gate).
     `gated`: only trials the model answered count; without it a trial counts whenever it has the rows. `signed`: scores
     can be negative, which sign-flip tests need. `rule`: which published detection rule it is, where there are several.
+    `contrastive`: gold documents are compared with others; a trial whose documents are all gold does not count.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Scorer:
     paper: str = ""
     signed: bool = True
     rule: str = ""
+    contrastive: bool = False
 
     def __post_init__(self) -> None:
         if self.rows not in get_args(Rows):
@@ -66,7 +68,7 @@ DOCUMENT_SCORERS: dict[str, Scorer] = {
     for scorer in (
         Scorer("qr", qr, "query", False, "QRScore; Zhang et al., EMNLP 2025", rule="gold_mass"),
         Scorer("qr_ndcg", qr_ndcg, "query", False, "QRScore; Zhang et al., EMNLP 2025", signed=False, rule="ndcg"),
-        Scorer("core", core, "query", False, "CoRe, contrastive retrieval heads", signed=False),
+        Scorer("core", core, "query", False, "CoRe, contrastive retrieval heads", signed=False, contrastive=True),
         Scorer(
             "summed_attention", summed_attention, "query", False, "attention from the query, no contrast", signed=False
         ),

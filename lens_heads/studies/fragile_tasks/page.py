@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -39,7 +39,8 @@ def write_page(
     plan = Preset(**settings)
     summary = report.Summary(
         model=", ".join(each.model for each in findings),
-        trials=f"{settings['documents']} to detect heads, {settings['trials']} of other companies to ablate them",
+        trials=f"{_written(settings['documents'])} to detect heads; {_written(settings['trials'])}, of other companies, to "
+        "ablate them",
         heads=[f"{each.model} {head}" for each in findings for head in each.scores[plan.lead][ALL].top(3)],
         verdict=" ".join(f"{row['claim']} ({row['models']}): {row['verdict']}." for _, row in table.iterrows()),
         facts={
@@ -47,11 +48,19 @@ def write_page(
             + "; ".join(f"{each.model} {', '.join(map(str, each.sizes))}" for each in findings),
             "Metric": plots.METRIC_LABELS.get(plan.metric, plan.metric),
             "Ablation": f"{plan.kind}, at all positions",
-            "Intervals": "95 % percentile bootstrap over items (and draws of random heads)",
+            "Intervals": "95 % bootstrap over items (and draws of random heads), each task on its own, widened for few items; "
+            "that a company is asked about in several tasks is not accounted for. Noise ceilings take items for independent",
+            "Random heads": "outside every task's best heads while there are enough",
         },
     )
     provenance = report.Provenance.now({"preset": preset, "settings": settings}, command)
     return report.write_report(path, "Different heads, same fragile tasks?", summary, sections, provenance)
+
+
+def _written(arguments: dict[str, Any]) -> str:
+    """What a preset asks of a task, as one would write it."""
+    source = {} if "path" in arguments else {"source": "packaged"}
+    return f"sec10k({', '.join(f'{name}={value}' for name, value in {**source, **arguments}.items())})"
 
 
 def _pair(each: Pair) -> list[report.Section]:
@@ -78,7 +87,8 @@ def _pair(each: Pair) -> list[report.Section]:
         ),
         report.Section(
             f"{names}: do corresponding heads do the same?",
-            f"{each.validation!r}.",
+            f"{each.validation!r}. Partners are those of a match without scores ({each.blind!r}): matched by scores, the "
+            "partners of good heads would be good heads anyway.",
             figures=[each.validation.plot()],
             tables=[
                 report.Table(each.validation.correlation, "Correlation of the drops over tasks"),

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from rich.console import Console
 
 from lens_heads import compare
+from lens_heads.heads import HeadScores
 from lens_heads.models import Model
+from lens_heads.store import RunFolder, digest
 from lens_heads.studies.fragile_tasks.presets import Preset
 from lens_heads.studies.fragile_tasks.stages import ALL, by_metric, correlations
 from lens_heads.studies.running import Clock, records, save_tables
@@ -25,14 +28,15 @@ class Pair:
     """What the study found of two models.
 
     `correlations` by metric and statistic, of the tables that vary; `reasons` why others have none. `match`: a's heads to
-    b's, by depth, patterns on common texts, scores of all tasks and CKA. `validation` ablates the best heads of a, and their
-    partners in b.
+    b's, by depth, patterns on common texts, scores of all tasks and CKA. `validation` ablates the best heads of a and their
+    partners in b by a match that knows no scores (`blind`): by scores, partners of good heads would be good heads anyway.
     """
 
     names: tuple[str, str]
     correlations: dict[str, compare.Correlation]
     reasons: dict[str, str]
     match: compare.HeadMatch
+    blind: compare.HeadMatch
     validation: compare.MatchValidation
     depth: pd.DataFrame
     seconds: dict[str, float] = field(default_factory=dict)
@@ -62,8 +66,11 @@ class Pair:
 
     def summary(self) -> dict[str, Any]:
         """For JSON."""
-        match = {"mean_distance": self.match.mean_distance, "chance": self.match.chance, "p": self.match.p}
-        match |= {"mean_stability": float(self.match.pairs["stability"].mean()), "pairs": len(self.match.pairs)}
+        match = {
+            name: {"mean_distance": one.mean_distance, "chance": one.chance, "p": one.p, "pairs": len(one.pairs)}
+            | {"mean_stability": float(one.pairs["stability"].mean())}
+            for name, one in (("with scores", self.match), ("without scores", self.blind))
+        }
         frames = {name: records(frame) for name, frame in self.frames().items() if name != "points"}
         seconds = {stage: round(spent, 1) for stage, spent in self.seconds.items()}
         return {"models": self.names, "match": match, "reasons": self.reasons, "seconds": seconds, **frames}
@@ -77,14 +84,18 @@ def beside(
     tests: Mapping[str, Sequence[Trial]],
     plan: Preset,
     out: Path,
-    clock: Clock,
+    console: Console,
 ) -> Pair:
     """Correlation of what breaks, correspondence of heads, and whether corresponding heads break the same tasks."""
     folder = out / f"{a.name}--{b.name}"
+    settings = {each.model: [each.settings["weights"], _chosen(each)] for each in (a, b)}
+    RunFolder(folder, {"models": settings, "preset": a.settings["preset"]})
+    clock = Clock(console, folder)
     found, reasons = clock("correlation", lambda: _correlated(a, b, plan))
-    match = clock("correspondence", lambda: _match(model_a, model_b, a, b, plan, folder))
-    validation = clock("validation", lambda: _validated(match, model_a, model_b, a, tests, plan, folder))
-    pair = Pair((a.model, b.model), found, reasons, match, validation, _depth(a, b, plan), clock.spent)
+    match = clock("correspondence", lambda: _match(model_a, model_b, _named(a, b), plan, folder / "match"))
+    blind = clock("correspondence without scores", lambda: _match(model_a, model_b, None, plan, folder / "blind"))
+    validation = clock("validation", lambda: _validated(blind, model_a, model_b, a, tests, plan, folder))
+    pair = Pair((a.model, b.model), found, reasons, match, blind, validation, _depth(a, b, plan), clock.spent)
     save_tables(pair.frames(), folder / "tables")
     return pair
 
@@ -101,10 +112,15 @@ def _correlated(a: Finding, b: Finding, plan: Preset) -> tuple[dict[str, compare
     return found, reasons
 
 
-def _match(model_a: Model, model_b: Model, a: Finding, b: Finding, plan: Preset, folder: Path) -> compare.HeadMatch:
-    """By everything there is; read from the folder when it is there."""
-    if (folder / "match.json").exists():
-        return compare.HeadMatch.load(folder)
+def _chosen(each: Finding) -> str:
+    """What the scores are, in short."""
+    return digest(
+        [[method, task, found.values.tolist()] for method, t in each.scores.items() for task, found in t.items()]
+    )
+
+
+def _named(a: Finding, b: Finding) -> tuple[dict[str, HeadScores], dict[str, HeadScores]]:
+    """The scores of both by method and task."""
     mine, other = (
         {
             f"{method} {task}": found
@@ -114,10 +130,23 @@ def _match(model_a: Model, model_b: Model, a: Finding, b: Finding, plan: Preset,
         }
         for each in (a, b)
     )
+    return mine, other
+
+
+def _match(
+    model_a: Model,
+    model_b: Model,
+    scores: tuple[dict[str, HeadScores], dict[str, HeadScores]] | None,
+    plan: Preset,
+    folder: Path,
+) -> compare.HeadMatch:
+    """By everything there is, or all but scores; read from the folder when it is there."""
+    if (folder / "match.json").exists():
+        return compare.HeadMatch.load(folder)
     match = compare.match_heads(
         model_a,
         model_b,
-        scores=(mine, other),
+        scores=scores,
         texts=compare.common_texts(plan.match_texts),
         resamples=50,
         permutations=200,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lens_heads.documents import DocumentTrial
+from lens_heads.evaluation import FORCED_METRICS, METRICS
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.trials import Trial
@@ -47,6 +48,18 @@ class Preset:
     matched_k: int = 64
     match_texts: int = 16
     tasks: tuple[str, ...] = field(default=TASKS)
+
+    def __post_init__(self) -> None:
+        needed = (("recovery_k", self.recovery_k, self.ks), ("lead", self.lead, self.methods))
+        for name, value, among in needed:
+            if value not in among:
+                raise ValueError(f"{name}={value!r} is none of {', '.join(map(str, among))}: choose one of them")
+        measured = METRICS if self.generate else FORCED_METRICS
+        for name in ("metric", "right"):
+            if getattr(self, name) not in measured:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is not measured with generate={self.generate}: {', '.join(measured)}"
+                )
 
     def detection(self) -> dict[str, list[DocumentTrial]]:
         """Document trials by task."""
@@ -103,18 +116,23 @@ PRESETS: dict[str, Preset] = {
         recovery_draws=2,
         match_texts=4,
     ),
-    "paper": Preset(documents={"chunk_words": 400}, trials={"words": 5000}),
+    "paper": Preset(documents={"chunk_words": 400, "n_documents": 20}, trials={"words": 5000}),
 }
 """`packaged` and `quick` need no download and suit models of some hundred million parameters: short stretches of made-up
 reports, judged by the answer's log-probability, and by whether greedy decoding begins with it. `paper` has the sizes of the
-study; give it real filings."""
+study, on real filings, of which it takes 20 chunks beside the section that states the fact: a whole filing exceeds a context
+of 32,768 tokens."""
 
 
 def preset(which: str | Preset, path: str | None = None) -> Preset:
-    """The preset by name, or one's own, on the reports at `path`. ValueError for an unknown name."""
+    """The preset by name, or one's own, on the reports at `path`. ValueError for an unknown name, and "paper" without path."""
     if isinstance(which, str) and which not in PRESETS:
         raise ValueError(f"preset={which!r}: use {', '.join(PRESETS)}, or a Preset")
     found = PRESETS[which] if isinstance(which, str) else which
+    if which == "paper" and path is None:
+        raise ValueError(
+            "preset='paper' is for real filings: give path=, a folder or .zip of edgar-crawler's JSON files"
+        )
     if path is None:
         return found
     return replace(found, documents={**found.documents, "path": path}, trials={**found.trials, "path": path})

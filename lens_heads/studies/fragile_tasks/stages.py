@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from lens_heads.heads import HeadScores
 from lens_heads.models import Model, geometry
 from lens_heads.scoring import score_heads
 from lens_heads.stats import percentile_interval
+from lens_heads.store import digest
 from lens_heads.studies.fragile_tasks.presets import Preset
 from lens_heads.trials import Trial
 
@@ -41,7 +44,9 @@ def pooled(scores: Mapping[str, HeadScores]) -> HeadScores:
     """The scores of all trials of all tasks as one."""
     first = next(iter(scores.values()))
     ids = [name for found in scores.values() for name in found.trial_ids]
-    meta = {**first.meta, "trials": [trial for found in scores.values() for trial in found.meta["trials"]]}
+    outcomes = sum((Counter(found.meta["outcomes"]) for found in scores.values()), Counter())
+    trials = [trial for found in scores.values() for trial in found.meta["trials"]]
+    meta = {**first.meta, "trials": trials, "n_trials": len(trials), "outcomes": dict(outcomes)}
     return HeadScores.from_trials(first.method, torch.cat([s.per_trial for s in scores.values()]), ids, meta)
 
 
@@ -99,7 +104,7 @@ def mended(
                 draws=plan.recovery_draws,
                 flipped=False,
                 kind=plan.kind,
-                out=out / "recovery" / task,
+                out=out / "recovery" / f"{task}-{digest([sorted(broken), [str(head) for head in heads]])}",
             )
             frames.append(found.frame.assign(task=task, flipped=len(broken)))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"task": [], "set": []})
@@ -124,18 +129,26 @@ def statistics(matrix: compare.TransferMatrix) -> pd.DataFrame:
     """Fragility, disruptivity, specificity and fragility beyond random heads with intervals, absolute and relative.
 
     A row per statistic, k and task; the task "mean" is the mean over tasks, with the interval of that mean. Of the
-    log-probability, which is below zero, there is no relative drop.
+    log-probability, which is below zero, there is no relative drop. "beyond_random" leaves a task's own heads out. A bootstrap
+    of n items has (n - 1) / n of the variance, so intervals are widened by sqrt(n / (n - 1)) around the value; n is that of
+    the task with the fewest items.
     """
+    items = min(len(matrix.items(target) or ()) for target in matrix.targets)
+    widened = math.sqrt(items / (items - 1)) if items > 1 else math.nan
     rows: list[dict[str, Any]] = []
     names = ["fragility", "disruptivity", "specificity"] + (["beyond_random"] if matrix.draws else [])
     for name in names:
+        options = {"diagonal": False} if name == "beyond_random" else {}
         for relative in (False,) if matrix.metric == "logprob" else (False, True):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # A task that the model cannot do has no relative drop.
-                table, samples = matrix.statistic(name, relative=relative), matrix.resampled(name, relative=relative)
+                table = matrix.statistic(name, relative=relative, **options)
+                samples = matrix.resampled(name, relative=relative, **options)
                 table["mean"] = table.mean(axis=1)
                 samples = np.concatenate([samples, np.nanmean(samples, axis=-1, keepdims=True)], -1)
-                low, high = percentile_interval(samples)
+                low, high = (
+                    table.to_numpy() + widened * (end - table.to_numpy()) for end in percentile_interval(samples)
+                )
             for i, k in enumerate(table.index):
                 for j, task in enumerate(table.columns):
                     row = {"metric": matrix.metric, "statistic": name, "relative": relative, "k": k, "task": task}
@@ -166,13 +179,14 @@ CORRELATED: dict[str, tuple[str, dict[str, Any]]] = {
 def correlations(
     a: compare.TransferMatrix, b: compare.TransferMatrix
 ) -> tuple[dict[str, compare.Correlation], dict[str, str]]:
-    """Fragility and disruptivity across models by name; and why some have none."""
+    """Fragility and disruptivity across models by name, with the same items resampled in both; and why some have none."""
     found, reasons = {}, {}
     for label, (name, options) in CORRELATED.items():
         if options.get("relative") and a.metric == "logprob":
             continue
         try:
-            found[label] = compare.correlate(a, b, statistic=name, **options)
+            same = all(a.items(task) == b.items(task) for task in a.targets if task in b.targets)
+            found[label] = compare.correlate(a, b, statistic=name, paired_items=same, **options)
         except ValueError as error:
             reasons[label] = str(error)
     return found, reasons

@@ -20,6 +20,7 @@ from lens_heads.models import Model, geometry, load_model
 from lens_heads.scoring import fingerprint
 from lens_heads.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.fragile_tasks import pairs, stages
+from lens_heads.studies.fragile_tasks.claims import claims
 from lens_heads.studies.fragile_tasks.pairs import Pair
 from lens_heads.studies.fragile_tasks.presets import Preset, preset
 from lens_heads.studies.fragile_tasks.stages import ALL, Rankings
@@ -78,13 +79,12 @@ def fragile_tasks(
         model = _loaded(given, loading)
         console.rule(geometry(model).name)
         findings.append(_one(model, documents, tests, plan, out, console))
-        _write(
-            findings, found, name, out, command, write_page
-        )  # A model that fails takes nothing from those before it.
+        # After every model, so that one that fails takes nothing away from those before it.
+        _write(findings, found, name, out, command, write_page)
+        del model  # Before two others are loaded.
     for (one, a), (other, b) in itertools.combinations(zip(listed, findings, strict=True), 2):
         console.rule(f"{a.model} and {b.model}")
-        clock = Clock(console)
-        found.append(pairs.beside(_loaded(one, loading), _loaded(other, loading), a, b, tests, plan, out, clock))
+        found.append(pairs.beside(_loaded(one, loading), _loaded(other, loading), a, b, tests, plan, out, console))
         _write(findings, found, name, out, command, write_page)
     total = sum(sum(each.seconds.values()) for each in [*findings, *found])
     console.print(f"\nThe page with every figure: [bold]{out / 'report.html'}[/]   ({total / 60:.1f} minutes)")
@@ -107,11 +107,12 @@ def _one(
     console: Console,
 ) -> Finding:
     """The study of one model."""
-    shape, clock = geometry(model), Clock(console)
+    shape = geometry(model)
     heads = shape.n_layers * shape.n_heads
     folder = out / Path(shape.name).name
     settings = {"model": shape.name, "weights": fingerprint(model), "preset": asdict(plan)}
     RunFolder(folder, settings)
+    clock = Clock(console, folder)
     scores = clock("detection", lambda: stages.detect(model, documents, plan, folder))
     matrix = clock("transfer", lambda: stages.transfer(model, scores, tests, plan, folder))
     mended = clock("recovery", lambda: stages.mended(model, scores[plan.lead], matrix, tests, plan, folder))
@@ -151,6 +152,7 @@ def summary(findings: Sequence[Finding], found: Sequence[Pair], command: str) ->
     return {
         "command": command,
         "versions": versions(),
+        "claims": records(claims(findings, found)),
         "models": {
             each.model: {
                 "settings": each.settings,

@@ -130,7 +130,7 @@ def _one(
     }
     folder = out / Path(shape.name).name
     RunFolder(folder, settings)
-    clock = Clock(console)
+    clock = Clock(console, folder)
     k = plan.headline_k(shape.n_layers * shape.n_heads)
     select, test = plan.trials(plan.select), plan.trials(plan.test)
     scores = clock("detection", lambda: stages.detect(model, select, plan, folder, tuned_lens))
