@@ -16,7 +16,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads import ablation
-from lens_heads.ablation import ablation_curve
+from lens_heads.ablation import ablation_curve, check_disjoint
 from lens_heads.activations import TrialActivations, mean_activations, trial_activations
 from lens_heads.curves import AblationCurve, Condition, Observation
 from lens_heads.evaluation import METRICS
@@ -576,3 +576,12 @@ def test_a_reference_from_the_evaluation_trials_is_refused() -> None:
     means = lh.mean_activations(model, test, progress=False)
     with pytest.raises(ValueError, match="reference was computed on 2 of the evaluation trials"):
         lh.ablation_curve(model, test, ranking, ks=(1,), reference=means, generate=False, progress=False)
+
+
+def test_a_ranking_made_on_a_company_is_not_evaluated_on_it() -> None:
+    """Documents and needles of one company are other trials with other needles, but say the same."""
+    made = HeadScores("qr", torch.zeros(3, 4), torch.zeros(1, 3, 4), ("a",), {"trials": [{"id": "a", "cik": "7"}]})
+    mine, other = (replace(random_trial(1), id=cik, meta={"cik": cik}) for cik in ("7", "8"))
+    check_disjoint({"qr": made}, None, [other, random_trial(2)])
+    with pytest.raises(ValueError, match="ranking 'qr' was made on 1 of the trials, needles or companies"):
+        check_disjoint({"qr": made}, None, [other, mine])

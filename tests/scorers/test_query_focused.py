@@ -144,9 +144,15 @@ def test_core_leaves_the_number_out_and_summed_attention_does_not() -> None:
     assert float(summed_attention(shown)) == pytest.approx(1.0)
 
 
-def test_core_refuses_trials_without_another_document(gqa: Any) -> None:
+def test_core_leaves_out_trials_without_another_document_and_no_other_method_does(gqa: Any) -> None:
+    everything = trial(("1", "2", "3", "4", "5"), id="all gold")
     with pytest.raises(ValueError, match="core compares gold documents with others, and all are gold"):
-        lh.score_heads(gqa, [trial(("1", "2", "3", "4", "5"))], methods="core", progress=False)
+        lh.score_heads(gqa, [everything], methods="core", progress=False)
+    scores = lh.score_heads(gqa, [trial(), everything], progress=False)
+    assert scores["core"].trial_ids == ("one",)
+    assert scores["qr"].trial_ids == ("one", "all gold")
+    with pytest.warns(UserWarning, match="no trial counts for core"):
+        assert set(lh.score_heads(gqa, [everything], progress=False)) == set(DOCUMENT_SCORERS) - {"core"}
 
 
 def test_a_broken_scorer_is_caught(gqa: Any, arch: str) -> None:

@@ -153,9 +153,36 @@ def test_presets_have_other_companies_on_either_side() -> None:
     assert [len(trials) for trials in evaluation.values()] == [2] * 4
     with pytest.raises(ValueError, match="preset='small': use packaged, quick, paper"):
         preset("small")
-    assert preset("paper", "10-K.zip").documents == {"chunk_words": 400, "path": "10-K.zip"}
+    assert preset("paper", "10-K.zip").documents == {"chunk_words": 400, "n_documents": 20, "path": "10-K.zip"}
+    with pytest.raises(ValueError, match="preset='paper' is for real filings: give path="):
+        preset("paper")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"recovery_k": 64}, "recovery_k=64 is none of 128, 512"),
+        ({"lead": "locos"}, "lead='locos' is none of qr, core, summed_attention"),
+        ({"right": "correct"}, "right='correct' is not measured with generate=False: logprob, greedy_match"),
+    ],
+)
+def test_a_preset_that_cannot_be_run_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Preset(**{**vars(TINY), **change})
+
+
+def test_intervals_are_widened_for_few_items(done: Any) -> None:
+    (findings, _), _ = done
+    matrix = findings[0].matrix  # Two items a task: sqrt(2) times as wide.
+    table = findings[0].frames["statistics"]
+    rows = table[(table["statistic"] == "disruptivity") & (table["metric"] == "logprob") & (table["task"] == FOUR[0])]
+    low, high = matrix.interval("disruptivity")
+    expected = np.sqrt(2) * (high[FOUR[0]] - low[FOUR[0]])
+    assert (rows["high"] - rows["low"]).to_list() == pytest.approx(expected.to_list())
 
 
 def test_no_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there are no models"):
         studies.fragile_tasks([], TINY, tmp_path / "run")
+    with pytest.raises(ValueError, match="two models are called 'final'"):
+        studies.fragile_tasks(["base/final", "tuned/final"], TINY, tmp_path / "run")
