@@ -20,7 +20,7 @@ PUBLISHED = {"fragility": ".183, .472, .593", "disruptivity": ".018, .039, .153"
 RULES = {
     "disruptivity": "drop of the other tasks",
     "beyond_random": "drop by other tasks' heads less that by random heads outside every task's best",
-    "specificity": "drop of a heads' own task less that of the others",
+    "specificity": "drop of a task by its own heads less the drop these cost the others",
 }
 
 
