@@ -195,7 +195,7 @@ def check_pair(a: HeadScores, b: HeadScores) -> None:
     if a.values.shape != b.values.shape or a.unit != b.unit:
         raise ValueError(
             f"{_name(a)} and {_name(b)} cannot be compared head by head: {_shape(a)} against {_shape(b)}; "
-            "score the same model (or one of the same shape) with both methods"
+            "score the same model (or one of the same shape) with both, or compare depths: overlap_by_depth"
         )
 
 
