@@ -60,7 +60,7 @@ def fragile_tasks(
 ) -> None:
     """Do two tasks use the same heads, do two models? Query-focused heads on eight facts of annual reports."""
     from lens_heads.models import dtype_named
-    from lens_heads.studies.fragile_tasks import study
+    from lens_heads.studies.fragile_paper import study
 
     if quick and preset not in ("packaged", "quick"):
         raise ValueError(f"give --quick or --preset {preset}, not both")

@@ -270,7 +270,7 @@ def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_study_fragile_tasks_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from lens_heads.studies.fragile_tasks import study
+    from lens_heads.studies.fragile_paper import study
 
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(study, "fragile_tasks", lambda *args, **kwargs: calls.append((*args, kwargs)))

@@ -13,10 +13,10 @@ import pytest
 
 from lens_heads import studies
 from lens_heads.models import has_hooks
-from lens_heads.studies.fragile_tasks import stages
-from lens_heads.studies.fragile_tasks.claims import claims
-from lens_heads.studies.fragile_tasks.presets import PRESETS, TASKS, Preset, preset
-from lens_heads.studies.fragile_tasks.stages import ALL
+from lens_heads.studies.fragile_paper import stages
+from lens_heads.studies.fragile_paper.claims import claims
+from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, preset
+from lens_heads.studies.fragile_paper.stages import ALL
 from lens_heads.studies.running import HOLDS, UNTOLD
 from tests import zoo
 

@@ -14,13 +14,13 @@ from lens_heads import compare
 from lens_heads.heads import HeadScores
 from lens_heads.models import Model
 from lens_heads.store import RunFolder, digest
-from lens_heads.studies.fragile_tasks.presets import Preset
-from lens_heads.studies.fragile_tasks.stages import ALL, by_metric, correlations
+from lens_heads.studies.fragile_paper.presets import Preset
+from lens_heads.studies.fragile_paper.stages import ALL, by_metric, correlations
 from lens_heads.studies.running import Clock, records, save_tables
 from lens_heads.trials import Trial
 
 if TYPE_CHECKING:
-    from lens_heads.studies.fragile_tasks.study import Finding
+    from lens_heads.studies.fragile_paper.study import Finding
 
 
 @dataclass(frozen=True, eq=False)

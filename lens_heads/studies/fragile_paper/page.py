@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from lens_heads import plots, report
-from lens_heads.studies.fragile_tasks.claims import claims
-from lens_heads.studies.fragile_tasks.presets import Preset
-from lens_heads.studies.fragile_tasks.stages import ALL
+from lens_heads.studies.fragile_paper.claims import claims
+from lens_heads.studies.fragile_paper.presets import Preset
+from lens_heads.studies.fragile_paper.stages import ALL
 
 if TYPE_CHECKING:
-    from lens_heads.studies.fragile_tasks.pairs import Pair
-    from lens_heads.studies.fragile_tasks.study import Finding
+    from lens_heads.studies.fragile_paper.pairs import Pair
+    from lens_heads.studies.fragile_paper.study import Finding
 
 INTERVAL = {"value": ("low", "high")}
 

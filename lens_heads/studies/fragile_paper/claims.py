@@ -10,8 +10,8 @@ import pandas as pd
 from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD
 
 if TYPE_CHECKING:
-    from lens_heads.studies.fragile_tasks.pairs import Pair
-    from lens_heads.studies.fragile_tasks.study import Finding
+    from lens_heads.studies.fragile_paper.pairs import Pair
+    from lens_heads.studies.fragile_paper.study import Finding
 
 PUBLISHED = {"fragility": ".183, .472, .593", "disruptivity": ".018, .039, .153"}
 """R^2 of Llama-3.1-8B and Qwen-2.5-7B, Llama and Mistral-7B, Qwen and Mistral (the R^2 of fragility as its data give them)."""

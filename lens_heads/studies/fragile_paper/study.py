@@ -19,11 +19,11 @@ from lens_heads import compare
 from lens_heads.models import Model, geometry, load_model
 from lens_heads.scoring import fingerprint
 from lens_heads.store import RunFolder, running_command, versions, write_atomic
-from lens_heads.studies.fragile_tasks import pairs, stages
-from lens_heads.studies.fragile_tasks.claims import claims
-from lens_heads.studies.fragile_tasks.pairs import Pair
-from lens_heads.studies.fragile_tasks.presets import Preset, preset
-from lens_heads.studies.fragile_tasks.stages import ALL, Rankings
+from lens_heads.studies.fragile_paper import pairs, stages
+from lens_heads.studies.fragile_paper.claims import claims
+from lens_heads.studies.fragile_paper.pairs import Pair
+from lens_heads.studies.fragile_paper.presets import Preset, preset
+from lens_heads.studies.fragile_paper.stages import ALL, Rankings
 from lens_heads.studies.running import Clock, Models, records, save_tables, several
 from lens_heads.trials import Trial
 
@@ -68,7 +68,7 @@ def fragile_tasks(
 
     Two models are loaded at a time. Raises ValueError for an unknown preset, no models, or a folder of other settings.
     """
-    from lens_heads.studies.fragile_tasks.page import write_page
+    from lens_heads.studies.fragile_paper.page import write_page
 
     plan, out, console = _preset(preset, None if path is None else str(path)), Path(out), Console()
     command, name = command or running_command(), preset if isinstance(preset, str) else "own"

@@ -23,7 +23,7 @@ from lens_heads.models import Model, geometry
 from lens_heads.scoring import score_heads
 from lens_heads.stats import percentile_interval
 from lens_heads.store import digest
-from lens_heads.studies.fragile_tasks.presets import Preset
+from lens_heads.studies.fragile_paper.presets import Preset
 from lens_heads.trials import Trial
 
 ALL = "all tasks"
