@@ -24,7 +24,7 @@ demo: $(VENV)/.ready
 	$(BIN)/lens-heads demo
 
 test: $(VENV)/.ready lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -55,10 +55,10 @@ def test_a_scorer_gives_one_score_per_head(gqa: Any, trial: EncodedTrial, return
 
 
 @pytest.mark.parametrize("rows", ["answers", "", None])
-def test_rows_are_one_of_three(rows: Any) -> None:
-    with pytest.raises(ValueError, match=f"scorer mine: rows={rows!r}: use one of answer, generated, prompt"):
+def test_rows_are_one_of_four(rows: Any) -> None:
+    with pytest.raises(ValueError, match=f"scorer mine: rows={rows!r}: use one of answer, generated, prompt, query"):
         mine(ones, rows)
-    assert [mine(ones, kind).rows for kind in get_args(Rows)] == ["answer", "generated", "prompt"]
+    assert [mine(ones, kind).rows for kind in get_args(Rows)] == ["answer", "generated", "prompt", "query"]
 
 
 def test_methods_that_cannot_be_negative_say_so() -> None:

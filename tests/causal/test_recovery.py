@@ -80,7 +80,7 @@ def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: 
 def test_the_planted_heads_recover_and_controls_do_not() -> None:
     model, trials = planted.model(), planted_trials(7)
     made = lh.patch_heads(model, trials, progress=False)
-    with pytest.raises(ValueError, match="ranking 'cri' was made on 7 of the trials or needles"):
+    with pytest.raises(ValueError, match="ranking 'cri' was made on 7 of the trials, needles or companies"):
         recover(model, SOURCES, SOURCES, trials, scores=made)
     scores = lh.HeadScores.from_trials("cri", made.per_trial, [f"other-{i}" for i in range(7)])
     found = recover(model, SOURCES, SOURCES, trials, scores=scores, max_new_tokens=2)

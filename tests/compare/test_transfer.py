@@ -204,17 +204,20 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "k below one": ({"ks": (0, 2)}, r"ks=\(0, 2\): numbers of heads from 1 on"),
     "negative draws": ({"random_draws": -1}, "random_draws=-1: a number of random sets"),
     "unknown metric": ({"metric": "accuracy", "generate": True}, "metric 'accuracy' is not measured: there is rougeL"),
-    "metric of text": ({"metric": "correct"}, "metric 'correct' is not measured: there is logprob; .*generate=True"),
+    "metric of text": (
+        {"metric": "correct"},
+        "metric 'correct' is not measured: there is logprob, greedy_match; .*generate=True",
+    ),
     "unknown kind": ({"kind": "erase"}, "unknown kind of ablation 'erase'"),
     "missing reference": ({"kind": "mean"}, "kind='mean' needs a reference"),
     "no room": ({"generate": True, "max_new_tokens": 500}, "task 'one': .*exceed the context window of 512"),
     "seen trials": (
         {"rankings": {"one": ranking(["L0H0"], trial_ids=("random-40", "s1"))}},
-        "ranking 'one' was made on 1 of the trials .*'random-40'",
+        "ranking 'one' was made on 1 of the trials, needles or companies .*'random-40'",
     ),
     "seen documents": (
         {"rankings": {"one": ranking(["L0H0"], trials=[{"id": "random-12"}, {"id": "s0"}])}},
-        "ranking 'one' was made on 1 of the trials .*'random-12'",
+        "ranking 'one' was made on 1 of the trials, needles or companies .*'random-12'",
     ),
 }
 
