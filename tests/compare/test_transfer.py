@@ -206,7 +206,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown metric": ({"metric": "accuracy", "generate": True}, "metric 'accuracy' is not measured: there is rougeL"),
     "metric of text": (
         {"metric": "correct"},
-        "metric 'correct' is not measured: there is logprob, greedy_match; .*generate=True",
+        "'correct' is not measured: there is logprob, greedy_match; .*generate=True",
     ),
     "unknown kind": ({"kind": "erase"}, "unknown kind of ablation 'erase'"),
     "missing reference": ({"kind": "mean"}, "kind='mean' needs a reference"),
