@@ -46,17 +46,19 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
     question = _question_span(trial, tokenizer, len(tokens), after, suffix, tail)
     tokens = tokens + tail
     ending = after + suffix or tokenizer.decode(body[-8:]) or prefix + before
-    answer = trial.answer if ending[-1:].isspace() else " " + trial.answer
+    lead = "" if ending[-1:].isspace() else " "
     return EncodedTrial(
         tokens=tokens,  # type: ignore[arg-type]  # lists are converted
         needle=needle,
         answer=trial.answer,
-        answer_tokens=piece(tokenizer, answer),  # type: ignore[arg-type]
+        answer_tokens=piece(tokenizer, lead + trial.answer),  # type: ignore[arg-type]
         id=trial.id,
         question=question,
         aliases=trial.aliases,
         meta={**trial.meta, "depth": trial.depth, "length": trial.length},
         judge=trial.judge,
+        choices=trial.choices,
+        choice_tokens=tuple(piece(tokenizer, lead + choice) for choice in trial.choices),  # type: ignore[arg-type]
     )
 
 

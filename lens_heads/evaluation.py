@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads import engine
-from lens_heads.forward import CHUNK, Cache, advance, fast_attention, greedy, left_pad, prefill, text_of
+from lens_heads.choices import CHOICE_METRICS, choice_scores, continuations
+from lens_heads.forward import CHUNK, Cache, fast_attention, greedy, left_pad, prefill, text_of
 from lens_heads.metrics import TEXT_METRICS, text_scores
 from lens_heads.models import Model, geometry, is_bridge
 from lens_heads.replay import Prefilled
@@ -25,8 +26,8 @@ from lens_heads.view import evaluating
 if TYPE_CHECKING:
     import pandas as pd
 
-FORCED_METRICS = ("logprob", "greedy_match")
-"""Teacher-forced: measured without decoding."""
+FORCED_METRICS = ("logprob", "greedy_match", *CHOICE_METRICS)
+"""Teacher-forced: measured without decoding; the last three on trials that have choices."""
 METRICS = (*TEXT_METRICS, *FORCED_METRICS)
 
 
@@ -37,7 +38,7 @@ class Evaluation:
     `logprob` is the gold answer's mean log-probability per token, in nats, teacher-forced; `greedy_match` is 1 where each of
     its tokens is the likeliest one, so that greedy decoding would begin with exactly these tokens. The others are absent when
     nothing was generated: they compare the answer that the trial's judge finds in the text, and `correct` is the judge's
-    verdict on it. `texts` are the whole texts.
+    verdict on it. `texts` are the whole texts. The metrics of `choices.CHOICE_METRICS` are there when every trial has choices.
     """
 
     trial_ids: tuple[str, ...]
@@ -119,10 +120,23 @@ def evaluate(
     return collect(encoded, results)
 
 
+def check_metric(metric: str, trials: Iterable[EncodedTrial], generate: bool) -> None:
+    """ValueError for a metric that would not be measured on these trials, naming those that would."""
+    measured = METRICS if generate else FORCED_METRICS
+    if metric not in measured:
+        remedy = "" if generate else "; the others need generate=True"
+        raise ValueError(f"metric {metric!r} is not measured: there is {', '.join(measured)}{remedy}")
+    without = next((trial.id for trial in trials if not trial.choices), None)
+    if metric in CHOICE_METRICS and without is not None:
+        raise ValueError(
+            f"metric {metric!r} compares choices, and trial {without} has none: give Trial(choices=...), or use 'logprob'"
+        )
+
+
 def collect(trials: Sequence[EncodedTrial], results: Sequence[Result]) -> Evaluation:
     """The results of `answer_batch` as one Evaluation; trials that raised are left out (they were warned about)."""
     kept = [(trial, result) for trial, result in zip(trials, results, strict=True) if result.keep]
-    names = [name for name in METRICS if name in kept[0][1].record]
+    names = [name for name in METRICS if all(name in result.record for _, result in kept)]
     return Evaluation(
         trial_ids=tuple(trial.id for trial, _ in kept),
         metrics={name: torch.tensor([float(result.record[name]) for _, result in kept]) for name in names},
@@ -154,12 +168,14 @@ def answer_batch(
             cache = filled.replay(model, layer, chunk)
         gold = _gold(model, trials, tokens[:, before:], cache, pads)
         cache.crop(before)
-        steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens) if max_new_tokens else None
+        chosen = choice_scores(model, trials, tokens[:, before:], cache, pads)
+        judges = [trial.judge for trial in trials]
+        steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens, judges) if max_new_tokens else None
     results: list[Result] = []
     for i, trial in enumerate(trials):
-        text = text_of(model, steps[i]) if steps else ""
+        text = text_of(model, steps[i], trial.judge) if steps else ""
         judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge) if steps else {}
-        results.append(Result({}, {"text": text, **judged, **gold[i]}))
+        results.append(Result({}, {"text": text, **judged, **gold[i], **chosen[i]}))
     return results
 
 
@@ -171,16 +187,5 @@ def _gold(
     pads: Int[Tensor, " batch"],
 ) -> list[dict[str, float]]:
     """What becomes of the gold answers, teacher-forced: one short forward for all rows."""
-    longest = max(len(trial.answer_tokens) for trial in trials)
-    gold = torch.zeros(len(trials), longest, dtype=torch.long, device=last.device)
-    for i, trial in enumerate(trials):
-        gold[i, : len(trial.answer_tokens)] = trial.answer_tokens
-    logits = advance(model, torch.cat([last, gold[:, :-1]], 1), cache, pads, logits=longest)
-    assert logits is not None
-    targets = gold[..., None].to(logits.device)
-    picked = logits.float().log_softmax(-1).gather(-1, targets)[..., 0]
-    likeliest = logits.argmax(-1, keepdim=True).eq(targets)[..., 0]
-    return [
-        {"logprob": float(picked[i, :steps].mean()), "greedy_match": float(likeliest[i, :steps].all())}
-        for i, steps in enumerate(len(trial.answer_tokens) for trial in trials)
-    ]
+    forced = continuations(model, [trial.answer_tokens for trial in trials], last, cache, pads)
+    return [{"logprob": float(picked.mean()), "greedy_match": float(likeliest.all())} for picked, likeliest in forced]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lens_heads.judges import DEFAULT, Judge
 from lens_heads.models import Model, geometry, is_bridge
 
 CHUNK = 512
@@ -246,12 +247,12 @@ def greedy(
     cache: Cache,
     pads: Int[Tensor, " batch"],
     max_new_tokens: int,
-    stop_at_newline: bool = True,
+    judges: Sequence[Judge] | None = None,
 ) -> list[list[int]]:
     """Greedy continuation of each row after `first` (the prompt tokens not yet in the cache).
 
-    A row ends at a stop id, at a token that holds a newline (while thinking: not before the answer has begun), or after
-    `max_new_tokens`; the stopping token is kept.
+    A row ends at a stop id, where its judge says that the answer has ended (by default at a token that holds a newline;
+    while thinking: not before the answer has begun), or after `max_new_tokens`; the stopping token is kept.
     """
     stops, batch = stop_tokens(model), first.shape[0]
     steps: list[list[int]] = [[] for _ in range(batch)]
@@ -264,18 +265,21 @@ def greedy(
         for row, token in enumerate(best.tolist()):
             if not done[row]:
                 steps[row].append(token)
-                done[row] = token in stops or (stop_at_newline and _ends_line(model, steps[row]))
+                judge = judges[row] if judges is not None else DEFAULT
+                done[row] = token in stops or _ended(model, steps[row], judge)
         if all(done) or step == max_new_tokens - 1:
             break
         tokens = best[:, None]
     return steps
 
 
-def _ends_line(model: Model, steps: list[int]) -> bool:
-    if "\n" not in model.tokenizer.decode(steps[-1:]):
+def _ended(model: Model, steps: list[int], judge: Judge) -> bool:
+    if not judge.multiline and "\n" not in model.tokenizer.decode(steps[-1:]):
         return False
     text = model.tokenizer.decode(steps)
-    return "think>" not in text or bool(after_thinking(text).strip())
+    if "think>" in text:
+        return bool(after_thinking(text).strip()) and judge.ended(after_thinking(text).lstrip("\n"))
+    return judge.ended(text)
 
 
 def after_thinking(text: str) -> str:
@@ -285,8 +289,9 @@ def after_thinking(text: str) -> str:
     return "" if "<think>" in text else text
 
 
-def text_of(model: Model, steps: list[int]) -> str:
-    """Generated tokens as text: no thinking, no stop token, nothing from the newline on."""
+def text_of(model: Model, steps: list[int], judge: Judge = DEFAULT) -> str:
+    """Generated tokens as text: no thinking, no stop token, nothing from the newline on unless the judge reads on."""
     kept = steps[:-1] if steps and steps[-1] in stop_tokens(model) else steps
     text = model.tokenizer.decode(kept, skip_special_tokens=False) if kept else ""
-    return after_thinking(text).lstrip("\n").split("\n")[0] if "think>" in text else text.split("\n")[0]
+    text = after_thinking(text).lstrip("\n") if "think>" in text else text
+    return text if judge.multiline else text.split("\n")[0]

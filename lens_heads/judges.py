@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 NORMALIZATIONS = ("numbers", "squad")
@@ -27,6 +27,8 @@ class Judge:
     - "contains": the answer's words stand in the text, whole and in a row.
     - "exact_match": text and answer are the same words.
     - "number": the first number of the text is the answer's (1,043.0 is 1043).
+    - "final_number": the number after the last "####" of the text, without one its last number, is the answer's, read in the
+      same way (GSM8K, Cobbe et al., arXiv 2110.14168).
     - "only_label": BABILong's (Kuratov et al., arXiv 2406.10149; `compare_answers` of its code). Of `labels`, the
       answers there could be, the text holds the right one and no other; of an answer with commas, all of its parts and
       no other. Labels are found as BABILong finds them, anywhere in the text in lower case. Those that the question
@@ -34,6 +36,8 @@ class Judge:
     - "either_contains": the study's "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds the
       other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of one
       or two letters, such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
+
+    `multiline`: the answer runs over several lines: decoding goes on to the first string of `cut`, not to the first newline.
 
     An empty answer is always wrong. Raises ValueError for an unknown rule or normalization, an empty string in `cut`,
     and labels without the rule that reads them or the other way round.
@@ -44,6 +48,7 @@ class Judge:
     normalization: str = "numbers"
     rule: str = "contains"
     labels: tuple[str, ...] = ()
+    multiline: bool = False
 
     def __post_init__(self) -> None:
         for field in ("cut", "labels"):
@@ -64,14 +69,20 @@ class Judge:
     def without(self, question: str) -> Judge:
         """The judge for one question: labels that it names are no answers to it. ValueError when none is left."""
         left = tuple(label for label in self.labels if label.lower() not in question.lower())
-        return Judge(self.cut, self.ignore_case, self.normalization, self.rule, left)
+        return replace(self, labels=left)
 
     def extract(self, text: str) -> str:
         """The part of a generated text that counts as the answer, without white space around it."""
-        if self.cut:
-            ends = "|".join(re.escape(end) for end in self.cut)
-            text = re.split(ends, text, maxsplit=1, flags=re.IGNORECASE if self.ignore_case else 0)[0]
-        return text.strip()
+        return self._split(text)[0].strip()
+
+    def ended(self, text: str) -> bool:
+        """Whether the answer has ended in the text generated so far: it has a newline, of several lines a string of `cut`."""
+        return len(self._split(text)) > 1 if self.multiline else "\n" in text
+
+    def _split(self, text: str) -> list[str]:
+        """The text before the first string of `cut`, and if there is one, what follows."""
+        ends = "|".join(re.escape(end) for end in self.cut)
+        return re.split(ends, text, maxsplit=1, flags=re.IGNORECASE if self.ignore_case else 0) if ends else [text]
 
     def normalize(self, text: str) -> str:
         """The text as it is compared."""
@@ -119,6 +130,20 @@ def _first_number(text: str) -> Decimal | None:
     return Decimal(found[0].replace(",", "").replace("\N{MINUS SIGN}", "-")) if found else None
 
 
+def final_number(text: str, gold: str, judge: Judge) -> float:
+    """1 when the number after the last "####", or the last number, equals the answer's."""
+    found, wanted = _final_number(text), _final_number(gold)
+    return float(found is not None and found == wanted)
+
+
+def _final_number(text: str) -> Decimal | None:
+    marked = text.rpartition("####")
+    if marked[1]:
+        return _first_number(marked[2])
+    every = _NUMBER.findall(text)
+    return _first_number(every[-1]) if every else None
+
+
 def only_label(text: str, gold: str, judge: Judge) -> float:
     """1 when the answer's labels are in the text, and no other label is; see `Judge`."""
     found = {label.lower() for label in judge.labels if label.lower() in text.lower()}
@@ -140,6 +165,7 @@ RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "contains": contains,
     "exact_match": exact_match,
     "number": number,
+    "final_number": final_number,
     "only_label": only_label,
     "either_contains": either_contains,
 }

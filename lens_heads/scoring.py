@@ -168,10 +168,11 @@ def fingerprint(model: Model) -> str:
 
 
 def trials_digest(trials: list[EncodedTrial]) -> str:
-    """Hash of ids, tokens, needles, answers and judges of all trials."""
+    """Hash of ids, tokens, needles, answers, judges and choices of all trials."""
     return digest(
         [
             [t.id, t.tokens.tolist(), t.needle, t.answer, t.answer_tokens.tolist(), t.aliases, asdict(t.judge)]
+            + [ids.tolist() for ids in t.choice_tokens]
             for t in trials
         ]
     )

@@ -27,6 +27,8 @@ class Trial:
     `chat`: True wraps the prompt in the tokenizer's chat template, False does not, None does if there is one.
     `aliases` are other answers that count as right. `needle_focus` is the part of the needle whose span is reported,
     where that is not all of it. `judge` says what of a generated text is the answer, and whether it is right.
+    `choices`: the answers of a multiple-choice question, one of them `answer`; how likely the model finds each of them in
+    that place says which it would choose.
     """
 
     id: str
@@ -42,9 +44,11 @@ class Trial:
     meta: dict[str, Any] = field(default_factory=dict)
     needle_focus: str = ""
     judge: Judge = DEFAULT
+    choices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_id(self.id)
+        object.__setattr__(self, "choices", _checked_choices(self.choices, self.answer, self.id))
         if not 0 <= self.depth <= 1:
             raise ValueError(f"trial {self.id}: depth {self.depth} is outside 0 to 1 (a share of the haystack)")
         if not self.answer.strip():
@@ -69,10 +73,11 @@ class EncodedTrial:
 
     `tokens` [position] is the prompt without the answer, `needle` the half-open span (start, end) of the needle in it
     (None when there is none), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
-    of the question where it is known. Lists of ints are accepted for both token fields.
+    of the question where it is known, `choice_tokens` the tokens of every one of `choices` in place of the answer. Lists of
+    ints are accepted for all token fields.
 
-    Raises ValueError when the id is no string, the needle no pair of ints inside the prompt, or the prompt or the answer
-    has no token.
+    Raises ValueError when the id is no string, the needle no pair of ints inside the prompt, the prompt, the answer or a
+    choice has no token, or the answer is not among the choices.
     """
 
     tokens: Int[Tensor, " position"]
@@ -84,9 +89,21 @@ class EncodedTrial:
     aliases: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
     judge: Judge = DEFAULT
+    choices: tuple[str, ...] = ()
+    choice_tokens: tuple[Int[Tensor, " step"], ...] = ()
 
     def __post_init__(self) -> None:
         _check_id(self.id)
+        object.__setattr__(self, "choices", _checked_choices(self.choices, self.answer, self.id))
+        if len(self.choices) != len(self.choice_tokens):
+            raise ValueError(
+                f"trial {self.id}: {len(self.choices)} choices but {len(self.choice_tokens)} choice_tokens: give both, one each"
+            )
+        tokens = tuple(token_ids(ids, f"trial {self.id}", "choice_tokens") for ids in self.choice_tokens)
+        object.__setattr__(self, "choice_tokens", tokens)
+        empty = next((text for text, ids in zip(self.choices, tokens, strict=True) if len(ids) == 0), None)
+        if empty is not None:
+            raise ValueError(f"trial {self.id}: the choice {empty!r} tokenizes to nothing")
         object.__setattr__(self, "tokens", token_ids(self.tokens, f"trial {self.id}", "tokens"))
         object.__setattr__(self, "answer_tokens", token_ids(self.answer_tokens, f"trial {self.id}", "answer_tokens"))
         if len(self.answer_tokens) == 0:
@@ -106,6 +123,15 @@ class EncodedTrial:
 
 
 AnyTrial: TypeAlias = Trial | EncodedTrial
+
+
+def _checked_choices(choices: Sequence[str], answer: str, trial: str) -> tuple[str, ...]:
+    """The choices, if there are any: texts that differ, and the answer among them."""
+    found = tuple([choices] if isinstance(choices, str) else choices)
+    texts = all(isinstance(text, str) and text.strip() for text in found)
+    if found and (not texts or answer not in found or len(set(found)) < len(found)):
+        raise ValueError(f"trial {trial}: choices {found!r} must be different texts, one of them the answer {answer!r}")
+    return found
 
 
 def _check_id(name: Any) -> None:
@@ -163,7 +189,8 @@ def encode_all(
             raise ValueError(f"two trials have the id {trial.id!r}: ids must be unique, results are stored under them")
         seen.add(trial.id)
         _check_tokens(trial, d_vocab)
-        needed = len(trial) + max(room, len(trial.answer_tokens))
+        longest = max(len(ids) for ids in (trial.answer_tokens, *trial.choice_tokens))
+        needed = len(trial) + max(room, longest)
         if needed > n_ctx:
             raise ValueError(
                 f"trial {trial.id}: {len(trial)} prompt tokens and {needed - len(trial)} to come exceed the context "
@@ -173,7 +200,8 @@ def encode_all(
 
 
 def _check_tokens(trial: EncodedTrial, d_vocab: int | None) -> None:
-    for what, ids in (("tokens", trial.tokens), ("answer_tokens", trial.answer_tokens)):
+    choices = (("choice_tokens", ids) for ids in trial.choice_tokens)
+    for what, ids in (("tokens", trial.tokens), ("answer_tokens", trial.answer_tokens), *choices):
         bad = ids[(ids < 0) | (ids >= d_vocab)] if d_vocab is not None else ids[ids < 0]
         if len(bad):
             known = f"the model knows 0 to {d_vocab - 1}" if d_vocab is not None else "ids start at 0"

@@ -13,6 +13,7 @@ import torch
 import lens_heads as lh
 from lens_heads import evaluation
 from lens_heads.activations import mean_activations
+from lens_heads.choices import CHOICE_METRICS
 from lens_heads.evaluation import METRICS, Evaluation, evaluate
 from lens_heads.judges import Judge
 from lens_heads.metrics import text_scores
@@ -156,7 +157,7 @@ def test_without_generating_there_are_no_text_metrics(gqa: Any) -> None:
     assert found.texts == ("", "", "", "")
     with pytest.raises(ValueError, match=r"no metric 'contains': this evaluation has logprob"):
         found.mean("contains")
-    assert set(evaluate(gqa, trials()[:1], max_new_tokens=1, progress=False).metrics) == {*METRICS}
+    assert set(evaluate(gqa, trials()[:1], max_new_tokens=1, progress=False).metrics) == {*METRICS} - {*CHOICE_METRICS}
 
 
 def test_aliases_count(gqa: Any) -> None:
@@ -166,7 +167,7 @@ def test_aliases_count(gqa: Any) -> None:
     accepted = "the winning word"
     metrics = text_scores(accepted, ["no", accepted])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "text_of", lambda model, steps: accepted)
+        patch.setattr(evaluation, "text_of", lambda model, steps, judge: accepted)
         found = evaluate(gqa, trials(("no", accepted)), max_new_tokens=1, progress=False)
         without = evaluate(gqa, trials(), max_new_tokens=1, progress=False)
     assert found.metrics["exact_match"].tolist() == [metrics["exact_match"]] * 4 == [1.0] * 4

@@ -183,7 +183,10 @@ def test_a_trial_keeps_its_judge_in_tokens() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rule": "close"}, r"a judge's rule is 'close': use 'contains' or 'exact_match' or 'number' or 'only_label'"),
+        (
+            {"rule": "close"},
+            r"a judge's rule is 'close': use 'contains' or 'exact_match' or 'number' or 'final_number' or 'only_label'",
+        ),
         ({"normalization": "none"}, "a judge's normalization is 'none': use 'numbers' or 'squad'"),
         ({"cut": "\n"}, "a judge's cut is .*: give a list of texts"),
         ({"cut": ["", "x"]}, "none of them empty"),

@@ -228,5 +228,5 @@ def _right(model: Model, trial: EncodedTrial, cache: Cache, max_new_tokens: int)
         return None
     last = trial.tokens[None, -1:].to(model.W_U.device)
     with fast_attention(model):
-        (steps,) = greedy(model, last, cache.branch(), last.new_zeros(1), max_new_tokens)
-    return trial.judge.correct(text_of(model, steps), (trial.answer, *trial.aliases)) > 0.5
+        (steps,) = greedy(model, last, cache.branch(), last.new_zeros(1), max_new_tokens, [trial.judge])
+    return trial.judge.correct(text_of(model, steps, trial.judge), (trial.answer, *trial.aliases)) > 0.5

@@ -20,7 +20,7 @@ from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.controls import random_heads, shuffled
 from lens_heads.curves import Observation
-from lens_heads.evaluation import FORCED_METRICS, METRICS
+from lens_heads.evaluation import check_metric
 from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry
@@ -74,8 +74,9 @@ def transfer_matrix(
     how = {"kind": kind, "reference": reference, **options}
     with ablate(model, [], **how):
         pass  # Refuse a wrong kind, option or reference now.
-    _check_plain(metric, generate, random_draws)
+    _check_draws(random_draws)
     encoded, sizes = _encode(model, shape, tasks, room), capped(ks, shape)
+    check_metric(metric, [trial for trials in encoded.values() for trial in trials], generate)
     scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
     orders, completed = _orders(rankings_by_task, encoded, shape, sizes[-1], seed)
     check_disjoint(scored, reference, [trial for trials in encoded.values() for trial in trials])
@@ -92,11 +93,7 @@ def transfer_matrix(
     return matrix
 
 
-def _check_plain(metric: str, generate: bool, random_draws: int) -> None:
-    measured = METRICS if generate else FORCED_METRICS
-    if metric not in measured:
-        remedy = "" if generate else "; the others need generate=True"
-        raise ValueError(f"metric {metric!r} is not measured: there is {', '.join(measured)}{remedy}")
+def _check_draws(random_draws: int) -> None:
     if isinstance(random_draws, bool) or not isinstance(random_draws, int) or random_draws < 0:
         raise ValueError(f"random_draws={random_draws!r}: a number of random sets is needed, 0 for none")
 
