@@ -18,6 +18,7 @@ import lens_heads as lh
 from lens_heads import ablation
 from lens_heads.ablation import ablation_curve, check_disjoint
 from lens_heads.activations import TrialActivations, mean_activations, trial_activations
+from lens_heads.choices import CHOICE_METRICS
 from lens_heads.curves import AblationCurve, Condition, Observation
 from lens_heads.evaluation import METRICS
 from lens_heads.heads import Head, HeadScores
@@ -115,7 +116,7 @@ def test_every_number_is_evaluate_under_ablate(gqa: Any, kind: str, batch_size: 
         specificity={"recall": tasks["recall"]},
         **options,
     )
-    assert curve.metrics == list(METRICS)
+    assert curve.metrics == list(METRICS[: -len(CHOICE_METRICS)])
     groups = curve.per_trial.groupby(["method", "set", "k", "seed", "task"])
     assert len(groups) == 2 * (1 + 2 * (2 + 1 + 2 + 2))  # Tasks times (none + ks times (tops, bottom, two draws each)).
     for (_, _, k, _, task), rows in groups:

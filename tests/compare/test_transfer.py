@@ -12,6 +12,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads import ablation
+from lens_heads.choices import CHOICE_METRICS
 from lens_heads.compare import TransferMatrix, transfer_matrix
 from lens_heads.evaluation import METRICS
 from lens_heads.heads import Head
@@ -48,7 +49,7 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     matrix = matrix_of(gqa, generate=True, metric="correct", max_new_tokens=3, batch_size=batch_size)
     table = matrix.per_item
     assert table is not None
-    assert list(table.columns) == ["source", "target", "k", "draw", "item", *METRICS]
+    assert list(table.columns) == ["source", "target", "k", "draw", "item", *METRICS[: -len(CHOICE_METRICS)]]
     assert (matrix.sources, matrix.targets, matrix.ks, matrix.draws) == (("one", "two"), tuple(TASKS), (1, 3), 2)
     orders = {"one": SOURCES["one"].ranking(), "two": parsed(SOURCES["two"])}
     heads = {(source, k, 0): order[:k] for source, order in orders.items() for k in (1, 3)} | {("none", 0, 0): []}
@@ -206,7 +207,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown metric": ({"metric": "accuracy", "generate": True}, "metric 'accuracy' is not measured: there is rougeL"),
     "metric of text": (
         {"metric": "correct"},
-        "'correct' is not measured: there is logprob, greedy_match; .*generate=True",
+        "'correct' is not measured: there is logprob, greedy_match, .*generate=True",
     ),
     "unknown kind": ({"kind": "erase"}, "unknown kind of ablation 'erase'"),
     "missing reference": ({"kind": "mean"}, "kind='mean' needs a reference"),
