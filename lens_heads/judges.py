@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from lens_heads.rhymes import rhyme
+
 NORMALIZATIONS = ("numbers", "squad")
 _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 
@@ -36,6 +38,8 @@ class Judge:
     - "either_contains": the study's "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds the
       other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of one
       or two letters, such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
+    - "rhymes": the first word of the text is the answer or rhymes with it (`lens_heads.rhymes`), and is none of `labels`:
+      the word that a rhyme was asked for.
 
     `multiline`: the answer runs over several lines: decoding goes on to the first string of `cut`, not to the first newline.
 
@@ -60,10 +64,10 @@ class Judge:
             if getattr(self, field) not in known:
                 names = " or ".join(map(repr, known))
                 raise ValueError(f"a judge's {field} is {getattr(self, field)!r}: use {names}")
-        if bool(self.labels) != (self.rule == "only_label"):
+        if bool(self.labels) != (self.rule in ("only_label", "rhymes")):
             raise ValueError(
                 f'a judge by the rule {self.rule!r} has {len(self.labels)} labels: "only_label" needs the labels there '
-                "could be, the other rules take none"
+                'could be, "rhymes" the word asked about, the other rules take none'
             )
 
     def without(self, question: str) -> Judge:
@@ -161,6 +165,13 @@ def either_contains(text: str, gold: str, judge: Judge) -> float:
     return float(inside or text in gold)
 
 
+def rhymes(text: str, gold: str, judge: Judge) -> float:
+    """1 when the text's first word is the answer or rhymes with it, and is not the word asked about."""
+    found = re.search(r"[a-z']+", text.lower())
+    asked = {label.lower() for label in judge.labels}
+    return float(bool(found) and found[0] not in asked and (found[0] == gold.lower() or rhyme(found[0], gold)))
+
+
 RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "contains": contains,
     "exact_match": exact_match,
@@ -168,6 +179,7 @@ RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "final_number": final_number,
     "only_label": only_label,
     "either_contains": either_contains,
+    "rhymes": rhymes,
 }
 
 DEFAULT = Judge()
