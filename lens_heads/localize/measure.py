@@ -1,0 +1,179 @@
+"""MaskedMetric: a task's metrics as a function of which heads are ablated, with as little of the model run as that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from lens_heads import engine
+from lens_heads.ablation import check_disjoint, run_settings
+from lens_heads.activations import MeanActivations, TrialActivations
+from lens_heads.curves import MAIN_TASK
+from lens_heads.evaluation import FORCED_METRICS, answer_batch, check_metric
+from lens_heads.heads import Head
+from lens_heads.interventions import ablate
+from lens_heads.models import Model, geometry
+from lens_heads.replay import MOST_BYTES, Prefilled, prefilled
+from lens_heads.scoring import folder_for, needle_digest
+from lens_heads.store import Result
+from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+
+Level = Literal["query_head", "kv_group"]
+LEVELS: tuple[Level, ...] = ("query_head", "kv_group")
+
+
+class MaskedMetric:
+    """A metric of `evaluate` on fixed trials, under any set of ablated heads (masks: True is ablated).
+
+    Heads are ablated at all positions, while the prompt is read and while decoding. Every trial's unablated prefill is kept
+    (as far as `replay.MOST_BYTES` allows), and a mask's run starts at its lowest ablated layer. Whatever was measured is
+    never measured again: masks are remembered, and stored one by one in the run folder `out`, with all metrics, so that
+    the same trials under another metric of the kind cost nothing.
+
+    `level`: "query_head", masks [layer, head]; or "kv_group", masks [layer, kv head], which ablate all query heads that
+    read the kv head. `evaluations` counts the different masks measured, stored ones included; `layers_run` is the share of
+    all their layer passes over prompts that had to be run.
+
+    Raises ValueError for a metric that is not measured on these trials, an unknown level, whatever `ablate` refuses, and a
+    reference from these trials.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        trials: Iterable[AnyTrial] | AnyTrial,
+        metric: str = "logprob",
+        kind: str = "zero",
+        reference: MeanActivations | TrialActivations | None = None,
+        level: Level = "query_head",
+        max_new_tokens: int = 50,
+        batch_size: int = 8,
+        progress: bool = True,
+        out: str | Path | None = None,
+        **options: float,
+    ) -> None:
+        self.model, self.metric, self.level, self.progress = model, metric, level, progress
+        self.shape = geometry(model)
+        if level not in LEVELS:
+            raise ValueError(f"level={level!r}: use {' or '.join(map(repr, LEVELS))}")
+        self.how = {"kind": kind, "reference": reference, **options}
+        with ablate(model, [], **self.how):
+            pass  # Refuse a wrong kind, option or reference now.
+        self.room = 0 if metric in FORCED_METRICS else max_new_tokens
+        self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
+        check_metric(metric, self.trials, generate=self.room > 0)
+        check_disjoint({}, reference, self.trials)
+        self.settings = run_settings(
+            model, self.shape, kind, options, reference, self.room, {MAIN_TASK: self.trials}
+        ) | {"level": level}
+        self.folder = folder_for(model, out, self.settings)
+        order = sorted(range(len(self.trials)), key=lambda i: len(self.trials[i]))
+        self._blocks = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        self._kept: dict[int, Prefilled | None] = {}
+        self._known: dict[bytes, Result] = {}
+        self._layers = {"run": 0, "all": 0}
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """Layers, and heads or kv groups in each: the shape of one mask."""
+        return self.shape.n_layers, self.shape.n_heads if self.level == "query_head" else self.shape.n_kv_heads
+
+    @property
+    def about(self) -> list[dict[str, Any]]:
+        """The trials as rankings list them, so that nobody evaluates on them."""
+        return [{"id": trial.id, "needle": needle_digest(trial), "cik": trial.meta.get("cik")} for trial in self.trials]
+
+    @property
+    def evaluations(self) -> int:
+        return len(self._known)
+
+    @property
+    def layers_run(self) -> float:
+        """NaN before anything was run (masks may all have been stored)."""
+        return self._layers["run"] / self._layers["all"] if self._layers["all"] else float("nan")
+
+    @property
+    def base(self) -> Float[np.ndarray, " trial"]:
+        """The metric with nothing ablated."""
+        return self(np.zeros((1, *self.units), dtype=bool))[0]
+
+    def __call__(self, masks: Bool[np.ndarray, "mask layer head"]) -> Float[np.ndarray, "mask trial"]:
+        """The metric of every trial under every mask. A mask whose run failed has NaN in its row (and was warned about)."""
+        masks = np.asarray(masks, dtype=bool)
+        if masks.ndim != 3 or masks.shape[1:] != self.units:
+            raise ValueError(
+                f"masks of shape {masks.shape} do not fit {self.shape.name}: [mask, {self.units}] is needed"
+            )
+        new = {mask.tobytes(): mask for mask in masks if mask.tobytes() not in self._known}
+        results = engine.run(
+            list(new.values()),
+            lambda batch: [self._measure(mask) for mask in batch],
+            key=lambda mask: f"mask {np.packbits(mask).tobytes().hex()}",
+            folder=self.folder,
+            progress=self.progress,
+            description="ablating masks",
+        )
+        self._known |= {key: result for key, result in zip(new, results, strict=True) if result.keep}
+        failed = np.full(len(self.trials), np.nan)
+        rows = [self._known.get(mask.tobytes()) for mask in masks]
+        return np.stack([failed if row is None else row.arrays[self.metric].double().numpy() for row in rows])
+
+    def heads(self, mask: Bool[np.ndarray, "layer head"]) -> list[Head]:
+        """The query heads that a mask ablates."""
+        group = 1 if self.level == "query_head" else self.shape.group
+        return [
+            Head(int(layer), int(unit) * group + i)
+            for layer, unit in zip(*mask.nonzero(), strict=True)
+            for i in range(group)
+        ]
+
+    def mask(self, heads: Sequence[Head]) -> Bool[np.ndarray, "layer head"]:
+        """The mask that ablates these heads (of its own level: kv heads, where masks are of kv groups)."""
+        found = np.zeros(self.units, dtype=bool)
+        for head in heads:
+            found[head.layer, head.head] = True
+        return found
+
+    def _measure(self, mask: Bool[np.ndarray, "layer head"]) -> Result:
+        heads = self.heads(mask)
+        lowest = min((head.layer for head in heads), default=self.shape.n_layers)
+        found: dict[int, Result] = {}
+        for number, block in enumerate(self._blocks):
+            trials = [self.trials[i] for i in block]
+            filled = self._prefilled(number, trials)
+            with ablate(self.model, heads, **self.how):
+                results = answer_batch(self.model, trials, self.room, filled=filled, layer=lowest)
+            found |= dict(zip(block, results, strict=True))
+            self._layers["run"] += self.shape.n_layers - (lowest if filled is not None else 0)
+            self._layers["all"] += self.shape.n_layers
+        records = [found[i].record for i in range(len(self.trials))]
+        arrays = {
+            name: torch.tensor([float(record[name]) for record in records])
+            for name, value in records[0].items()
+            if not isinstance(value, str) and all(name in record for record in records)
+        }
+        bad = (~torch.isfinite(arrays[self.metric])).nonzero()
+        if len(bad):
+            raise ValueError(
+                f"{self.metric} of trial {self.trials[int(bad[0])].id} is not finite with "
+                f"{', '.join(map(str, heads)) or 'nothing'} ablated: load the model in float32 or bfloat16"
+            )
+        return Result(arrays, {"heads": [str(head) for head in heads]})
+
+    def _prefilled(self, number: int, trials: list[EncodedTrial]) -> Prefilled | None:
+        """The block's unablated prefill; None where keeping it would take too much memory."""
+        if number not in self._kept:
+            used = sum(_size(kept) for kept in self._kept.values())
+            found = prefilled(self.model, trials) if used < MOST_BYTES else None
+            self._kept[number] = found
+        return self._kept[number]
+
+
+def _size(kept: Prefilled | None) -> int:
+    """Bytes of the residual streams, and about as many for the cache."""
+    return 2 * sum(stream.numel() * stream.element_size() for stream in kept.residuals) if kept is not None else 0
