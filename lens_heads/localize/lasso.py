@@ -97,7 +97,9 @@ def bic(problem: Problem) -> Solution:
     noise = None
     if masks <= heads + 1:
         noise = float(cross_validated(problem).mse_path_.mean(-1).min())
-    model = LassoLarsIC(criterion="bic", noise_variance=noise).fit(problem.masks, problem.response)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # It says where the path ends, past the step that is taken.
+        model = LassoLarsIC(criterion="bic", noise_variance=noise).fit(problem.masks, problem.response)
     return model.coef_, float(model.alpha_)
 
 

@@ -74,7 +74,7 @@ def recover(
     unknown method, no base for "paper", fewer masks than cross-validation has folds, and masks that `check_masks` refuses;
     warns as it does, and where a fit did not converge.
     """
-    task = _Task.checked(masks, response, method, base, alpha, seed)
+    task = _Task.checked(check_masks(masks), response, method, base, alpha, seed)
     with convergence_in_words(method):
         raw, _ = task.solve()
     return (task.refit(raw != 0).mean(0) if debias else raw).reshape(task.shape)
@@ -99,7 +99,7 @@ def fit(
     for name, n in (("n_bootstrap", n_bootstrap), ("n_stability", n_stability)):
         if n < 1:
             raise ValueError(f"{name}={n}: at least 1 is needed")
-    task = _Task.checked(masks, response, method, base, alpha, seed)
+    task = _Task.checked(check_masks(masks), response, method, base, alpha, seed)
     with convergence_in_words(method):
         raw, chosen = task.solve()
         stability = task.stability(chosen, n_stability)
@@ -142,7 +142,7 @@ class _Task:
     def checked(
         cls, masks: np.ndarray, response: np.ndarray, method: str, base: object, alpha: float | None, seed: int
     ) -> _Task:
-        """Everything refused that cannot be fitted."""
+        """Checked masks with a response; everything refused that cannot be fitted."""
         if method not in METHODS:
             raise ValueError(f"unknown method {method!r}: there are {', '.join(METHODS)}")
         if alpha is not None and not (alpha > 0 and math.isfinite(alpha)):
@@ -168,12 +168,12 @@ class _Task:
                 f"every mask gives the response {response[0].mean():g}: nothing to explain; ablate more heads in a mask, or "
                 "take a finer metric (a log-probability)"
             )
-        flat = check_masks(masks).astype(float).reshape(len(masks), -1)
+        flat = masks.reshape(len(masks), -1).astype(float)
         if (flat == flat[0]).all():
             raise ValueError(
                 f"all {len(flat)} masks are the same, which tells no head from another: draw different ones"
             )
-        return cls(flat, response, _base(method, base, response.shape[1]), method, alpha, seed, np.shape(masks)[1:])
+        return cls(flat, response, _base(method, base, response.shape[1]), method, alpha, seed, masks.shape[1:])
 
     def solve(self, rows: np.ndarray | slice = slice(None), alpha: float | None = None) -> Solution:
         """The method on the mean over trials of some masks, with the task's alpha unless one is given."""
