@@ -130,7 +130,7 @@ def generality(
         raise ValueError(f"random_draws={random_draws}: a number of random sets is needed, 0 for none")
     if not tasks:
         raise ValueError("there are no tasks: give {name: trials}")
-    named: dict[str, Any] = dict(heads) if isinstance(heads, Mapping) else {_name(heads): heads}
+    named = _named(heads)
     metrics = {task: metric if isinstance(metric, str) else metric.get(task, "") for task in tasks}
     room = max_new_tokens if any(name not in FORCED_METRICS for name in metrics.values()) else 0
     encoded = {
@@ -156,8 +156,11 @@ def generality(
     return found
 
 
-def _name(heads: Any) -> str:
-    return heads.method if isinstance(heads, HeadScores) else "heads"
+def _named(heads: Any) -> dict[str, Heads]:
+    """The sets of heads by name, also when there is a single one."""
+    if isinstance(heads, Mapping):
+        return dict(heads)
+    return {heads.method if isinstance(heads, HeadScores) else "heads": heads}
 
 
 def _cut(name: str, heads: Heads, k: int | None, shape: HeadGeometry) -> list[Head]:

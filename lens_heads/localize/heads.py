@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from lens_heads.localize.lasso import FOLDS, METHODS
-from lens_heads.localize.masks import draw_masks
-from lens_heads.localize.sparse_fit import Fit, fit, recover
 
 from lens_heads import tasks
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.heads import Head, HeadScores, Unit
 from lens_heads.localize.greedy import greedy, one_shot
+from lens_heads.localize.lasso import FOLDS, METHODS
+from lens_heads.localize.masks import draw_masks
 from lens_heads.localize.measure import Level, MaskedMetric
+from lens_heads.localize.sparse_fit import Fit, fit, recover
 from lens_heads.models import Model
 from lens_heads.trials import AnyTrial
 
@@ -80,10 +80,11 @@ def localize_heads(
             newest scores of each method are saved there as `method.json`.
 
     Returns:
-        HeadScores with, per trial, the least-squares coefficients on the heads the lasso chose (their mean is the value; all
-        other heads are 0). `meta["fit"]`: alpha, r2, held_out_r2 (prediction of masks left out), and of each chosen head the
-        interval over masks and its stability; `meta["evaluations"]`; `meta["base"]`, the metric without ablation. For
-        "greedy" values are the change when the head was added, and `meta["order"]` is the order.
+        HeadScores with, per trial, the least-squares coefficients on the heads the lasso chose (their mean is the value). All
+        other heads are 0, and rank by the plain difference between masks with and without them. `meta["fit"]`: alpha, r2,
+        held_out_r2 (prediction of masks left out), and of each chosen head the interval over masks and its stability;
+        `meta["evaluations"]`; `meta["base"]`, the metric without ablation. For "greedy" values are the change when the head
+        was added, and heads rank in the order they were added.
 
     The model is as it was afterwards, also after an error. Raises ValueError for an unknown method or estimator, too few
     masks, a sparsity that ablates no head or every head, a metric that is the same under every mask, and what `MaskedMetric`
@@ -93,13 +94,36 @@ def localize_heads(
     cross-validation, least squares on the chosen heads, one loaded model whose shared prefixes are run once.
     """
     _check(method, estimator, n_masks)
-    design, regression = DESIGNED.get(method, ("", ""))
     trials = tasks.load(task) if isinstance(task, str) else task
     measured = MaskedMetric(
         model, trials, metric, kind, reference, level, max_new_tokens, batch_size, progress, out, **options
     )
+    scores = localize(measured, method, n_masks, sparsity, k, estimator, patience, seed)
+    if measured.folder is not None:
+        scores.save(measured.folder.path / f"{method}.json")
+    return scores
+
+
+def localize(
+    measured: MaskedMetric,
+    method: str = "css",
+    n_masks: int = 200,
+    sparsity: float = 0.02,
+    k: int = 5,
+    estimator: str | None = None,
+    patience: int | None = None,
+    seed: int = 0,
+) -> HeadScores:
+    """`localize_heads` on trials whose runs are kept: several methods or settings share every mask that they have in common.
+
+    `meta["evaluations"]` counts the masks that this method asked for, whoever asked for them before. Arguments, result and
+    errors as in `localize_heads`.
+    """
+    _check(method, estimator, n_masks)
+    measured.requested.clear()
     if method in DESIGNED:
-        masks = draw_masks(design, n_masks, *measured.units, sparsity, seed)
+        design, regression = DESIGNED[method]
+        masks = _different(draw_masks(design, n_masks, *measured.units, sparsity, seed))
         found, more = _sensed(measured, masks, estimator or regression, k, patience, seed)
         more |= {"sparsity": sparsity, "design": design}
     elif method == "greedy":
@@ -107,10 +131,7 @@ def localize_heads(
         more = {"order": [str(head) for head in order]}
     else:
         found, more = one_shot(measured), {}
-    scores = _scores(measured, method, found, {**more, "seed": seed})
-    if measured.folder is not None:
-        scores.save(measured.folder.path / f"{method}.json")
-    return scores
+    return _scores(measured, method, found, {**more, "seed": seed})
 
 
 def _check(method: str, estimator: str | None, n_masks: int) -> None:
@@ -137,8 +158,31 @@ def _sensed(
     if patience is not None:
         used, values = _until_settled(measured, masks, estimator, k, patience, seed)
     finished = ~np.isnan(values).any(1)
-    result = fit(used[finished], values[finished], estimator, base=base, seed=seed)
-    return result.per_trial, {"n_masks": int(finished.sum()), "fit": _described(result)}
+    used, values = used[finished], values[finished]
+    result = fit(used, values, estimator, base=base, seed=seed)
+    order = [str(head) for head in _order(result, used, values.mean(1))]
+    return result.per_trial, {"n_masks": len(used), "order": order, "fit": _described(result)}
+
+
+def _different(masks: Bool[np.ndarray, "mask layer head"]) -> Bool[np.ndarray, "mask layer head"]:
+    """The masks without repeats: a run repeated gives the same number, and in two folds would pass for a good prediction."""
+    _, first = np.unique(masks.reshape(len(masks), -1), axis=0, return_index=True)
+    return masks[np.sort(first)]
+
+
+def _order(result: Fit, masks: Bool[np.ndarray, "mask layer head"], response: Float[np.ndarray, " mask"]) -> list[Head]:
+    """All heads: those whose coefficient is negative, then those that were not chosen, then those whose ablation helps.
+
+    Heads that the regression leaves at 0 come in order of the plain difference between masks with and without them.
+    """
+    flat = masks.reshape(len(masks), -1).astype(float)
+    often = flat.sum(0)
+    with_, without = response @ flat, response @ (1 - flat)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        difference = np.nan_to_num(with_ / often - without / (len(flat) - often))
+    coefficients = result.coefficients.ravel()
+    order = np.lexsort((difference, coefficients))
+    return [Head(*map(int, np.unravel_index(at, masks.shape[1:]))) for at in order]
 
 
 def _until_settled(
@@ -180,8 +224,8 @@ def _described(result: Fit) -> dict[str, Any]:
             {
                 "head": str(Head(*map(int, place))),
                 "coefficient": float(result.coefficients[place]),
-                "low": _number(result.low[place]),
-                "high": _number(result.high[place]),
+                "low": _number(float(result.low[place])),
+                "high": _number(float(result.high[place])),
                 "stability": float(result.stability[place]),
             }
             for place in at
@@ -204,7 +248,7 @@ def _scores(
         "best": "lowest",
         "signed": True,
         "base": float(measured.base.mean()),
-        "evaluations": measured.evaluations,
+        "evaluations": len(measured.requested),
         "trials": measured.about,
         "n_trials": len(measured.trials),
         **more,

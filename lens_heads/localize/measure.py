@@ -36,8 +36,8 @@ class MaskedMetric:
     the same trials under another metric of the kind cost nothing.
 
     `level`: "query_head", masks [layer, head]; or "kv_group", masks [layer, kv head], which ablate all query heads that
-    read the kv head. `evaluations` counts the different masks measured, stored ones included; `layers_run` is the share of
-    all their layer passes over prompts that had to be run.
+    read the kv head. `requested` are the different masks asked for so far, stored ones included; whoever counts evaluations
+    may clear it. `layers_run` is the share of all layer passes over prompts, of masks that were run, that had to be run.
 
     Raises ValueError for a metric that is not measured on these trials, an unknown level, whatever `ablate` refuses, and a
     reference from these trials.
@@ -75,6 +75,7 @@ class MaskedMetric:
         order = sorted(range(len(self.trials)), key=lambda i: len(self.trials[i]))
         self._blocks = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         self._kept: dict[int, Prefilled | None] = {}
+        self.requested: set[bytes] = set()
         self._known: dict[bytes, Result] = {}
         self._layers = {"run": 0, "all": 0}
 
@@ -87,10 +88,6 @@ class MaskedMetric:
     def about(self) -> list[dict[str, Any]]:
         """The trials as rankings list them, so that nobody evaluates on them."""
         return [{"id": trial.id, "needle": needle_digest(trial), "cik": trial.meta.get("cik")} for trial in self.trials]
-
-    @property
-    def evaluations(self) -> int:
-        return len(self._known)
 
     @property
     def layers_run(self) -> float:
@@ -109,6 +106,7 @@ class MaskedMetric:
             raise ValueError(
                 f"masks of shape {masks.shape} do not fit {self.shape.name}: [mask, {self.units}] is needed"
             )
+        self.requested |= {mask.tobytes() for mask in masks}
         new = {mask.tobytes(): mask for mask in masks if mask.tobytes() not in self._known}
         results = engine.run(
             list(new.values()),

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads.ablation import check_disjoint
+from lens_heads.ablation import check_made_on
 from lens_heads.controls import random_heads
 from lens_heads.heads import Head, HeadScores
-from lens_heads.localize.heads import localize_heads
+from lens_heads.localize.heads import localize
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.models import Model
 from lens_heads.stats import bootstrap_over_draws
@@ -69,16 +69,16 @@ def search(
     """
     trials, held_out = list(several(trials)), list(several(held_out))
     place = None if out is None else Path(out)
-    fixed = {name: value for name, value in options.items() if name not in ("estimator", "patience")}
-    judge = MaskedMetric(model, held_out, metric, out=place and place / "held_out", **fixed)
+    fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
+    measured = MaskedMetric(model, trials, metric, out=place and place / "fit", **options)
+    judge = MaskedMetric(model, held_out, metric, out=place and place / "held_out", **options)
+    check_made_on(metric, measured.about, judge.trials)
     scores: list[HeadScores] = []
     rows: list[dict[str, Any]] = []
     for method in methods:
         for sparsity in sparsities:
             for count in sorted(n_masks):
-                arguments = {"method": method, "sparsity": sparsity, "n_masks": count, "metric": metric, "k": k}
-                found = localize_heads(model, trials, seed=seed, out=place and place / "fit", **arguments, **options)
-                check_disjoint({method: found}, None, judge.trials)
+                found = localize(measured, method, count, sparsity, k, seed=seed, **fits)
                 scores.append(found)
                 rows.append(
                     {"method": method, "sparsity": sparsity, "n_masks": count}
