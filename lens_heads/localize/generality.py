@@ -50,19 +50,21 @@ class Generality:
         sizes = {name: int(k) for name, k in self.curve.meta["sizes"].items()}
         for task, metric in self.metrics.items():
             table = self.curve.frame
-            table = table[(table["task"] == task) & (table["metric"] == metric)].set_index(["method", "set", "k"])
-            base = float(table.loc[("none", "none", 0), "value"])  # type: ignore[arg-type]  # one row
+            table = table[(table["task"] == task) & (table["metric"] == metric)]
+            found = {(row["method"], row["k"]): row for row in table.to_dict("records")}
             for source, k in sizes.items():
-                found = table.loc[(source, "top", k)]
-                row = {"source": source, "task": task, "k": k, "metric": metric, "base": base, "value": found["value"]}
-                row |= {"damage": found["drop"], "low": found["drop_low"], "high": found["drop_high"]}
-                if ("any", "random", k) in table.index:
+                here = found[source, k]
+                row = {"source": source, "task": task, "k": k, "metric": metric, "base": found["none", 0]["value"]}
+                row |= {
+                    "value": here["value"],
+                    "damage": here["drop"],
+                    "low": here["drop_low"],
+                    "high": here["drop_high"],
+                }
+                if ("any", k) in found:
                     gaps = self.curve.differences(metric, task, lead=source)
                     gap = gaps[(gaps["set"] == "random") & (gaps["k"] == k)].iloc[0]
-                    row |= {
-                        "random_damage": table.loc[("any", "random", k), "drop"],
-                        "beyond_random": gap["difference"],
-                    }
+                    row |= {"random_damage": found["any", k]["drop"], "beyond_random": gap["difference"]}
                     row |= {"beyond_low": gap["low"], "beyond_high": gap["high"]}
                 rows.append(row)
         return pd.DataFrame(rows)
@@ -70,7 +72,7 @@ class Generality:
     def matrix(self, column: str = "damage") -> pd.DataFrame:
         """A column of `frame` as a table, sources down, tasks across."""
         if column not in self.frame:
-            raise ValueError(f"no column {column!r}: the frame has {', '.join(self.frame)}")
+            raise ValueError(f"no column {column!r}: the frame has {', '.join(map(str, self.frame.columns))}")
         wide = self.frame.pivot(index="source", columns="task", values=column)
         return wide.loc[list(self.curve.meta["sizes"]), list(self.metrics)]
 
@@ -78,7 +80,7 @@ class Generality:
         """Heat map of `matrix`."""
         from lens_heads import plots
 
-        return plots.generality(self, column, title)
+        return plots.generality_map(self, column, title)
 
     def save(self, folder: str | Path) -> Path:
         """Write every trial (Parquet) and the frame (`generality.json`)."""

@@ -246,6 +246,7 @@ def _scores(
         **measured.settings,
         "metric": measured.metric,
         "best": "lowest",
+        "score_unit": f"change of {measured.metric}",
         "signed": True,
         "base": float(measured.base.mean()),
         "evaluations": len(measured.requested),
