@@ -155,7 +155,7 @@ LETTER = Judge(cut=("\n",), rule="first_label", labels=("A", "B", "C", "D"))
         ("I say B", "B", 1),  # No choice is called I.
         ("An apple", "A", 0),
         ("an a", "A", 0),
-        ("BAD", "A", 0),
+        ("BAD USA", "A", 0),  # Whole words.
         ("none\nA", "A", 0),
         ("", "A", 0),
     ],

@@ -22,8 +22,8 @@ def ioi(
     nouns: Mapping[str, Sequence[str]] | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Sentences of two people that end where the indirect object goes: "Then, Emma and David went to the store. Emma gave
-    the milk to", with the templates and nouns of `transformer_lens.evals.IOIDataset`.
+    """Sentences of two people that end where the indirect object goes, such as "Then, Sarah and Peter went to the store.
+    Sarah gave the milk to", with the templates and nouns of `transformer_lens.evals.IOIDataset`.
 
     Args:
         n: trials; no two have the same prompt.
@@ -38,7 +38,7 @@ def ioi(
         chat: as in `Trial`. False by default, for chat models too: the sentence is a text to go on with.
 
     Returns:
-        Trials without needle, with ids such as "ioi-select-David-Emma-0"; the choices are the indirect object, which is the
+        Trials without needle, with ids such as "ioi-select-Peter-Sarah-0"; the choices are the indirect object, which is the
         answer, and the subject. `meta` holds the kind, both, and "corrupt": the prompt whose last subject is the other name,
         so that the answer is too (for `TokenPair`, where both names have as many tokens).
 
