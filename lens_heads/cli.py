@@ -99,7 +99,7 @@ def ablate(
 
     rankings, numbers = _rankings(scores), _numbers(ks)
     needs_means = _needs_means(kind)
-    trials = cli_options.trials(task, with_, **({"split": "test"} if task == "packaged" else {}))
+    trials = cli_options.trials(task, with_, **({"split": "test"} if task in ("packaged", "ioi") else {}))
     others = {name: cli_options.trials(name, None) for name in specificity or []}
     calibration = cli_options.trials(calibrate, calibrate_with) if needs_means else []
     loaded = cli_options.load(model, device, dtype, lens)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 NORMALIZATIONS = ("numbers", "squad")
+_LABELLED = ("only_label", "first_label")
 _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 
 
@@ -19,7 +20,8 @@ _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\
 class Judge:
     """How a generated text is read and judged. The default: anywhere in the text, as a run of whole words.
 
-    `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case).
+    `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case, and so the labels of
+    "first_label").
     `normalization`: "numbers", this package's own (`lens_heads.answers.normalize`: SQuAD's, but numbers keep sign and
     point), or "squad", exactly SQuAD's and MuSiQue's (-3.5 is 35).
     `rule`, after the cut:
@@ -33,6 +35,8 @@ class Judge:
       answers there could be, the text holds the right one and no other; of an answer with commas, all of its parts and
       no other. Labels are found as BABILong finds them, anywhere in the text in lower case. Those that the question
       names must be left out of `labels` when the judge is made (see `without`).
+    - "first_label": of `labels`, the first that stands in the text as whole words is the answer's: "B", "(B)." and "The answer
+      is B, not C" choose B. Capitals count, so an "a" does not choose A; a sentence that begins with the article "A" does.
     - "either_contains": the study's "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds the
       other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of one
       or two letters, such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
@@ -60,10 +64,10 @@ class Judge:
             if getattr(self, field) not in known:
                 names = " or ".join(map(repr, known))
                 raise ValueError(f"a judge's {field} is {getattr(self, field)!r}: use {names}")
-        if bool(self.labels) != (self.rule == "only_label"):
+        if bool(self.labels) != (self.rule in _LABELLED):
             raise ValueError(
-                f'a judge by the rule {self.rule!r} has {len(self.labels)} labels: "only_label" needs the labels there '
-                "could be, the other rules take none"
+                f"a judge by the rule {self.rule!r} has {len(self.labels)} labels: {' and '.join(_LABELLED)} need the labels "
+                "there could be, the other rules take none"
             )
 
     def without(self, question: str) -> Judge:
@@ -152,6 +156,14 @@ def only_label(text: str, gold: str, judge: Judge) -> float:
     return float(found == wanted)
 
 
+def first_label(text: str, gold: str, judge: Judge) -> float:
+    """1 when the first label in the text is the answer's, as whole words; where two begin, the longer one counts."""
+    flags = re.IGNORECASE if judge.ignore_case else 0
+    every = "|".join(re.escape(label) for label in sorted(judge.labels, key=len, reverse=True))
+    found = re.search(rf"(?<!\w)(?:{every})(?!\w)", text, flags)
+    return float(found is not None and re.fullmatch(re.escape(gold), found[0], flags) is not None)
+
+
 def either_contains(text: str, gold: str, judge: Judge) -> float:
     """1 when one holds the other, or they are equal, after the judge's normalisation; neither may be empty."""
     text, gold = judge.normalize(text), judge.normalize(gold)
@@ -167,6 +179,7 @@ RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "number": number,
     "final_number": final_number,
     "only_label": only_label,
+    "first_label": first_label,
     "either_contains": either_contains,
 }
 

@@ -193,6 +193,7 @@ def test_score_files_of_one_method_keep_their_own_names(tmp_path: Path, monkeypa
     ("given", "splits"),
     [
         ([], ("test", "select")),
+        (["--task", "ioi"], ("test", "select")),
         (["--with", "n=3", "--calibrate-with", "n=3"], ("test", "select")),
         (["--with", "split=select", "--calibrate-with", "split=test"], ("select", "test")),
     ],
@@ -203,7 +204,7 @@ def test_arguments_of_a_task_add_to_its_split(
     seen: list[set[str]] = []
 
     def stop(loaded: object, trials: list[Any], *_: object, **__: object) -> None:
-        seen.append({trial.id.partition("-")[0] for trial in trials})
+        seen.append({trial.id.removeprefix("ioi-").partition("-")[0] for trial in trials})
 
     def stop_here(*arguments: Any, **options: Any) -> None:
         stop(*arguments, **options)

@@ -139,6 +139,49 @@ def test_either_contains_is_loose_both_ways_but_for_postal_codes(text: str, answ
     assert EITHER.correct(text, [answer]) == right
 
 
+LETTER = Judge(cut=("\n",), rule="first_label", labels=("A", "B", "C", "D"))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("A", "A", 1),
+        (" A.", "A", 1),
+        ("(A)", "A", 1),
+        ("**A**: because", "A", 1),
+        ("The answer is A", "A", 1),
+        ("The answer is A, not B", "A", 1),
+        ("B. A is wrong", "A", 0),  # The first letter counts.
+        ("I say B", "B", 1),  # No choice is called I.
+        ("An apple", "A", 0),
+        ("an a", "A", 0),
+        ("BAD USA", "A", 0),  # Whole words.
+        ("none\nA", "A", 0),
+        ("", "A", 0),
+    ],
+)
+def test_the_first_letter_in_the_text_is_the_answer(text: str, answer: str, right: float) -> None:
+    assert LETTER.correct(text, [answer]) == right
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("Yes, it is.", "yes", 1),
+        ("No; yes would be wrong", "yes", 0),
+        ("I know: yes", "yes", 1),  # Whole words.
+        ("iron oxide", "iron oxide", 1),  # The longer of two that begin there.
+        ("iron oxide", "iron", 0),
+        ("Iron (oxide)", "iron", 1),
+        ("5.5 (m)", "5.5 (m)", 1),  # Labels are no patterns.
+        ("5x5 (m)", "5.5 (m)", 0),
+    ],
+)
+def test_labels_in_any_case_where_the_judge_says_so(text: str, answer: str, right: float) -> None:
+    labels = ("yes", "no", "iron", "iron oxide", "5.5 (m)")
+    assert Judge(rule="first_label", labels=labels, ignore_case=True).correct(text, [answer]) == right
+
+
 @pytest.mark.parametrize("text", ["She lives in New York.", "-3.5", "it was york", "", "a the"])
 @pytest.mark.parametrize("answer", ["New York", "3.5", "-3.5", "the"])
 def test_the_default_is_contains(text: str, answer: str) -> None:
@@ -191,6 +234,7 @@ def test_a_trial_keeps_its_judge_in_tokens() -> None:
         ({"cut": "\n"}, "a judge's cut is .*: give a list of texts"),
         ({"cut": ["", "x"]}, "none of them empty"),
         ({"rule": "only_label"}, "has 0 labels"),
+        ({"rule": "first_label"}, "'first_label' has 0 labels: only_label and first_label need the labels"),
         ({"labels": ["a"]}, "a judge by the rule 'contains' has 1 labels"),
     ],
 )

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from lens_heads.documents import DocumentTrial
 from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.babilong import babilong
+from lens_heads.tasks.ioi import ioi
+from lens_heads.tasks.multiple_choice import arc_challenge, boolq, hellaswag, mmlu, wmdp
 from lens_heads.tasks.musique import musique
 from lens_heads.tasks.niah import niah
 from lens_heads.tasks.nolima import nolima
@@ -41,6 +43,12 @@ TASKS: dict[str, Task] = {
     "sec10k_documents": Task(
         sec10k_documents, "the same over whole reports in chunks: trials of documents, to detect heads"
     ),
+    "hellaswag": Task(hellaswag, "multiple choice: how a description goes on, from the hub or a copy"),
+    "boolq": Task(boolq, "multiple choice: yes or no, by a passage, from the hub or a copy"),
+    "arc_challenge": Task(arc_challenge, "multiple choice: science at school, from the hub or a copy"),
+    "mmlu": Task(mmlu, "multiple choice by letter: knowledge of 57 subjects, from the hub or a copy"),
+    "wmdp": Task(wmdp, "multiple choice by letter: knowledge that helps to do harm, from the hub or a copy"),
+    "ioi": Task(ioi, "who is given it, the indirect object or the subject: TransformerLens's sentences, no download"),
     "qrhead": Task(qrhead, "questions over documents in QRHead's format: from the hub, or files of yours"),
 }
 
@@ -63,9 +71,14 @@ def load(name: str, **arguments: Any) -> list[Any]:
 __all__ = [
     "TASKS",
     "Task",
+    "arc_challenge",
     "arithmetic",
     "babilong",
+    "boolq",
+    "hellaswag",
+    "ioi",
     "load",
+    "mmlu",
     "musique",
     "niah",
     "nolima",
@@ -74,4 +87,5 @@ __all__ = [
     "qrhead",
     "sec10k",
     "sec10k_documents",
+    "wmdp",
 ]

@@ -102,6 +102,12 @@ def test_the_table_lists_the_tasks() -> None:
         "arithmetic",
         "sec10k",
         "sec10k_documents",
+        "hellaswag",
+        "boolq",
+        "arc_challenge",
+        "mmlu",
+        "wmdp",
+        "ioi",
         "qrhead",
     ]
     assert list(TASKS) == names
