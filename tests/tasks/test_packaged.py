@@ -103,6 +103,10 @@ def test_the_table_lists_the_tasks() -> None:
         "sec10k",
         "sec10k_documents",
         "qrhead",
+        "gsm8k",
+        "mbpp",
+        "humaneval",
+        "swearing",
     ]
     assert list(TASKS) == names
     assert all(task.trials.__name__ == name and "\n" not in task.about for name, task in TASKS.items())
