@@ -57,29 +57,7 @@ def mbpp(
     )
     n = enough(n, len(rows), f"tasks in {MBPP if path is None else path}", USUAL)
     shots = template("mbpp")
-    trials: list[Trial] = []
-    for row in random.Random(seed).sample(rows, n):
-        tests = _texts(row, "test_list")
-        shown = shots["question"].replace("{tests}", "\n".join(tests))
-        imports = _texts(row, "test_imports") if row.fields.get("test_imports") else []
-        setup = row.code("test_setup_code") if row.fields.get("test_setup_code") else ""
-        trials.append(
-            Trial(
-                id=f"mbpp-{row.text('task_id')}",
-                question=shown.replace("{task}", row.text("text" if row.fields.get("text") else "prompt")),
-                answer=row.code("code").strip(),
-                template=shots["template"],
-                chat=chat,
-                meta={"kind": "mbpp"},
-                judge=judge(
-                    shots,
-                    preamble="".join(f"{part}\n" for part in (*imports, setup) if part),
-                    tests="\n".join(tests),
-                    allowed=allow_code_execution,
-                ),
-            )
-        )
-    return trials
+    return [_task(row, shots, chat, allow_code_execution) for row in random.Random(seed).sample(rows, n)]
 
 
 def humaneval(
@@ -108,31 +86,44 @@ def humaneval(
     rows = hub_rows(HUMANEVAL, split="test") if path is None else local_rows(path, f"{HUMANEVAL}, test")
     n = enough(n, len(rows), f"problems in {HUMANEVAL if path is None else path}")
     shots = template("humaneval")
-    trials: list[Trial] = []
-    for row in random.Random(seed).sample(rows, n):
-        prompt, name = row.code("prompt"), row.text("entry_point")
-        if f"def {name}(" not in prompt:
-            raise ValueError(f"{row.where}: field 'entry_point' is {name!r}: give the name of a function in 'prompt'")
-        trials.append(
-            Trial(
-                id=f"humaneval-{row.text('task_id').rpartition('/')[2]}",
-                question=prompt,
-                answer=row.code("canonical_solution").rstrip(),
-                template=shots["template"],
-                chat=chat,
-                meta={"kind": "humaneval", "function": name},
-                judge=judge(
-                    shots,
-                    preamble=prompt,
-                    tests=f"{row.code('test')}\n\ncheck({name})",
-                    allowed=allow_code_execution,
-                ),
-            )
-        )
-    return trials
+    return [_problem(row, shots, chat, allow_code_execution) for row in random.Random(seed).sample(rows, n)]
 
 
-def _texts(row: Row, field: str) -> list[str]:
+def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> Trial:
+    """A row of MBPP, of either config: the sanitized one calls some fields otherwise."""
+    tests = "\n".join(_lines(row, "test_list"))
+    imports = _lines(row, "test_imports") if row.fields.get("test_imports") else []
+    setup = row.code("test_setup_code") if row.fields.get("test_setup_code") else ""
+    task = row.text("text" if row.fields.get("text") else "prompt")
+    preamble = "".join(f"{part}\n" for part in (*imports, setup) if part)
+    return Trial(
+        id=f"mbpp-{row.text('task_id')}",
+        question=shots["question"].replace("{task}", task).replace("{tests}", tests),
+        answer=row.code("code").strip(),
+        template=shots["template"],
+        chat=chat,
+        meta={"kind": "mbpp"},
+        judge=judge(shots, preamble=preamble, tests=tests, allowed=allowed),
+    )
+
+
+def _problem(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> Trial:
+    """A row of HumanEval."""
+    prompt, name = row.code("prompt"), row.text("entry_point")
+    if f"def {name}(" not in prompt:
+        raise ValueError(f"{row.where}: field 'entry_point' is {name!r}: give the name of a function in 'prompt'")
+    return Trial(
+        id=f"humaneval-{row.text('task_id').rpartition('/')[2]}",
+        question=prompt,
+        answer=row.code("canonical_solution").rstrip(),
+        template=shots["template"],
+        chat=chat,
+        meta={"kind": "humaneval", "function": name},
+        judge=judge(shots, preamble=prompt, tests=f"{row.code('test')}\n\ncheck({name})", allowed=allowed),
+    )
+
+
+def _lines(row: Row, field: str) -> list[str]:
     """A field that must hold a list of lines of code."""
     value: Any = row.fields.get(field)
     if not isinstance(value, list) or not value or not all(isinstance(line, str) and line.strip() for line in value):
