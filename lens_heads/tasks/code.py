@@ -69,6 +69,8 @@ def humaneval(
 ) -> list[Trial]:
     """Functions to go on with from their signature and docstring, without examples; the text ends where the paper ends it.
 
+    Differs from the paper's code: the prompt ends before its last newline, as in the BigCode evaluation harness.
+
     Args:
         n: trials; fewer than there are means a random draw. None for all (164).
         seed: of the draw.
@@ -108,14 +110,14 @@ def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> 
 
 
 def _problem(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> Trial:
-    """A row of HumanEval."""
-    prompt, name = row.code("prompt"), row.text("entry_point")
+    """A row of HumanEval. The newline after the prompt goes to the answer: tokenizers join it with the indentation."""
+    prompt, name = row.code("prompt").rstrip(), row.text("entry_point")
     if f"def {name}(" not in prompt:
         raise ValueError(f"{row.where}: field 'entry_point' is {name!r}: give the name of a function in 'prompt'")
     return Trial(
         id=f"humaneval-{row.text('task_id').rpartition('/')[2]}",
         question=prompt,
-        answer=row.code("canonical_solution").rstrip(),
+        answer="\n" + row.code("canonical_solution").strip("\n"),
         template=shots["template"],
         chat=chat,
         meta={"kind": "humaneval", "function": name},

@@ -107,16 +107,18 @@ def test_mbpp_is_read_to_done_and_its_answer_is_the_reference(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "right"),
     [
-        ("    return [item for item in items if item % 2 == 0]", 1),
+        ("\n    return [item for item in items if item % 2 == 0]", 1),
         (
-            "    found = []\n    for item in items:\n        found += [] if item % 2 else [item]\n    return found\n\n\ndef f(",
+            "\n    found = []\n    for item in items:\n        found += [] if item % 2 else [item]\n    return found\n\n\ndef f(",
             1,
         ),
-        ("    return items[:0] if not items else [2, 4]\n\n# Tests\nx = (", 1),
-        ("    return [i for i in items if i % 2 == 0]\nif __name__ == '__main__':\n    (", 1),
-        ("return [item for item in items if item % 2 == 0]", 0),  # Not in the function.
-        ("    return items", 0),
-        ("    import sys\n    sys.exit(0)", 0),
+        ("\n    return items[:0] if not items else [2, 4]\n\n# Tests\nx = (", 1),
+        ("\n    return [i for i in items if i % 2 == 0]\nif __name__ == '__main__':\n    (", 1),
+        ("\nreturn [item for item in items if item % 2 == 0]", 0),  # Not in the function.
+        ("\n    return items", 0),
+        ("\n    import sys\n    sys.exit(0)", 0),
+        (" # Done by hand.\n    return [item for item in items if item % 2 == 0]\n", 1),
+        ("    return [item for item in items if item % 2 == 0]", 0),  # In the line of the docstring.
         ("", 0),
         ("\n\ndef evens(items):\n    return 1", 0),
     ],
@@ -134,8 +136,8 @@ def test_a_humaneval_trial_is_its_row(tmp_path: Path, name: str) -> None:
     (trial,) = humaneval(path=write(tmp_path / name, [PROBLEM]))
     assert (trial.id, trial.meta) == ("humaneval-901", {"kind": "humaneval", "function": "evens"})
     encoded = trial.encode(zoo.tokenizer())
-    assert zoo.tokenizer().decode(encoded.tokens).endswith(PROBLEM["prompt"])
-    assert zoo.tokenizer().decode(encoded.answer_tokens) == PROBLEM["canonical_solution"].rstrip()
+    assert zoo.tokenizer().decode(encoded.tokens).endswith(PROBLEM["prompt"].rstrip())
+    assert zoo.tokenizer().decode(encoded.answer_tokens) == f"\n{PROBLEM['canonical_solution'].rstrip()}"
 
 
 def test_the_examples_pass_their_own_tests() -> None:
