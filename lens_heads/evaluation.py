@@ -92,8 +92,8 @@ def evaluate(
             only `logprob` and `greedy_match` are measured, which need no decoding.
         out: a run folder that resumes. It cannot know what else is hooked onto the model: use one per condition.
 
-    Raises ValueError for no trials, prompts longer than the context window, or nothing to generate; TypeError for what is
-    no TransformerLens model.
+    Raises ValueError for no trials, prompts longer than the context window, nothing to generate, or trials whose judging would
+    run generated code that nobody allowed to run; TypeError for what is no TransformerLens model.
     """
     is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
     if generate and max_new_tokens < 1:

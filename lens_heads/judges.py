@@ -10,9 +10,12 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
+
+from lens_heads import sandbox
 
 NORMALIZATIONS = ("numbers", "squad")
-_LABELLED = ("only_label", "first_label")
+_LABELLED = ("only_label", "first_label", "any_of")
 _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 
 
@@ -40,11 +43,15 @@ class Judge:
     - "either_contains": the study's "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds the
       other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of one
       or two letters, such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
+    - "any_of": any of `labels` stands in the text, whole, in any case; which of them is the answer does not matter.
+    - "passes_tests": the text is code, white space and all, and the program of `preamble`, text and `tests` runs to its end
+      in `lens_heads.sandbox` (MBPP, Austin et al., arXiv 2108.07732; HumanEval, Chen et al., arXiv 2107.03374). It runs
+      only where that was `allowed`.
 
     `multiline`: the answer runs over several lines: decoding goes on to the first string of `cut`, not to the first newline.
 
     An empty answer is always wrong. Raises ValueError for an unknown rule or normalization, an empty string in `cut`,
-    and labels without the rule that reads them or the other way round.
+    and labels, or tests, without the rule that reads them or the other way round.
     """
 
     cut: tuple[str, ...] = ()
@@ -53,6 +60,9 @@ class Judge:
     rule: str = "contains"
     labels: tuple[str, ...] = ()
     multiline: bool = False
+    preamble: str = ""
+    tests: str = ""
+    allowed: bool = False
 
     def __post_init__(self) -> None:
         for field in ("cut", "labels"):
@@ -66,8 +76,15 @@ class Judge:
                 raise ValueError(f"a judge's {field} is {getattr(self, field)!r}: use {names}")
         if bool(self.labels) != (self.rule in _LABELLED):
             raise ValueError(
-                f"a judge by the rule {self.rule!r} has {len(self.labels)} labels: {' and '.join(_LABELLED)} need the labels "
+                f"a judge by the rule {self.rule!r} has {len(self.labels)} labels: {', '.join(_LABELLED)} need the labels "
                 "there could be, the other rules take none"
+            )
+        if bool(self.tests.strip()) != (self.rule == "passes_tests") or (
+            (self.preamble or self.allowed) and not self.tests
+        ):
+            raise ValueError(
+                f"a judge by the rule {self.rule!r} has tests={self.tests!r}, preamble={self.preamble!r}, "
+                f'allowed={self.allowed}: "passes_tests" needs tests, the other rules take none of these'
             )
 
     def without(self, question: str) -> Judge:
@@ -75,9 +92,19 @@ class Judge:
         left = tuple(label for label in self.labels if label.lower() not in question.lower())
         return replace(self, labels=left)
 
+    def check_allowed(self, trial: str) -> None:
+        """ValueError, saying how to allow it, where the judge would run generated code and nobody has allowed that."""
+        if self.rule == "passes_tests" and not self.allowed:
+            raise ValueError(
+                f"{trial}: judging it runs generated code: allow that with allow_code_execution=True where the task is made "
+                "(of your own trials Judge(allowed=True), on the command line --allow-code-execution), or use generate=False "
+                "for the log-probability alone"
+            )
+
     def extract(self, text: str) -> str:
-        """The part of a generated text that counts as the answer, without white space around it."""
-        return self._split(text)[0].strip()
+        """The part of a generated text that counts as the answer, without white space around it; code keeps its own."""
+        found = self._split(text)[0]
+        return found if self.rule == "passes_tests" else found.strip()
 
     def ended(self, text: str) -> bool:
         """Whether the answer has ended in the text generated so far: it has a newline, of several lines a string of `cut`."""
@@ -173,6 +200,23 @@ def either_contains(text: str, gold: str, judge: Judge) -> float:
     return float(inside or text in gold)
 
 
+def any_of(text: str, gold: str, judge: Judge) -> float:
+    """1 when one of the judge's labels stands in the text as whole words, in any case."""
+    return float(_whole(judge.labels).search(text) is not None)
+
+
+@lru_cache(maxsize=32)
+def _whole(labels: tuple[str, ...]) -> re.Pattern[str]:
+    words = (r"\s+".join(map(re.escape, label.split())) for label in labels)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
+
+
+def passes_tests(text: str, gold: str, judge: Judge) -> float:
+    """1 when the code passes the judge's tests; see `Judge`. Nothing is run for no code, nor without permission."""
+    judge.check_allowed("a text")
+    return float(bool(text.strip()) and sandbox.passes(f"{judge.preamble}{text}\n{judge.tests}\n"))
+
+
 RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "contains": contains,
     "exact_match": exact_match,
@@ -181,6 +225,8 @@ RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "only_label": only_label,
     "first_label": first_label,
     "either_contains": either_contains,
+    "any_of": any_of,
+    "passes_tests": passes_tests,
 }
 
 DEFAULT = Judge()

@@ -61,7 +61,7 @@ METRIC_LABELS = {"rougeL": "ROUGE-L", "rouge1_recall": "ROUGE-1 recall", "token_
     "logprob": "log-probability of the gold answer (nats per token)",
     "greedy_match": "share of trials whose greedy decoding begins with the gold answer",
     "choice": "share of trials whose gold choice is the likeliest",
-    "choice_norm": "share of trials whose gold choice is the likeliest per byte",
+    "choice_norm": "share of trials whose gold choice is the likeliest per character",
     "choice_logprob": "log-probability of the gold choice among the choices (nats)",
 }
 SEQUENTIAL = [[0.0, "#F7F9FC"], [0.25, "#BDD3EA"], [0.5, "#6BA3D0"], [0.75, "#2A6DAF"], [1.0, "#08306B"]]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lens_heads.documents import DocumentTrial
 from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.babilong import babilong
+from lens_heads.tasks.code import humaneval, mbpp
+from lens_heads.tasks.gsm8k import gsm8k
 from lens_heads.tasks.ioi import ioi
 from lens_heads.tasks.multiple_choice import arc_challenge, boolq, hellaswag, mmlu, wmdp
 from lens_heads.tasks.musique import musique
@@ -19,6 +21,7 @@ from lens_heads.tasks.packaged import packaged
 from lens_heads.tasks.parametric import parametric
 from lens_heads.tasks.qrhead import qrhead
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
+from lens_heads.tasks.swearing import swearing
 from lens_heads.trials import Trial
 
 
@@ -50,7 +53,16 @@ TASKS: dict[str, Task] = {
     "wmdp": Task(wmdp, "multiple choice by letter: knowledge that helps to do harm, from the hub or a copy"),
     "ioi": Task(ioi, "who is given it, the indirect object or the subject: TransformerLens's sentences, no download"),
     "qrhead": Task(qrhead, "questions over documents in QRHead's format: from the hub, or files of yours"),
+    "gsm8k": Task(gsm8k, "GSM8K's word problems, judged by the final number of a worked solution, or of a bare answer"),
+    "mbpp": Task(mbpp, "MBPP's short Python functions: log-probability, or judged by running their tests"),
+    "humaneval": Task(humaneval, "HumanEval's Python functions to go on with: the same"),
+    "swearing": Task(swearing, "scenes in which people swear, judged by a list of words of yours"),
 }
+
+
+def arguments_of(name: str) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a task by name."""
+    return inspect.signature(TASKS[name].trials).parameters
 
 
 def load(name: str, **arguments: Any) -> list[Any]:
@@ -59,7 +71,7 @@ def load(name: str, **arguments: Any) -> list[Any]:
         close = difflib.get_close_matches(name, TASKS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ValueError(f"unknown task {name!r}: {hint}the tasks are {', '.join(TASKS)}")
-    known = inspect.signature(TASKS[name].trials).parameters
+    known = arguments_of(name)
     missing = [p.name for p in known.values() if p.default is p.empty and p.name not in arguments]
     wrong = sorted(arguments.keys() - known.keys())
     if wrong or missing:
@@ -75,9 +87,12 @@ __all__ = [
     "arithmetic",
     "babilong",
     "boolq",
+    "gsm8k",
     "hellaswag",
+    "humaneval",
     "ioi",
     "load",
+    "mbpp",
     "mmlu",
     "musique",
     "niah",
@@ -87,5 +102,6 @@ __all__ = [
     "qrhead",
     "sec10k",
     "sec10k_documents",
+    "swearing",
     "wmdp",
 ]

@@ -30,6 +30,11 @@ class Row:
             raise ValueError(f"{self.where}: field {field!r} is missing or empty: give it a text")
         return str(value).strip()
 
+    def code(self, field: str) -> str:
+        """A field that must hold code: as `text`, with the white space around it, and lines that end in a newline."""
+        self.text(field)
+        return str(self.fields[field]).replace("\r\n", "\n")
+
 
 def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[Row]:
     """A split of a dataset on the hub. FileNotFoundError when it cannot be had, ImportError without datasets."""

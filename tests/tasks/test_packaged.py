@@ -109,6 +109,10 @@ def test_the_table_lists_the_tasks() -> None:
         "wmdp",
         "ioi",
         "qrhead",
+        "gsm8k",
+        "mbpp",
+        "humaneval",
+        "swearing",
     ]
     assert list(TASKS) == names
     assert all(task.trials.__name__ == name and "\n" not in task.about for name, task in TASKS.items())
