@@ -61,8 +61,8 @@ def lasso(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True, one_s
 def lasso_1se(problem: Problem) -> Solution:
     """The largest alpha whose error is within one standard error of the least (Breiman et al. 1984; Hastie et al. 2009).
 
-    Takes about a fourth of the heads that "lasso" takes and is nearer to the true coefficients, but finds nothing where
-    masks are too few to be sure, where "lasso" still finds some of the heads.
+    Takes about a fourth of the heads that "lasso" takes. Of five planted heads it puts as many first where masks are many, but
+    next to none where they are few (`benchmarks/recovery.py`, 200 masks of 1 %: 0.02 of them, "lasso" 0.59).
     """
     return lasso(problem, one_se=True)
 
