@@ -61,8 +61,8 @@ def lasso(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True, one_s
 def lasso_1se(problem: Problem) -> Solution:
     """The largest alpha whose error is within one standard error of the least (Breiman et al. 1984; Hastie et al. 2009).
 
-    Takes about a fourth of the heads that "lasso" takes and is nearer to the true coefficients, but finds nothing where
-    masks are too few to be sure, where "lasso" still finds some of the heads.
+    Takes fewer heads than "lasso", but where masks are few next to none: of five planted heads among 1,024 it put 0.90, 0.88
+    and 0.02 first with 100 masks of 5 %, 200 of 2 % and 200 of 1 %, "lasso" 0.93, 0.94 and 0.59 (`benchmarks/recovery.py`).
     """
     return lasso(problem, one_se=True)
 

@@ -24,7 +24,8 @@ class Fit:
     `coefficients`: the change of the response when the head is ablated: negative hurts. 0 outside the `support`, the heads
     that the method chose. `raw`: as the penalty shrank them. `intercept`: the fitted response without ablation.
     `per_trial` [trial, *unit]: least squares on the support for each trial; its mean is the debiased coefficient, for a
-    refit is linear in the response. One row for a response without a trial axis.
+    refit is linear in the response. One row for a response without a trial axis. Heads that the masks do not tell apart share
+    what they cost (the solution of least norm).
     `r2`: explained share of the variance of the masks' mean responses, in sample. `held_out_r2`: the same of masks that were
     left out (5 folds) of the whole procedure, choice of alpha and support included, against predicting the mean of the
     others; negative where that mean is better, NaN with too few masks to leave some out.
@@ -65,7 +66,8 @@ def recover(
     `masks`: True where a head is ablated. `response`: the task metric under each mask, or of each trial under it, whose mean
     is fitted. `method`: one of `lasso.METHODS`. `base`: the metric without ablation, which "paper" needs; the others
     estimate it (the intercept) and do not read it. `alpha`: the weight of the penalty, None for the method's own choice.
-    `debias=False` returns the coefficients as the penalty shrank them. `seed` shuffles the folds of cross-validation.
+    `debias=False` returns the coefficients as the penalty shrank them, which are too small but rank no worse
+    (`benchmarks/recovery.py`). `seed` shuffles the folds of cross-validation.
 
     Differs from the authors' script in what it ranks first: the script prints the largest coefficients as the most important
     ones, which are those of heads whose ablation helps.
@@ -118,7 +120,7 @@ def fit(
         method=method,
         support=support.reshape(task.shape),
         per_trial=per_trial.reshape(-1, *task.shape),
-        r2=float(1 - left.var() / task.response.mean(1).var()),
+        r2=float(1 - (left**2).mean() / task.response.mean(1).var()),
         held_out_r2=held_out,
         stability=stability.reshape(task.shape),
         low=low,
