@@ -26,6 +26,7 @@ _HOMES = {
     "Judge": "lens_heads.judges",
     "load_heads": "lens_heads.scorefiles",
     "load_model": "lens_heads.models",
+    "localize_heads": "lens_heads.localize",
     "match_heads": "lens_heads.compare",
     "mean_activations": "lens_heads.activations",
     "MeanActivations": "lens_heads.activations",
@@ -42,7 +43,7 @@ _HOMES = {
     "Recovery": "lens_heads.causal.recovery_table",
     "Trial": "lens_heads.trials",
 }
-_MODULES = ("anatomy", "causal", "compare", "plots", "report", "scorers", "stats", "studies", "tasks")
+_MODULES = ("anatomy", "causal", "compare", "localize", "plots", "report", "scorers", "stats", "studies", "tasks")
 
 __all__ = sorted([*_HOMES, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll] - written out above
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from lens_heads import anatomy as anatomy
     from lens_heads import causal as causal
     from lens_heads import compare as compare
+    from lens_heads import localize as localize
     from lens_heads import plots as plots
     from lens_heads import report as report
     from lens_heads import scorers as scorers
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
     from lens_heads.heads import HeadScores as HeadScores
     from lens_heads.interventions import ablate as ablate
     from lens_heads.judges import Judge as Judge
+    from lens_heads.localize import localize_heads as localize_heads
     from lens_heads.models import geometry as geometry
     from lens_heads.models import load_model as load_model
     from lens_heads.reranking import rerank as rerank

@@ -199,25 +199,33 @@ def warn_of_ties(rankings: Mapping[str, HeadScores], sizes: Sequence[int]) -> No
 
 def check_disjoint(rankings: Mapping[str, HeadScores], reference: Any, trials: list[EncodedTrial]) -> None:
     """Selection and evaluation never share trials, nor needles; nor does the reference come from evaluation trials."""
-    ids = {trial.id for trial in trials}
-    needles = {needle_digest(trial) for trial in trials} - {None}
-    companies = {trial.meta.get("cik") for trial in trials} - {None}
     for name, scores in rankings.items():
-        made_on = scores.meta.get("trials", [])
-        shared = sorted(ids & (set(scores.trial_ids) | {str(trial["id"]) for trial in made_on}))
-        shared += sorted(
-            str(trial["id"]) for trial in made_on if trial.get("needle") in needles or trial.get("cik") in companies
-        )
-        if shared:
-            raise ValueError(
-                f"ranking {name!r} was made on {len(set(shared))} of the trials, needles or companies it is to be evaluated on "
-                f"({shared[0]!r}, ...): evaluate on others, e.g. tasks.packaged(split='test') for scores made on split='select'"
-            )
+        check_made_on(name, [*scores.meta.get("trials", []), *({"id": trial} for trial in scores.trial_ids)], trials)
+    ids = {trial.id for trial in trials}
     shared = sorted(ids & set(getattr(reference, "trial_ids", None) or [getattr(reference, "id", None)]))
     if shared:
         raise ValueError(
             f"the reference was computed on {len(shared)} of the evaluation trials ({shared[0]!r}, ...): compute it on the "
             "selection trials"
+        )
+
+
+def check_made_on(name: str, made_on: Iterable[Mapping[str, Any]], trials: Sequence[EncodedTrial]) -> None:
+    """ValueError where the trials that a ranking lists share an id, a needle or a company with those to evaluate it on."""
+    ids = {trial.id for trial in trials}
+    needles = {needle_digest(trial) for trial in trials} - {None}
+    companies = {trial.meta.get("cik") for trial in trials} - {None}
+    shared = sorted(
+        {
+            str(trial["id"])
+            for trial in made_on
+            if str(trial["id"]) in ids or trial.get("needle") in needles or trial.get("cik") in companies
+        }
+    )
+    if shared:
+        raise ValueError(
+            f"ranking {name!r} was made on {len(shared)} of the trials, needles or companies it is to be evaluated on "
+            f"({shared[0]!r}, ...): evaluate on others, e.g. tasks.packaged(split='test') for scores made on split='select'"
         )
 
 

@@ -100,7 +100,7 @@ def concentration(scores: HeadScores) -> Concentration:
 
     gini = sum_i (2 i - n - 1) x_i / (n sum_i x_i), x ascending from i = 1.
     """
-    x = scores.values.double().clamp(min=0).flatten().sort(descending=True).values
+    x = (scores.sign * scores.values).double().clamp(min=0).flatten().sort(descending=True).values
     n, total = len(x), float(x.sum())
     if total == 0:
         raise ValueError(f"{scores.method}: no head scores above zero: there is no positive score to be concentrated")

@@ -14,7 +14,7 @@ from lens_heads.trials import EncodedTrial
 
 CHOICE_METRICS = ("choice", "choice_norm", "choice_logprob")
 """`choice`: 1 where the gold choice has the highest log-likelihood, summed over its tokens (`acc` of lm-evaluation-harness).
-`choice_norm`: the same per byte of the choice's text (its `acc_norm`). `choice_logprob`: log of the gold choice's share among
+`choice_norm`: the same per character of the choice (its `acc_norm`). `choice_logprob`: log of the gold choice's share among
 the choices, in nats: 0 at best, -log(choices) where the model cannot tell them apart. It moves where `choice` is still the
 same, so it needs far fewer trials."""
 
@@ -36,7 +36,7 @@ def choice_scores(
         branch = cache.branch(row, n)
         forced = continuations(model, trial.choice_tokens, last[row].expand(n, 1), branch, pads[row].expand(n))
         total = torch.stack([picked.sum() for picked, _ in forced])
-        length = torch.tensor([len(choice.encode()) for choice in trial.choices], device=total.device)
+        length = torch.tensor([len(choice) for choice in trial.choices], device=total.device)
         found.append(
             {
                 "choice": float(_first(total) == gold),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lens_heads import cli_causal, cli_options, cli_study
-from lens_heads.cli_options import Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, With
+from lens_heads.cli_options import AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, With
 
 if TYPE_CHECKING:
     from lens_heads.heads import HeadScores
@@ -87,6 +87,7 @@ def ablate(
     specificity: Annotated[list[str] | None, typer.Option(help="Tasks to evaluate beside it, e.g. parametric.")] = None,
     seeds: Annotated[int, typer.Option(help="Draws of each random control.")] = 3,
     no_text: Annotated[bool, typer.Option("--no-text", help="Log-probability only; no decoding.")] = False,
+    allow_code_execution: AllowCode = False,
     max_new_tokens: NewTokens = 50,
     batch_size: Batch = 1,
     out: Out = None,
@@ -99,8 +100,10 @@ def ablate(
 
     rankings, numbers = _rankings(scores), _numbers(ks)
     needs_means = _needs_means(kind)
-    trials = cli_options.trials(task, with_, **({"split": "test"} if task == "packaged" else {}))
-    others = {name: cli_options.trials(name, None) for name in specificity or []}
+    allowed = cli_options.code_execution([task, *(specificity or [])], allow_code_execution, not no_text)
+    defaults = {"split": "test"} if task in ("packaged", "ioi") else allowed[task]
+    trials = cli_options.trials(task, with_, **defaults)
+    others = {name: cli_options.trials(name, None, **allowed[name]) for name in specificity or []}
     calibration = cli_options.trials(calibrate, calibrate_with) if needs_means else []
     loaded = cli_options.load(model, device, dtype, lens)
     reference = activations.mean_activations(loaded, calibration) if needs_means else None

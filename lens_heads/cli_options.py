@@ -19,14 +19,43 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (defaul
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 Lens = Annotated[str | None, typer.Option(help="bridge or hooked (TransformerLens 3.9 only).")]
 Batch = Annotated[int, typer.Option("--batch-size", "-b", help="Trials per pass.")]
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code-execution", help="Run generated programs (mbpp, humaneval), in a sandbox.")
+]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", help="Longest generated answer.")]
+
+
+ALLOW = "allow_code_execution"
+"""The argument of tasks whose judging runs generated code: a flag of its own here, so that it is never given in passing."""
 
 
 def trials(task: str, arguments: Sequence[str] | None, **defaults: Any) -> Any:
     """The trials of a task with its `--with` arguments."""
     from lens_heads import tasks as known
 
-    return known.load(task, **{**defaults, **options(arguments)})
+    given = options(arguments)
+    if ALLOW in given:
+        raise ValueError(
+            f"--with {ALLOW}=...: only the flag --allow-code-execution, of `lens-heads ablate`, allows that"
+        )
+    return known.load(task, **{**defaults, **given})
+
+
+def code_execution(tasks: Sequence[str], allowed: bool, generate: bool) -> dict[str, dict[str, bool]]:
+    """The permission as an argument, for each of the tasks that takes it; ValueError for one too many or too few."""
+    from lens_heads import tasks as known
+
+    takers = [name for name in tasks if name in known.TASKS and ALLOW in known.arguments_of(name)]
+    if allowed and not takers:
+        raise ValueError(
+            f"--allow-code-execution: nothing of {', '.join(tasks)} runs generated code: leave the flag out"
+        )
+    if takers and generate and not allowed:
+        raise ValueError(
+            f"task {takers[0]!r} is judged by running generated code: allow that with --allow-code-execution, or use "
+            "--no-text for the log-probability alone"
+        )
+    return {name: {ALLOW: allowed} if name in takers else {} for name in tasks}
 
 
 def options(pairs: Sequence[str] | None) -> dict[str, Any]:

@@ -46,20 +46,25 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
     question = _question_span(trial, tokenizer, len(tokens), after, suffix, tail)
     tokens = tokens + tail
     ending = after + suffix or tokenizer.decode(body[-8:]) or prefix + before
-    lead = "" if ending[-1:].isspace() else " "
+    spaced = ending[-1:].isspace()
     return EncodedTrial(
         tokens=tokens,  # type: ignore[arg-type]  # lists are converted
         needle=needle,
         answer=trial.answer,
-        answer_tokens=piece(tokenizer, lead + trial.answer),  # type: ignore[arg-type]
+        answer_tokens=_answer(tokenizer, trial.answer, spaced),  # type: ignore[arg-type]
         id=trial.id,
         question=question,
         aliases=trial.aliases,
         meta={**trial.meta, "depth": trial.depth, "length": trial.length},
         judge=trial.judge,
         choices=trial.choices,
-        choice_tokens=tuple(piece(tokenizer, lead + choice) for choice in trial.choices),  # type: ignore[arg-type]
+        choice_tokens=tuple(_answer(tokenizer, choice, spaced) for choice in trial.choices),  # type: ignore[arg-type]
     )
+
+
+def _answer(tokenizer: Any, text: str, spaced: bool) -> list[int]:
+    """An answer as it follows the prompt: after a space, unless there is white space on either side."""
+    return piece(tokenizer, text if spaced or text[:1].isspace() else " " + text)
 
 
 def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[int, int]]:

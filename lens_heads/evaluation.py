@@ -92,8 +92,8 @@ def evaluate(
             only `logprob` and `greedy_match` are measured, which need no decoding.
         out: a run folder that resumes. It cannot know what else is hooked onto the model: use one per condition.
 
-    Raises ValueError for no trials, prompts longer than the context window, or nothing to generate; TypeError for what is
-    no TransformerLens model.
+    Raises ValueError for no trials, prompts longer than the context window, nothing to generate, or trials whose judging would
+    run generated code that nobody allowed to run; TypeError for what is no TransformerLens model.
     """
     is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
     if generate and max_new_tokens < 1:
@@ -153,10 +153,11 @@ def answer_batch(
     chunk: int = CHUNK,
     filled: Prefilled | None = None,
     layer: int = 0,
+    beginning: Cache | None = None,
 ) -> list[Result]:
     """One prefill per batch, then the gold answer's log-probability, then (unless 0) a greedy continuation.
 
-    With an unablated prefill of the same trials, only layers from `layer` on are run again.
+    With an unablated prefill of the same trials, only layers from `layer` on are run again, `beginning` as it replays.
     """
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     before = tokens.shape[1] - 1
@@ -165,7 +166,7 @@ def answer_batch(
             cache = Cache(model, len(trials))
             prefill(model, tokens[:, :before], cache, pads, chunk)
         else:
-            cache = filled.replay(model, layer, chunk)
+            cache = filled.replay(model, layer, chunk, beginning)
         gold = _gold(model, trials, tokens[:, before:], cache, pads)
         cache.crop(before)
         chosen = choice_scores(model, trials, tokens[:, before:], cache, pads)

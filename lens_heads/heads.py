@@ -104,7 +104,10 @@ class HeadScores:
     [trial, layer, head] and `trial_ids` keep each of them, so that everything can be resampled. `meta` says what was
     run (model, direction, number of trials, outcomes). `unit` is "query_head" or "kv_head".
 
-    Raises ValueError on NaN or infinite scores, and when the shapes disagree.
+    The best heads are those with the highest scores; where `meta["best"]` is "lowest" (`localize_heads`: what ablating the
+    head does to a metric), those with the lowest. Heads in `meta["order"]` come before all others, in that order.
+
+    Raises ValueError on NaN or infinite scores, another `meta["best"]`, and when the shapes disagree.
     """
 
     method: str
@@ -123,6 +126,8 @@ class HeadScores:
                 f"{self.method}: values {tuple(self.values.shape)} must be [layer, head] and per_trial "
                 f"{tuple(self.per_trial.shape)} [trial, layer, head] of the same model"
             )
+        if self.meta.get("best", "highest") not in ("highest", "lowest"):
+            raise ValueError(f"{self.method}: meta['best'] is {self.meta['best']!r}: use 'highest' or 'lowest'")
         if len(self.trial_ids) != len(self.per_trial):
             raise ValueError(f"{self.method}: {len(self.per_trial)} trials but {len(self.trial_ids)} trial ids")
         bad = ~torch.isfinite(torch.cat([self.values[None], self.per_trial]))
@@ -167,10 +172,16 @@ class HeadScores:
             )
         return float(self.values[found.layer, found.head])
 
+    @property
+    def sign(self) -> int:
+        """-1 where the lowest scores are the best, else 1."""
+        return -1 if self.meta.get("best") == "lowest" else 1
+
     def ranking(self) -> list[Head]:
         """All heads, best first; equal scores in order of layer, then head."""
-        order = torch.argsort(self.values.flatten(), descending=True, stable=True)
-        return [Head(int(i) // self.n_heads, int(i) % self.n_heads) for i in order]
+        order = torch.argsort(self.sign * self.values.flatten(), descending=True, stable=True)
+        ranked = [Head(int(i) // self.n_heads, int(i) % self.n_heads) for i in order]
+        return list(dict.fromkeys([*(Head.parse(head) for head in self.meta.get("order", ())), *ranked]))
 
     def top(self, k: int) -> list[Head]:
         """The k best heads, best first."""
@@ -202,16 +213,16 @@ class HeadScores:
         return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
 
     def p_values(self, n: int = 10_000, seed: int = 0) -> Float[Tensor, "layer head"]:
-        """One-sided sign-flip permutation p per head: is the mean over trials above zero? Smallest possible 1/(n+1).
+        """One-sided sign-flip permutation p per head: is the mean over trials above zero (or below, if the lowest are best)?
 
-        ValueError for a method whose scores are never negative.
+        Smallest possible 1/(n+1). ValueError for a method whose scores are never negative.
         """
         from lens_heads.scorers import signed
 
         if not self.meta.get("signed", signed(self.method)):  # Score files from elsewhere do not say it.
             why = f"{self.method} cannot be negative: compare intervals, or controls"
             raise ValueError(f"sign-flip tests assume scores symmetric around zero under the null; {why}")
-        return stats.sign_flip_p(self.per_trial, n=n, seed=seed)
+        return stats.sign_flip_p(self.sign * self.per_trial, n=n, seed=seed)
 
     def significant(self, alpha: float = 0.05, n: int | None = None, seed: int = 0) -> Bool[Tensor, "layer head"]:
         """Heads above zero at false-discovery rate alpha (Benjamini-Hochberg over all heads).
@@ -224,9 +235,9 @@ class HeadScores:
 
     def ties(self, k: int) -> list[Head]:
         """Heads of the top k that score exactly what the next head below scores: among them the choice says nothing."""
-        ranked = self.ranking()
+        ranked, chosen = self.ranking(), {Head.parse(head) for head in self.meta.get("order", ())}
         top = ranked[: self._count(k)]
-        return [head for head in top if k < len(ranked) and self[head] == self[ranked[k]]]
+        return [head for head in top if k < len(ranked) and self[head] == self[ranked[k]] and head not in chosen]
 
     def reliability(self, n: int = 100, seed: int = 0) -> float:
         """Split-half reliability of the ranking: mean Spearman over n random halvings, Spearman-Brown corrected."""

@@ -10,10 +10,13 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 
+from lens_heads import sandbox
 from lens_heads.rhymes import rhyme
 
 NORMALIZATIONS = ("numbers", "squad")
+_LABELLED = ("only_label", "first_label", "any_of", "rhymes")
 _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 
 
@@ -21,7 +24,8 @@ _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\
 class Judge:
     """How a generated text is read and judged. The default: anywhere in the text, as a run of whole words.
 
-    `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case).
+    `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case, and so the labels of
+    "first_label").
     `normalization`: "numbers", this package's own (`lens_heads.answers.normalize`: SQuAD's, but numbers keep sign and
     point), or "squad", exactly SQuAD's and MuSiQue's (-3.5 is 35).
     `rule`, after the cut:
@@ -35,16 +39,22 @@ class Judge:
       answers there could be, the text holds the right one and no other; of an answer with commas, all of its parts and
       no other. Labels are found as BABILong finds them, anywhere in the text in lower case. Those that the question
       names must be left out of `labels` when the judge is made (see `without`).
+    - "first_label": of `labels`, the first that stands in the text as whole words is the answer's: "B", "(B)." and "The answer
+      is B, not C" choose B. Capitals count, so an "a" does not choose A; a sentence that begins with the article "A" does.
     - "either_contains": the study's "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds the
       other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of one
       or two letters, such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
+    - "any_of": any of `labels` stands in the text, whole, in any case; which of them is the answer does not matter.
+    - "passes_tests": the text is code, white space and all, and the program of `preamble`, text and `tests` runs to its end
+      in `lens_heads.sandbox` (MBPP, Austin et al., arXiv 2108.07732; HumanEval, Chen et al., arXiv 2107.03374). It runs
+      only where that was `allowed`.
     - "rhymes": the first word of the text is the answer or rhymes with it (`lens_heads.rhymes`), and is none of `labels`:
       the word that a rhyme was asked for.
 
     `multiline`: the answer runs over several lines: decoding goes on to the first string of `cut`, not to the first newline.
 
     An empty answer is always wrong. Raises ValueError for an unknown rule or normalization, an empty string in `cut`,
-    and labels without the rule that reads them or the other way round.
+    and labels, or tests, without the rule that reads them or the other way round.
     """
 
     cut: tuple[str, ...] = ()
@@ -53,6 +63,9 @@ class Judge:
     rule: str = "contains"
     labels: tuple[str, ...] = ()
     multiline: bool = False
+    preamble: str = ""
+    tests: str = ""
+    allowed: bool = False
 
     def __post_init__(self) -> None:
         for field in ("cut", "labels"):
@@ -64,10 +77,17 @@ class Judge:
             if getattr(self, field) not in known:
                 names = " or ".join(map(repr, known))
                 raise ValueError(f"a judge's {field} is {getattr(self, field)!r}: use {names}")
-        if bool(self.labels) != (self.rule in ("only_label", "rhymes")):
+        if bool(self.labels) != (self.rule in _LABELLED):
             raise ValueError(
-                f'a judge by the rule {self.rule!r} has {len(self.labels)} labels: "only_label" needs the labels there '
-                'could be, "rhymes" the word asked about, the other rules take none'
+                f"a judge by the rule {self.rule!r} has {len(self.labels)} labels: {', '.join(_LABELLED)} need the labels "
+                "there could be, the other rules take none"
+            )
+        if bool(self.tests.strip()) != (self.rule == "passes_tests") or (
+            (self.preamble or self.allowed) and not self.tests
+        ):
+            raise ValueError(
+                f"a judge by the rule {self.rule!r} has tests={self.tests!r}, preamble={self.preamble!r}, "
+                f'allowed={self.allowed}: "passes_tests" needs tests, the other rules take none of these'
             )
 
     def without(self, question: str) -> Judge:
@@ -75,9 +95,19 @@ class Judge:
         left = tuple(label for label in self.labels if label.lower() not in question.lower())
         return replace(self, labels=left)
 
+    def check_allowed(self, trial: str) -> None:
+        """ValueError, saying how to allow it, where the judge would run generated code and nobody has allowed that."""
+        if self.rule == "passes_tests" and not self.allowed:
+            raise ValueError(
+                f"{trial}: judging it runs generated code: allow that with allow_code_execution=True where the task is made "
+                "(of your own trials Judge(allowed=True), on the command line --allow-code-execution), or use generate=False "
+                "for the log-probability alone"
+            )
+
     def extract(self, text: str) -> str:
-        """The part of a generated text that counts as the answer, without white space around it."""
-        return self._split(text)[0].strip()
+        """The part of a generated text that counts as the answer, without white space around it; code keeps its own."""
+        found = self._split(text)[0]
+        return found if self.rule == "passes_tests" else found.strip()
 
     def ended(self, text: str) -> bool:
         """Whether the answer has ended in the text generated so far: it has a newline, of several lines a string of `cut`."""
@@ -156,6 +186,14 @@ def only_label(text: str, gold: str, judge: Judge) -> float:
     return float(found == wanted)
 
 
+def first_label(text: str, gold: str, judge: Judge) -> float:
+    """1 when the first label in the text is the answer's, as whole words; where two begin, the longer one counts."""
+    flags = re.IGNORECASE if judge.ignore_case else 0
+    every = "|".join(re.escape(label) for label in sorted(judge.labels, key=len, reverse=True))
+    found = re.search(rf"(?<!\w)(?:{every})(?!\w)", text, flags)
+    return float(found is not None and re.fullmatch(re.escape(gold), found[0], flags) is not None)
+
+
 def either_contains(text: str, gold: str, judge: Judge) -> float:
     """1 when one holds the other, or they are equal, after the judge's normalisation; neither may be empty."""
     text, gold = judge.normalize(text), judge.normalize(gold)
@@ -163,6 +201,23 @@ def either_contains(text: str, gold: str, judge: Judge) -> float:
         return 0.0
     inside = gold in text.split() if gold.isalpha() and len(gold) <= 2 else gold in text
     return float(inside or text in gold)
+
+
+def any_of(text: str, gold: str, judge: Judge) -> float:
+    """1 when one of the judge's labels stands in the text as whole words, in any case."""
+    return float(_whole(judge.labels).search(text) is not None)
+
+
+@lru_cache(maxsize=32)
+def _whole(labels: tuple[str, ...]) -> re.Pattern[str]:
+    words = (r"\s+".join(map(re.escape, label.split())) for label in labels)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
+
+
+def passes_tests(text: str, gold: str, judge: Judge) -> float:
+    """1 when the code passes the judge's tests; see `Judge`. Nothing is run for no code, nor without permission."""
+    judge.check_allowed("a text")
+    return float(bool(text.strip()) and sandbox.passes(f"{judge.preamble}{text}\n{judge.tests}\n"))
 
 
 def rhymes(text: str, gold: str, judge: Judge) -> float:
@@ -178,7 +233,10 @@ RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "number": number,
     "final_number": final_number,
     "only_label": only_label,
+    "first_label": first_label,
     "either_contains": either_contains,
+    "any_of": any_of,
+    "passes_tests": passes_tests,
     "rhymes": rhymes,
 }
 

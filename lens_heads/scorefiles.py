@@ -26,6 +26,12 @@ def save(scores: HeadScores, path: str | Path, form: str = "envelope") -> Path:
     """Write one of the two forms; floats survive the round trip exactly. Returns the path."""
     path = Path(path)
     by_head = {head.key: scores.per_trial[:, head.layer, head.head].tolist() for head in scores.ranking()}
+    lost = [name for name in ("best", "order") if scores.meta.get(name, "highest") != "highest"]
+    if form == "lists" and lost:
+        raise ValueError(
+            f"{scores.method}: form 'lists' has no place for meta[{lost[0]!r}], and a reader would take other heads for the "
+            "best: use form='envelope'"
+        )
     if form == "lists":
         write_atomic(path, json.dumps(by_head))
         return path
@@ -120,6 +126,8 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
         raise _wrong(path, "meta.shape", shape, "[layers, heads]")
     if "unit" in meta and meta["unit"] not in units:
         raise _wrong(path, "meta.unit", meta["unit"], " or ".join(units))
+    if meta.get("best", "highest") not in ("highest", "lowest"):
+        raise _wrong(path, "meta.best", meta["best"], "highest or lowest")
     if not isinstance(meta.get("method", ""), str):
         raise _wrong(path, "meta.method", meta["method"], "a name")
     return dict(meta)

@@ -108,7 +108,7 @@ def _encode(model: Model, shape: HeadGeometry, trials: Any, room: int, teacher_f
     """The trials in tokens, each with a needle and something beside it."""
     if room < 1 and not teacher_forced:
         raise ValueError(f"max_new_tokens={room}: at least 1 is generated; teacher_forced=True generates none")
-    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab, judged=False)
     for trial in encoded:
         if trial.needle is None:
             raise ValueError(f"trial {trial.id} has no needle: head scores compare the needle with the rest")

@@ -125,15 +125,14 @@ def checks(report: CheckReport) -> Table:
 
 def tasks() -> Table:
     """The tasks, what they ask, and the arguments `--with` takes."""
-    import inspect
-
-    from lens_heads.tasks import TASKS
+    from lens_heads.cli_options import ALLOW
+    from lens_heads.tasks import TASKS, arguments_of
 
     table = Table(title="Tasks")
     for column in ("task", "what it asks", "arguments (--with name=value)"):
         table.add_column(column)
     for name, task in TASKS.items():
-        parameters = inspect.signature(task.trials).parameters.values()
+        parameters = [p for p in arguments_of(name).values() if p.name != ALLOW]
         arguments = ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
         table.add_row(name, task.about, arguments)
     return table

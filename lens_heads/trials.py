@@ -167,12 +167,18 @@ def several(trials: Iterable[AnyTrial] | AnyTrial) -> Iterable[AnyTrial]:
 
 
 def encode_all(
-    trials: Iterable[AnyTrial] | AnyTrial, tokenizer: Any, n_ctx: int, room: int = 0, d_vocab: int | None = None
+    trials: Iterable[AnyTrial] | AnyTrial,
+    tokenizer: Any,
+    n_ctx: int,
+    room: int = 0,
+    d_vocab: int | None = None,
+    judged: bool = True,
 ) -> list[EncodedTrial]:
     """All trials in tokens, checked before any work is done: unique ids, prompt and answer inside the context window.
 
-    `room` is how many tokens may still be generated; token ids must lie below `d_vocab`. Raises ValueError naming the
-    first trial at fault, TypeError for what is no trial.
+    `room` is how many tokens may still be generated, `judged` whether the trial's judge will read them: one that runs them as
+    code must be allowed to. Token ids must lie below `d_vocab`. Raises ValueError naming the first trial at fault,
+    TypeError for what is no trial.
     """
     trials = list(several(trials))
     if not trials:
@@ -188,6 +194,8 @@ def encode_all(
         if trial.id in seen:
             raise ValueError(f"two trials have the id {trial.id!r}: ids must be unique, results are stored under them")
         seen.add(trial.id)
+        if room and judged:
+            trial.judge.check_allowed(f"trial {trial.id}")
         _check_tokens(trial, d_vocab)
         longest = max(len(ids) for ids in (trial.answer_tokens, *trial.choice_tokens))
         needed = len(trial) + max(room, longest)

@@ -47,11 +47,11 @@ def by_hand(model: Any, trial: EncodedTrial) -> dict[str, float]:
         logits = model(torch.cat([trial.tokens, tokens])[None])[0].float().log_softmax(-1)
         rows = range(len(trial.tokens) - 1, len(trial.tokens) - 1 + len(tokens))
         totals.append(sum(float(logits[row, token]) for row, token in zip(rows, tokens, strict=True)))
-    per_byte = [total / len(text.encode()) for total, text in zip(totals, trial.choices, strict=True)]
+    per_character = [total / len(text) for total, text in zip(totals, trial.choices, strict=True)]
     gold = trial.choices.index(trial.answer)
     return {
         "choice": float(totals[gold] == max(totals)),
-        "choice_norm": float(per_byte[gold] == max(per_byte)),
+        "choice_norm": float(per_character[gold] == max(per_character)),
         "choice_logprob": totals[gold] - math.log(sum(math.exp(total) for total in totals)),
     }
 

@@ -129,6 +129,23 @@ def test_check_says_whether_it_holds(
         ),
         (["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "none", "--kind", "resample"], "use it from Python"),
         (["demo", "--quick", "--full"], "not both"),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "mbpp"],
+            "task 'mbpp' is judged by running generated code: allow that with --allow-code-execution, or use --no-text",
+        ),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "--specificity", "humaneval"],
+            "task 'humaneval' is judged by running generated code",
+        ),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "--allow-code-execution", "--specificity", "arithmetic"],
+            "--allow-code-execution: nothing of packaged, arithmetic runs generated code: leave the flag out",
+        ),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "mbpp", "--no-text", "-w", "allow_code_execution=true"],
+            "only the flag --allow-code-execution",
+        ),
+        (["score", "-m", "nowhere", "-t", "mbpp", "-w", "allow_code_execution=true"], "only the flag --allow-code-ex"),
     ],
 )
 def test_wrong_input_ends_in_one_line_and_exit_code_2(
@@ -193,6 +210,7 @@ def test_score_files_of_one_method_keep_their_own_names(tmp_path: Path, monkeypa
     ("given", "splits"),
     [
         ([], ("test", "select")),
+        (["--task", "ioi"], ("test", "select")),
         (["--with", "n=3", "--calibrate-with", "n=3"], ("test", "select")),
         (["--with", "split=select", "--calibrate-with", "split=test"], ("select", "test")),
     ],
@@ -203,7 +221,7 @@ def test_arguments_of_a_task_add_to_its_split(
     seen: list[set[str]] = []
 
     def stop(loaded: object, trials: list[Any], *_: object, **__: object) -> None:
-        seen.append({trial.id.partition("-")[0] for trial in trials})
+        seen.append({trial.id.removeprefix("ioi-").partition("-")[0] for trial in trials})
 
     def stop_here(*arguments: Any, **options: Any) -> None:
         stop(*arguments, **options)
@@ -216,6 +234,29 @@ def test_arguments_of_a_task_add_to_its_split(
     assert seen == [{splits[1]}, {splits[0]}]
 
 
+@pytest.mark.parametrize(
+    ("flags", "allowed"), [(["--allow-code-execution"], True), (["--no-text"], False), (["--no-text", "ALLOW"], True)]
+)
+def test_the_permission_to_run_code_reaches_the_tasks_that_take_it(
+    flags: list[str], allowed: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"task_id": 1, "text": "Add.", "code": "def f(): pass", "test_list": ["f()"], "test_setup_code": ""}
+    (tmp_path / "mbpp.jsonl").write_text(json.dumps(row))
+    seen: list[Any] = []
+
+    def stop_here(loaded: object, trials: list[Any], *_: object, **options: Any) -> None:
+        seen.extend([*trials, *options["specificity"]["arithmetic"]])
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("lens_heads.ablation.ablation_curve", stop_here)
+    given = [flag.replace("ALLOW", "--allow-code-execution") for flag in flags]
+    source = ["-t", "mbpp", "-w", f"path={tmp_path / 'mbpp.jsonl'}", "--kind", "zero", "--specificity", "arithmetic"]
+    scores = str(score_file(tmp_path / "s.json"))
+    assert run("ablate", "-m", str(folder), "-s", scores, *source, *given, monkeypatch=monkeypatch) == 2
+    assert [trial.judge.allowed for trial in seen] == [allowed] + [False] * (len(seen) - 1)
+    assert len(seen) > 1
+
+
 def test_tasks_are_listed_with_their_arguments(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +264,7 @@ def test_tasks_are_listed_with_their_arguments(
     assert run("tasks", monkeypatch=monkeypatch) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("packaged", "nolima", "niah", "parametric", "arithmetic", "split='select'"))
+    assert "allow_code_execution" not in printed, "it is no argument of --with"
 
 
 def test_help_and_import_do_not_import_torch() -> None:

@@ -215,6 +215,13 @@ def test_the_answer_has_a_space_before_it_unless_the_prompt_ends_in_one(
     assert tokenizer.decode(encoded.answer_tokens) == answer
 
 
+@pytest.mark.parametrize("answer", ["\n    return 4", " Megan", "\tx"])
+def test_an_answer_that_begins_with_white_space_stays_as_it_is(tokenizer: Any, answer: str) -> None:
+    encoded = trial(template="{haystack}\n{question}:", answer=answer, choices=(answer, "Bo")).encode(tokenizer)
+    assert tokenizer.decode(encoded.answer_tokens) == answer
+    assert [tokenizer.decode(tokens) for tokens in encoded.choice_tokens] == [answer, " Bo"]
+
+
 def test_a_trial_without_a_needle() -> None:
     made = trial(haystack="", needle="", template="Q: {question}\nA:")
     encoded = made.encode(zoo.tokenizer())

@@ -139,6 +139,49 @@ def test_either_contains_is_loose_both_ways_but_for_postal_codes(text: str, answ
     assert EITHER.correct(text, [answer]) == right
 
 
+LETTER = Judge(cut=("\n",), rule="first_label", labels=("A", "B", "C", "D"))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("A", "A", 1),
+        (" A.", "A", 1),
+        ("(A)", "A", 1),
+        ("**A**: because", "A", 1),
+        ("The answer is A", "A", 1),
+        ("The answer is A, not B", "A", 1),
+        ("B. A is wrong", "A", 0),  # The first letter counts.
+        ("I say B", "B", 1),  # No choice is called I.
+        ("An apple", "A", 0),
+        ("an a", "A", 0),
+        ("BAD USA", "A", 0),  # Whole words.
+        ("none\nA", "A", 0),
+        ("", "A", 0),
+    ],
+)
+def test_the_first_letter_in_the_text_is_the_answer(text: str, answer: str, right: float) -> None:
+    assert LETTER.correct(text, [answer]) == right
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("Yes, it is.", "yes", 1),
+        ("No; yes would be wrong", "yes", 0),
+        ("I know: yes", "yes", 1),  # Whole words.
+        ("iron oxide", "iron oxide", 1),  # The longer of two that begin there.
+        ("iron oxide", "iron", 0),
+        ("Iron (oxide)", "iron", 1),
+        ("5.5 (m)", "5.5 (m)", 1),  # Labels are no patterns.
+        ("5x5 (m)", "5.5 (m)", 0),
+    ],
+)
+def test_labels_in_any_case_where_the_judge_says_so(text: str, answer: str, right: float) -> None:
+    labels = ("yes", "no", "iron", "iron oxide", "5.5 (m)")
+    assert Judge(rule="first_label", labels=labels, ignore_case=True).correct(text, [answer]) == right
+
+
 @pytest.mark.parametrize("text", ["She lives in New York.", "-3.5", "it was york", "", "a the"])
 @pytest.mark.parametrize("answer", ["New York", "3.5", "-3.5", "the"])
 def test_the_default_is_contains(text: str, answer: str) -> None:
@@ -174,6 +217,43 @@ def test_squads_normalisation(text: str, expected: str) -> None:
     assert squad(text) == expected
 
 
+def test_code_is_read_with_its_white_space_and_run_between_preamble_and_tests() -> None:
+    judge = Judge(
+        cut=("\ndef",),
+        rule="passes_tests",
+        multiline=True,
+        preamble="def two():\n",
+        tests="assert two() == 2",
+        allowed=True,
+    )
+    assert judge.extract("\n    return 2\n\ndef other") == "\n    return 2\n"
+    assert [judge.correct(text, ["any"]) for text in ("    return 2", "\treturn 1 + 1\ndef (", "    return 3")] == [
+        1,
+        1,
+        0,
+    ]
+    assert judge.correct("return 2", ["any"]) == 0, "no body of the function"
+    assert judge.correct("    return 2", []) == 0, "without an accepted answer"
+
+
+@pytest.mark.parametrize("text", ["    pass", " \n\t", ""])
+def test_no_code_does_not_pass_though_it_would(text: str) -> None:
+    judge = Judge(rule="passes_tests", preamble="if True:\n    pass\n", tests="assert True", allowed=True)
+    assert judge.correct(text, ["any"]) == float(bool(text.strip()))
+
+
+def test_no_code_runs_that_was_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lens_heads.sandbox.run", lambda *_: pytest.fail("it ran"))
+    judge = Judge(rule="passes_tests", tests="assert True")
+    with pytest.raises(
+        ValueError, match=r"a text: judging it runs generated code: allow that with allow_code_execution"
+    ):
+        judge.correct("x = 1", ["any"])
+    with pytest.raises(ValueError, match=r"trial t: .*Judge\(allowed=True\)"):
+        judge.check_allowed("trial t")
+    Judge().check_allowed("trial t")
+
+
 def test_a_trial_keeps_its_judge_in_tokens() -> None:
     trial = Trial(id="t", question="Where?", answer="kitchen", judge=BABILONG)
     assert trial.encode(zoo.tokenizer()).judge == BABILONG
@@ -191,7 +271,17 @@ def test_a_trial_keeps_its_judge_in_tokens() -> None:
         ({"cut": "\n"}, "a judge's cut is .*: give a list of texts"),
         ({"cut": ["", "x"]}, "none of them empty"),
         ({"rule": "only_label"}, "has 0 labels"),
+        ({"rule": "first_label"}, "'first_label' has 0 labels: only_label, first_label, any_of, rhymes need the labels"),
         ({"labels": ["a"]}, "a judge by the rule 'contains' has 1 labels"),
+        ({"rule": "any_of"}, "a judge by the rule 'any_of' has 0 labels"),
+        (
+            {"rule": "passes_tests", "allowed": True},
+            r"'passes_tests' has tests='', preamble='', allowed=True: \"passes_t",
+        ),
+        ({"rule": "passes_tests", "tests": " \n"}, r"'passes_tests' has tests=' \\n'"),
+        ({"tests": "assert True"}, r"'contains' has tests='assert True'"),
+        ({"preamble": "import math"}, r"'contains' has tests='', preamble='import math'"),
+        ({"allowed": True}, r"'contains' has .*allowed=True: .*the other rules take none"),
     ],
 )
 def test_a_faulty_judge_says_what_is_wrong(fields: dict[str, Any], message: str) -> None:

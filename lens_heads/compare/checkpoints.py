@@ -12,6 +12,7 @@ from torch import Tensor
 from lens_heads import stats
 from lens_heads.compare.overlap import check_pair
 from lens_heads.heads import HeadScores
+from lens_heads.units import highest_first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +49,8 @@ def compare_checkpoints(
         "lost": in the top k before and not after, with a significant decrease;
         "kept": in both; "unclear": crossed the border without a significant change; "": in neither.
 
+    Where the lowest scores are best (`localize_heads`), all columns are of the scores with their sign turned.
+
     Raises ValueError for different methods, units or shapes, k outside 1 to the number of heads, or too few trials.
     """
     import pandas as pd
@@ -57,6 +60,7 @@ def compare_checkpoints(
         raise ValueError(f"scores of {before.method} and of {after.method}: checkpoints are compared by one method")
     if not before.top(k):
         raise ValueError(f"k={k}: no heads to compare; {before.method} has {before.values.numel()} heads")
+    before, after = highest_first(before), highest_first(after)
     means = _resampled(before, after, paired, n, seed)
     ranks = [{head: rank for rank, head in enumerate(scores.ranking(), 1)} for scores in (before, after)]
     rows = []

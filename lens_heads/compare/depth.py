@@ -116,7 +116,7 @@ def _profile(
     at = depth_bins(scores.n_layers, bins)
     layers = np.bincount(at, minlength=bins)
     top = np.bincount(at[[head.layer for head in scores.top(k)]], minlength=bins)
-    mean = np.bincount(at, scores.values.double().mean(1).numpy(), minlength=bins) / layers
+    mean = np.bincount(at, (scores.sign * scores.values).double().mean(1).numpy(), minlength=bins) / layers
     return layers * scores.n_heads, top, mean
 
 

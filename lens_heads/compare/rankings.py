@@ -53,7 +53,7 @@ def rank_correlation(a: HeadScores, b: HeadScores, kind: Literal["spearman", "ke
     check_pair(a, b)
     if kind not in ("spearman", "kendall"):
         raise ValueError(f"kind={kind!r}: use 'spearman' or 'kendall'")
-    x, y = a.values.double().flatten().numpy(), b.values.double().flatten().numpy()
+    x, y = (scores.sign * scores.values.double().flatten().numpy() for scores in (a, b))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     correlation = scipy_stats.spearmanr if kind == "spearman" else scipy_stats.kendalltau
@@ -79,7 +79,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
         raise ValueError(f"level={level}: a confidence level lies between 0 and 1, e.g. 0.95")
     rows = []
     for third, layers in zip(THIRDS, np.array_split(np.arange(a.n_layers), 3), strict=True):
-        x, y = (scores.values[layers[0] : layers[-1] + 1].double().flatten().numpy() for scores in (a, b))
+        x, y = (scores.sign * scores.values[layers[0] : layers[-1] + 1].double().flatten().numpy() for scores in (a, b))
         picked = np.random.default_rng(seed).integers(len(x), size=(n, len(x)))
         low, high = percentile_interval(_spearman(x[picked], y[picked]), level)
         rows.append(
@@ -112,6 +112,9 @@ def rank_correlation_interval(
     Resampling adds noise to both rankings, so the interval lies lower than the correlation; it says how much it may vary.
     """
     rho = rank_correlation(a, b)
-    one, other = (bootstrap_means(scores.per_trial.flatten(1), n, seed + i).numpy() for i, scores in enumerate((a, b)))
+    one, other = (
+        bootstrap_means(scores.sign * scores.per_trial.flatten(1), n, seed + i).numpy()
+        for i, scores in enumerate((a, b))
+    )
     low, high = percentile_interval(_spearman(one, other), level)
     return rho, float(low), float(high)

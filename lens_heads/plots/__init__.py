@@ -12,7 +12,7 @@ from lens_heads.plots.dots import scatter, score_scatter
 from lens_heads.plots.heads import SOURCES, head_map, provenance_bars, ranking_bars
 from lens_heads.plots.study import drop_bars
 from lens_heads.plots.theme import CONTROLS, DIVERGING, LOOKS, METRIC_LABELS, SEQUENTIAL, Look, look
-from lens_heads.plots.transfer import transfer_map, transfer_scatter
+from lens_heads.plots.transfer import generality_map, transfer_map, transfer_scatter
 
 __all__ = [
     "CONTROLS",
@@ -24,6 +24,7 @@ __all__ = [
     "Look",
     "ablation_curves",
     "drop_bars",
+    "generality_map",
     "head_map",
     "jaccard_curves",
     "look",

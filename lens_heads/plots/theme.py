@@ -45,6 +45,11 @@ LOOKS: dict[str, Look] = {
 WRITTEN = {"cri": "CRI", "attribution": "attribution patching", "eap_ig": "EAP-IG", "path_patch": "path patching"} | {
     "random_like": "random, same layers",
     "bottom": "lowest scores",
+    "css": "compressed sensing, stratified",
+    "csb": "compressed sensing, Bernoulli",
+    "csl": "compressed sensing, layer-balanced",
+    "one_shot": "one-shot greedy",
+    "qr": "QRScore",
 }
 SPARE_COLORS = ("#5D3A9B", "#882255", "#7A5C3E", "#117733", "#661100")
 SPARE_SYMBOLS = ("pentagon", "star", "hexagon", "triangle-down", "bowtie")
@@ -55,6 +60,9 @@ METRIC_LABELS = {"rougeL": "ROUGE-L", "rouge1_recall": "ROUGE-1 recall", "token_
     "correct": "share of correct answers",
     "logprob": "log-probability of the gold answer (nats per token)",
     "greedy_match": "share of trials whose greedy decoding begins with the gold answer",
+    "choice": "share of trials whose gold choice is the likeliest",
+    "choice_norm": "share of trials whose gold choice is the likeliest per character",
+    "choice_logprob": "log-probability of the gold choice among the choices (nats)",
 }
 SEQUENTIAL = [[0.0, "#F7F9FC"], [0.25, "#BDD3EA"], [0.5, "#6BA3D0"], [0.75, "#2A6DAF"], [1.0, "#08306B"]]
 _NEGATIVE = [[0.0, "#7F2704"], [0.125, "#C4500B"], [0.25, "#F19A55"], [0.375, "#FAD7B4"]]

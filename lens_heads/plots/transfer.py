@@ -1,4 +1,4 @@
-"""Transfer between tasks: the drops source by target, and one model's fragile tasks against another's."""
+"""Transfer between tasks: the drops source by target, and one model's fragile tasks against another's; generality."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
+from jaxtyping import Float
 
 from lens_heads.compare.correlate import Correlation
 from lens_heads.compare.transfer_matrix import TransferMatrix
@@ -27,6 +28,8 @@ from lens_heads.plots.theme import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lens_heads.localize.generality import Generality
+
 
 def transfer_map(matrix: TransferMatrix, k: int, relative: bool = False, title: str | None = None) -> go.Figure:
     """What the top k heads of each task (rows) cost each task (columns); the last row is the mean over random sets.
@@ -44,23 +47,58 @@ def transfer_map(matrix: TransferMatrix, k: int, relative: bool = False, title: 
         f"{_written(target)}<br>({number(base)})"
         for target, base in zip(matrix.targets, matrix.cells.base, strict=True)
     ]
-    largest = float(np.nanmax(np.abs(drops), initial=0.0)) or 1.0
     what = "relative drop" if relative else "drop"
-    trace = heat(
-        drops, largest, bool((drops < 0).any()), f"{what}: {METRIC_LABELS.get(matrix.metric, escape(matrix.metric))}"
-    ).update(
-        x=columns,
-        y=rows,
-        text=[[number(value) for value in row] for row in drops],
-        texttemplate="%{text}",
-        textfont={"size": 11},
-        hovertemplate="heads of <b>%{y}</b>, task <b>%{x}</b><br>" + what + " %{z:.3f}<extra></extra>",
-    )
+    unit = f"{what}: {METRIC_LABELS.get(matrix.metric, escape(matrix.metric))}"
     subtitle = f"Top {k} heads of the row's task ablated; in brackets without ablation; outlined: a task's own heads"
     heading = title or f"What {k} heads of one task do to another"
+    own = [(row, matrix.targets.index(source)) for row, source in enumerate(matrix.sources)]
+    return _cells(drops, rows, columns, own, what, unit, heading, subtitle)
+
+
+def generality_map(found: Generality, column: str = "damage", title: str | None = None) -> go.Figure:
+    """What each set of heads (rows) costs each task (columns), in the task's own metric; the last row are random heads.
+
+    Colours are relative to the largest number of a task, for tasks have different metrics. Blue is harm, orange gain; a
+    task's own heads are outlined. Under each task stand its metric and its value without ablation.
+    """
+    table, frame = found.matrix(column), found.frame
+    values, rows = table.to_numpy(), [_written(source) for source in table.index]
+    if "random_damage" in frame and column == "damage":
+        values = np.vstack([values, found.matrix("random_damage").mean()])
+        rows.append("random heads")
+    base = frame.groupby("task", sort=False)["base"].first()
+    columns = [f"{_written(task)}<br>({found.metrics[task]} {number(base[task])})" for task in table.columns]
+    own = [(row, list(table.columns).index(name)) for row, name in enumerate(table.index) if name in table.columns]
+    subtitle = "Heads of the row's capability ablated; in brackets the metric without ablation; outlined: its own heads"
+    heading = title or "What a capability's heads cost it, and others"
+    scale = np.nanmax(np.abs(values), axis=0)
+    return _cells(values, rows, columns, own, escape(column), "share of the task's largest", heading, subtitle, scale)
+
+
+def _cells(
+    values: Float[np.ndarray, "source target"],
+    rows: list[str],
+    columns: list[str],
+    own: list[tuple[int, int]],
+    what: str,
+    unit: str,
+    heading: str,
+    subtitle: str,
+    scale: Float[np.ndarray, " target"] | float = 1.0,
+) -> go.Figure:
+    """Sources by targets with every number written in its cell, coloured by its share of the scale; own ones outlined."""
+    shares = values / np.where(np.asarray(scale) == 0, 1.0, scale)
+    largest = float(np.nanmax(np.abs(shares), initial=0.0)) or 1.0
+    trace = heat(shares, largest, bool((values < 0).any()), unit).update(
+        x=columns,
+        y=rows,
+        text=[[number(value) for value in row] for row in values],
+        texttemplate="%{text}",
+        textfont={"size": 11},
+        hovertemplate="heads of <b>%{y}</b>, task <b>%{x}</b><br>" + what + " %{text}<extra></extra>",
+    )
     figure = figure_of(heading, 230 + 30 * len(rows), [trace], subtitle, 330 + 66 * len(columns))
-    for row, source in enumerate(matrix.sources):
-        at = matrix.targets.index(source)
+    for row, at in own:
         box = {"x0": at - 0.5, "x1": at + 0.5, "y0": row - 0.5, "y1": row + 0.5, "line": {"color": INK, "width": 1.6}}
         figure.add_shape(type="rect", **box)
     figure.update_xaxes(title="evaluated task", showgrid=False, showline=False, tickcolor="white", tickangle=-40)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lens_heads.documents import DocumentTrial
 from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.babilong import babilong
 from lens_heads.tasks.capitals import capitals
+from lens_heads.tasks.code import humaneval, mbpp
 from lens_heads.tasks.continuation import continuation
+from lens_heads.tasks.gsm8k import gsm8k
 from lens_heads.tasks.induction import induction
+from lens_heads.tasks.ioi import ioi
+from lens_heads.tasks.multiple_choice import arc_challenge, boolq, hellaswag, mmlu, wmdp
 from lens_heads.tasks.musique import musique
 from lens_heads.tasks.niah import niah
 from lens_heads.tasks.nolima import nolima
@@ -21,6 +25,7 @@ from lens_heads.tasks.parametric import parametric
 from lens_heads.tasks.qrhead import qrhead
 from lens_heads.tasks.rhyme import rhyme
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
+from lens_heads.tasks.swearing import swearing
 from lens_heads.trials import Trial
 
 
@@ -49,8 +54,23 @@ TASKS: dict[str, Task] = {
     "sec10k_documents": Task(
         sec10k_documents, "the same over whole reports in chunks: trials of documents, to detect heads"
     ),
+    "hellaswag": Task(hellaswag, "multiple choice: how a description goes on, from the hub or a copy"),
+    "boolq": Task(boolq, "multiple choice: yes or no, by a passage, from the hub or a copy"),
+    "arc_challenge": Task(arc_challenge, "multiple choice: science at school, from the hub or a copy"),
+    "mmlu": Task(mmlu, "multiple choice by letter: knowledge of 57 subjects, from the hub or a copy"),
+    "wmdp": Task(wmdp, "multiple choice by letter: knowledge that helps to do harm, from the hub or a copy"),
+    "ioi": Task(ioi, "who is given it, the indirect object or the subject: TransformerLens's sentences, no download"),
     "qrhead": Task(qrhead, "questions over documents in QRHead's format: from the hub, or files of yours"),
+    "gsm8k": Task(gsm8k, "GSM8K's word problems, judged by the final number of a worked solution, or of a bare answer"),
+    "mbpp": Task(mbpp, "MBPP's short Python functions: log-probability, or judged by running their tests"),
+    "humaneval": Task(humaneval, "HumanEval's Python functions to go on with: the same"),
+    "swearing": Task(swearing, "scenes in which people swear, judged by a list of words of yours"),
 }
+
+
+def arguments_of(name: str) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a task by name."""
+    return inspect.signature(TASKS[name].trials).parameters
 
 
 def load(name: str, **arguments: Any) -> list[Any]:
@@ -59,7 +79,7 @@ def load(name: str, **arguments: Any) -> list[Any]:
         close = difflib.get_close_matches(name, TASKS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ValueError(f"unknown task {name!r}: {hint}the tasks are {', '.join(TASKS)}")
-    known = inspect.signature(TASKS[name].trials).parameters
+    known = arguments_of(name)
     missing = [p.name for p in known.values() if p.default is p.empty and p.name not in arguments]
     wrong = sorted(arguments.keys() - known.keys())
     if wrong or missing:
@@ -71,12 +91,20 @@ def load(name: str, **arguments: Any) -> list[Any]:
 __all__ = [
     "TASKS",
     "Task",
+    "arc_challenge",
     "arithmetic",
     "babilong",
+    "boolq",
     "capitals",
     "continuation",
+    "gsm8k",
+    "hellaswag",
+    "humaneval",
     "induction",
+    "ioi",
     "load",
+    "mbpp",
+    "mmlu",
     "musique",
     "niah",
     "nolima",
@@ -86,4 +114,6 @@ __all__ = [
     "rhyme",
     "sec10k",
     "sec10k_documents",
+    "swearing",
+    "wmdp",
 ]

@@ -8,7 +8,7 @@ from importlib import resources
 
 from lens_heads.tasks import prose
 from lens_heads.tasks.sampling import SPLITS, balanced, depths_grid
-from lens_heads.tasks.schema import Case, cases, read_entries
+from lens_heads.tasks.schema import Case, Entry, cases, read_entries
 from lens_heads.trials import Trial
 
 _CHARACTERS_PER_TOKEN = 8
@@ -42,10 +42,7 @@ def packaged(
     Raises:
         ValueError: an unknown split or question type, or an `n` above the number of different needles.
     """
-    if split not in SPLITS:
-        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}")
-    file = resources.files("lens_heads.tasks") / "data" / "packaged" / "needlesets" / f"needle_set_{split}.json"
-    every = [case for entry in read_entries(file) for case in cases(entry)]
+    every = [case for entry in entries(split) for case in cases(entry)]
     if not 1 <= n <= len(every):
         raise ValueError(
             f"n={n}: the {split} split has {len(every)} different needles (entry, test, name): use at most that"
@@ -58,6 +55,14 @@ def packaged(
         case.trial(f"{split}-{case.id}-{seed}{ending}", questions, stretch, "prose", depth, context_length, chat)
         for case, stretch, depth in zip(chosen, stretches, _depths(n, depths, rng), strict=True)
     ]
+
+
+def entries(split: str) -> list[Entry]:
+    """The packaged needles of a split; ValueError for an unknown one."""
+    if split not in SPLITS:
+        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}")
+    file = resources.files("lens_heads.tasks") / "data" / "packaged" / "needlesets" / f"needle_set_{split}.json"
+    return read_entries(file)
 
 
 def _kind(case: Case) -> str:

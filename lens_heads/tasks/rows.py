@@ -21,12 +21,19 @@ class Row:
     number: int
     fields: dict[str, Any]
 
-    def text(self, field: str) -> str:
-        """A field that must hold text; ValueError when it is missing or empty."""
+    def text(self, field: str, empty: bool = False) -> str:
+        """A field that must hold text, unless it may be `empty`; ValueError when it is missing or empty."""
         value = self.fields.get(field)
+        if empty and field in self.fields and value in (None, ""):
+            return ""
         if not isinstance(value, str | int | float) or not str(value).strip():
             raise ValueError(f"{self.where}: field {field!r} is missing or empty: give it a text")
         return str(value).strip()
+
+    def code(self, field: str) -> str:
+        """A field that must hold code: as `text`, with the white space around it, and lines that end in a newline."""
+        self.text(field)
+        return str(self.fields[field]).replace("\r\n", "\n")
 
 
 def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[Row]:
@@ -70,7 +77,9 @@ def local_rows(path: str | Path, copy_of: str) -> list[Row]:
     suffix = files[0].suffix
     if any(file.suffix != suffix for file in files):
         raise ValueError(f"{path} has {suffix} and {files[-1].suffix} files: name the one to read")
-    options: dict[str, Any] = {"sep": "\t"} if suffix == ".tsv" else {}
+    # "None" and "NA" are texts: answers of MMLU, for one.
+    options: dict[str, Any] = {"keep_default_na": False} if _BUILDERS[suffix] == "csv" else {}
+    options |= {"sep": "\t"} if suffix == ".tsv" else {}
     try:
         found = load(_BUILDERS[suffix], data_files=[str(file) for file in files], split="train", **options)
     except Exception as error:  # datasets wraps every reader's own errors

@@ -106,7 +106,17 @@ def test_the_table_lists_the_tasks() -> None:
         "continuation",
         "sec10k",
         "sec10k_documents",
+        "hellaswag",
+        "boolq",
+        "arc_challenge",
+        "mmlu",
+        "wmdp",
+        "ioi",
         "qrhead",
+        "gsm8k",
+        "mbpp",
+        "humaneval",
+        "swearing",
     ]
     assert list(TASKS) == names
     assert all(task.trials.__name__ == name and "\n" not in task.about for name, task in TASKS.items())

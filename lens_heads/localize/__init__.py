@@ -1,0 +1,28 @@
+"""Which heads does a capability need? Sets of heads ablated at once, and the few that explain what it costs."""
+
+from lens_heads.localize.generality import Generality, generality
+from lens_heads.localize.greedy import greedy, one_shot
+from lens_heads.localize.heads import localize, localize_heads
+from lens_heads.localize.masks import draw_masks
+from lens_heads.localize.measure import MaskedMetric
+from lens_heads.localize.search import Search, search
+from lens_heads.localize.sparse_fit import Fit, fit, recover
+from lens_heads.localize.universal import Universal, universal_heads
+
+__all__ = [
+    "Fit",
+    "Generality",
+    "MaskedMetric",
+    "Search",
+    "Universal",
+    "draw_masks",
+    "fit",
+    "generality",
+    "greedy",
+    "localize",
+    "localize_heads",
+    "one_shot",
+    "recover",
+    "search",
+    "universal_heads",
+]

@@ -1,0 +1,200 @@
+"""MaskedMetric: a task's metrics as a function of which heads are ablated, with as little of the model run as that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from lens_heads import engine
+from lens_heads.ablation import check_disjoint, run_settings
+from lens_heads.activations import MeanActivations, TrialActivations
+from lens_heads.curves import MAIN_TASK
+from lens_heads.evaluation import FORCED_METRICS, answer_batch, check_metric
+from lens_heads.forward import Cache, fast_attention
+from lens_heads.heads import Head
+from lens_heads.interventions import ablate
+from lens_heads.models import Model, geometry
+from lens_heads.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
+from lens_heads.scoring import folder_for, needle_digest
+from lens_heads.store import Result
+from lens_heads.trials import AnyTrial, encode_all
+from lens_heads.view import evaluating
+
+Level = Literal["query_head", "kv_group"]
+LEVELS: tuple[Level, ...] = ("query_head", "kv_group")
+
+
+class MaskedMetric:
+    """A metric of `evaluate` on fixed trials, under any set of ablated heads (masks: True is ablated).
+
+    Heads are ablated at all positions, while the prompt is read and while decoding. Every trial's unablated prefill is kept
+    (as far as `replay.MOST_BYTES` allows), and a mask's run starts at its lowest ablated layer; what all prompts begin with
+    (few-shot examples) is run once for all of them. Whatever was measured is never measured again: masks are remembered, and
+    stored one by one in the run folder `out`, with all metrics, so that the same trials under another metric of the kind
+    cost nothing.
+
+    `level`: "query_head", masks [layer, head]; or "kv_group", masks [layer, kv head], which ablate all query heads that
+    read the kv head. `requested` are the different masks asked for so far, stored ones included; whoever counts evaluations
+    may clear it. `share_run` is how much of the prompts was run (tokens times layers), of what plain forwards would have run.
+
+    Raises ValueError for a metric that is not measured on these trials, an unknown level, whatever `ablate` refuses, and a
+    reference from these trials.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        trials: Iterable[AnyTrial] | AnyTrial,
+        metric: str = "logprob",
+        kind: str = "zero",
+        reference: MeanActivations | TrialActivations | None = None,
+        level: Level = "query_head",
+        max_new_tokens: int = 50,
+        batch_size: int = 8,
+        progress: bool = True,
+        out: str | Path | None = None,
+        **options: float,
+    ) -> None:
+        self.model, self.metric, self.level, self.progress = model, metric, level, progress
+        self.shape = geometry(model)
+        if level not in LEVELS:
+            raise ValueError(f"level={level!r}: use {' or '.join(map(repr, LEVELS))}")
+        self.how = {"kind": kind, "reference": reference, **options}
+        with ablate(model, [], **self.how):
+            pass  # Refuse a wrong kind, option or reference now.
+        self.room = 0 if metric in FORCED_METRICS else max_new_tokens
+        self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
+        check_metric(metric, self.trials, generate=self.room > 0)
+        check_disjoint({}, reference, self.trials)
+        self.settings = run_settings(
+            model, self.shape, kind, options, reference, self.room, {MAIN_TASK: self.trials}
+        ) | {"level": level}
+        self.folder = folder_for(model, out, self.settings)
+        self._blocks = together(self.trials, batch_size)
+        self._kept: list[Prefilled | None] | None = None
+        self._shared: Prefilled | None = None
+        self.requested: set[bytes] = set()
+        self._known: dict[bytes, Result] = {}
+        self._passes = {"run": 0, "all": 0}
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """Layers, and heads or kv groups in each: the shape of one mask."""
+        return self.shape.n_layers, self.shape.n_heads if self.level == "query_head" else self.shape.n_kv_heads
+
+    @property
+    def about(self) -> list[dict[str, Any]]:
+        """The trials as rankings list them, so that nobody evaluates on them."""
+        return [{"id": trial.id, "needle": needle_digest(trial), "cik": trial.meta.get("cik")} for trial in self.trials]
+
+    @property
+    def share_run(self) -> float:
+        """NaN before anything was run (masks may all have been stored)."""
+        return self._passes["run"] / self._passes["all"] if self._passes["all"] else float("nan")
+
+    @property
+    def base(self) -> Float[np.ndarray, " trial"]:
+        """The metric with nothing ablated."""
+        return self(np.zeros((1, *self.units), dtype=bool))[0]
+
+    def __call__(self, masks: Bool[np.ndarray, "mask layer head"]) -> Float[np.ndarray, "mask trial"]:
+        """The metric of every trial under every mask. A mask whose run failed has NaN in its row (and was warned about)."""
+        masks = np.asarray(masks, dtype=bool)
+        if masks.ndim != 3 or masks.shape[1:] != self.units:
+            raise ValueError(
+                f"masks of shape {masks.shape} do not fit {self.shape.name}: [mask, {self.units}] is needed"
+            )
+        self.requested |= {mask.tobytes() for mask in masks}
+        new = {mask.tobytes(): mask for mask in masks if mask.tobytes() not in self._known}
+        results = engine.run(
+            list(new.values()),
+            lambda batch: [self._measure(mask) for mask in batch],
+            key=lambda mask: f"mask {np.packbits(mask).tobytes().hex()}",
+            folder=self.folder,
+            progress=self.progress,
+            description="ablating masks",
+        )
+        self._known |= {key: result for key, result in zip(new, results, strict=True) if result.keep}
+        failed = np.full(len(self.trials), np.nan)
+        rows = [self._known.get(mask.tobytes()) for mask in masks]
+        return np.stack([failed if row is None else row.arrays[self.metric].double().numpy() for row in rows])
+
+    def heads(self, mask: Bool[np.ndarray, "layer head"]) -> list[Head]:
+        """The query heads that a mask ablates."""
+        group = 1 if self.level == "query_head" else self.shape.group
+        return [
+            Head(int(layer), int(unit) * group + i)
+            for layer, unit in zip(*mask.nonzero(), strict=True)
+            for i in range(group)
+        ]
+
+    def mask(self, heads: Sequence[Head]) -> Bool[np.ndarray, "layer head"]:
+        """The mask that ablates these heads (of its own level: kv heads, where masks are of kv groups)."""
+        found = np.zeros(self.units, dtype=bool)
+        for head in heads:
+            found[head.layer, head.head] = True
+        return found
+
+    def _measure(self, mask: Bool[np.ndarray, "layer head"]) -> Result:
+        heads = self.heads(mask)
+        lowest = min((head.layer for head in heads), default=self.shape.n_layers)
+        by_trial: dict[str, dict[str, Any]] = {}
+        kept = self._prefilled()
+        with ablate(self.model, heads, **self.how):
+            beginning = self._begin(lowest)
+            for block, filled in zip(self._blocks, kept, strict=True):
+                results = answer_batch(self.model, block, self.room, filled=filled, layer=lowest, beginning=beginning)
+                by_trial |= {trial.id: result.record for trial, result in zip(block, results, strict=True)}
+        self._count(lowest, kept)
+        records = [by_trial[trial.id] for trial in self.trials]
+        arrays = {
+            name: torch.tensor([float(record[name]) for record in records])
+            for name, value in records[0].items()
+            if not isinstance(value, str) and all(name in record for record in records)
+        }
+        bad = (~torch.isfinite(arrays[self.metric])).nonzero()
+        if len(bad):
+            raise ValueError(
+                f"{self.metric} of trial {self.trials[int(bad[0])].id} is not finite with "
+                f"{', '.join(map(str, heads)) or 'nothing'} ablated: load the model in float32 or bfloat16"
+            )
+        return Result(arrays, {"heads": [str(head) for head in heads]})
+
+    @torch.no_grad()
+    def _begin(self, lowest: int) -> Cache | None:
+        """What all prompts begin with, under the ablation that is hooked on now."""
+        if self._shared is None or lowest >= self.shape.n_layers:
+            return None
+        with evaluating(self.model), fast_attention(self.model):
+            return self._shared.replay(self.model, lowest)
+
+    def _prefilled(self) -> list[Prefilled | None]:
+        """Every block's unablated prefill; None for those that would take too much memory."""
+        if self._kept is None:
+            same = all(len({len(trial) for trial in block}) == 1 for block in self._blocks)
+            self._shared = shared_beginning(self.model, self.trials) if same else None
+            self._kept, used = [], 0
+            for block in self._blocks:
+                found = prefilled(self.model, block, shared=self._shared) if used < MOST_BYTES else None
+                self._kept.append(found)
+                used += found.bytes if found is not None else 0
+        return self._kept
+
+    def _count(self, lowest: int, kept: list[Prefilled | None]) -> None:
+        """Passes of tokens through layers, of this mask and as plain forwards would need them."""
+        tokens = sum(len(trial) - 1 for trial in self.trials)
+        fresh = sum(
+            len(trial) - 1
+            for block, filled in zip(self._blocks, kept, strict=True)
+            if filled is None
+            for trial in block
+        )
+        again = sum(filled.tokens.numel() for filled in kept if filled is not None)
+        again += 0 if self._shared is None else self._shared.tokens.numel()
+        self._passes["run"] += fresh * self.shape.n_layers + again * (self.shape.n_layers - lowest)
+        self._passes["all"] += tokens * self.shape.n_layers

@@ -1,0 +1,309 @@
+"""Sparse recovery against plain loops, optimality conditions, sklearn called by hand, and planted heads."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso, LassoCV, lars_path
+from sklearn.model_selection import KFold
+
+from lens_heads.localize import draw_masks, fit, lasso, recover
+from lens_heads.localize.lasso import METHODS
+
+PLANTED = (3, 17, 40)
+"""Of 48 heads in 6 layers, those whose ablation hurts; ablating head 9 helps."""
+TRUE = np.zeros(48)
+TRUE[[*PLANTED, 9]] = -0.3, -0.2, -0.15, 0.1
+BASE = 0.8
+
+
+def planted(trials: int = 0, noise: float = 0.02, n_masks: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Masks [mask, 6, 8] and a linear response with noise, of each trial if any."""
+    masks = draw_masks("stratified", n_masks, 6, 8, 0.1, seed)
+    exact = BASE + masks.reshape(n_masks, -1) @ TRUE
+    generator = np.random.default_rng(seed)
+    if not trials:
+        return masks, exact + noise * generator.standard_normal(n_masks)
+    return masks, exact[:, None] + noise * generator.standard_normal((n_masks, trials))
+
+
+def first(coefficients: np.ndarray, k: int = 3) -> set[int]:
+    return set(np.argsort(coefficients.ravel())[:k].tolist())
+
+
+def iterated(design: np.ndarray, target: np.ndarray, alpha: float, l1_ratio: float = 1.0) -> np.ndarray:
+    """Proximal gradient descent on 1/(2M) ||target - design x||^2 + alpha (r ||x||_1 + (1 - r)/2 ||x||^2), from 0."""
+    step = 1 / (np.linalg.norm(design, 2) ** 2 / len(design) + alpha * (1 - l1_ratio))
+    x = np.zeros(design.shape[1])
+    for _ in range(5000):
+        moved = x - step * (design.T @ (design @ x - target) / len(design) + alpha * (1 - l1_ratio) * x)
+        x = np.sign(moved) * np.maximum(np.abs(moved) - step * alpha * l1_ratio, 0)
+    return x
+
+
+def test_paper_minimises_the_papers_objective() -> None:
+    masks, response = planted()
+    design, alpha = masks.reshape(60, -1).astype(float), 0.004
+    found = recover(masks, response, "paper", base=BASE, alpha=alpha, debias=False).ravel()
+    np.testing.assert_allclose(found, iterated(design, response - BASE, alpha), atol=2e-3)
+    slope = design.T @ (design @ found - (response - BASE)) / 60
+    chosen = found != 0
+    assert 4 <= chosen.sum() < 20
+    np.testing.assert_allclose(slope[chosen], -alpha * np.sign(found[chosen]), atol=0.03 * alpha)
+    assert (abs(slope[~chosen]) <= 1.03 * alpha).all()
+
+
+def test_the_elastic_net_halves_the_penalty() -> None:
+    masks, response = planted()
+    design = masks.reshape(60, -1) - masks.reshape(60, -1).mean(0)
+    found = recover(masks, response, "elastic_net", alpha=0.01, debias=False).ravel()
+    np.testing.assert_allclose(found, iterated(design, response - response.mean(), 0.01, 0.5), atol=2e-3)
+
+
+def test_script_is_the_authors_regression_in_units_of_the_response() -> None:
+    masks, response = planted()
+    z_scored = (response - response.mean()) / response.std()
+    theirs = Lasso(alpha=0.01, max_iter=5000).fit(masks.reshape(60, -1), z_scored).coef_
+    ours = recover(masks, response, "script", debias=False)
+    assert ours.shape == (6, 8)
+    np.testing.assert_allclose(ours.ravel(), theirs * response.std(), atol=1e-12)
+    assert first(ours) == set(PLANTED)
+    printed_first = set(np.argsort(-theirs)[:3].tolist())  # The largest, which the script calls the most important.
+    assert not printed_first & set(PLANTED)
+    assert 9 in printed_first
+
+
+def test_lasso_is_lassocv_on_shuffled_folds() -> None:
+    masks, response = planted()
+    design = masks.reshape(60, -1).astype(float)
+    largest = abs((design - design.mean(0)).T @ (response - response.mean())).max() / 60
+    search = LassoCV(
+        alphas=np.geomspace(largest, largest / 100, 30), cv=KFold(5, shuffle=True, random_state=4), max_iter=5000
+    ).fit(design, response)
+    found = fit(masks, response, seed=4, n_bootstrap=1, n_stability=1)
+    assert found.alpha == pytest.approx(search.alpha_)
+    np.testing.assert_allclose(found.raw.ravel(), search.coef_, atol=1e-10)
+    # At the largest alpha of the grid nothing is left.
+    assert (recover(masks, response, alpha=largest, debias=False) == 0).all()
+    assert (recover(masks, response, alpha=0.98 * largest, debias=False) != 0).any()
+
+
+def test_one_standard_error_takes_the_largest_alpha_within_it() -> None:
+    masks, response = planted()
+    least = fit(masks, response, n_bootstrap=1, n_stability=1)
+    sparser = fit(masks, response, "lasso_1se", n_bootstrap=1, n_stability=1)
+    errors = {}
+    for alpha in least.alpha * (1.172102297 ** np.arange(0, 25)):  # Upwards along the grid: 100 ** (1 / 29) apart.
+        folds = KFold(5, shuffle=True, random_state=0).split(response)
+        errors[alpha] = [
+            np.mean((response[out] - model.predict(masks[out].reshape(len(out), -1))) ** 2)
+            for rows, out in folds
+            for model in [Lasso(alpha, max_iter=5000).fit(masks[rows].reshape(len(rows), -1), response[rows])]
+        ]
+    allowed = np.mean(errors[least.alpha]) + np.std(errors[least.alpha], ddof=1) / math.sqrt(5)
+    assert sparser.alpha == pytest.approx(max(alpha for alpha, error in errors.items() if np.mean(error) <= allowed))
+    assert sparser.alpha > least.alpha
+    assert 3 <= sparser.support.sum() < least.support.sum()
+
+
+@pytest.mark.parametrize("n_masks", [40, 60])
+def test_bic_takes_the_step_of_the_path_with_the_least_criterion(n_masks: int) -> None:
+    masks, response = planted(n_masks=n_masks)
+    found = fit(masks, response, "bic", n_bootstrap=1, n_stability=1)
+    design = np.c_[np.ones(n_masks), masks.reshape(n_masks, -1)]
+    if n_masks > 49:
+        left = response - design @ np.linalg.lstsq(design, response, rcond=None)[0]
+        noise = left @ left / (n_masks - 49)
+    else:
+        search = lasso.cross_validated(lasso.Problem(design[:, 1:], response))
+        noise = search.mse_path_.mean(1).min()
+    centred = design[:, 1:] - design[:, 1:].mean(0)
+    alphas, _, path = lars_path(centred, response - response.mean(), method="lasso")
+    errors = ((response - response.mean())[:, None] - centred @ path).T
+    criterion = (errors**2).sum(1) / noise + math.log(n_masks) * (path != 0).sum(0)
+    assert found.alpha == pytest.approx(alphas[criterion.argmin()])
+    np.testing.assert_allclose(found.raw.ravel(), path[:, criterion.argmin()], atol=1e-10)
+    assert first(found.coefficients) == set(PLANTED)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_planted_heads_come_first_with_their_cost_and_not_from_a_flipped_response(method: str) -> None:
+    masks, response = planted()
+    found = recover(masks, response, method, base=BASE)
+    assert first(found) == set(PLANTED)
+    np.testing.assert_allclose(found.ravel()[[*PLANTED, 9]], TRUE[[*PLANTED, 9]], atol=0.04)
+    flipped = recover(masks, -response, method, base=-BASE)
+    assert not first(flipped) & set(PLANTED)
+    assert first(-flipped) == set(PLANTED)
+
+
+@pytest.mark.parametrize("method", ["lasso", "bic", "paper", "script"])
+def test_without_noise_the_cost_is_exact(method: str) -> None:
+    masks, response = planted(noise=0)
+    found = fit(masks, response, method, base=BASE, n_bootstrap=20, n_stability=2, seed=1)
+    np.testing.assert_allclose(found.coefficients.ravel(), TRUE, atol=1e-12)
+    assert found.intercept == pytest.approx(BASE)
+    assert (found.r2, found.held_out_r2) == (pytest.approx(1), pytest.approx(1))
+    np.testing.assert_allclose(found.low[found.support], found.coefficients[found.support], atol=1e-10)
+
+
+def test_units_are_those_of_the_response() -> None:
+    masks, response = planted()
+    found = recover(masks, response)
+    np.testing.assert_allclose(recover(masks, 10 * response - 3), 10 * found, atol=1e-9)
+    np.testing.assert_array_equal(recover(masks.reshape(60, 48), response), found.ravel())
+
+
+def test_the_refit_is_least_squares_on_the_support_for_every_trial() -> None:
+    masks, response = planted(trials=7, noise=0.1)
+    for method, base in (("lasso", None), ("paper", np.linspace(0.7, 0.9, 7))):
+        found = fit(masks, response, method, base, n_bootstrap=1, n_stability=1)
+        assert 3 <= found.support.sum() < 40
+        design = masks[:, found.support].astype(float)
+        if method == "lasso":
+            design = np.c_[np.ones(60), design]
+        by_trial = np.linalg.lstsq(design, response - (0 if base is None else base), rcond=None)[0]
+        np.testing.assert_allclose(found.per_trial[:, found.support].T, by_trial[-found.support.sum() :], atol=1e-12)
+        assert (found.per_trial[:, ~found.support] == 0).all()
+        np.testing.assert_allclose(found.per_trial.mean(0), found.coefficients, atol=1e-14)
+        assert found.intercept == pytest.approx(by_trial[0].mean() if method == "lasso" else 0.8)
+        np.testing.assert_allclose(recover(masks, response.mean(1), method, base=0.8), found.coefficients, atol=1e-12)
+
+
+def test_heads_that_are_always_ablated_together_share_their_cost() -> None:
+    masks, _ = planted()
+    masks[:, 0, 0] = masks[:, 2, 1]
+    found = recover(masks, BASE - 0.3 * masks[:, 2, 1], "elastic_net")
+    assert found[0, 0] == pytest.approx(-0.15)
+    assert found[2, 1] == pytest.approx(-0.15)
+
+
+def test_shrunk_coefficients_on_request() -> None:
+    masks, response = planted()
+    whole, shrunk = (fit(masks, response, debias=debias, n_bootstrap=1, n_stability=1) for debias in (True, False))
+    np.testing.assert_array_equal(shrunk.coefficients, whole.raw)
+    np.testing.assert_array_equal(shrunk.per_trial, whole.per_trial)
+    assert abs(whole.coefficients).sum() > abs(whole.raw).sum()
+    assert whole.r2 > shrunk.r2  # Least squares: no other coefficients on the support explain more.
+
+
+def test_r2_of_masks_that_were_left_out() -> None:
+    masks, response = planted(noise=0.1)
+    for method, base in (("lasso", None), ("paper", BASE)):
+        found = fit(masks, response, method, base, n_bootstrap=1, n_stability=1)
+        error = total = 0.0
+        for rows, out in KFold(5, shuffle=True, random_state=0).split(response):
+            part = fit(masks[rows], response[rows], method, base, n_bootstrap=1, n_stability=1)
+            predicted = part.intercept + (masks[out] * part.coefficients).sum((1, 2))
+            error += ((response[out] - predicted) ** 2).sum()
+            total += ((response[out] - response[rows].mean()) ** 2).sum()
+        assert found.held_out_r2 == pytest.approx(1 - error / total)
+        left = response - found.intercept - (masks * found.coefficients).sum((1, 2))
+        assert found.r2 == pytest.approx(1 - (left @ left) / ((response - response.mean()) ** 2).sum(), abs=1e-9)
+        assert 0 < found.held_out_r2 < found.r2 < 1
+
+
+def test_noise_explains_masks_in_sample_only() -> None:
+    masks, _ = planted()
+    held_out, in_sample = [], []
+    for seed in range(5):
+        found = fit(masks, np.random.default_rng(seed).standard_normal(60), "script", n_bootstrap=1, n_stability=1)
+        held_out.append(found.held_out_r2)
+        in_sample.append(found.r2)
+    assert min(in_sample) > 0.6
+    assert max(held_out) < 0
+
+
+def test_stability_is_the_share_of_halves_that_find_the_head() -> None:
+    masks, response = planted(noise=0.06)
+    found = fit(masks, response, n_bootstrap=1, n_stability=25, seed=3)
+    generator, negative = np.random.default_rng(3), np.zeros(48)
+    for _ in range(25):
+        half = generator.permutation(60)[:30]
+        negative += Lasso(found.alpha, max_iter=5000).fit(masks[half].reshape(30, -1), response[half]).coef_ < 0
+    np.testing.assert_allclose(found.stability.ravel(), negative / 25)
+    others = np.delete(found.stability.ravel(), PLANTED)
+    assert found.stability.ravel()[list(PLANTED)].min() > others.max() > 0
+    assert found.stability.ravel()[9] < 0.2, "ablating it helps, which is not what stability counts"
+
+
+def test_the_interval_resamples_masks_with_the_support_fixed() -> None:
+    masks, response = planted(noise=0.05)
+    found = fit(masks, response, n_bootstrap=300, n_stability=1, seed=1)
+    generator, samples = np.random.default_rng(1), []
+    for _ in range(300):
+        rows = generator.integers(60, size=60)
+        design = np.c_[np.ones(60), masks[rows][:, found.support]]
+        samples.append(np.linalg.lstsq(design, response[rows], rcond=None)[0][1:])
+    low, high = np.quantile(samples, [0.025, 0.975], axis=0)
+    # Only where a resample leaves heads untold apart may the two solutions of least norm differ (in the intercept).
+    np.testing.assert_allclose(np.median(abs(found.low[found.support] - low)), 0, atol=1e-9)
+    np.testing.assert_allclose(np.median(abs(found.high[found.support] - high)), 0, atol=1e-9)
+    assert np.isnan(found.low[~found.support]).all()
+    assert (found.low < found.high)[found.support].all()
+    at = np.isin(np.arange(48), PLANTED).reshape(6, 8)
+    assert (found.high[at] < 0).all()
+    assert ((found.low[at] < TRUE[list(PLANTED)]) & (TRUE[list(PLANTED)] < found.high[at])).all()
+
+
+@pytest.mark.filterwarnings("ignore:masks. .* of .* heads are ablated in none")
+def test_few_masks() -> None:
+    masks, response = planted()
+    assert math.isnan(fit(masks[:6], response[:6], "script", n_bootstrap=2, n_stability=2).held_out_r2)
+    with pytest.raises(ValueError, match="4 masks: lasso needs at least 5: evaluate more masks, or give alpha"):
+        recover(masks[:4], response[:4])
+    with pytest.raises(ValueError, match=r"1 masks: script needs at least 2: evaluate more masks$"):
+        recover(masks[:1], response[:1], "script")
+    with pytest.warns(UserWarning, match="heads are ablated in none or in all of 4 masks"):
+        assert recover(masks[:4], response[:4], alpha=0.001).shape == (6, 8)
+
+
+@pytest.mark.filterwarnings("ignore:masks. .* of .* heads are ablated in none")
+def test_bad_input_is_refused_with_the_value() -> None:
+    masks, response = planted(trials=2)
+    with pytest.raises(ValueError, match="unknown method 'ridge': there are lasso, lasso_1se, bic, paper"):
+        recover(masks, response, "ridge")
+    with pytest.raises(ValueError, match=r"response of shape \[59, 2\] for 60 masks"):
+        recover(masks, response[:59])
+    with pytest.raises(ValueError, match=r"response of shape \[60, 2, 1\] for 60 masks"):
+        recover(masks, response[..., None])
+    with pytest.raises(ValueError, match="paper fits the change against the model without ablation: give base="):
+        recover(masks, response, "paper")
+    with pytest.raises(ValueError, match=r"base of shape \[3\] for 2 trials"):
+        recover(masks, response, "paper", base=np.ones(3))
+    with pytest.raises(ValueError, match=r"alpha=0: the weight of the penalty is above 0"):
+        recover(masks, response, alpha=0)
+    with pytest.raises(ValueError, match=r"every mask gives the response 0\.5: nothing to explain"):
+        recover(masks, np.full(60, 0.5))
+    with pytest.raises(ValueError, match="each of the 60 masks ablates no head"):
+        recover(np.zeros_like(masks), response)
+    with pytest.raises(ValueError, match="n_stability=0: at least 1"):
+        fit(masks, response, n_stability=0)
+    for value in (np.nan, np.inf):
+        broken = response.copy()
+        broken[13, 1] = value
+        with pytest.raises(ValueError, match=rf"the response to mask 13 is {value} \(trial 1\)"):
+            recover(masks, broken)
+    same = np.repeat(masks[:1], 60, 0)
+    with (
+        pytest.warns(UserWarning, match="59 of 60 masks repeat"),
+        pytest.raises(ValueError, match="60 masks are the same"),
+    ):
+        recover(same, response)
+
+
+def test_fits_that_do_not_converge_are_reported_once_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks, response = planted()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recover(masks, response)
+    monkeypatch.setattr(lasso, "MAX_ITER", 1)
+    with pytest.warns(
+        UserWarning, match="lasso: .* fits did not converge in 1 iterations.* give a larger alpha"
+    ) as caught:
+        recover(masks, response)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
