@@ -172,6 +172,11 @@ def _sensed(
 def _different(masks: Bool[np.ndarray, "mask layer head"]) -> Bool[np.ndarray, "mask layer head"]:
     """The masks without repeats: a run repeated gives the same number, and in two folds would pass for a good prediction."""
     _, first = np.unique(masks.reshape(len(masks), -1), axis=0, return_index=True)
+    if len(first) < FOLDS:
+        raise ValueError(
+            f"only {len(first)} of the {len(masks)} masks differ, and cross-validation needs at least {FOLDS}: take another "
+            "sparsity, or more masks"
+        )
     return masks[np.sort(first)]
 
 

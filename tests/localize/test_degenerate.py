@@ -109,12 +109,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"n_masks": 1}, "n_masks=1: cross-validation needs at least 5"),
     ({"sparsity": 0.1}, r"sparsity=0.1 of 8 heads is less than one head: use at least 0.12"),
     ({"sparsity": 1.0}, "sparsity=1.0: the share of heads to ablate lies between 0 and 1"),
+    ({"n_masks": 8, "method": "csl"}, "only 4 of the 8 masks differ, and cross-validation needs at least 5"),
     ({"patience": 0}, "patience=0: at least one further round"),
     ({"k": 0}, "k=0: at least 1 head is looked for"),
     ({"method": "greedy", "k": 9}, "k=9: greedy search chooses 1 to 8 heads"),
 ]
 
 
+@pytest.mark.filterwarnings(REPEATED)
 @pytest.mark.parametrize(("choice", "message"), BAD)
 def test_bad_choices_are_refused_before_anything_is_run(choice: dict[str, Any], message: str) -> None:
     options = {"n_masks": 20, "sparsity": 0.3, "progress": False} | choice

@@ -131,9 +131,10 @@ def test_what_lies_below_the_lowest_ablated_layer_is_not_run(gqa: Any) -> None:
 
 def test_an_interrupted_run_goes_on_where_it_stopped(gqa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = by_loop(gqa, trials(), SETS)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        failing(patch, lambda heads: heads == [Head(1, 0), Head(1, 3)], KeyboardInterrupt())
+    failing(monkeypatch, lambda heads: heads == [Head(1, 0), Head(1, 3)], KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
         MaskedMetric(gqa, trials(), progress=False, out=tmp_path)(masks(SETS))
+    monkeypatch.undo()
     assert not has_hooks(gqa)
     assert len(list((tmp_path / "trials").iterdir())) == 2
     ran: list[list[Head]] = []
