@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,13 @@ def _sensed(
     finished = ~np.isnan(values).any(1)
     used, values = used[finished], values[finished]
     result = fit(used, values, estimator, base=base, seed=seed)
+    hurting = int((result.coefficients < 0).sum())
+    if hurting < k:
+        warnings.warn(
+            f"{estimator} found {hurting} of {k} heads whose ablation hurts in {len(used)} masks; the others rank by the plain "
+            "difference between masks with and without them: draw more masks, ablate more heads in each, or take a finer metric",
+            stacklevel=4,
+        )
     order = [str(head) for head in _order(result, used, values.mean(1))]
     return result.per_trial, {"n_masks": len(used), "order": order, "fit": _described(result)}
 
