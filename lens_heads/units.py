@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from einops import rearrange, repeat
 
-from lens_heads.heads import HeadScores
+from lens_heads.heads import Head, HeadScores
 
 
 def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
     """Scores of kv heads [layer, kv head]: each has those of the best of its `group` query heads (`geometry(model).group`).
 
+    An order of heads (`meta["order"]`) becomes that of the kv heads they read.
     Raises ValueError when the heads are no query heads, or do not divide into groups of this size.
     """
     _check(scores, "query_head", group)
     best = rearrange(scores.sign * scores.values, "layer (kv group) -> layer kv group", group=group).argmax(-1)
     by_group = rearrange(scores.per_trial, "trial layer (kv group) -> trial layer kv group", group=group)
     per_trial = by_group.gather(-1, best.expand(len(by_group), *best.shape)[..., None])[..., 0]
-    return HeadScores.from_trials(scores.method, per_trial, scores.trial_ids, _unordered(scores), "kv_head")
+    meta = _in_order(scores, lambda head: [Head(head.layer, head.head // group)])
+    return HeadScores.from_trials(scores.method, per_trial, scores.trial_ids, meta, "kv_head")
 
 
 def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
     """Scores of query heads [layer, head]: each has that of the kv head it reads, so a group's heads score the same.
 
-    Raises ValueError when the heads are no kv heads.
+    An order of heads (`meta["order"]`) is kept, the heads of a group side by side: take them in multiples of `group`.
+    Raises ValueError when the heads are no kv heads, or the group is below 1.
     """
-    _check(scores, "kv_head", 1)
+    _check(scores, "kv_head", group)
     spread = {
         name: repeat(getattr(scores, name), "... kv -> ... (kv group)", group=group) for name in ("values", "per_trial")
     }
-    return replace(scores, **spread, unit="query_head", meta=_unordered(scores))
+    meta = _in_order(scores, lambda kv: [Head(kv.layer, kv.head * group + i) for i in range(group)])
+    return replace(scores, **spread, unit="query_head", meta=meta)
 
 
 def highest_first(scores: HeadScores) -> HeadScores:
@@ -41,15 +47,18 @@ def highest_first(scores: HeadScores) -> HeadScores:
     return replace(scores, **turned, meta={**scores.meta, "best": "highest"})
 
 
-def _unordered(scores: HeadScores) -> dict[str, object]:
-    """The meta without an order, which names heads of the other unit."""
-    return {name: value for name, value in scores.meta.items() if name != "order"}
+def _in_order(scores: HeadScores, others: Callable[[Head], list[Head]]) -> dict[str, Any]:
+    """The meta, its order (if it has one) in heads of the other unit."""
+    if "order" not in scores.meta:
+        return scores.meta
+    found = dict.fromkeys(other for head in scores.meta["order"] for other in others(Head.parse(head)))
+    return {**scores.meta, "order": [str(head) for head in found]}
 
 
 def _check(scores: HeadScores, unit: str, group: int) -> None:
     if scores.unit != unit:
         raise ValueError(f"{scores.method} scores {scores.unit}s, not {unit}s: they are what is asked for already")
-    if group < 1 or scores.n_heads % group:
+    if group < 1 or (unit == "query_head" and scores.n_heads % group):
         raise ValueError(
-            f"group={group}: {scores.n_heads} heads do not divide into groups of that size; it is geometry(model).group"
+            f"group={group}: {scores.n_heads} {unit}s do not come from groups of that size; it is geometry(model).group"
         )
