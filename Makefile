@@ -44,7 +44,7 @@ $(OLD)/.ready: pyproject.toml
 
 contract: $(OLD)/.ready
 	$(OLD)/bin/python -m pytest tests/contract tests/scorers tests/test_interventions.py tests/test_exact.py \
-		tests/causal tests/test_replay.py tests/tasks/test_ioi.py
+		tests/causal tests/test_replay.py tests/test_choices.py tests/localize/test_measure.py tests/tasks/test_ioi.py
 
 benchmarks: $(VENV)/.ready
 	$(BIN)/python benchmarks/import_time.py

@@ -131,7 +131,7 @@ def test_check_says_whether_it_holds(
         (["demo", "--quick", "--full"], "not both"),
         (
             ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "mbpp"],
-            "task 'mbpp' is judged by running generated code: allow that with --allow-code-execution, or measure the log-probability alone (--no-text",
+            "task 'mbpp' is judged by running generated code: allow that with --allow-code-execution, or measure",
         ),
         (
             ["ablate", "-m", "nowhere", "-s", "SCORES", "--specificity", "humaneval"],
