@@ -119,7 +119,7 @@ def generality(
         metric: one of `evaluate`'s for all tasks, or one for each by name.
         k: heads of each; None takes lists whole, which scores do not have.
         kind, reference, **options: as in `ablate`.
-        random_draws: random sets of each size, of heads outside all the others.
+        random_draws: random sets of each size, of heads outside all the others while there are enough.
         out: a run folder: every finished trial is stored at once, and the same call continues it.
 
     Raises ValueError for trials shared between selection and evaluation, scores of another model's shape or of kv heads

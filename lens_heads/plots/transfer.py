@@ -63,6 +63,8 @@ def generality_map(found: Generality, column: str = "damage", title: str | None 
     """
     table, frame = found.matrix(column), found.frame
     values, rows = table.to_numpy(), [_written(source) for source in table.index]
+    if values.dtype.kind not in "fi":
+        raise ValueError(f"column {column!r} holds no numbers: draw 'damage', 'beyond_random', 'value', ...")
     if "random_damage" in frame and column == "damage":
         values = np.vstack([values, found.matrix("random_damage").mean()])
         rows.append("random heads")
