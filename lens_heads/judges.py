@@ -13,9 +13,10 @@ from decimal import Decimal
 from functools import lru_cache
 
 from lens_heads import sandbox
+from lens_heads.rhymes import rhyme
 
 NORMALIZATIONS = ("numbers", "squad")
-_LABELLED = ("only_label", "first_label", "any_of")
+_LABELLED = ("only_label", "first_label", "any_of", "rhymes")
 _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 
 
@@ -47,6 +48,8 @@ class Judge:
     - "passes_tests": the text is code, white space and all, and the program of `preamble`, text and `tests` runs to its end
       in `lens_heads.sandbox` (MBPP, Austin et al., arXiv 2108.07732; HumanEval, Chen et al., arXiv 2107.03374). It runs
       only where that was `allowed`.
+    - "rhymes": the first word of the text is the answer or rhymes with it (`lens_heads.rhymes`), and is none of `labels`:
+      the word that a rhyme was asked for.
 
     `multiline`: the answer runs over several lines: decoding goes on to the first string of `cut`, not to the first newline.
 
@@ -217,6 +220,13 @@ def passes_tests(text: str, gold: str, judge: Judge) -> float:
     return float(bool(text.strip()) and sandbox.passes(f"{judge.preamble}{text}\n{judge.tests}\n"))
 
 
+def rhymes(text: str, gold: str, judge: Judge) -> float:
+    """1 when the text's first word is the answer or rhymes with it, and is not the word asked about."""
+    found = re.search(r"[a-z']+", text.lower())
+    asked = {label.lower() for label in judge.labels}
+    return float(bool(found) and found[0] not in asked and (found[0] == gold.lower() or rhyme(found[0], gold)))
+
+
 RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "contains": contains,
     "exact_match": exact_match,
@@ -227,6 +237,7 @@ RULES: dict[str, Callable[[str, str, Judge], float]] = {
     "either_contains": either_contains,
     "any_of": any_of,
     "passes_tests": passes_tests,
+    "rhymes": rhymes,
 }
 
 DEFAULT = Judge()

@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 from lens_heads.documents import DocumentTrial
 from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.babilong import babilong
+from lens_heads.tasks.capitals import capitals
 from lens_heads.tasks.code import humaneval, mbpp
+from lens_heads.tasks.continuation import continuation
 from lens_heads.tasks.gsm8k import gsm8k
+from lens_heads.tasks.induction import induction
 from lens_heads.tasks.ioi import ioi
 from lens_heads.tasks.multiple_choice import arc_challenge, boolq, hellaswag, mmlu, wmdp
 from lens_heads.tasks.musique import musique
@@ -20,6 +23,7 @@ from lens_heads.tasks.nolima import nolima
 from lens_heads.tasks.packaged import packaged
 from lens_heads.tasks.parametric import parametric
 from lens_heads.tasks.qrhead import qrhead
+from lens_heads.tasks.rhyme import rhyme
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.tasks.swearing import swearing
 from lens_heads.trials import Trial
@@ -42,6 +46,10 @@ TASKS: dict[str, Task] = {
     "babilong": Task(babilong, "who carried what where, in a story or in a story among prose: shipped, or BABILong"),
     "parametric": Task(parametric, "facts known from training (city -> country, PopQA): no needle, to be spared"),
     "arithmetic": Task(arithmetic, "sums and differences, generated or GPT-3's: no needle, to be spared"),
+    "capitals": Task(capitals, "country -> capital, known from training: no needle, with choices"),
+    "induction": Task(induction, "a list of words comes again, which one is next: copying, with choices"),
+    "rhyme": Task(rhyme, "a word that rhymes with another: no needle, with choices"),
+    "continuation": Task(continuation, "which of four endings makes sense: everyday situations, shipped, with choices"),
     "sec10k": Task(sec10k, "eight facts from companies' annual reports: made-up ones shipped, or real ones of yours"),
     "sec10k_documents": Task(
         sec10k_documents, "the same over whole reports in chunks: trials of documents, to detect heads"
@@ -87,9 +95,12 @@ __all__ = [
     "arithmetic",
     "babilong",
     "boolq",
+    "capitals",
+    "continuation",
     "gsm8k",
     "hellaswag",
     "humaneval",
+    "induction",
     "ioi",
     "load",
     "mbpp",
@@ -100,6 +111,7 @@ __all__ = [
     "packaged",
     "parametric",
     "qrhead",
+    "rhyme",
     "sec10k",
     "sec10k_documents",
     "swearing",

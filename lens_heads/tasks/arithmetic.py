@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
 from lens_heads.tasks.rows import Row, enough, hub_file, local_rows
+from lens_heads.tasks.sampling import in_split
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials import Trial
 
@@ -36,6 +38,7 @@ def arithmetic(
     chat: bool | None = False,
     source: str = "generated",
     path: str | Path | None = None,
+    split: str | None = None,
 ) -> list[Trial]:
     """Few-shot trials whose answer is a number; no problem comes twice, and none is among the examples.
 
@@ -50,6 +53,8 @@ def arithmetic(
             negative differences.
         path: for "hub", a local copy instead, all of whose rows {"context", "completion"} are drawn from, whatever
             `digits` and `operations`.
+        split: "select" to find heads, "test" to evaluate them: of all problems half each, 12 + 34 in the same as 34 + 12
+            (on the hub, where operands stand in words, only the same problem); None draws from all.
 
     Returns:
         Trials without needle and haystack, with ids such as "arithmetic-12+34" or "arithmetic-hub-two_digit_addition-7";
@@ -57,22 +62,24 @@ def arithmetic(
 
     Raises:
         FileNotFoundError: the hub cannot be reached, or there is no file at `path`.
-        ValueError: an unknown source or operation, digits outside 1 to 9, more trials than there are problems, or a
+        ValueError: an unknown source, split or operation, digits outside 1 to 9, more trials than there are problems, or a
             faulty row, naming it and the field.
 
     The benchmark asks without examples; here four come first. Models under a billion parameters do one digit; two are
     mostly wrong.
     """
     if source == "hub":
-        return _from_rows(n, digits, operations, seed, chat, path)
+        return _from_rows(n, digits, operations, seed, chat, path, split)
     if source != "generated":
         raise ValueError(f"there is no source {source!r}: use 'generated' or 'hub'")
     if path is not None:
         raise ValueError("path= is for source='hub': generated problems need no file")
-    return _generated(n, digits, operations, seed, chat)
+    return _generated(n, digits, operations, seed, chat, split)
 
 
-def _generated(n: int, digits: int, operations: Sequence[str], seed: int, chat: bool | None) -> list[Trial]:
+def _generated(
+    n: int, digits: int, operations: Sequence[str], seed: int, chat: bool | None, split: str | None
+) -> list[Trial]:
     unknown = [operation for operation in operations if operation not in ANSWERS]
     if unknown or not operations or len(set(operations)) < len(operations):
         raise ValueError(f"operations={list(operations)}: use any of {', '.join(map(repr, ANSWERS))}, each once")
@@ -85,7 +92,7 @@ def _generated(n: int, digits: int, operations: Sequence[str], seed: int, chat: 
     problems: list[Problem] = []
     for number, operation in enumerate(operations):
         share = n // len(operations) + (number < n % len(operations))
-        problems += _draw(operation, digits, share, shown, rng, n)
+        problems += _draw(operation, digits, share, shown, rng, n, split)
     rng.shuffle(problems)
     return [
         Trial(
@@ -102,7 +109,13 @@ def _generated(n: int, digits: int, operations: Sequence[str], seed: int, chat: 
 
 
 def _from_rows(
-    n: int, digits: int, operations: Sequence[str], seed: int, chat: bool | None, path: str | Path | None
+    n: int,
+    digits: int,
+    operations: Sequence[str],
+    seed: int,
+    chat: bool | None,
+    path: str | Path | None,
+    split: str | None,
 ) -> list[Trial]:
     rng = random.Random(seed)
     tables = {Path(path).stem: local_rows(path, f"a data file of {HUB}")} if path is not None else {}
@@ -111,6 +124,7 @@ def _from_rows(
     trials: list[Trial] = []
     for number, (name, rows) in enumerate(tables.items()):
         share = n // len(tables) + (number < n % len(tables))
+        rows = [row for row in rows if in_split(str(row.fields.get("context")), split)]
         if share or n < 1:
             trials += [
                 _worded(row, name, chat) for row in rng.sample(rows, enough(share, len(rows), f"rows in {name}"))
@@ -155,19 +169,31 @@ def _worded(row: Row, name: str, chat: bool | None) -> Trial:
     )
 
 
-def _draw(operation: str, digits: int, share: int, shown: set[Problem], rng: random.Random, n: int) -> list[Problem]:
+def _draw(
+    operation: str, digits: int, share: int, shown: set[Problem], rng: random.Random, n: int, split: str | None
+) -> list[Problem]:
     """`share` different problems of one operation, drawn by their index among all, so that none is drawn twice."""
     low, high = 10 ** (digits - 1), 10**digits
     span = high - low
     total = span * (span + 1) // 2 if operation == "-" else span * span
     examples = {(a, sign, b) for a, sign, b in shown if sign == operation and low <= min(a, b) and max(a, b) < high}
     have = total - len(examples)
-    if n < 1 or share > have:
-        raise ValueError(
-            f"n={n}: there are {have} problems {operation!r} of {digits} digits: ask for fewer, or for more digits"
-        )
-    drawn = [_problem(index, operation, low, span) for index in rng.sample(range(total), share + len(examples))]
-    return [problem for problem in drawn if problem not in examples][:share]
+    if n >= 1 and share <= have:
+        # Of billions of problems only some are drawn: of so many, about half are of the split.
+        size = share + len(examples) if split is None else 4 * share + 10_000
+        drawn = (_problem(index, operation, low, span) for index in rng.sample(range(total), min(size, total)))
+        kept = list(islice((p for p in drawn if p not in examples and in_split(_unordered(p), split)), share))
+        if len(kept) == share:
+            return kept
+        have = len(kept)
+    raise ValueError(
+        f"n={n}: there are {have} problems {operation!r} of {digits} digits: ask for fewer, or for more digits"
+    )
+
+
+def _unordered(problem: Problem) -> str:
+    a, sign, b = problem
+    return f"{max(a, b)}{sign}{min(a, b)}"
 
 
 def _problem(index: int, operation: str, low: int, span: int) -> Problem:

@@ -10,11 +10,11 @@ from typing import Any
 
 from lens_heads.judges import squad
 from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows, packaged_rows
+from lens_heads.tasks.sampling import SPLITS, check_split
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials import Trial
 
 HUB = "bdsaglam/musique"
-SPLITS = ("select", "test")
 ANSWER = "answer paragraph"
 
 
@@ -116,8 +116,7 @@ class _Item:
 def _packaged(split: str | None, path: str | Path | None) -> list[Row]:
     if path is not None:
         raise ValueError("path= is for source='hub': the packaged questions are shipped")
-    if split not in (None, *SPLITS):
-        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}, or None for both")
+    check_split(split)
     return [row for half in SPLITS if split in (None, half) for row in packaged_rows(f"musique_{half}")]
 
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from importlib import resources
 
 from lens_heads.tasks import prose
-from lens_heads.tasks.sampling import balanced, depths_grid
+from lens_heads.tasks.sampling import SPLITS, balanced, depths_grid
 from lens_heads.tasks.schema import Case, Entry, cases, read_entries
 from lens_heads.trials import Trial
 
-SPLITS = ("select", "test")
 _CHARACTERS_PER_TOKEN = 8
 """More than any tokenizer packs into a token of English on average, so that every stretch is long enough."""
 

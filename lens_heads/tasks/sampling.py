@@ -9,6 +9,9 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
+SPLITS = ("select", "test")
+"""To find heads, and to evaluate them: they share no trial."""
+
 
 def lengths_grid(lengths: int | Sequence[int], low: int = 1_000, high: int = 50_000) -> list[int]:
     """Context lengths in tokens: a list as given, or a number of them spaced evenly over `low`..`high`, rounded.
@@ -32,6 +35,24 @@ def depths_grid(depths: int | Sequence[float]) -> list[float]:
     if not depths or min(depths) < 0 or max(depths) > 1:
         raise ValueError(f"depths {list(depths)} must be shares of the haystack from 0 to 1 (write 0.5 for 50 %)")
     return list(dict.fromkeys(depths))
+
+
+def check_split(split: str | None) -> None:
+    """ValueError for what is neither a split nor None, which is both."""
+    if split not in (None, *SPLITS):
+        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}, or None for both")
+
+
+def half(items: Sequence[Item], split: str | None) -> list[Item]:
+    """The items of a split: every other one, so that both halves are alike in what the items are ordered by; None: all."""
+    check_split(split)
+    return list(items if split is None else items[SPLITS.index(split) :: 2])
+
+
+def in_split(key: str, split: str | None) -> bool:
+    """Whether what the key names belongs to a split: drawn once for each key, for items too many to list."""
+    check_split(split)
+    return split is None or random.Random(key).choice(SPLITS) == split
 
 
 def _even(count: int, low: float, high: float, what: str) -> list[float]:

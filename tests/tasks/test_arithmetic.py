@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 import huggingface_hub
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lens_heads.tasks.arithmetic import arithmetic
@@ -46,6 +46,45 @@ def test_answers_are_exact_and_problems_unique(n: int, digits: int, operations: 
     assert trials == arithmetic(n, digits, operations, seed)
 
 
+@pytest.mark.parametrize("operation", "+-*")
+def test_the_splits_are_halves_of_all_problems(operation: str) -> None:
+    """One digit: every problem is in one of them, and with it the same one turned round."""
+
+    def all_of(split: str | None) -> set[tuple[int, str, int]]:
+        with pytest.raises(ValueError, match=f"n=1000: there are [0-9]+ problems '[{operation}]' of 1 digits") as error:
+            arithmetic(1000, 1, operation, split=split)
+        have = int(str(error.value).split()[3])
+        return {parts(trial) for trial in arithmetic(have, 1, operation, split=split)}
+
+    select, test = all_of("select"), all_of("test")
+    assert not select & test
+    assert select | test == all_of(None)
+    assert 0.3 < len(select) / len(select | test) < 0.7
+    assert not {(b, sign, a) for a, sign, b in select} & test
+
+
+@given(digits=st.integers(2, 9), operation=st.sampled_from("+-*"), seed=st.integers(0, 9))
+@settings(max_examples=20)
+def test_longer_problems_fall_into_splits_too(digits: int, operation: str, seed: int) -> None:
+    select, test = (arithmetic(40, digits, operation, seed, split=split) for split in ("select", "test"))
+    assert len({trial.id for trial in select} | {trial.id for trial in test}) == 80
+    assert select == arithmetic(40, digits, operation, seed, split="select")
+    assert {trial.answer[-1] for trial in select} == set("0123456789") or operation == "*"
+
+
+def test_the_split_of_a_local_copy(tmp_path: Path) -> None:
+    rows = [
+        {"context": f"Question: What is {a} plus {b}?\nAnswer:", "completion": f" {a + b}"}
+        for a in range(10, 20)
+        for b in range(20, 30)
+    ]
+    file = write(tmp_path / "sums.jsonl", rows)
+    halves = [{t.question for t in arithmetic(30, source="hub", path=file, split=half)} for half in ("select", "test")]
+    assert not halves[0] & halves[1]
+    with pytest.raises(ValueError, match=r"n=100: there are [2-7]\d rows in sums"):
+        arithmetic(100, source="hub", path=file, split="test")
+
+
 def test_examples_in_the_templates_are_right() -> None:
     for digits in (1, 2):
         shots = re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", arithmetic(1, digits)[0].template)
@@ -76,7 +115,10 @@ def test_all_problems_can_be_asked_for_and_no_more() -> None:
         ({"operations": ("+", "+")}, "each once"),
         ({"digits": 0}, "digits=0"),
         ({"digits": 10}, "digits=10: operands have 1 to 9 digits"),
-        ({"n": 0}, "n=0"),
+        ({"n": 0}, "n=0: there are 8100 problems"),
+        ({"n": -5}, "n=-5"),
+        ({"split": "train"}, "there is no split 'train': use 'select' or 'test', or None for both"),
+        ({"n": 10**20, "digits": 9, "split": "test"}, "there are 81[0-9]+ problems"),
     ],
 )
 def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:

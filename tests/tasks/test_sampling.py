@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_heads.tasks.sampling import balanced, depths_grid, lengths_grid, stratified
+from lens_heads.tasks.sampling import balanced, depths_grid, half, in_split, lengths_grid, stratified
 
 ITEMS = [(a, b, c) for a in "xyz" for b in range(4) for c in range(10)]
 
@@ -72,3 +73,26 @@ def test_balanced_uses_the_first_key_evenly_and_the_next_within_reach(n: int, se
         counts = Counter(map(key, chosen))
         assert max(counts.values()) - min(counts[value] for value in map(key, ITEMS)) <= 1
     assert chosen == balanced(ITEMS, n, keys, random.Random(seed))
+
+
+@given(st.lists(st.integers(), max_size=9))
+def test_halves_take_turns(items: list[int]) -> None:
+    select, test = half(items, "select"), half(items, "test")
+    assert half(items, None) == items
+    assert len(select) - len(test) in (0, 1)
+    assert [item for pair in zip(select, test, strict=False) for item in pair] == items[: 2 * len(test)]
+
+
+def test_keys_fall_into_one_split_each() -> None:
+    keys = [str(number) for number in range(2_000)]
+    select = [key for key in keys if in_split(key, "select")]
+    assert [key for key in keys if in_split(key, "test")] == [key for key in keys if key not in set(select)]
+    assert all(in_split(key, None) for key in keys)
+    assert 900 < len(select) < 1_100
+    assert select[:3] == [key for key in keys if in_split(key, "select")][:3], "the same for ever"
+
+
+@pytest.mark.parametrize("function", [half, in_split])
+def test_an_unknown_split_is_named(function: Any) -> None:
+    with pytest.raises(ValueError, match="there is no split 'train': use 'select' or 'test', or None for both"):
+        function("abc", "train")

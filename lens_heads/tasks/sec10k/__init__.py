@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lens_heads.documents import DocumentTrial
 from lens_heads.tasks.rows import enough
-from lens_heads.tasks.sampling import stratified
+from lens_heads.tasks.sampling import SPLITS, check_split, stratified
 from lens_heads.tasks.sec10k import build
 from lens_heads.tasks.sec10k.filings import Filing, read_corpus, read_filings
 from lens_heads.tasks.sec10k.settings import settings
@@ -22,7 +22,6 @@ from lens_heads.tasks.sec10k.survey import survey
 from lens_heads.trials import Trial
 
 SOURCES = ("packaged", "filings", "corpus")
-SPLITS = ("select", "test")
 ONE_SECTION = "no other section"
 
 
@@ -130,8 +129,7 @@ def _instances(
     for name in wanted:
         if name not in known:
             raise ValueError(f"there is no task {name!r}: the tasks are {', '.join(known)}, or None for all")
-    if split not in (None, *SPLITS):
-        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}, or None for both")
+    check_split(split)
     filings = [
         filing for filing in _filings(source, path, truth, years) if split in (None, half(filing.cik, split_seed))
     ]
