@@ -8,6 +8,7 @@ from typing import Any
 
 from lens_heads.curves import MAIN_TASK, Condition
 from lens_heads.heads import Head, HeadScores
+from lens_heads.replay import together
 from lens_heads.trials import EncodedTrial
 
 CONTROLS = ("bottom", "random", "random_like")
@@ -51,9 +52,7 @@ class Plan:
         found: list[Unit] = []
         for task, encoded in tasks.items():
             wanted = [heads for heads, every in sets.items() if every or task == MAIN_TASK]
-            by_size = sorted(encoded, key=len)
-            for block, start in enumerate(range(0, len(by_size), batch_size)):
-                trials = by_size[start : start + batch_size]
+            for block, trials in enumerate(together(encoded, batch_size)):
                 found += [Unit(task, trial, heads, block) for heads in wanted for trial in trials]
         return found
 

@@ -153,10 +153,11 @@ def answer_batch(
     chunk: int = CHUNK,
     filled: Prefilled | None = None,
     layer: int = 0,
+    beginning: Cache | None = None,
 ) -> list[Result]:
     """One prefill per batch, then the gold answer's log-probability, then (unless 0) a greedy continuation.
 
-    With an unablated prefill of the same trials, only layers from `layer` on are run again.
+    With an unablated prefill of the same trials, only layers from `layer` on are run again, `beginning` as it replays.
     """
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     before = tokens.shape[1] - 1
@@ -165,7 +166,7 @@ def answer_batch(
             cache = Cache(model, len(trials))
             prefill(model, tokens[:, :before], cache, pads, chunk)
         else:
-            cache = filled.replay(model, layer, chunk)
+            cache = filled.replay(model, layer, chunk, beginning)
         gold = _gold(model, trials, tokens[:, before:], cache, pads)
         cache.crop(before)
         chosen = choice_scores(model, trials, tokens[:, before:], cache, pads)

@@ -13,7 +13,8 @@ from lens_heads import replay
 from lens_heads.evaluation import answer_batch
 from lens_heads.forward import Cache, advance, prefill
 from lens_heads.models import has_hooks
-from lens_heads.replay import prefilled
+from lens_heads.replay import prefilled, shared_beginning, together
+from lens_heads.trials import EncodedTrial
 from tests import zoo
 from tests.conftest import random_trial, tiny
 
@@ -143,3 +144,62 @@ def tuple_model(kind: str) -> Any:
     )
     model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     return model.eval()
+
+
+def few_shot(lengths: tuple[int, ...]) -> list[EncodedTrial]:
+    """Prompts that share their first 20 tokens."""
+    shots = random_trial(99, n=20).tokens
+    made = [random_trial(i, n=length, needle=(0, 1), answer=1) for i, length in enumerate(lengths)]
+    return [replace(trial, tokens=torch.cat([shots, trial.tokens]), needle=None) for trial in made]
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, 3])
+@pytest.mark.parametrize("n", [12, 1])
+def test_a_shared_beginning_run_once_changes_nothing(model: Any, layer: int, n: int) -> None:
+    trials = few_shot((n, n, n))
+    kept = prefilled(model, trials)
+    assert kept is not None
+    assert kept.shared is not None
+    assert (kept.shared.tokens.shape, kept.tokens.shape) == ((1, 20), (3, n - 1))
+    heads = [(layer, 1), (2, 3)] if layer < 3 else []
+    with lh.ablate(model, heads, "zero"):
+        found = answer_batch(model, trials, 3, filled=kept, layer=layer)
+        wanted = answer_batch(model, trials, 3)
+        with torch.no_grad():
+            beginning = kept.shared.replay(model, layer)
+        again = answer_batch(model, trials, 3, filled=kept, layer=layer, beginning=beginning)
+    for mine in (found, again):
+        assert [r.record["text"] for r in mine] == [r.record["text"] for r in wanted]
+        assert [r.record["logprob"] for r in mine] == pytest.approx([r.record["logprob"] for r in wanted], abs=1e-4)
+
+
+def test_trials_that_share_a_beginning_are_batched_by_length() -> None:
+    trials = few_shot((5, 3, 5, 3, 5))
+    assert [[trial.id for trial in batch] for batch in together(trials, 2)] == [
+        ["random-1", "random-3"],
+        ["random-0", "random-2"],
+        ["random-4"],
+    ]
+    apart = [random_trial(i, n=20 + i % 2) for i in range(4)]
+    assert [len(batch) for batch in together(apart, 3)] == [3, 1]
+
+
+def test_a_short_beginning_is_not_run_apart(gqa: Any) -> None:
+    trials = [replace(trial, tokens=trial.tokens[10:]) for trial in few_shot((40, 40))]  # 10 of 50 tokens.
+    kept = prefilled(gqa, trials)
+    assert kept is not None
+    assert kept.shared is None
+    assert shared_beginning(gqa, trials[:1]) is None
+
+
+def test_the_beginning_is_run_once_for_all(gqa: Any) -> None:
+    kept = prefilled(gqa, few_shot((12, 12, 12)))
+    assert kept is not None
+    rows: list[int] = []
+    handle = gqa.blocks[2].mlp.register_forward_hook(
+        lambda module, args, out: rows.append(args[0].shape[0] * args[0].shape[1])
+    )
+    with torch.no_grad():
+        kept.replay(gqa, 1)
+    handle.remove()
+    assert rows == [20, 33]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from lens_heads.judges import Judge
 from lens_heads.trials import EncodedTrial, Trial, encode_all
 from tests import zoo
 from tests.conftest import random_trial
@@ -86,3 +88,13 @@ def test_token_ids_lie_in_the_vocabulary() -> None:
         check(7)
     with pytest.raises(ValueError, match="trial t: answer_tokens hold the id 9, the model knows 0 to 7"):
         check(8, answer_tokens=[1, 9])
+
+
+def test_text_that_would_be_run_as_code_is_refused_where_it_would_be_judged() -> None:
+    judge = Judge(rule="passes_tests", tests="assert True")
+    trial = Trial(id="mine", question="1 + 1 =", answer="2", template="{question}", judge=judge)
+    with pytest.raises(ValueError, match=r"trial mine: judging it runs generated code: .*allow_code_execution=True"):
+        encode_all([trial], zoo.tokenizer(), 512, room=4)
+    allowed = replace(trial, judge=replace(judge, allowed=True))
+    for given, options in ((trial, {}), (trial, {"room": 4, "judged": False}), (allowed, {"room": 4})):
+        assert len(encode_all([given], zoo.tokenizer(), 512, **options)) == 1

@@ -15,13 +15,15 @@ from lens_heads.ablation import check_disjoint, run_settings
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.curves import MAIN_TASK
 from lens_heads.evaluation import FORCED_METRICS, answer_batch, check_metric
+from lens_heads.forward import Cache, fast_attention
 from lens_heads.heads import Head
 from lens_heads.interventions import ablate
 from lens_heads.models import Model, geometry
-from lens_heads.replay import MOST_BYTES, Prefilled, prefilled
+from lens_heads.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
 from lens_heads.scoring import folder_for, needle_digest
 from lens_heads.store import Result
-from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+from lens_heads.trials import AnyTrial, encode_all
+from lens_heads.view import evaluating
 
 Level = Literal["query_head", "kv_group"]
 LEVELS: tuple[Level, ...] = ("query_head", "kv_group")
@@ -31,13 +33,14 @@ class MaskedMetric:
     """A metric of `evaluate` on fixed trials, under any set of ablated heads (masks: True is ablated).
 
     Heads are ablated at all positions, while the prompt is read and while decoding. Every trial's unablated prefill is kept
-    (as far as `replay.MOST_BYTES` allows), and a mask's run starts at its lowest ablated layer. Whatever was measured is
-    never measured again: masks are remembered, and stored one by one in the run folder `out`, with all metrics, so that
-    the same trials under another metric of the kind cost nothing.
+    (as far as `replay.MOST_BYTES` allows), and a mask's run starts at its lowest ablated layer; what all prompts begin with
+    (few-shot examples) is run once for all of them. Whatever was measured is never measured again: masks are remembered, and
+    stored one by one in the run folder `out`, with all metrics, so that the same trials under another metric of the kind
+    cost nothing.
 
     `level`: "query_head", masks [layer, head]; or "kv_group", masks [layer, kv head], which ablate all query heads that
     read the kv head. `requested` are the different masks asked for so far, stored ones included; whoever counts evaluations
-    may clear it. `layers_run` is the share of all layer passes over prompts, of masks that were run, that had to be run.
+    may clear it. `share_run` is how much of the prompts was run (tokens times layers), of what plain forwards would have run.
 
     Raises ValueError for a metric that is not measured on these trials, an unknown level, whatever `ablate` refuses, and a
     reference from these trials.
@@ -72,12 +75,12 @@ class MaskedMetric:
             model, self.shape, kind, options, reference, self.room, {MAIN_TASK: self.trials}
         ) | {"level": level}
         self.folder = folder_for(model, out, self.settings)
-        order = sorted(range(len(self.trials)), key=lambda i: len(self.trials[i]))
-        self._blocks = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-        self._kept: dict[int, Prefilled | None] = {}
+        self._blocks = together(self.trials, batch_size)
+        self._kept: list[Prefilled | None] | None = None
+        self._shared: Prefilled | None = None
         self.requested: set[bytes] = set()
         self._known: dict[bytes, Result] = {}
-        self._layers = {"run": 0, "all": 0}
+        self._passes = {"run": 0, "all": 0}
 
     @property
     def units(self) -> tuple[int, int]:
@@ -90,9 +93,9 @@ class MaskedMetric:
         return [{"id": trial.id, "needle": needle_digest(trial), "cik": trial.meta.get("cik")} for trial in self.trials]
 
     @property
-    def layers_run(self) -> float:
+    def share_run(self) -> float:
         """NaN before anything was run (masks may all have been stored)."""
-        return self._layers["run"] / self._layers["all"] if self._layers["all"] else float("nan")
+        return self._passes["run"] / self._passes["all"] if self._passes["all"] else float("nan")
 
     @property
     def base(self) -> Float[np.ndarray, " trial"]:
@@ -140,16 +143,15 @@ class MaskedMetric:
     def _measure(self, mask: Bool[np.ndarray, "layer head"]) -> Result:
         heads = self.heads(mask)
         lowest = min((head.layer for head in heads), default=self.shape.n_layers)
-        found: dict[int, Result] = {}
-        for number, block in enumerate(self._blocks):
-            trials = [self.trials[i] for i in block]
-            filled = self._prefilled(number, trials)
-            with ablate(self.model, heads, **self.how):
-                results = answer_batch(self.model, trials, self.room, filled=filled, layer=lowest)
-            found |= dict(zip(block, results, strict=True))
-            self._layers["run"] += self.shape.n_layers - (lowest if filled is not None else 0)
-            self._layers["all"] += self.shape.n_layers
-        records = [found[i].record for i in range(len(self.trials))]
+        by_trial: dict[str, dict[str, Any]] = {}
+        kept = self._prefilled()
+        with ablate(self.model, heads, **self.how):
+            beginning = self._begin(lowest)
+            for block, filled in zip(self._blocks, kept, strict=True):
+                results = answer_batch(self.model, block, self.room, filled=filled, layer=lowest, beginning=beginning)
+                by_trial |= {trial.id: result.record for trial, result in zip(block, results, strict=True)}
+        self._count(lowest, kept)
+        records = [by_trial[trial.id] for trial in self.trials]
         arrays = {
             name: torch.tensor([float(record[name]) for record in records])
             for name, value in records[0].items()
@@ -163,15 +165,36 @@ class MaskedMetric:
             )
         return Result(arrays, {"heads": [str(head) for head in heads]})
 
-    def _prefilled(self, number: int, trials: list[EncodedTrial]) -> Prefilled | None:
-        """The block's unablated prefill; None where keeping it would take too much memory."""
-        if number not in self._kept:
-            used = sum(_size(kept) for kept in self._kept.values())
-            found = prefilled(self.model, trials) if used < MOST_BYTES else None
-            self._kept[number] = found
-        return self._kept[number]
+    @torch.no_grad()
+    def _begin(self, lowest: int) -> Cache | None:
+        """What all prompts begin with, under the ablation that is hooked on now."""
+        if self._shared is None or lowest >= self.shape.n_layers:
+            return None
+        with evaluating(self.model), fast_attention(self.model):
+            return self._shared.replay(self.model, lowest)
 
+    def _prefilled(self) -> list[Prefilled | None]:
+        """Every block's unablated prefill; None for those that would take too much memory."""
+        if self._kept is None:
+            same = all(len({len(trial) for trial in block}) == 1 for block in self._blocks)
+            self._shared = shared_beginning(self.model, self.trials) if same else None
+            self._kept, used = [], 0
+            for block in self._blocks:
+                found = prefilled(self.model, block, shared=self._shared) if used < MOST_BYTES else None
+                self._kept.append(found)
+                used += found.bytes if found is not None else 0
+        return self._kept
 
-def _size(kept: Prefilled | None) -> int:
-    """Bytes of the residual streams, and about as many for the cache."""
-    return 2 * sum(stream.numel() * stream.element_size() for stream in kept.residuals) if kept is not None else 0
+    def _count(self, lowest: int, kept: list[Prefilled | None]) -> None:
+        """Passes of tokens through layers, of this mask and as plain forwards would need them."""
+        tokens = sum(len(trial) - 1 for trial in self.trials)
+        fresh = sum(
+            len(trial) - 1
+            for block, filled in zip(self._blocks, kept, strict=True)
+            if filled is None
+            for trial in block
+        )
+        again = sum(filled.tokens.numel() for filled in kept if filled is not None)
+        again += 0 if self._shared is None else self._shared.tokens.numel()
+        self._passes["run"] += fresh * self.shape.n_layers + again * (self.shape.n_layers - lowest)
+        self._passes["all"] += tokens * self.shape.n_layers
