@@ -36,7 +36,7 @@ def test_every_situation_is_whole_and_comes_once() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_right_ending_is_at_every_place_equally_often(split: str) -> None:
-    assert Counter(row["label"] for row in of(split)) == {place: 10 for place in range(4)}
+    assert Counter(row["label"] for row in of(split)) == dict.fromkeys(range(4), 10)
 
 
 @pytest.mark.parametrize("split", SPLITS)

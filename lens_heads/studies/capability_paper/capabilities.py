@@ -46,11 +46,13 @@ class Capability:
 
     def given(self, value: Any) -> Capability:
         """With the argument that the user had to give in all of its calls that take it."""
-        assert self.needs is not None
+        needs = self.needs
+        assert needs is not None
 
         def filled(call: TaskCall | None) -> TaskCall | None:
-            takes = call is not None and self.needs in tasks.arguments_of(call[0])
-            return (call[0], {**call[1], self.needs: value}) if takes else call
+            if call is None or needs not in tasks.arguments_of(call[0]):
+                return call
+            return call[0], {**call[1], needs: value}
 
         return replace(self, select=filled(self.select), test=filled(self.test), kin=filled(self.kin), needs=None)
 
