@@ -193,7 +193,7 @@ def _methods(each: Finding, plan: Preset) -> report.Section:
     parts = (("own capability", "damage"), ("the others, on the mean", "others"))
     bars = pd.concat(
         [
-            pd.DataFrame({"group": table["method"].map(lambda name: plots.look(name).label), "name": label}).assign(
+            pd.DataFrame({"group": [plots.look(method).label for method in each.methods], "name": label}).assign(
                 value=table[part], low=table[f"{part}_low"], high=table[f"{part}_high"]
             )
             for label, part in parts
