@@ -37,7 +37,7 @@ CAPABILITIES: dict[str, Callable[[int], list[lh.Trial]]] = {
     "arithmetic, one digit": lambda n: tasks.arithmetic(n, digits=1, split="test"),
     "capitals": lambda n: tasks.capitals(n, split="test"),
     "induction": lambda n: tasks.induction(n, split="test"),
-    "retrieval, 200 tokens": lambda n: tasks.packaged("test", n, context_length=200),
+    "retrieval, 300 tokens": lambda n: tasks.packaged("test", n, context_length=300),
     "retrieval, 400 tokens": lambda n: tasks.packaged("test", n, context_length=400),
     "rhyme": lambda n: tasks.rhyme(n, split="test"),
     "continuation": lambda n: tasks.continuation(n, split="test"),
@@ -61,7 +61,7 @@ def measure(name: str, n: int) -> dict[str, Any]:
     for task, make in CAPABILITIES.items():
         trials, started = make(n), time.perf_counter()
         generate = not task.startswith("continuation")  # A right ending is one of many that could be written.
-        result = lh.evaluate(model, trials, generate=generate, max_new_tokens=8, progress=False)
+        result = lh.evaluate(model, trials, generate=generate, max_new_tokens=6, progress=False)
         values = {
             metric: {"mean": result.mean(metric), "interval": result.interval(metric)}
             for metric in SHOWN

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lens_heads import cli_causal, cli_options, cli_study
+from lens_heads import cli_causal, cli_localize, cli_options, cli_study
 from lens_heads.cli_options import AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, With
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def ablate(
 
 
 app.command("patch")(cli_causal.patch)
+app.command("localize")(cli_localize.localize)
 
 
 @app.command()

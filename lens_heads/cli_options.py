@@ -35,9 +35,7 @@ def trials(task: str, arguments: Sequence[str] | None, **defaults: Any) -> Any:
 
     given = options(arguments)
     if ALLOW in given:
-        raise ValueError(
-            f"--with {ALLOW}=...: only the flag --allow-code-execution, of `lens-heads ablate`, allows that"
-        )
+        raise ValueError(f"--with {ALLOW}=...: only the flag --allow-code-execution allows that")
     return known.load(task, **{**defaults, **given})
 
 
@@ -52,8 +50,8 @@ def code_execution(tasks: Sequence[str], allowed: bool, generate: bool) -> dict[
         )
     if takers and generate and not allowed:
         raise ValueError(
-            f"task {takers[0]!r} is judged by running generated code: allow that with --allow-code-execution, or use "
-            "--no-text for the log-probability alone"
+            f"task {takers[0]!r} is judged by running generated code: allow that with --allow-code-execution, or "
+            "measure the log-probability alone (--no-text; --metric logprob)"
         )
     return {name: {ALLOW: allowed} if name in takers else {} for name in tasks}
 

@@ -131,7 +131,7 @@ def test_check_says_whether_it_holds(
         (["demo", "--quick", "--full"], "not both"),
         (
             ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "mbpp"],
-            "task 'mbpp' is judged by running generated code: allow that with --allow-code-execution, or use --no-text",
+            "task 'mbpp' is judged by running generated code: allow that with --allow-code-execution, or measure the log-probability alone (--no-text",
         ),
         (
             ["ablate", "-m", "nowhere", "-s", "SCORES", "--specificity", "humaneval"],
@@ -372,3 +372,39 @@ def test_patch_writes_the_scores_that_python_gives(
     shown = capsys.readouterr().out
     assert str(wanted.top(1)[0]) in shown
     assert f"2 pairs; run folder: {out}" in shown.replace("\n", "")
+
+
+def test_localize_finds_saves_and_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["localize", "-m", str(folder), "-t", "arithmetic", "-w", "n=4", "-w", "digits=1", "-o", str(out)]
+    masks = ["--masks", "12", "--sparsity", "0.2", "-k", "2"]
+    assert run(*arguments, *masks, monkeypatch=monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert f"run folder: {out}" in said
+    scores = HeadScores.load(out / "css.json")
+    assert f"{scores.meta['evaluations']} evaluations of 4 trials, logprob {scores.meta['base']:.3f}" in said
+    assert str(scores.top(1)[0]) in said
+    assert scores.meta["best"] == "lowest"
+    stored = len(list((out / "trials").iterdir()))
+    assert run(*arguments, "--method", "one_shot", monkeypatch=monkeypatch) == 0
+    assert len(list((out / "trials").iterdir())) > stored
+    assert HeadScores.load(out / "one_shot.json").meta["evaluations"] == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--method", "cs"], "unknown method 'cs': there are css, csb, csl, elastic_net, greedy, one_shot"),
+        (["--metric", "choice"], "trial arithmetic-"),
+        (["--sparsity", "0.01"], "sparsity=0.01 of 12 heads is less than one head"),
+        (["--allow-code-execution"], "nothing of arithmetic runs generated code"),
+    ],
+)
+def test_localize_says_what_is_wrong_in_a_line(
+    folder: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["localize", "-m", str(folder), "-t", "arithmetic", "-w", "n=2", "-w", "digits=1"]
+    assert run(*base, *arguments, monkeypatch=monkeypatch) == 2
+    assert said in capsys.readouterr().err

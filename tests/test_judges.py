@@ -271,7 +271,10 @@ def test_a_trial_keeps_its_judge_in_tokens() -> None:
         ({"cut": "\n"}, "a judge's cut is .*: give a list of texts"),
         ({"cut": ["", "x"]}, "none of them empty"),
         ({"rule": "only_label"}, "has 0 labels"),
-        ({"rule": "first_label"}, "'first_label' has 0 labels: only_label, first_label, any_of need the labels"),
+        (
+            {"rule": "first_label"},
+            "'first_label' has 0 labels: only_label, first_label, any_of, rhymes need the labels",
+        ),
         ({"labels": ["a"]}, "a judge by the rule 'contains' has 1 labels"),
         ({"rule": "any_of"}, "a judge by the rule 'any_of' has 0 labels"),
         (

@@ -123,7 +123,8 @@ def generality(
         out: a run folder: every finished trial is stored at once, and the same call continues it.
 
     Raises ValueError for trials shared between selection and evaluation, scores of another model's shape or of kv heads
-    (`units.to_query_heads`), a metric that is not measured, and whatever `ablate` refuses, all before anything is run.
+    (`units.to_query_heads`), fewer heads than k, a metric that is not measured, and whatever `ablate` refuses, all before
+    anything is run.
     """
     shape, how = geometry(model), {"kind": kind, "reference": reference, **options}
     with ablate(model, [], **how):
@@ -133,7 +134,7 @@ def generality(
     if not tasks:
         raise ValueError("there are no tasks: give {name: trials}")
     named = _named(heads)
-    metrics = {task: metric if isinstance(metric, str) else metric.get(task, "") for task in tasks}
+    metrics = _metrics(metric, list(tasks))
     room = max_new_tokens if any(name not in FORCED_METRICS for name in metrics.values()) else 0
     encoded = {
         name: encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab) for name, trials in tasks.items()
@@ -161,8 +162,19 @@ def generality(
 def _named(heads: Any) -> dict[str, Heads]:
     """The sets of heads by name, also when there is a single one."""
     if isinstance(heads, Mapping):
+        if not heads:
+            raise ValueError("there are no heads: give scores, a list of heads, or several by name")
         return dict(heads)
     return {heads.method if isinstance(heads, HeadScores) else "heads": heads}
+
+
+def _metrics(metric: str | Mapping[str, str], tasks: list[str]) -> dict[str, str]:
+    """The metric of every task, in the order of the tasks."""
+    if isinstance(metric, str):
+        return dict.fromkeys(tasks, metric)
+    if set(metric) != set(tasks):
+        raise ValueError(f"metric names {', '.join(metric)}, but the tasks are {', '.join(tasks)}: give each its own")
+    return {task: metric[task] for task in tasks}
 
 
 def _cut(name: str, heads: Heads, k: int | None, shape: HeadGeometry) -> list[Head]:
@@ -171,6 +183,8 @@ def _cut(name: str, heads: Heads, k: int | None, shape: HeadGeometry) -> list[He
         raise ValueError(
             f"a set of heads cannot be called {name!r}, which stands for a control: call it something else"
         )
+    if k is not None and k < 1:
+        raise ValueError(f"k={k}: at least 1 head is ablated; None takes lists whole")
     if isinstance(heads, HeadScores):
         if heads.unit != "query_head":
             raise ValueError(

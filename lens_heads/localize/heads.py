@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -87,13 +88,14 @@ def localize_heads(
         was added, and heads rank in the order they were added.
 
     The model is as it was afterwards, also after an error. Raises ValueError for an unknown method or estimator, too few
-    masks, a sparsity that ablates no head or every head, a metric that is the same under every mask, and what `MaskedMetric`
-    refuses; RuntimeError when runs of a search failed. Masks whose runs failed are left out, and warned about.
+    masks, k or patience below 1, a sparsity that ablates no head or every head, a metric that is the same under every mask,
+    and what `MaskedMetric` refuses; RuntimeError when runs of a search failed. Masks whose runs failed are left out, and
+    warned about.
 
     Differs from the authors' script: the sign (the script prints the heads whose ablation helps first), alpha by
     cross-validation, least squares on the chosen heads, one loaded model whose shared prefixes are run once.
     """
-    _check(method, estimator, n_masks)
+    _check(method, estimator, n_masks, k, patience)
     trials = tasks.load(task) if isinstance(task, str) else task
     measured = MaskedMetric(
         model, trials, metric, kind, reference, level, max_new_tokens, batch_size, progress, out, **options
@@ -119,7 +121,7 @@ def localize(
     `meta["evaluations"]` counts the masks that this method asked for, whoever asked for them before. Arguments, result and
     errors as in `localize_heads`.
     """
-    _check(method, estimator, n_masks)
+    _check(method, estimator, n_masks, k, patience)
     measured.requested.clear()
     if method in DESIGNED:
         design, regression = DESIGNED[method]
@@ -134,7 +136,7 @@ def localize(
     return _scores(measured, method, found, {**more, "seed": seed})
 
 
-def _check(method: str, estimator: str | None, n_masks: int) -> None:
+def _check(method: str, estimator: str | None, n_masks: int, k: int, patience: int | None) -> None:
     if method not in (*DESIGNED, *SEARCHES):
         raise ValueError(f"unknown method {method!r}: there are {', '.join((*DESIGNED, *SEARCHES))}")
     if estimator is not None and (estimator not in METHODS or method in SEARCHES):
@@ -142,6 +144,10 @@ def _check(method: str, estimator: str | None, n_masks: int) -> None:
         raise ValueError(f"estimator={estimator!r}: {why}")
     if method in DESIGNED and n_masks < FOLDS:
         raise ValueError(f"n_masks={n_masks}: cross-validation needs at least {FOLDS}, and finding heads some hundred")
+    if k < 1:
+        raise ValueError(f"k={k}: at least 1 head is looked for")
+    if patience is not None and patience < 1:
+        raise ValueError(f"patience={patience}: at least one further round has to agree; None measures all masks")
 
 
 def _sensed(
@@ -160,6 +166,13 @@ def _sensed(
     finished = ~np.isnan(values).any(1)
     used, values = used[finished], values[finished]
     result = fit(used, values, estimator, base=base, seed=seed)
+    hurting = int((result.coefficients < 0).sum())
+    if hurting < k:
+        warnings.warn(
+            f"{estimator} found {hurting} of {k} heads whose ablation hurts in {len(used)} masks; the others rank by the plain "
+            "difference between masks with and without them: draw more masks, ablate more heads in each, or take a finer metric",
+            stacklevel=4,
+        )
     order = [str(head) for head in _order(result, used, values.mean(1))]
     return result.per_trial, {"n_masks": len(used), "order": order, "fit": _described(result)}
 
@@ -167,6 +180,11 @@ def _sensed(
 def _different(masks: Bool[np.ndarray, "mask layer head"]) -> Bool[np.ndarray, "mask layer head"]:
     """The masks without repeats: a run repeated gives the same number, and in two folds would pass for a good prediction."""
     _, first = np.unique(masks.reshape(len(masks), -1), axis=0, return_index=True)
+    if len(first) < FOLDS:
+        raise ValueError(
+            f"only {len(first)} of the {len(masks)} masks differ, and cross-validation needs at least {FOLDS}: take another "
+            "sparsity, or more masks"
+        )
     return masks[np.sort(first)]
 
 
@@ -194,13 +212,11 @@ def _until_settled(
     seed: int,
 ) -> tuple[Bool[np.ndarray, "mask layer head"], Float[np.ndarray, "mask trial"]]:
     """The first masks, as many as it takes for the k first heads to stay the same for `patience` rounds."""
-    if patience < 1:
-        raise ValueError(f"patience={patience}: at least one further round has to agree; None measures all masks")
     before, same, values = None, 0, np.empty((0, len(measured.trials)))
     for end in range(ROUND, len(masks) + ROUND, ROUND):
         values = measured(masks[:end])
         finished = ~np.isnan(values).any(1)
-        if finished.sum() < FOLDS:
+        if finished.sum() < FOLDS or np.ptp(values[finished].mean(1)) == 0:
             continue
         found = recover(masks[:end][finished], values[finished], estimator, base=measured.base, seed=seed).ravel()
         first = {int(head) for head in np.argsort(found, kind="stable")[:k] if found[head] < 0}

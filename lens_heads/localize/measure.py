@@ -103,7 +103,11 @@ class MaskedMetric:
         return self(np.zeros((1, *self.units), dtype=bool))[0]
 
     def __call__(self, masks: Bool[np.ndarray, "mask layer head"]) -> Float[np.ndarray, "mask trial"]:
-        """The metric of every trial under every mask. A mask whose run failed has NaN in its row (and was warned about)."""
+        """The metric of every trial under every mask.
+
+        A mask whose run failed has NaN in its row, was warned about, and is not tried again (it is not stored either, so a
+        new `MaskedMetric` does). When every new mask fails, the first error is raised.
+        """
         masks = np.asarray(masks, dtype=bool)
         if masks.ndim != 3 or masks.shape[1:] != self.units:
             raise ValueError(
@@ -119,10 +123,12 @@ class MaskedMetric:
             progress=self.progress,
             description="ablating masks",
         )
-        self._known |= {key: result for key, result in zip(new, results, strict=True) if result.keep}
-        failed = np.full(len(self.trials), np.nan)
-        rows = [self._known.get(mask.tobytes()) for mask in masks]
-        return np.stack([failed if row is None else row.arrays[self.metric].double().numpy() for row in rows])
+        self._known |= dict(zip(new, results, strict=True))
+        found = np.full((len(masks), len(self.trials)), np.nan)
+        for row, result in zip(found, (self._known[mask.tobytes()] for mask in masks), strict=True):
+            if result.keep:
+                row[:] = result.arrays[self.metric].double().numpy()
+        return found
 
     def heads(self, mask: Bool[np.ndarray, "layer head"]) -> list[Head]:
         """The query heads that a mask ablates."""

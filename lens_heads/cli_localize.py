@@ -1,0 +1,74 @@
+"""`lens-heads localize`: the few heads that a task needs, from runs with random heads ablated."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lens_heads import cli_options
+from lens_heads.cli_options import AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, With
+
+
+def localize(
+    model: Model,
+    task: Task = "packaged",
+    with_: With = None,
+    method: Annotated[
+        str, typer.Option(help="css, csb, csl, elastic_net (compressed sensing), greedy or one_shot.")
+    ] = "css",
+    n_masks: Annotated[int, typer.Option("--masks", help="Random sets of heads to ablate.")] = 200,
+    sparsity: Annotated[float, typer.Option(help="Share of the heads that each set ablates.")] = 0.02,
+    metric: Annotated[
+        str, typer.Option(help="logprob, choice_logprob, greedy_match, correct, ...; see `evaluate`.")
+    ] = "logprob",
+    k: Annotated[int, typer.Option("-k", help="Heads looked for.")] = 5,
+    kind: Annotated[str, typer.Option(help="zero, or another ablation that needs no reference.")] = "zero",
+    level: Annotated[str, typer.Option(help="query_head, or kv_group: all query heads of a kv head together.")] = (
+        "query_head"
+    ),
+    patience: Annotated[
+        int | None, typer.Option(help="Stop once the k first heads stayed the same for so many rounds of 25 sets.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sets.")] = 0,
+    top: Annotated[int, typer.Option(help="Heads in the table.")] = 10,
+    max_new_tokens: NewTokens = 50,
+    batch_size: Batch = 8,
+    allow_code_execution: AllowCode = False,
+    out: Out = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Find the heads whose ablation costs a task most, from few runs with random heads ablated."""
+    from lens_heads import tables
+    from lens_heads.evaluation import FORCED_METRICS
+    from lens_heads.localize import localize_heads
+
+    allowed = cli_options.code_execution([task], allow_code_execution, metric not in FORCED_METRICS)
+    trials = cli_options.trials(task, with_, **allowed[task])
+    loaded = cli_options.load(model, device, dtype, lens)
+    scores = localize_heads(
+        loaded,
+        trials,
+        method,
+        n_masks,
+        sparsity,
+        metric,
+        k,
+        kind=kind,
+        level=level,  # type: ignore[arg-type]  # checked there
+        patience=patience,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
+        out=out,
+    )
+    tables.show(tables.ranking(scores, top, 0))
+    fit = scores.meta.get("fit", {})
+    told = f", R² {fit['r2']:.2f}, of masks left out {fit['held_out_r2'] or float('nan'):.2f}" if fit else ""
+    cli_options.say(
+        f"{scores.meta['evaluations']} evaluations of {scores.meta['n_trials']} trials, {metric} {scores.meta['base']:.3f} "
+        f"with nothing ablated{told}",
+        out,
+    )

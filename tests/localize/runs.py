@@ -1,0 +1,82 @@
+"""The planted model's trials in two halves with other needles, and what counts or disturbs runs with heads ablated."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lens_heads as lh
+from lens_heads.heads import Head
+from lens_heads.localize import MaskedMetric, draw_masks, measure
+from tests import planted
+
+FOUND, OTHERS = planted.trials(8)[:4], planted.trials(8)[4:]
+SHAPE = (planted.LAYERS, planted.HEADS)
+
+
+@cache
+def model() -> Any:
+    return planted.model()
+
+
+@cache
+def measured() -> MaskedMetric:
+    """Log-probabilities of the first half; shared, for what was measured is the same for every test."""
+    return MaskedMetric(model(), FOUND, progress=False)
+
+
+def different(design: str, n_masks: int, sparsity: float, seed: int = 0) -> np.ndarray:
+    """The masks of the planted model that `localize` draws, each once, in the order drawn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = draw_masks(design, n_masks, *SHAPE, sparsity, seed)
+    kept = {mask.tobytes(): mask for mask in drawn}
+    return np.stack(list(kept.values()))
+
+
+def by_loop(
+    model: Any,
+    trials: Sequence[Any],
+    sets: Sequence[Sequence[Any]],
+    metric: str = "logprob",
+    max_new_tokens: int = 0,
+    **how: Any,
+) -> np.ndarray:
+    """[set, trial]: the model evaluated as a whole under every set of ablated heads, one trial after another."""
+    rows = []
+    for heads in sets:
+        with lh.ablate(model, heads, **{"kind": "zero", **how}):
+            found = lh.evaluate(model, trials, max_new_tokens > 0, max_new_tokens or 1, progress=False)
+        rows.append(found.metrics[metric].double().numpy())
+    return np.stack(rows)
+
+
+@contextmanager
+def passes(model: Any) -> Iterator[list[int]]:
+    """Inside, a list that grows with every forward pass through the last block."""
+    seen: list[int] = []
+    handle = model.blocks[-1].mlp.register_forward_hook(lambda *_: seen.append(1))
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, when: Any, error: BaseException) -> None:
+    """From now on a run raises where `when` (heads) is true."""
+    real = measure.ablate
+
+    @contextmanager
+    def ablate(model: Any, heads: Sequence[Head], **how: Any) -> Iterator[None]:
+        with real(model, heads, **how):
+            if when(list(heads)):
+                raise error
+            yield
+
+    monkeypatch.setattr(measure, "ablate", ablate)
