@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lens_heads.cli_options import AllowCode
+
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 Models = Annotated[
@@ -62,7 +64,39 @@ def fragile_tasks(
     from lens_heads.models import dtype_named
     from lens_heads.studies.fragile_paper import study
 
+    size, loading = _size(preset, quick), {"device": device, "dtype": dtype_named(dtype)}
+    study.fragile_tasks(model or study.MODELS, size, out, path, **loading)
+
+
+@app.command()
+def capability(
+    model: Models = None,
+    capability: Annotated[
+        list[str] | None, typer.Option(help="Capabilities of the preset, repeatable (default: all of them).")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="packaged (no download), quick, or paper (the paper's tasks, from the hub).")
+    ] = "packaged",
+    quick: Annotated[bool, typer.Option("--quick", help="The same as --preset quick.")] = False,
+    words: Annotated[
+        Path | None, typer.Option(help="A list of words, one a line, for the paper's capability swearing.")
+    ] = None,
+    allow_code_execution: AllowCode = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
+        "runs/capability"
+    ),
+    device: Device = None,
+    dtype: Dtype = "float32",
+) -> None:
+    """Which few heads carry a capability? Compressed sensing, what the heads cost it and others, against other methods."""
+    from lens_heads.models import dtype_named
+    from lens_heads.studies.capability_paper import study
+
+    size, loading = _size(preset, quick), {"device": device, "dtype": dtype_named(dtype)}
+    study.capability(model or study.MODELS, capability, size, out, words, allow_code_execution, **loading)
+
+
+def _size(preset: str, quick: bool) -> str:
     if quick and preset not in ("packaged", "quick"):
         raise ValueError(f"give --quick or --preset {preset}, not both")
-    size, loading = "quick" if quick else preset, {"device": device, "dtype": dtype_named(dtype)}
-    study.fragile_tasks(model or study.MODELS, size, out, path, **loading)
+    return "quick" if quick else preset

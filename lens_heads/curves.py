@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 
 from lens_heads.stats import bootstrap_means, bootstrap_over_draws, percentile_interval
 from lens_heads.store import write_atomic
@@ -103,16 +104,24 @@ class AblationCurve:
         """The metric per trial under a condition, averaged over the draws of a random control; indexed by trial."""
         return self.draws(method, set, k, metric, task).mean(axis=1)
 
+    def gaps(
+        self, one: tuple[str, str, int], other: tuple[str, str, int], metric: str, task: str = MAIN_TASK
+    ) -> Float[np.ndarray, "draw trial"]:
+        """Paired differences one - other, two conditions (method, set, k), on the trials measured in both.
+
+        A row per pair of draws, a single one where neither is random; no column where no trial is in both.
+        """
+        a, b = self.draws(*one, metric, task).dropna(), self.draws(*other, metric, task).dropna()
+        both = a.index.intersection(b.index)
+        gap = a.loc[both].to_numpy()[:, :, None] - b.loc[both].to_numpy()[:, None, :]
+        return gap.reshape(len(both), a.shape[1] * b.shape[1]).T.copy()
+
     def _compare(
         self, one: tuple[str, str, int], other: tuple[str, str, int], metric: str, task: str
     ) -> tuple[float, float, float]:
-        """Paired difference one - other over the trials and draws measured in both, with its interval."""
-        a, b = self.draws(*one, metric, task).dropna(), self.draws(*other, metric, task).dropna()
-        both = a.index.intersection(b.index)
-        if both.empty:
-            return math.nan, math.nan, math.nan
-        gap = a.loc[both].to_numpy()[:, :, None] - b.loc[both].to_numpy()[:, None, :]
-        return bootstrap_over_draws(torch.from_numpy(gap.reshape(len(both), -1).T.copy()))
+        """Mean paired difference one - other with its interval."""
+        gap = self.gaps(one, other, metric, task)
+        return bootstrap_over_draws(torch.from_numpy(gap)) if gap.shape[1] else (math.nan, math.nan, math.nan)
 
     @cached_property
     def frame(self) -> pd.DataFrame:

@@ -104,8 +104,9 @@ def claims(found: pd.DataFrame, title: str) -> Table:
     for column in ("claim", "paper", "here", "judged by [95 % interval]", "verdict"):
         table.add_column(column)
     for row in found.to_dict("records"):
-        interval = NOTHING if math.isnan(row["value"]) else f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-        table.add_row(row["claim"], row["paper"], row["found"], f"{interval}: {row['holds_if']}", row["verdict"])
+        bounds = "" if math.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
+        judged = NOTHING if math.isnan(row["value"]) else f"{row['value']:.2f}{bounds}"
+        table.add_row(row["claim"], row["paper"], row["found"], f"{judged}: {row['holds_if']}", row["verdict"])
     return table
 
 

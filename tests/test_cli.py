@@ -326,6 +326,41 @@ def test_study_fragile_tasks_hands_its_options_on(monkeypatch: pytest.MonkeyPatc
     assert run("study", "fragile-tasks", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
 
 
+def test_study_capability_hands_its_options_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lens_heads.studies.capability_paper import study
+
+    with monkeypatch.context() as patch:
+        calls: list[tuple[Any, ...]] = []
+        patch.setattr(study, "capability", lambda *args, **kwargs: calls.append((*args, kwargs)))
+        given = ["-m", "a", "--capability", "capitals", "--capability", "rhyme", "--quick", "--out", str(tmp_path)]
+        more = ["--dtype", "bfloat16", "--allow-code-execution", "--words", "list.txt"]
+        assert run("study", "capability", *given, *more, monkeypatch=monkeypatch) == 0
+        assert run("study", "capability", monkeypatch=monkeypatch) == 0
+        loading = {"device": None, "dtype": torch.float32}
+        assert calls == [
+            (
+                ["a"],
+                ["capitals", "rhyme"],
+                "quick",
+                tmp_path,
+                Path("list.txt"),
+                True,
+                loading | {"dtype": torch.bfloat16},
+            ),
+            (study.MODELS, None, "packaged", Path("runs/capability"), None, False, loading),
+        ]
+        assert run("study", "capability", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
+        assert "give --quick or --preset paper, not both" in capsys.readouterr().err
+    assert run("study", "capability", "--preset", "big", monkeypatch=monkeypatch) == 2
+    assert "error: preset='big': use packaged, quick, paper" in capsys.readouterr().err
+    assert run("study", "capability", "--capability", "poetry", monkeypatch=monkeypatch) == 2
+    assert "there is no capability 'poetry' in this preset: use arithmetic, retrieval" in capsys.readouterr().err
+    assert run("study", "capability", "--allow-code-execution", monkeypatch=monkeypatch) == 2
+    assert "allow_code_execution is given, but none of arithmetic" in capsys.readouterr().err
+
+
 def test_documents_are_scored_from_the_shell(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,9 +108,19 @@ def test_claims_show_number_interval_and_verdict() -> None:
             "high": 0,
             "verdict": "cannot be told",
         },
+        {
+            "claim": "C",
+            "paper": "yes",
+            "found": "2",
+            "value": 2.0,
+            "low": math.nan,
+            "high": math.nan,
+            "verdict": "holds",
+        },
     ]
     shown = rows(tables.claims(pd.DataFrame(rows_of_claims).assign(holds_if="so"), "Claims"))
     assert shown == [
         ["A", "0.4", "0.5 → 0", "1.00 [0.50, 1.00]: so", "holds"],
         ["B", "0.6", "none", "–: so", "cannot be told"],
+        ["C", "yes", "2", "2.00: so", "holds"],
     ]

@@ -43,7 +43,7 @@ def ablation_curves(
     figure = figure_of(heading, height or max(480, 140 + 27 * len(groups)), traces)
     span = [math.log10(start) - 0.05, math.log10(end)]
     figure.update_xaxes(title="heads ablated (k)", type="log", range=span, tickvals=[start, *ks], ticktext=["0", *ks])
-    bounds = None if metric == "logprob" else [-0.03, 1.03]
+    bounds = None if metric.endswith("logprob") else [-0.03, 1.03]
     figure.update_yaxes(title=METRIC_LABELS.get(metric, html.escape(metric)), range=bounds)
     return figure.update_layout(legend={"tracegroupgap": 4, "font": {"size": 12}}, hovermode="closest")
 

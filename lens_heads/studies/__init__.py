@@ -6,13 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lens_heads.studies.capability_paper.study import capability as capability
     from lens_heads.studies.fragile_paper.study import fragile_tasks as fragile_tasks
     from lens_heads.studies.locos_paper.study import locos as locos
 
-__all__ = ["fragile_tasks", "locos"]
+__all__ = ["capability", "fragile_tasks", "locos"]
 
 
-_HOMES = {"fragile_tasks": "fragile_paper.study", "locos": "locos_paper.study"}
+_HOMES = {
+    "capability": "capability_paper.study",
+    "fragile_tasks": "fragile_paper.study",
+    "locos": "locos_paper.study",
+}
 
 
 def __getattr__(name: str) -> Any:

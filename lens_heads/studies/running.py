@@ -1,4 +1,4 @@
-"""What studies share: which models they run on, a clock over their stages, and tables for JSON."""
+"""What studies share: models and task calls by name, a clock over their stages, wide intervals, and tables for JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ from typing import Any, TypeVar
 import pandas as pd
 from rich.console import Console
 
-from lens_heads.models import Model, geometry
+from lens_heads.models import Model, geometry, load_model
 from lens_heads.store import write_atomic
 
 Value = TypeVar("Value")
 HOLDS, DOES_NOT, UNTOLD = "holds", "does not hold", "cannot be told"
 """Verdicts on a paper's claims."""
 Models = Iterable[str | Path | Model] | str | Path | Model
+TaskCall = tuple[str, dict[str, Any]]
+"""A task by name, and its arguments."""
+
+
+def described(call: TaskCall) -> str:
+    """A call as one would write it: musique(n=14, split=test)."""
+    name, arguments = call
+    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
 
 
 def several(models: Models) -> list[Any]:
@@ -35,6 +43,11 @@ def several(models: Models) -> list[Any]:
     return listed
 
 
+def loaded(given: Any, loading: dict[str, Any]) -> Model:
+    """The model, loaded where it is given by name."""
+    return load_model(given, **loading) if isinstance(given, str | Path) else given
+
+
 class Clock:
     """Runs stages, says which, and remembers in a folder how long each took, over all runs that it needed."""
 
@@ -44,12 +57,22 @@ class Clock:
 
     def __call__(self, stage: str, work: Callable[[], Value]) -> Value:
         started = time.monotonic()
-        result = work()
-        now = time.monotonic() - started
-        self.spent[stage] = self.spent.get(stage, 0.0) + now
-        write_atomic(self.file, json.dumps(self.spent))
-        self.console.print(f"{stage}: {now:.0f} s")
-        return result
+        try:
+            return work()
+        finally:  # An interrupted stage is continued: what it took so far counts too.
+            now = time.monotonic() - started
+            self.spent[stage] = self.spent.get(stage, 0.0) + now
+            write_atomic(self.file, json.dumps(self.spent))
+            self.console.print(f"{stage}: {now:.0f} s")
+
+
+def widened(value: float, low: float, high: float, trials: int) -> tuple[float, float]:
+    """An interval no narrower than what so many trials may well not have shown: a share of 1 - 0.025 ** (1 / trials).
+
+    (The exact upper bound of a share that was never seen.) A bootstrap has no width where every trial has the same value.
+    """
+    unseen = 1 - 0.025 ** (1 / max(trials, 1))
+    return min(low, value - unseen), max(high, value + unseen)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from lens_heads.tasks.books import read_text
 from lens_heads.tasks.rows import enough, packaged_rows
+from lens_heads.tasks.sampling import half
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials import Trial
 
 
-def swearing(words: str | Path, n: int | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
+def swearing(
+    words: str | Path, n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False
+) -> list[Trial]:
     """Original, mild beginnings of scenes that stop where somebody might swear ("... with the hammer and shouted:").
 
     A continuation is right when any word of the list stands in its first line, whole, in any case.
@@ -19,7 +22,8 @@ def swearing(words: str | Path, n: int | None = None, seed: int = 0, chat: bool 
     Args:
         words: a text file, one word or phrase a line; what follows # is a comment. Only what is listed counts, so list the
             inflected forms too.
-        n: trials; fewer than there are means a random draw. None for all (48).
+        n: trials; fewer than there are means a random draw. None for all (48, in a split 24).
+        split: "select" to find heads, "test" to evaluate them: every other scene, half of each kind; None takes all.
         seed: of the draw, and of each trial's word.
         chat: as in `Trial`. False by default, for chat models too: the scene is a text to go on with.
 
@@ -28,14 +32,14 @@ def swearing(words: str | Path, n: int | None = None, seed: int = 0, chat: bool 
         number of words.
 
     Raises:
-        FileNotFoundError, ValueError: naming the file and the line.
+        FileNotFoundError, ValueError: naming the file and the line; an unknown split, more trials than scenes.
 
     The answer of a trial is one word of the list, drawn by seed, and `logprob` is that word's: not how likely the model is to
     swear, which any word would do, but how likely a random word of the list is; compare it between conditions on the same
     trials.
     """
     listed = _read(Path(words).expanduser())
-    rows = packaged_rows("swearing")
+    rows = half(packaged_rows("swearing"), split)
     rng = random.Random(seed)
     shots = template("swearing")
     judged = judge(shots, labels=listed)

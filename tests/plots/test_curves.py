@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,3 +87,10 @@ def test_a_metric_or_task_that_was_not_measured_is_refused_by_name(curve: Ablati
         plots.ablation_curves(curve, "rougeL")
     with pytest.raises(ValueError, match="on retrieval, parametric"):
         plots.ablation_curves(curve, "contains", "arithmetic")
+
+
+def test_shares_keep_their_scale_and_log_probabilities_show_whatever_they_are(curve: AblationCurve) -> None:
+    among = replace(curve, per_trial=curve.per_trial.rename(columns={"logprob": "choice_logprob"}))
+    assert plots.ablation_curves(curve, "contains").layout.yaxis.range == (-0.03, 1.03)
+    for found, metric in ((curve, "logprob"), (among, "choice_logprob")):
+        assert plots.ablation_curves(found, metric).layout.yaxis.range is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def test_a_trial_is_a_scene_with_one_of_the_words_for_its_answer(words: Path) ->
     assert zoo.tokenizer().decode(encoded.answer_tokens) == f" {trial.answer}"
     assert swearing(words, 9, seed=3) == swearing(words, 9, seed=3)
     assert [trial.answer for trial in swearing(words, seed=3)] != [trial.answer for trial in swearing(words, seed=4)]
+
+
+def test_the_splits_share_no_scene_and_have_every_kind(words: Path) -> None:
+    select, test = (swearing(words, split=split) for split in ("select", "test"))
+    assert len(select) == len(test) == 24
+    assert {trial.id for trial in select} | {trial.id for trial in test} == {trial.id for trial in swearing(words)}
+    for split in (select, test):
+        assert set(Counter(trial.meta["scene"] for trial in split).values()) == {4}
+    with pytest.raises(ValueError, match="split"):
+        swearing(words, split="train")
 
 
 def test_hundreds_of_words_and_their_own_signs(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 from rich.console import Console
 
 from lens_heads import compare
-from lens_heads.models import Model, geometry, load_model
+from lens_heads.models import Model, geometry
 from lens_heads.scoring import fingerprint
 from lens_heads.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.fragile_paper import pairs, stages
@@ -24,7 +24,7 @@ from lens_heads.studies.fragile_paper.claims import claims
 from lens_heads.studies.fragile_paper.pairs import Pair
 from lens_heads.studies.fragile_paper.presets import Preset, preset
 from lens_heads.studies.fragile_paper.stages import ALL, Rankings
-from lens_heads.studies.running import Clock, Models, records, save_tables, several
+from lens_heads.studies.running import Clock, Models, loaded, records, save_tables, several
 from lens_heads.trials import Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
@@ -76,7 +76,7 @@ def fragile_tasks(
     documents, tests = plan.detection(), plan.evaluation()
     findings, found = [], []
     for given in listed:
-        model = _loaded(given, loading)
+        model = loaded(given, loading)
         console.rule(geometry(model).name)
         findings.append(_one(model, documents, tests, plan, out, console))
         # After every model, so that one that fails takes nothing away from those before it.
@@ -84,7 +84,7 @@ def fragile_tasks(
         del model  # Before two others are loaded.
     for (one, a), (other, b) in itertools.combinations(zip(listed, findings, strict=True), 2):
         console.rule(f"{a.model} and {b.model}")
-        found.append(pairs.beside(_loaded(one, loading), _loaded(other, loading), a, b, tests, plan, out, console))
+        found.append(pairs.beside(loaded(one, loading), loaded(other, loading), a, b, tests, plan, out, console))
         _write(findings, found, name, out, command, write_page)
     total = sum(sum(each.seconds.values()) for each in [*findings, *found])
     console.print(f"\nThe page with every figure: [bold]{out / 'report.html'}[/]   ({total / 60:.1f} minutes)")
@@ -92,10 +92,6 @@ def fragile_tasks(
 
 
 _preset = preset  # The argument of the same name hides it.
-
-
-def _loaded(given: Any, loading: dict[str, Any]) -> Model:
-    return load_model(given, **loading) if isinstance(given, str | Path) else given
 
 
 def _one(

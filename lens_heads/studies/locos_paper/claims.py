@@ -18,7 +18,7 @@ from scipy import stats as scipy_stats
 
 from lens_heads.curves import AblationCurve
 from lens_heads.studies.locos_paper.presets import FACTORIAL
-from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, widened
 
 LEAD = "locos"
 
@@ -84,15 +84,6 @@ def _verdict(claim: dict[str, Any], found: Found) -> str:
     return HOLDS if low > at and found.sure else DOES_NOT if high < at else UNTOLD
 
 
-def _widened(value: float, low: float, high: float, trials: int) -> tuple[float, float]:
-    """An interval no narrower than what so many trials may well not have shown: a share of 1 - 0.025 ** (1 / trials).
-
-    (The exact upper bound of a share that was never seen.) A bootstrap has no width where every trial has the same value.
-    """
-    unseen = 1 - 0.025 ** (1 / max(trials, 1))
-    return min(low, value - unseen), max(high, value + unseen)
-
-
 def _pair(evidence: Evidence, claim: dict[str, Any], method: str, set: str) -> tuple[np.ndarray, np.ndarray]:
     """The metric of each trial before and after ablating k heads of a set."""
     task, metric = claim["task"], claim["metric"]
@@ -108,7 +99,7 @@ def _loses(evidence: Evidence, claim: dict[str, Any]) -> Found:
     if before.mean() <= 0:
         return Found.nothing("the unablated model answers none")
     value, low, high = evidence.texts.relative_loss(LEAD, "top", evidence.k, claim["metric"], claim["task"])
-    low, high = _widened(value, low, high, int((before > 0).sum()))
+    low, high = widened(value, low, high, int((before > 0).sum()))
     random = _difference(evidence.texts, claim, "any", "random", evidence.k)
     return Found(value, low, high, f"{before.mean():.3f} → {after.mean():.3f}", sure=random["low"] > 0)
 
@@ -121,7 +112,7 @@ def _change(evidence: Evidence, claim: dict[str, Any], method: str, set: str, te
     table = evidence.texts.frame
     mine = (table["task"] == claim["task"]) & (table["metric"] == claim["metric"]) & (table["method"] == method)
     row = table[mine & (table["set"] == set) & (table["k"] == evidence.k)].iloc[0]
-    low, high = _widened(row["drop"], row["drop_low"], row["drop_high"], len(before))
+    low, high = widened(row["drop"], row["drop_low"], row["drop_high"], len(before))
     shown = text.format(before=before.mean(), after=after.mean())
     return Found(row["drop"], low, high, shown, sure=before.mean() > 2 * claim["threshold"])
 

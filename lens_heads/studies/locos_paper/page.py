@@ -11,8 +11,8 @@ import pandas as pd
 from lens_heads import plots, report
 from lens_heads.causal import Recovery
 from lens_heads.studies.locos_paper.claims import LEAD
-from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, described
-from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL
+from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, described
 
 if TYPE_CHECKING:
     from lens_heads.studies.locos_paper.study import Finding

@@ -8,6 +8,7 @@ from typing import Any
 from lens_heads import tasks
 from lens_heads.curves import MAIN_TASK
 from lens_heads.scorers import SCORERS
+from lens_heads.studies.running import TaskCall, described
 from lens_heads.trials import Trial
 
 HEADLINE = 50 / (36 * 32)
@@ -18,15 +19,6 @@ FACTORIAL = ("locos", "dla", "attention_spatial", "attention_mass")
 
 ATTENTION = ("attention_spatial", "attention_mass", "copy", "contrastive", "headkv")
 """The methods that look at attention alone: the baselines."""
-
-TaskCall = tuple[str, dict[str, Any]]
-"""A task by name, and its arguments."""
-
-
-def described(call: TaskCall) -> str:
-    """A call as one would write it: musique(n=14, split=test)."""
-    name, arguments = call
-    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from lens_heads import tables
 from lens_heads.causal import Recovery
 from lens_heads.curves import AblationCurve
 from lens_heads.heads import HeadScores
-from lens_heads.models import geometry, load_model
+from lens_heads.models import geometry
 from lens_heads.scoring import fingerprint
 from lens_heads.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import LEAD, Evidence, claims
 from lens_heads.studies.locos_paper.presets import Preset, preset
-from lens_heads.studies.running import Clock, Models, records, save_tables, several
+from lens_heads.studies.running import Clock, Models, loaded, records, save_tables, several
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 
@@ -119,7 +119,7 @@ def _one(
     given: Any, plan: Preset, name: str, out: Path, tuned_lens: Path | None, console: Console, loading: dict[str, Any]
 ) -> Finding:
     """The whole study on one model."""
-    model = load_model(given, **loading) if isinstance(given, str | Path) else given
+    model = loaded(given, loading)
     shape = geometry(model)
     console.rule(shape.name)
     settings = {

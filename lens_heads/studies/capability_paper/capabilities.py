@@ -1,0 +1,120 @@
+"""Which capabilities there are: the trials that find their heads, others to ablate them on, and other data of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lens_heads import tasks
+from lens_heads.evaluation import METRICS
+from lens_heads.studies.running import TaskCall
+from lens_heads.trials import Trial
+
+
+@dataclass(frozen=True)
+class Capability:
+    """How a capability is asked for: calls of tasks, without how many trials.
+
+    `select` finds its heads; None: a general task, on which other capabilities' heads are ablated. `test` are other items,
+    `kin` is other data of the same capability. `metric` is what heads are found by and damage is measured in, `right` says
+    which answers are right (0 or 1), of choices against chance. `share` of the preset's numbers of trials are made: less
+    where prompts are long. `max_new_tokens` are decoded; 0 where no metric reads text. `needs`: an argument of the tasks that
+    the user has to give.
+
+    Raises ValueError for metrics that there are none of.
+    """
+
+    select: TaskCall | None
+    test: TaskCall
+    kin: TaskCall | None = None
+    metric: str = "logprob"
+    right: str = "greedy_match"
+    share: float = 1.0
+    max_new_tokens: int = 0
+    needs: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("metric", "right"):
+            if getattr(self, name) not in METRICS:
+                raise ValueError(f"{name}={getattr(self, name)!r} is no metric: use one of {', '.join(METRICS)}")
+
+    def trials(self, call: TaskCall, n: int) -> list[Trial]:
+        """The trials of one of the calls, about `share` of n."""
+        name, arguments = call
+        return tasks.load(name, **arguments, n=max(1, round(self.share * n)))
+
+    def given(self, value: Any) -> Capability:
+        """With the argument that the user had to give in all of its calls that take it."""
+        needs = self.needs
+        assert needs is not None
+
+        def filled(call: TaskCall | None) -> TaskCall | None:
+            if call is None or needs not in tasks.arguments_of(call[0]):
+                return call
+            return call[0], {**call[1], needs: value}
+
+        return replace(self, select=filled(self.select), test=filled(self.test), kin=filled(self.kin), needs=None)
+
+
+def chance(trials: Sequence[Trial], right: str) -> float:
+    """How often a guess is right: one in as many choices; nothing where the answer is free."""
+    if right not in ("choice", "choice_norm"):
+        return 0.0
+    return sum(1 / len(trial.choices) for trial in trials) / len(trials)
+
+
+def _split(name: str, seed_of_test: int = 0, **arguments: Any) -> tuple[TaskCall, TaskCall]:
+    """A task of this package on its two splits."""
+    select, test = ((name, {**arguments, "split": split}) for split in ("select", "test"))
+    return select, (name, {**test[1], "seed": seed_of_test} if seed_of_test else test[1])
+
+
+OFFLINE: dict[str, Capability] = {
+    "arithmetic": Capability(
+        *_split("arithmetic", digits=1), kin=("arithmetic", {"digits": 1, "operations": ("*",), "split": "test"})
+    ),
+    "retrieval": Capability(
+        *_split("packaged", seed_of_test=1, context_length=250),
+        kin=("packaged", {"split": "test", "context_length": 250, "seed": 1, "questions": "direct"}),
+        share=0.5,
+    ),
+    "capitals": Capability(*_split("capitals"), kin=("parametric", {"source": "cities"})),
+    "induction": Capability(*_split("induction"), kin=("induction", {"words": 20, "split": "test", "seed": 1})),
+    "rhyme": Capability(*_split("rhyme"), metric="choice_logprob", right="choice"),
+    "continuation": Capability(*_split("continuation"), metric="choice_logprob", right="choice"),
+}
+"""What needs no download. Kin: products for sums and differences, questions that share words with the needle, countries of
+cities for capitals, longer lists. The log-probability of the answer where there is one answer: it moves further than that
+among the choices, of which small models already know capitals and words of a list (chance is -1.39 nats; without ablation
+Gemma-3-270m is at 0.00 and -0.02). Among the choices where many answers are right: rhymes, and how a story goes on."""
+
+HUB: dict[str, Capability] = {
+    "gsm8k": Capability(
+        ("gsm8k", {"split": "train"}),
+        ("gsm8k", {"split": "test"}),
+        kin=("arithmetic", {"source": "hub", "split": "test"}),
+        metric="correct",
+        right="correct",
+        max_new_tokens=256,
+    ),
+    "mbpp": Capability(
+        ("mbpp", {"split": "train"}),
+        ("mbpp", {"split": "test"}),
+        kin=("humaneval", {}),
+        metric="correct",
+        right="correct",
+        max_new_tokens=256,
+        needs="allow_code_execution",
+    ),
+    "rhyme": Capability(*_split("rhyme"), metric="correct", right="correct", max_new_tokens=8),
+    "swearing": Capability(
+        *_split("swearing"), metric="correct", right="correct", max_new_tokens=20, needs="words", share=0.24
+    ),
+    "hellaswag": Capability(None, ("hellaswag", {}), metric="choice_norm", right="choice_norm"),
+    "boolq": Capability(None, ("boolq", {}), metric="choice", right="choice"),
+    "arc_challenge": Capability(None, ("arc_challenge", {}), metric="choice_norm", right="choice_norm"),
+    "mmlu": Capability(None, ("mmlu", {}), metric="choice", right="choice"),
+}
+"""The paper's tasks, in accuracy: four capabilities, and four general tasks that their heads should spare. Arithmetic is GSM8K's
+kin, HumanEval MBPP's. Of the 48 scenes of swearing half are in each split, so it has 24 trials of 100."""

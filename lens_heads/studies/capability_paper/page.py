@@ -1,0 +1,210 @@
+"""The study as one page: claims, then models beside each other, then each model's own part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from lens_heads import plots, report
+from lens_heads.studies.capability_paper import scale
+from lens_heads.studies.capability_paper.capabilities import Capability
+from lens_heads.studies.capability_paper.claims import published
+from lens_heads.studies.capability_paper.presets import LEAD, Preset
+from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, described
+
+if TYPE_CHECKING:
+    from lens_heads.studies.capability_paper.study import Finding
+
+CLAIMS = (
+    "Judged by the number in 'judged by', with its 95 % interval: a claim holds, or does not, if the whole interval says so. "
+    "Shares of right answers have intervals no narrower than what so many trials may well not have shown (a share of "
+    "1 - 0.025 ** (1 / trials)); other differences, in nats, are paired and widened for few trials. Right answers are counted "
+    "from chance on."
+)
+COST = {name: (f"{name}_low", f"{name}_high") for name in ("damage", "random", "beyond_random", "right_lost", "others")}
+LOST = {"lost": ("lost_low", "lost_high")}
+
+
+def write_page(findings: Sequence[Finding], preset: str, path: Path, command: str | None) -> Path:
+    """Write the page of what there is so far."""
+    settings = findings[0].settings["preset"]
+    plan = _plan(settings)
+    sections = [report.Section("The paper's claims", CLAIMS, tables=[_claims(each, plan) for each in findings])]
+    sections += [_scale(findings, plan)] if len(findings) > 1 else []
+    sections += [section for each in findings for section in _model(each, plan)]
+    summary = report.Summary(
+        model=", ".join(each.model for each in findings),
+        trials=f"{plan.n_select} a capability to find its heads, {plan.n_test} others to ablate them on"
+        + _shares(plan),
+        heads=[
+            f"{each.name} {head} ({name})"
+            for each in findings
+            for name, one in each.scores.items()
+            for head in one.top(1)
+        ],
+        verdict=" ".join(f"{each.model}: {_counted(each.frames['claims'])}." for each in findings),
+        facts={
+            "Capabilities": "; ".join(_asked(name, one) for name, one in plan.capabilities.items()),
+            "Heads": f"the {plan.k} best by compressed sensing: {plan.n_masks} random masks that ablate "
+            f"{plan.sparsity:.0%} of the heads each, a lasso on what they cost",
+            "Ablation": f"{plan.kind}, at all positions",
+            "Intervals": "95 % bootstrap over trials (and draws of random heads); of coefficients also over masks",
+        },
+    )
+    provenance = report.Provenance.now({"preset": preset, "settings": settings}, command)
+    return report.write_report(path, "Which few heads carry a capability?", summary, sections, provenance)
+
+
+def _plan(settings: dict[str, Any]) -> Preset:
+    """The preset, from the settings that a run folder keeps of it."""
+    return Preset(**{**settings, "capabilities": {n: Capability(**one) for n, one in settings["capabilities"].items()}})
+
+
+def _shares(plan: Preset) -> str:
+    shares = {name: one.share for name, one in plan.capabilities.items() if one.share != 1}
+    return f" ({', '.join(f'{name} {share:g} times as many' for name, share in shares.items())})" if shares else ""
+
+
+def _asked(name: str, one: Capability) -> str:
+    kin = f", other data {described(one.kin)}" if one.kin else ""
+    return f"{name}: {described(one.test)}{kin}, {one.metric}"
+
+
+def _counted(claims: pd.DataFrame) -> str:
+    counts = claims["verdict"].value_counts()
+    return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in (HOLDS, DOES_NOT, UNTOLD))
+
+
+def _claims(each: Finding, plan: Preset) -> report.Table:
+    shown = each.frames["claims"].rename(columns={"value": "judged by", "holds_if": "holds if"})
+    columns = ["claim", "paper", "found", "judged by", "low", "high", "verdict", "holds if"]
+    return report.Table(shown[columns], f"{each.model}, k = {plan.k}", 2, intervals={"judged by": ("low", "high")})
+
+
+def _scale(findings: Sequence[Finding], plan: Preset) -> report.Section:
+    table = scale.beside(findings)
+    bars = table.rename(columns={"capability": "group", "model": "name", "damage": "value"})
+    bars = bars.rename(columns={"damage_low": "low", "damage_high": "high"})
+    several = f"{len(findings)} models" if len(findings) > 2 else "Two models"
+    return report.Section(
+        "Models beside each other",
+        f"{several} of different families are no scaling law: they differ in more than size, and {plan.k} heads are another "
+        "share of each. Damage is in nats of the capability's own metric; lost is the share of right answers above chance.",
+        figures=[plots.drop_bars(bars, f"What a capability's {plan.k} best heads cost it", unit="nats", axis="damage")],
+        tables=[
+            report.Table(
+                table,
+                "Capabilities and models",
+                intervals={"damage": COST["damage"], **LOST},
+                formats={"parameters": ",.0f"},
+            ),
+            report.Table(scale.depths(findings, plan.k), "Do the best heads sit equally deep?"),
+        ],
+    )
+
+
+def _model(each: Finding, plan: Preset) -> list[report.Section]:
+    return [_localization(each), _universal(each, plan), _generality(each), _curves(each, plan), _methods(each, plan)]
+
+
+def _localization(each: Finding) -> report.Section:
+    maps = [report.Figure(plots.head_map(scores, f"{name}"), name) for name, scores in each.scores.items()]
+    fits = "of masks left out, held_out_r2 is the share of the variance that the heads found predict"
+    lost = " ".join(f"{name}: {reason}." for name, reason in each.reasons.items())
+    return report.Section(
+        f"{each.model}: which heads each capability needs",
+        f"Change of the metric when a head is ablated, by the regression: orange hurts. In the table, {fits}; below 0 they "
+        f"predict worse than the mean. {lost}",
+        figures=maps,
+        tables=[
+            report.Table(each.frames["fits"], "Fits"),
+            report.Table(
+                each.frames["best_heads"],
+                "Best heads: coefficient with its interval over masks, that over trials, and the share of halves of the "
+                "masks that choose the head; heads that the lasso left out have 0 and rank by the plain difference",
+                intervals={"coefficient": ("low", "high")},
+            ),
+        ],
+    )
+
+
+def _universal(each: Finding, plan: Preset) -> report.Section:
+    found = each.universal
+    text = (
+        f"{found!r}. They are reported apart: heads that everything needs say nothing of a capability."
+        if found is not None
+        else f"There are {len(each.scores)} capabilities, too few to call heads universal ({plan.at_least})."
+    )
+    tables = [report.Table(each.frames["universal"], "Heads among the best")] if found is not None else []
+    overlaps = report.Table(each.frames["shared_heads"], "Heads that two capabilities share, against chance")
+    return report.Section(f"{each.model}: universal heads", text, tables=[*tables, overlaps])
+
+
+def _generality(each: Finding) -> report.Section:
+    spread = each.frames["spread"]
+    own = spread[~spread["heads"].str.contains(", specific|universal")]
+    bars = pd.DataFrame(
+        {
+            "group": own["heads"],
+            "name": own["on"],
+            "value": own["beyond_random"],
+            "low": own["beyond_random_low"],
+            "high": own["beyond_random_high"],
+        }
+    )
+    return report.Section(
+        f"{each.model}: what else the heads serve",
+        "Damage on a capability's own trials, on other data of it, and on the mean over unrelated tasks; each less what as "
+        "many random heads cost. Means over tasks mix nats per token with nats among choices.",
+        figures=[
+            each.generality.plot(),
+            plots.drop_bars(bars, "Damage beyond that of random heads", unit="nats", axis="damage beyond random"),
+        ],
+        tables=[report.Table(spread, "Damage by kind of task", intervals=COST)],
+    )
+
+
+def _curves(each: Finding, plan: Preset) -> report.Section:
+    gsm8k = published()["gsm8k"]
+    shown = each.frames["right_answers"]
+    wide = shown.pivot(index="capability", columns="k", values="value").loc[list(each.scores)]
+    wide.loc["the paper's GSM8K"] = [dict(enumerate(gsm8k)).get(int(str(k))) for k in wide.columns]
+    wide = wide.astype(float).rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
+    figures = []
+    for name, curve in each.curves.items():
+        metric, right = plan.capabilities[name].metric, plan.capabilities[name].right
+        for one in dict.fromkeys((metric, right)):
+            figures.append(report.Figure(plots.ablation_curves(curve, one, title=name), plots.METRIC_LABELS[one]))
+    return report.Section(
+        f"{each.model}: ever more heads",
+        figures=figures,
+        tables=[
+            report.Table(wide, "Right answers by the number of heads ablated"),
+            report.Table(shown, "Right answers lost, above chance", intervals={"value": ("low", "high"), **LOST}),
+        ],
+    )
+
+
+def _methods(each: Finding, plan: Preset) -> report.Section:
+    table = each.frames["methods"]
+    parts = (("own capability", "damage"), ("the others, on the mean", "others"))
+    bars = pd.concat(
+        [
+            pd.DataFrame({"group": [plots.look(method).label for method in each.methods], "name": label}).assign(
+                value=table[part], low=table[f"{part}_low"], high=table[f"{part}_high"]
+            )
+            for label, part in parts
+        ]
+    )
+    compared = each.methods[LEAD].meta["metric"]
+    return report.Section(
+        f"{each.model}: methods on one capability",
+        f"Heads from the same trials by every method; {plan.k} of them ablated on others. Evaluations are runs over all "
+        "trials that find heads; seconds are evaluations times what one took (of LOCOS, its own pass). A method that needs more "
+        f"than {plan.most_evaluations} evaluations was left out. Damage in {compared}, that of others in their own metrics.",
+        figures=[plots.drop_bars(bars, "What the heads of each method cost", unit="nats", axis="damage")],
+        tables=[report.Table(table, "Methods", intervals=COST, formats={"seconds": ".0f"})],
+    )

@@ -1,0 +1,306 @@
+"""The study of capabilities on tiny random models: every stage, models beside each other, the folder, the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lens_heads import studies
+from lens_heads.curves import AblationCurve
+from lens_heads.evaluation import evaluate
+from lens_heads.interventions import ablate
+from lens_heads.localize import Universal
+from lens_heads.models import has_hooks
+from lens_heads.studies.capability_paper import capabilities, damage, scale, stages
+from lens_heads.studies.capability_paper.capabilities import Capability, chance
+from lens_heads.studies.capability_paper.presets import PRESETS, Preset, preset
+from lens_heads.studies.capability_paper.stages import kin_of
+from lens_heads.trials import Trial
+from tests import zoo
+
+LONG = {"context_length": 480}  # Of bytes.
+TINY = Preset(
+    {
+        "retrieval": Capability(
+            ("packaged", {"split": "select", **LONG}), ("packaged", {"split": "test", **LONG}), share=0.5
+        ),
+        "induction": Capability(
+            ("induction", {"split": "select", "words": 4}),
+            ("induction", {"split": "test", "words": 4}),
+            kin=("induction", {"split": "test", "words": 5, "seed": 1}),
+        ),
+        "continuation": Capability(
+            ("continuation", {"split": "select"}),
+            ("continuation", {"split": "test"}),
+            metric="choice_logprob",
+            right="choice",
+        ),
+        "arithmetic": Capability(None, ("arithmetic", {"digits": 1, "split": "test"})),
+    },
+    n_select=4,
+    n_test=4,
+    n_masks=10,
+    sparsity=0.25,
+    k=2,
+    at_least=2,
+    ks=(1, 2),
+    random_draws=2,
+    most_evaluations=23,
+)
+LOCALIZED = ["retrieval", "induction", "continuation"]
+TASKS = [*LOCALIZED, "arithmetic", kin_of("induction")]
+
+
+@pytest.fixture(scope="module")
+def models() -> list[Any]:
+    return [zoo.bridge(name, n_ctx=2048) for name in ("qwen3", "gemma3")]
+
+
+@pytest.fixture(scope="module")
+def done(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    out = tmp_path_factory.mktemp("study") / "run"
+    return studies.capability(models, preset=TINY, out=out, command="the command"), out
+
+
+def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> None:
+    findings, out = done
+    assert not any(has_hooks(model) for model in models)
+    for each, model in zip(findings, models, strict=True):
+        assert list(each.scores) == LOCALIZED
+        assert list(each.generality.metrics) == TASKS
+        assert list(each.curves) == LOCALIZED
+        assert each.parameters == sum(weights.numel() for weights in model.original_model.parameters())
+        # 12 heads: 12 + 11 evaluations of greedy search are all it may ask for.
+        assert list(each.methods) == ["css", "csb", "elastic_net", "one_shot", "greedy", "locos"]
+        assert list(each.frames["methods"]["method"]) == list(each.methods)
+        stored = {file.stem for file in (out / each.name / "tables").glob("*.parquet")}
+        assert stored == set(each.frames)
+        assert each.frames["claims"]["id"].to_list()[:3] == ["carries"] * 3
+        assert set(each.frames["claims"]["id"]) == {"carries", "spared", "specific", "general", "universal", "cheaper"}
+
+
+def test_the_numbers_are_those_of_evaluate(models: list[Any], done: Any) -> None:
+    """Damage on own and unrelated tasks, measured again by hand with the heads ablated."""
+    found, trials = done[0][0], {**TINY.evaluation(), kin_of("induction"): TINY.kin()["induction"]}
+    heads = found.scores["induction"].top(2)
+    lost = {}
+    for task, metric in found.generality.metrics.items():
+        before = evaluate(models[0], trials[task], generate=False, progress=False).metrics[metric]
+        with ablate(models[0], heads, kind="zero"):
+            after = evaluate(models[0], trials[task], generate=False, progress=False).metrics[metric]
+        lost[task] = float((before - after).mean())
+    rows = found.frames["spread"].set_index(["heads", "on"])["damage"]
+    assert rows["induction", "own"] == pytest.approx(lost["induction"], abs=1e-4)
+    assert rows["induction", "other data"] == pytest.approx(lost[kin_of("induction")], abs=1e-4)
+    others = [lost[task] for task in ("retrieval", "continuation", "arithmetic")]
+    assert rows["induction", "unrelated"] == pytest.approx(np.mean(others), abs=1e-4)
+    curve = found.frames["curves"]
+    at_two = curve[(curve["task"] == "induction") & (curve["method"] == "css") & (curve["set"] == "top")]
+    at_two = at_two[(at_two["k"] == 2) & (at_two["metric"] == "logprob")]
+    assert at_two["drop"].to_list() == pytest.approx([lost["induction"]], abs=1e-4)
+
+
+def test_every_head_is_found_on_other_trials_than_it_is_ablated_on(done: Any) -> None:
+    for each in done[0]:
+        for name, scores in each.scores.items():
+            assert not set(scores.trial_ids) & set(each.generality.curve.per_trial["trial"]), name
+
+
+def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
+    findings, out = done
+    page = (out / "report.html").read_text()
+    assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
+    assert not re.search(r"""<(script|link|img)\b[^>]*\b(src|href)\s*=\s*["']?(https?:)?//""", page)
+    assert "Two models of different families are no scaling law" in page
+    for each in findings:
+        for part in (
+            "which heads each capability needs",
+            "universal heads",
+            "what else the heads serve",
+            "ever more heads",
+            "methods on one capability",
+        ):
+            assert f"{each.model}: {part}" in page
+    for claim in findings[0].frames["claims"]["claim"]:
+        assert claim.replace("'", "&#x27;") in page or claim in page
+    text = (out / "study_capability.json").read_text()
+    summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert summary["command"] == "the command"
+    assert list(summary["models"]) == ["qwen3", "gemma3"]
+    assert len(summary["scale"]) == 2 * len(LOCALIZED)
+    damages = {(row["capability"], row["model"]): row["damage"] for row in summary["scale"]}
+    own = findings[1].generality.matrix().loc["retrieval", "retrieval"]
+    assert damages["retrieval", "gemma3"] == pytest.approx(own, rel=1e-3)
+    assert scale.depths(findings[:1], 2).empty
+
+
+def test_the_same_call_continues_and_runs_nothing_again(
+    models: list[Any], done: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings, out = done
+
+    def forbidden(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("the model was run again")
+
+    for model in models:
+        monkeypatch.setattr(model.original_model, "forward", forbidden)
+        monkeypatch.setattr(model, "forward", forbidden)
+    again = studies.capability(models, preset=TINY, out=out, command="the command")
+    for before, after in zip(findings, again, strict=True):
+        for name, frame in before.frames.items():
+            timed = ["seconds"] if name == "methods" else []
+            pd.testing.assert_frame_equal(frame.drop(columns=timed), after.frames[name].drop(columns=timed))
+    with pytest.raises(ValueError, match=r"preset\.random_draws: 2 in the folder, 3 now"):
+        studies.capability(models[:1], preset=replace(TINY, random_draws=3), out=out)
+
+
+def test_a_capability_that_nothing_moves_is_reported_and_left_out(
+    models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random models answer nothing: right answers are none whatever is ablated."""
+    flat = replace(TINY.capabilities["retrieval"], metric="greedy_match")
+    small = replace(TINY, capabilities={**TINY.capabilities, "retrieval": flat}, methods=("css",), ks=(2,))
+    (found,) = studies.capability(models[0], ["retrieval", "induction"], small, tmp_path / "run")
+    assert list(found.scores) == ["induction"]
+    assert list(found.compared.metrics) == ["retrieval", "induction"]
+    claims = found.frames["claims"].set_index("claim")
+    assert "nothing to explain" in claims.loc["Few heads carry retrieval", "found"]
+    assert claims.loc["Universal heads exist", "found"] == "there are 1 capabilities"
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "nothing to explain" in page
+    assert "scaling law" not in page
+    with pytest.raises(ValueError, match="qwen3 has heads for no capability: every mask gives"):
+        studies.capability(models[0], ["retrieval"], small, tmp_path / "none")
+
+
+def test_methods_that_ask_for_too_many_runs_are_left_out() -> None:
+    assert stages.affordable(TINY, 12, needles=True) == list(TINY.methods)
+    assert stages.affordable(TINY, 13, needles=False) == ["css", "csb", "elastic_net", "one_shot"]
+    assert stages.affordable(replace(TINY, most_evaluations=5), 12, needles=True) == ["css", "locos"]
+
+
+def test_by_luck_is_a_share_of_random_sets() -> None:
+    """Two tasks of one head among four: they have it in common in a quarter of all draws."""
+    head = stages.Head(0, 0)
+    shared = Universal([head], {head: ("a", "b")}, k=1, at_least=2, n_tasks=2, expected=0.25)
+    assert stages.by_luck(shared, 4) == pytest.approx(0.25, abs=0.03)
+    assert stages.by_luck(replace(shared, heads=[]), 4) == 1
+    assert stages.by_luck(replace(shared, heads=[head, stages.Head(0, 1)]), 4) == pytest.approx(1 / 2001)
+
+
+def test_a_mean_gap_weighs_tasks_alike_and_widens_for_few_trials() -> None:
+    gaps = [np.array([[1.0, 3.0, 2.0, 2.0]]), np.array([[4.0, 8.0]])]
+    found = damage.mean_gap(gaps)
+    assert (found.value, found.trials) == (4.0, 6)
+    # Of two trials the resampled mean is 4, 6 or 8: the ends are widened by the square root of two.
+    alone = damage.mean_gap(gaps[1:])
+    assert (alone.low, alone.high) == pytest.approx((6 - 2 * 2**0.5, 6 + 2 * 2**0.5))
+    assert np.isnan(damage.mean_gap([np.array([[1.0]])]).low)
+    assert np.isnan(damage.mean_gap([]).value)
+    draws = damage.mean_gap([np.array([[0.0, 0.0], [1.0, 1.0]])] * 2)  # The luck of a draw is that of all tasks.
+    assert (draws.low, draws.high) == pytest.approx((0.5 - 0.5 * 2**0.5, 0.5 + 0.5 * 2**0.5))
+
+
+def test_right_answers_are_counted_from_chance_on() -> None:
+    trials = [Trial(id=str(n), question="?", answer="a", choices=("a", "b", "c", "d")[:n]) for n in (2, 4)]
+    assert chance(trials, "choice") == pytest.approx(0.375)
+    assert chance(trials, "greedy_match") == 0
+    rows = [
+        {"method": m, "set": s, "k": k, "seed": 0, "task": "retrieval", "trial": str(i), "choice": value}
+        for m, s, k, values in (("none", "none", 0, (1, 1, 1, 0)), ("css", "top", 2, (1, 1, 0, 0)))
+        for i, value in enumerate(values)
+    ]
+    rows += [{**row, "method": "any", "set": "random"} for row in rows if row["set"] == "top"]
+    curve = AblationCurve(pd.DataFrame(rows), {"ks": [2]})
+    table = damage.right_answers({"continuation": curve}, TINY, {"continuation": 0.25}).set_index("k")
+    assert table.loc[2, "lost"] == pytest.approx(0.5)  # .75 to .50, of which .25 is luck.
+    assert np.isnan(table.loc[0, "lost"])
+    table = damage.right_answers({"continuation": curve}, TINY, {"continuation": 0.75}).set_index("k")
+    assert np.isnan(table.loc[2, "lost"])  # There was nothing to lose.
+
+
+@pytest.mark.parametrize("name", ["packaged", "quick"])
+def test_the_offline_presets_share_no_trial_between_the_sides(name: str) -> None:
+    plan = PRESETS[name]
+    selection, evaluation, kin = plan.selection(), plan.evaluation(), plan.kin()
+    assert list(selection) == list(evaluation) == list(capabilities.OFFLINE)
+    assert list(kin) == ["arithmetic", "retrieval", "capitals", "induction"]
+    for task, trials in selection.items():
+        one = plan.capabilities[task]
+        assert len(trials) == round(one.share * plan.n_select)
+        ids = {trial.id for trial in trials}
+        assert not ids & {trial.id for trial in [*evaluation[task], *kin.get(task, [])]}
+        assert not {t.needle for t in trials if t.needle} & {t.needle for t in evaluation[task]}
+        if "choice" in one.metric:
+            assert all(len(trial.choices) == 4 for trial in [*trials, *evaluation[task]])
+    assert not {t.question for t in evaluation["arithmetic"]} & {t.question for t in kin["arithmetic"]}
+
+
+def test_the_papers_preset_asks_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(capabilities.tasks, "load", lambda name, **more: calls.append((name, more)) or [name])
+    plan = preset("paper")
+    assert list(plan.localized) == ["gsm8k", "rhyme"]
+    assert list(plan.capabilities) == ["gsm8k", "rhyme", "hellaswag", "boolq", "arc_challenge", "mmlu"]
+    assert (plan.n_masks, plan.sparsity, plan.k, plan.n_select) == (200, 0.02, 5, 100)
+    allowed = preset("paper", words="list.txt", allow_code_execution=True)
+    assert list(allowed.localized) == ["gsm8k", "mbpp", "rhyme", "swearing"]
+    allowed.selection(), allowed.kin()
+    allowed.evaluation()
+    assert ("gsm8k", {"split": "train", "n": 100}) in calls
+    assert ("gsm8k", {"split": "test", "n": 100}) in calls
+    assert ("mbpp", {"split": "train", "allow_code_execution": True, "n": 100}) in calls
+    assert ("humaneval", {"allow_code_execution": True, "n": 100}) in calls
+    assert ("swearing", {"split": "select", "words": "list.txt", "n": 24}) in calls
+    assert ("arithmetic", {"source": "hub", "split": "test", "n": 100}) in calls
+    for task, arguments in calls:  # Every argument is one that the task takes.
+        assert set(arguments) <= set(capabilities.tasks.arguments_of(task)), task
+
+
+def test_a_choice_of_capabilities() -> None:
+    plan = preset("packaged", ["capitals", "rhyme"])
+    assert list(plan.capabilities) == ["capitals", "rhyme"]
+    assert plan.compared == "capitals"
+    assert preset("packaged", ["rhyme", "retrieval"]).compared == "retrieval"
+    assert preset(TINY) == TINY
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: preset("small"), "preset='small': use packaged, quick, paper, or a Preset"),
+        (
+            lambda: preset("quick", ["rhymes"]),
+            "there is no capability 'rhymes' in this preset: use arithmetic, retrieval,",
+        ),
+        (lambda: preset("paper", ["mbpp"]), r"capability 'mbpp' needs allow_code_execution: give it \(--allow-code"),
+        (lambda: preset("paper", ["swearing"]), r"'swearing' needs words: give it \(--words\)"),
+        (
+            lambda: preset("packaged", words="list.txt"),
+            "words is given, but none of arithmetic, .* needs it: leave it out",
+        ),
+        (lambda: preset("paper", ["mmlu"]), "compared='gsm8k' is none of the capabilities .* there is none"),
+        (lambda: replace(TINY, compared="arithmetic"), "compared='arithmetic' is none of .* retrieval, induction"),
+        (lambda: replace(TINY, methods=("css", "best")), "unknown method 'best': use 'css' and any of css, csb"),
+        (lambda: replace(TINY, methods=("greedy",)), "methods=greedy lacks 'css'"),
+        (lambda: replace(TINY, k=5), "k=5 is none of ks=1, 2"),
+        (lambda: replace(TINY, n_test=1), "n_test=1: at least 2"),
+        (lambda: replace(TINY, random_draws=0), "random_draws=0: at least 1"),
+        (lambda: Capability(None, ("mmlu", {}), metric="accuracy"), "metric='accuracy' is no metric: use one of"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_no_models_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there are no models"):
+        studies.capability([], preset=TINY, out=tmp_path / "run")
