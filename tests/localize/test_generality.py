@@ -24,7 +24,14 @@ from tests.planted import COPIER, DECOY, WRITER
 NO_NEEDLE = [replace(trial, id=f"no {trial.id}", needle=None) for trial in planted.trials(8, corrupt=True)[4:]]
 METRICS = {"retrieval": "logprob", "spelled": "contains", "nothing": "greedy_match"}
 TASKS: dict[str, Any] = {"retrieval": OTHERS, "spelled": OTHERS[1:], "nothing": NO_NEEDLE}
-OPTIONS: dict[str, Any] = {"metric": METRICS, "k": 2, "max_new_tokens": 3, "random_draws": 3, "progress": False}
+OPTIONS: dict[str, Any] = {
+    "metric": METRICS,
+    "k": 2,
+    "max_new_tokens": 3,
+    "random_draws": 3,
+    "seed": 3,
+    "progress": False,
+}
 
 
 def scores() -> HeadScores:
