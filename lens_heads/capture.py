@@ -16,8 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads import answers
+from lens_heads.decoding import greedy, text_of
 from lens_heads.directions import Directions
-from lens_heads.forward import CHUNK, Cache, advance, fast_attention, greedy, left_pad, prefill, text_of
+from lens_heads.forward import CHUNK, Cache, advance, fast_attention, left_pad, prefill
 from lens_heads.models import Model, geometry, hooked
 from lens_heads.scorers import Rows, Scorer, checked
 from lens_heads.trials import EncodedTrial

@@ -19,32 +19,51 @@ the choices, in nats: 0 at best, -log(choices) where the model cannot tell them 
 same, so it needs far fewer trials."""
 
 
-def choice_scores(
+Forced = list[tuple[Float[Tensor, " step"], Bool[Tensor, " step"]]]
+"""Of each continuation, the log-probability of its tokens, and which of them are the likeliest."""
+
+
+def answers_and_choices(
     model: Model,
     trials: Sequence[EncodedTrial],
     last: Int[Tensor, "batch 1"],
     cache: Cache,
     pads: Int[Tensor, " batch"],
-) -> list[dict[str, float]]:
-    """The metrics of every trial that has choices, nothing for the others; the cache (prompts but `last`) stays as it is."""
+) -> tuple[Forced, list[dict[str, float]]]:
+    """The gold answers, teacher-forced, and the metrics of the choices, nothing for trials without; in one short forward.
+
+    The cache (prompts but `last`) stays as it is.
+    """
+    texts = [_texts(trial) for trial in trials]
+    rows = [row for row, listed in enumerate(texts) for _ in listed]
+    branch = cache.branch(rows if len(rows) > len(trials) else None)  # One a row needs no copies.
+    forced = continuations(model, [text for listed in texts for text in listed], last[rows], branch, pads[rows])
+    golds: Forced = []
     found: list[dict[str, float]] = []
-    for row, trial in enumerate(trials):
-        if not trial.choices:
-            found.append({})
-            continue
-        n, gold = len(trial.choices), trial.choices.index(trial.answer)
-        branch = cache.branch(row, n)
-        forced = continuations(model, trial.choice_tokens, last[row].expand(n, 1), branch, pads[row].expand(n))
-        total = torch.stack([picked.sum() for picked, _ in forced])
-        length = torch.tensor([len(choice) for choice in trial.choices], device=total.device)
-        found.append(
-            {
-                "choice": float(_first(total) == gold),
-                "choice_norm": float(_first(total / length) == gold),
-                "choice_logprob": float(total.log_softmax(0)[gold]),
-            }
-        )
-    return found
+    for trial, listed in zip(trials, texts, strict=True):
+        mine, forced = forced[: len(listed)], forced[len(listed) :]
+        golds.append(mine[0] if len(mine) > len(trial.choices) else mine[trial.choices.index(trial.answer)])
+        found.append(_metrics(trial, mine[-len(trial.choices) :]) if trial.choices else {})
+    return golds, found
+
+
+def _texts(trial: EncodedTrial) -> list[Int[Tensor, " step"]]:
+    """The trial's choices; before them its answer, unless it stands among them."""
+    known = bool(trial.choices) and torch.equal(
+        trial.choice_tokens[trial.choices.index(trial.answer)], trial.answer_tokens
+    )
+    return [*trial.choice_tokens] if known else [trial.answer_tokens, *trial.choice_tokens]
+
+
+def _metrics(trial: EncodedTrial, forced: Forced) -> dict[str, float]:
+    gold = trial.choices.index(trial.answer)
+    total = torch.stack([picked.sum() for picked, _ in forced])
+    length = torch.tensor([len(choice) for choice in trial.choices], device=total.device)
+    return {
+        "choice": float(_first(total) == gold),
+        "choice_norm": float(_first(total / length) == gold),
+        "choice_logprob": float(total.log_softmax(0)[gold]),
+    }
 
 
 def _first(scores: Float[Tensor, " choice"]) -> int:
@@ -59,11 +78,8 @@ def continuations(
     last: Int[Tensor, "batch 1"],
     cache: Cache,
     pads: Int[Tensor, " batch"],
-) -> list[tuple[Float[Tensor, " step"], Bool[Tensor, " step"]]]:
-    """Each row's continuation, teacher-forced, in one short forward: log-probability of its tokens, and which are likeliest.
-
-    Advances the cache.
-    """
+) -> Forced:
+    """Each row's continuation, teacher-forced, in one short forward, which advances the cache."""
     longest = max(len(text) for text in texts)
     gold = torch.zeros(len(texts), longest, dtype=torch.long, device=last.device)
     for i, text in enumerate(texts):
@@ -71,6 +87,7 @@ def continuations(
     logits = advance(model, torch.cat([last, gold[:, :-1]], 1), cache, pads, logits=longest)
     assert logits is not None
     targets = gold[..., None].to(logits.device)
-    picked = logits.float().log_softmax(-1).gather(-1, targets)[..., 0]
+    # Without a normalised copy of all logits, of which some models have 262,144 a row.
+    picked = logits.gather(-1, targets)[..., 0].float() - logits.float().logsumexp(-1)
     likeliest = logits.argmax(-1, keepdim=True).eq(targets)[..., 0]
     return [(picked[i, : len(text)], likeliest[i, : len(text)]) for i, text in enumerate(texts)]

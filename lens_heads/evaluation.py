@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads import engine
-from lens_heads.choices import CHOICE_METRICS, choice_scores, continuations
-from lens_heads.forward import CHUNK, Cache, fast_attention, greedy, left_pad, prefill, text_of
+from lens_heads.choices import CHOICE_METRICS, answers_and_choices
+from lens_heads.decoding import greedy, text_of
+from lens_heads.forward import CHUNK, Cache, fast_attention, left_pad, prefill
 from lens_heads.metrics import TEXT_METRICS, text_scores
 from lens_heads.models import Model, geometry, is_bridge
 from lens_heads.replay import Prefilled
@@ -167,26 +168,17 @@ def answer_batch(
             prefill(model, tokens[:, :before], cache, pads, chunk)
         else:
             cache = filled.replay(model, layer, chunk, beginning)
-        gold = _gold(model, trials, tokens[:, before:], cache, pads)
-        cache.crop(before)
-        chosen = choice_scores(model, trials, tokens[:, before:], cache, pads)
+        gold, chosen = answers_and_choices(model, trials, tokens[:, before:], cache, pads)
         judges = [trial.judge for trial in trials]
         steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens, judges) if max_new_tokens else None
     results: list[Result] = []
     for i, trial in enumerate(trials):
         text = text_of(model, steps[i], trial.judge) if steps else ""
         judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge) if steps else {}
-        results.append(Result({}, {"text": text, **judged, **gold[i], **chosen[i]}))
+        results.append(Result({}, {"text": text, **judged, **_forced(*gold[i]), **chosen[i]}))
     return results
 
 
-def _gold(
-    model: Model,
-    trials: Sequence[EncodedTrial],
-    last: Int[Tensor, "batch 1"],
-    cache: Cache,
-    pads: Int[Tensor, " batch"],
-) -> list[dict[str, float]]:
-    """What becomes of the gold answers, teacher-forced: one short forward for all rows."""
-    forced = continuations(model, [trial.answer_tokens for trial in trials], last, cache, pads)
-    return [{"logprob": float(picked.mean()), "greedy_match": float(likeliest.all())} for picked, likeliest in forced]
+def _forced(picked: Float[Tensor, " step"], likeliest: Bool[Tensor, " step"]) -> dict[str, float]:
+    """The metrics of a teacher-forced answer."""
+    return {"logprob": float(picked.mean()), "greedy_match": float(likeliest.all())}

@@ -21,7 +21,8 @@ from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
 from lens_heads.causal.runs import Z
-from lens_heads.forward import Cache, advance, fast_attention, greedy, left_pad, prefill, text_of
+from lens_heads.decoding import greedy, text_of
+from lens_heads.forward import Cache, advance, fast_attention, left_pad, prefill
 from lens_heads.heads import Head, HeadScores
 from lens_heads.interventions import ablate
 from lens_heads.models import HeadGeometry, Model, geometry, hooked

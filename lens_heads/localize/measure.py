@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from jaxtyping import Bool, Float
 from lens_heads import engine
 from lens_heads.ablation import check_disjoint, run_settings
 from lens_heads.activations import MeanActivations, TrialActivations
+from lens_heads.choices import CHOICE_METRICS
 from lens_heads.curves import MAIN_TASK
 from lens_heads.evaluation import FORCED_METRICS, answer_batch, check_metric
 from lens_heads.forward import Cache, fast_attention
@@ -70,6 +72,8 @@ class MaskedMetric:
         self.room = 0 if metric in FORCED_METRICS else max_new_tokens
         self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
         check_metric(metric, self.trials, generate=self.room > 0)
+        if metric not in CHOICE_METRICS:  # They would cost more than the answers.
+            self.trials = [replace(trial, choices=(), choice_tokens=()) for trial in self.trials]
         check_disjoint({}, reference, self.trials)
         self.settings = run_settings(
             model, self.shape, kind, options, reference, self.room, {MAIN_TASK: self.trials}

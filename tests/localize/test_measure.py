@@ -120,7 +120,7 @@ def test_what_is_stored_is_not_run_again(gqa: Any, tmp_path: Path) -> None:
     first = MaskedMetric(gqa, trials(), progress=False, out=tmp_path)(repeated)
     assert len(list((tmp_path / "trials").iterdir())) == 4
     resumed = MaskedMetric(gqa, trials(), progress=False, out=tmp_path)
-    assert np.isnan(resumed.layers_run)
+    assert np.isnan(resumed.share_run)
     with passes(gqa) as seen:
         assert (resumed(repeated) == first).all()
         forced = MaskedMetric(gqa, trials(), "greedy_match", progress=False, out=tmp_path)(repeated)
@@ -129,11 +129,11 @@ def test_what_is_stored_is_not_run_again(gqa: Any, tmp_path: Path) -> None:
 
 
 def test_what_lies_below_the_lowest_ablated_layer_is_not_run(gqa: Any) -> None:
-    found = MaskedMetric(gqa, trials(), progress=False)
+    found = MaskedMetric(gqa, trials(), batch_size=1, progress=False)
     found(masks([[(2, 0)]]))
-    assert found.layers_run == pytest.approx(1 / 3)
+    assert found.share_run == pytest.approx(1 / 3)
     found(masks([[(0, 0)]]))
-    assert found.layers_run == pytest.approx((1 + 3) / 6)
+    assert found.share_run == pytest.approx((1 + 3) / 6)
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(gqa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_generated_steps_match_the_formula_too(arch: str, model: Any) -> None:
     with (
         patch("lens_heads.answers.passes", return_value=True),
         patch("lens_heads.answers.answer_steps", return_value=[2, 3]),
-        patch("lens_heads.forward.stop_tokens", return_value=set()),
+        patch("lens_heads.decoding.stop_tokens", return_value=set()),
     ):
         shape = geometry(model)
         (result,) = run_pass(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads import tasks
+from lens_heads.choices import CHOICE_METRICS
 from lens_heads.evaluation import METRICS
 from lens_heads.studies.running import TaskCall
 from lens_heads.trials import Trial
@@ -40,9 +41,11 @@ class Capability:
                 raise ValueError(f"{name}={getattr(self, name)!r} is no metric: use one of {', '.join(METRICS)}")
 
     def trials(self, call: TaskCall, n: int) -> list[Trial]:
-        """The trials of one of the calls, about `share` of n."""
+        """The trials of one of the calls, about `share` of n; without choices, which cost time, where no metric reads them."""
         name, arguments = call
-        return tasks.load(name, **arguments, n=max(1, round(self.share * n)))
+        made = tasks.load(name, **arguments, n=max(1, round(self.share * n)))
+        read = {self.metric, self.right} & set(CHOICE_METRICS)
+        return made if read else [replace(trial, choices=()) for trial in made]
 
     def given(self, value: Any) -> Capability:
         """With the argument that the user had to give in all of its calls that take it."""
@@ -82,7 +85,7 @@ OFFLINE: dict[str, Capability] = {
     "capitals": Capability(*_split("capitals"), kin=("parametric", {"source": "cities"})),
     "induction": Capability(*_split("induction"), kin=("induction", {"words": 20, "split": "test", "seed": 1})),
     "rhyme": Capability(*_split("rhyme"), metric="choice_logprob", right="choice"),
-    "continuation": Capability(*_split("continuation"), metric="choice_logprob", right="choice"),
+    "continuation": Capability(*_split("continuation"), metric="choice_logprob", right="choice", share=0.5),
 }
 """What needs no download. Kin: products for sums and differences, questions that share words with the needle, countries of
 cities for capitals, longer lists. The log-probability of the answer where there is one answer: it moves further than that

@@ -84,9 +84,9 @@ class Preset:
 PRESETS: dict[str, Preset] = {
     "packaged": Preset(
         OFFLINE,
-        n_select=12,
+        n_select=8,
         n_test=12,
-        n_masks=100,
+        n_masks=80,
         sparsity=0.05,
         ks=(1, 2, 3, 4, 5, 10),
         random_draws=2,
@@ -94,9 +94,9 @@ PRESETS: dict[str, Preset] = {
     ),
     "quick": Preset(
         OFFLINE,
-        n_select=6,
+        n_select=4,
         n_test=4,
-        n_masks=40,
+        n_masks=25,
         sparsity=0.1,
         ks=(1, 5),
         random_draws=2,
