@@ -67,10 +67,9 @@ def chance(trials: Sequence[Trial], right: str) -> float:
     return sum(1 / len(trial.choices) for trial in trials) / len(trials)
 
 
-def _split(name: str, seed_of_test: int = 0, **arguments: Any) -> tuple[TaskCall, TaskCall]:
+def _split(name: str, **arguments: Any) -> tuple[TaskCall, TaskCall]:
     """A task of this package on its two splits."""
-    select, test = ((name, {**arguments, "split": split}) for split in ("select", "test"))
-    return select, (name, {**test[1], "seed": seed_of_test} if seed_of_test else test[1])
+    return (name, {**arguments, "split": "select"}), (name, {**arguments, "split": "test"})
 
 
 OFFLINE: dict[str, Capability] = {
@@ -78,8 +77,8 @@ OFFLINE: dict[str, Capability] = {
         *_split("arithmetic", digits=1), kin=("arithmetic", {"digits": 1, "operations": ("*",), "split": "test"})
     ),
     "retrieval": Capability(
-        *_split("packaged", seed_of_test=1, context_length=250),
-        kin=("packaged", {"split": "test", "context_length": 250, "seed": 1, "questions": "direct"}),
+        *_split("packaged", context_length=250),
+        kin=("packaged", {"split": "test", "context_length": 250, "questions": "direct"}),
         share=0.5,
     ),
     "capitals": Capability(*_split("capitals"), kin=("parametric", {"source": "cities"})),
@@ -91,8 +90,8 @@ OFFLINE: dict[str, Capability] = {
 cities for capitals, longer lists.
 
 The log-probability of the answer where there is one: it moves further than that among the choices (standard deviation over 41
-masks of a tenth of Gemma-3-270m's heads, 6 trials: capitals 1.3 nats against 0.04, induction 2.6 against 1.5). Among the choices where many
-answers are right, and the log-probability of one of them says little: rhymes, and how a story goes on."""
+masks of a tenth of Gemma-3-270m's heads, 6 trials: capitals 1.3 nats against 0.04, induction 2.6 against 1.5). Among the choices
+where many answers are right, and the log-probability of one of them says little: rhymes, and how a story goes on."""
 
 HUB: dict[str, Capability] = {
     "gsm8k": Capability(
