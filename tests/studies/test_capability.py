@@ -169,6 +169,7 @@ def test_a_capability_that_nothing_moves_is_reported_and_left_out(
     small = replace(TINY, capabilities={**TINY.capabilities, "retrieval": flat}, methods=("css",), ks=(2,))
     (found,) = studies.capability(models[0], ["retrieval", "induction"], small, tmp_path / "run")
     assert list(found.scores) == ["induction"]
+    assert found.plan.compared == "induction"
     assert list(found.compared.metrics) == ["retrieval", "induction"]
     claims = found.frames["claims"].set_index("claim")
     assert "nothing to explain" in claims.loc["Few heads carry retrieval", "found"]
