@@ -90,15 +90,20 @@ class AblationCurve:
         rows = self.per_trial[self.per_trial["task"] == task]
         return list(dict.fromkeys(zip(rows["method"], rows["set"], rows["k"], strict=True)))
 
+    @cached_property
+    def _by_condition(self) -> dict[Any, pd.DataFrame]:
+        """The metrics by (task, method, set, k), rows by trial and draw: looked up far more often than the table is long."""
+        rows = self.per_trial.set_index(["trial", "seed"]).sort_index()
+        return dict(iter(rows.groupby(["task", "method", "set", "k"], sort=False)[self.metrics]))
+
     def draws(self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK) -> pd.DataFrame:
         """The metric under a condition: one row per trial, one column per draw of heads (a single one unless random)."""
         if metric not in self.metrics:
             raise ValueError(f"metric {metric!r} was not measured: there are {', '.join(self.metrics)}")
-        t = self.per_trial
-        rows = t[(t["method"] == method) & (t["set"] == set) & (t["k"] == k) & (t["task"] == task)]
-        if rows.empty:
+        rows = self._by_condition.get((task, method, set, k))
+        if rows is None:
             raise ValueError(f"nothing was measured for {method} {set} k={k} on {task!r}: see curve.frame")
-        return rows.pivot(index="trial", columns="seed", values=metric).sort_index()
+        return rows[metric].unstack("seed")
 
     def values(self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK) -> pd.Series:
         """The metric per trial under a condition, averaged over the draws of a random control; indexed by trial."""
@@ -116,10 +121,10 @@ class AblationCurve:
         gap = a.loc[both].to_numpy()[:, :, None] - b.loc[both].to_numpy()[:, None, :]
         return gap.reshape(len(both), a.shape[1] * b.shape[1]).T.copy()
 
-    def _compare(
+    def difference(
         self, one: tuple[str, str, int], other: tuple[str, str, int], metric: str, task: str
     ) -> tuple[float, float, float]:
-        """Mean paired difference one - other with its interval."""
+        """Mean paired difference one - other, two conditions (method, set, k): (difference, low, high)."""
         gap = self.gaps(one, other, metric, task)
         return bootstrap_over_draws(torch.from_numpy(gap)) if gap.shape[1] else (math.nan, math.nan, math.nan)
 
@@ -147,7 +152,7 @@ class AblationCurve:
         value, low, high = bootstrap_over_draws(torch.from_numpy(draws.to_numpy().T.copy()))
         none = ("none", "none", 0)
         measured = none in self._conditions(task)
-        drop = self._compare(none, condition, metric, task) if measured else (math.nan, math.nan, math.nan)
+        drop = self.difference(none, condition, metric, task) if measured else (math.nan, math.nan, math.nan)
         by_draw = draws.mean(axis=0)
         return {
             "value": value,
@@ -173,7 +178,7 @@ class AblationCurve:
         for method, set_, k in measured:
             if k == 0 or (method, set_) == (lead, "top") or (lead, "top", k) not in measured:
                 continue
-            difference, low, high = self._compare((method, set_, k), (lead, "top", k), metric, task)
+            difference, low, high = self.difference((method, set_, k), (lead, "top", k), metric, task)
             rows.append(
                 {"against": method, "set": set_, "k": k, "difference": difference, "low": low, "high": high}
                 | {"lead": lead, "metric": metric, "task": task}

@@ -62,10 +62,9 @@ class Generality:
                     "high": here["drop_high"],
                 }
                 if ("any", k) in found:
-                    gaps = self.curve.differences(metric, task, lead=source)
-                    gap = gaps[(gaps["set"] == "random") & (gaps["k"] == k)].iloc[0]
-                    row |= {"random_damage": found["any", k]["drop"], "beyond_random": gap["difference"]}
-                    row |= {"beyond_low": gap["low"], "beyond_high": gap["high"]}
+                    gap = self.curve.difference(("any", "random", k), (source, "top", k), metric, task)
+                    row |= {"random_damage": found["any", k]["drop"]}
+                    row |= dict(zip(("beyond_random", "beyond_low", "beyond_high"), gap, strict=True))
                 rows.append(row)
         return pd.DataFrame(rows)
 

@@ -169,6 +169,7 @@ def test_a_capability_that_nothing_moves_is_reported_and_left_out(
     small = replace(TINY, capabilities={**TINY.capabilities, "retrieval": flat}, methods=("css",), ks=(2,))
     (found,) = studies.capability(models[0], ["retrieval", "induction"], small, tmp_path / "run")
     assert list(found.scores) == ["induction"]
+    assert found.plan.compared == "induction"
     assert list(found.compared.metrics) == ["retrieval", "induction"]
     claims = found.frames["claims"].set_index("claim")
     assert "nothing to explain" in claims.loc["Few heads carry retrieval", "found"]
@@ -230,7 +231,7 @@ def test_right_answers_are_counted_from_chance_on() -> None:
 def test_the_offline_presets_share_no_trial_between_the_sides(name: str) -> None:
     plan = PRESETS[name]
     selection, evaluation, kin = plan.selection(), plan.evaluation(), plan.kin()
-    assert list(selection) == list(evaluation) == list(capabilities.OFFLINE)
+    assert list(selection) == list(evaluation) == list(capabilities.OFFLINE)[: len(selection)]
     assert list(kin) == ["arithmetic", "retrieval", "capitals", "induction"]
     for task, trials in selection.items():
         one = plan.capabilities[task]
@@ -238,14 +239,15 @@ def test_the_offline_presets_share_no_trial_between_the_sides(name: str) -> None
         ids = {trial.id for trial in trials}
         assert not ids & {trial.id for trial in [*evaluation[task], *kin.get(task, [])]}
         assert not {t.needle for t in trials if t.needle} & {t.needle for t in evaluation[task]}
-        if "choice" in one.metric:
-            assert all(len(trial.choices) == 4 for trial in [*trials, *evaluation[task]])
+        asked = 4 if "choice" in one.metric else 0
+        assert all(len(trial.choices) == asked for trial in [*trials, *evaluation[task]])
     assert not {t.question for t in evaluation["arithmetic"]} & {t.question for t in kin["arithmetic"]}
 
 
 def test_the_papers_preset_asks_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(capabilities.tasks, "load", lambda name, **more: calls.append((name, more)) or [name])
+    stub = Trial(id="1", question="?", answer="a", choices=("a", "b"))
+    monkeypatch.setattr(capabilities.tasks, "load", lambda name, **more: calls.append((name, more)) or [stub])
     plan = preset("paper")
     assert list(plan.localized) == ["gsm8k", "rhyme"]
     assert list(plan.capabilities) == ["gsm8k", "rhyme", "hellaswag", "boolq", "arc_challenge", "mmlu"]
@@ -253,7 +255,8 @@ def test_the_papers_preset_asks_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -
     allowed = preset("paper", words="list.txt", allow_code_execution=True)
     assert list(allowed.localized) == ["gsm8k", "mbpp", "rhyme", "swearing"]
     allowed.selection(), allowed.kin()
-    allowed.evaluation()
+    asked = {name: bool(trials[0].choices) for name, trials in allowed.evaluation().items()}
+    assert [name for name, chosen in asked.items() if chosen] == ["hellaswag", "boolq", "arc_challenge", "mmlu"]
     assert ("gsm8k", {"split": "train", "n": 100}) in calls
     assert ("gsm8k", {"split": "test", "n": 100}) in calls
     assert ("mbpp", {"split": "train", "allow_code_execution": True, "n": 100}) in calls

@@ -20,8 +20,8 @@ class Capability:
     `select` finds its heads; None: a general task, on which other capabilities' heads are ablated. `test` are other items,
     `kin` is other data of the same capability. `metric` is what heads are found by and damage is measured in, `right` says
     which answers are right (0 or 1), of choices against chance. `share` of the preset's numbers of trials are made: less
-    where prompts are long. `max_new_tokens` are decoded; 0 where no metric reads text. `needs`: an argument of the tasks that
-    the user has to give.
+    where prompts are long, or every choice is run. `max_new_tokens` are decoded; 0 where no metric reads text. `needs`: an
+    argument of the tasks that the user has to give.
 
     Raises ValueError for metrics that there are none of.
     """
@@ -41,11 +41,11 @@ class Capability:
                 raise ValueError(f"{name}={getattr(self, name)!r} is no metric: use one of {', '.join(METRICS)}")
 
     def trials(self, call: TaskCall, n: int) -> list[Trial]:
-        """The trials of one of the calls, about `share` of n; without choices, which cost time, where no metric reads them."""
+        """The trials of one of the calls, about `share` of n; without the choices that no metric asks for, each a run more."""
         name, arguments = call
-        made = tasks.load(name, **arguments, n=max(1, round(self.share * n)))
-        read = {self.metric, self.right} & set(CHOICE_METRICS)
-        return made if read else [replace(trial, choices=()) for trial in made]
+        made: list[Trial] = tasks.load(name, **arguments, n=max(1, round(self.share * n)))
+        asked = {self.metric, self.right} & set(CHOICE_METRICS)
+        return made if asked else [replace(trial, choices=()) for trial in made]
 
     def given(self, value: Any) -> Capability:
         """With the argument that the user had to give in all of its calls that take it."""
@@ -67,10 +67,9 @@ def chance(trials: Sequence[Trial], right: str) -> float:
     return sum(1 / len(trial.choices) for trial in trials) / len(trials)
 
 
-def _split(name: str, seed_of_test: int = 0, **arguments: Any) -> tuple[TaskCall, TaskCall]:
+def _split(name: str, **arguments: Any) -> tuple[TaskCall, TaskCall]:
     """A task of this package on its two splits."""
-    select, test = ((name, {**arguments, "split": split}) for split in ("select", "test"))
-    return select, (name, {**test[1], "seed": seed_of_test} if seed_of_test else test[1])
+    return (name, {**arguments, "split": "select"}), (name, {**arguments, "split": "test"})
 
 
 OFFLINE: dict[str, Capability] = {
@@ -78,19 +77,21 @@ OFFLINE: dict[str, Capability] = {
         *_split("arithmetic", digits=1), kin=("arithmetic", {"digits": 1, "operations": ("*",), "split": "test"})
     ),
     "retrieval": Capability(
-        *_split("packaged", seed_of_test=1, context_length=250),
-        kin=("packaged", {"split": "test", "context_length": 250, "seed": 1, "questions": "direct"}),
+        *_split("packaged", context_length=250),
+        kin=("packaged", {"split": "test", "context_length": 250, "questions": "direct"}),
         share=0.5,
     ),
     "capitals": Capability(*_split("capitals"), kin=("parametric", {"source": "cities"})),
     "induction": Capability(*_split("induction"), kin=("induction", {"words": 20, "split": "test", "seed": 1})),
-    "rhyme": Capability(*_split("rhyme"), metric="choice_logprob", right="choice"),
+    "rhyme": Capability(*_split("rhyme"), metric="choice_logprob", right="choice", share=0.5),
     "continuation": Capability(*_split("continuation"), metric="choice_logprob", right="choice", share=0.5),
 }
 """What needs no download. Kin: products for sums and differences, questions that share words with the needle, countries of
-cities for capitals, longer lists. The log-probability of the answer where there is one answer: it moves further than that
-among the choices, of which small models already know capitals and words of a list (chance is -1.39 nats; without ablation
-Gemma-3-270m is at 0.00 and -0.02). Among the choices where many answers are right: rhymes, and how a story goes on."""
+cities for capitals, longer lists.
+
+The log-probability of the answer where there is one: it moves further than that among the choices (standard deviation over 41
+masks of a tenth of Gemma-3-270m's heads, 6 trials: capitals 1.3 nats against 0.04, induction 2.6 against 1.5). Among the choices
+where many answers are right, and the log-probability of one of them says little: rhymes, and how a story goes on."""
 
 HUB: dict[str, Capability] = {
     "gsm8k": Capability(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,7 +12,7 @@ from lens_heads import plots, report
 from lens_heads.studies.capability_paper import scale
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.claims import published
-from lens_heads.studies.capability_paper.presets import LEAD, Preset
+from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, described
 
 if TYPE_CHECKING:
@@ -30,11 +30,10 @@ LOST = {"lost": ("lost_low", "lost_high")}
 
 def write_page(findings: Sequence[Finding], preset: str, path: Path, command: str | None) -> Path:
     """Write the page of what there is so far."""
-    settings = findings[0].settings["preset"]
-    plan = _plan(settings)
-    sections = [report.Section("The paper's claims", CLAIMS, tables=[_claims(each, plan) for each in findings])]
-    sections += [_scale(findings, plan)] if len(findings) > 1 else []
-    sections += [section for each in findings for section in _model(each, plan)]
+    plan, settings = findings[0].plan, findings[0].settings["preset"]
+    sections = [report.Section("The paper's claims", CLAIMS, tables=[_claims(each) for each in findings])]
+    sections += [_scale(findings, plan.k)] if len(findings) > 1 else []
+    sections += [section for each in findings for section in _model(each)]
     summary = report.Summary(
         model=", ".join(each.model for each in findings),
         trials=f"{plan.n_select} a capability to find its heads, {plan.n_test} others to ablate them on"
@@ -58,11 +57,6 @@ def write_page(findings: Sequence[Finding], preset: str, path: Path, command: st
     return report.write_report(path, "Which few heads carry a capability?", summary, sections, provenance)
 
 
-def _plan(settings: dict[str, Any]) -> Preset:
-    """The preset, from the settings that a run folder keeps of it."""
-    return Preset(**{**settings, "capabilities": {n: Capability(**one) for n, one in settings["capabilities"].items()}})
-
-
 def _shares(plan: Preset) -> str:
     shares = {name: one.share for name, one in plan.capabilities.items() if one.share != 1}
     return f" ({', '.join(f'{name} {share:g} times as many' for name, share in shares.items())})" if shares else ""
@@ -78,22 +72,22 @@ def _counted(claims: pd.DataFrame) -> str:
     return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in (HOLDS, DOES_NOT, UNTOLD))
 
 
-def _claims(each: Finding, plan: Preset) -> report.Table:
+def _claims(each: Finding) -> report.Table:
     shown = each.frames["claims"].rename(columns={"value": "judged by", "holds_if": "holds if"})
     columns = ["claim", "paper", "found", "judged by", "low", "high", "verdict", "holds if"]
-    return report.Table(shown[columns], f"{each.model}, k = {plan.k}", 2, intervals={"judged by": ("low", "high")})
+    return report.Table(shown[columns], f"{each.model}, k = {each.plan.k}", 2, intervals={"judged by": ("low", "high")})
 
 
-def _scale(findings: Sequence[Finding], plan: Preset) -> report.Section:
+def _scale(findings: Sequence[Finding], k: int) -> report.Section:
     table = scale.beside(findings)
     bars = table.rename(columns={"capability": "group", "model": "name", "damage": "value"})
     bars = bars.rename(columns={"damage_low": "low", "damage_high": "high"})
     several = f"{len(findings)} models" if len(findings) > 2 else "Two models"
     return report.Section(
         "Models beside each other",
-        f"{several} of different families are no scaling law: they differ in more than size, and {plan.k} heads are another "
+        f"{several} of different families are no scaling law: they differ in more than size, and {k} heads are another "
         "share of each. Damage is in nats of the capability's own metric; lost is the share of right answers above chance.",
-        figures=[plots.drop_bars(bars, f"What a capability's {plan.k} best heads cost it", unit="nats", axis="damage")],
+        figures=[plots.drop_bars(bars, f"What a capability's {k} best heads cost it", unit="nats", axis="damage")],
         tables=[
             report.Table(
                 table,
@@ -101,13 +95,13 @@ def _scale(findings: Sequence[Finding], plan: Preset) -> report.Section:
                 intervals={"damage": COST["damage"], **LOST},
                 formats={"parameters": ",.0f"},
             ),
-            report.Table(scale.depths(findings, plan.k), "Do the best heads sit equally deep?"),
+            report.Table(scale.depths(findings, k), "Do the best heads sit equally deep?"),
         ],
     )
 
 
-def _model(each: Finding, plan: Preset) -> list[report.Section]:
-    return [_localization(each), _universal(each, plan), _generality(each), _curves(each, plan), _methods(each, plan)]
+def _model(each: Finding) -> list[report.Section]:
+    return [_localization(each), _universal(each), _generality(each), _curves(each), _methods(each)]
 
 
 def _localization(each: Finding) -> report.Section:
@@ -131,12 +125,12 @@ def _localization(each: Finding) -> report.Section:
     )
 
 
-def _universal(each: Finding, plan: Preset) -> report.Section:
+def _universal(each: Finding) -> report.Section:
     found = each.universal
     text = (
         f"{found!r}. They are reported apart: heads that everything needs say nothing of a capability."
         if found is not None
-        else f"There are {len(each.scores)} capabilities, too few to call heads universal ({plan.at_least})."
+        else f"There are {len(each.scores)} capabilities, too few to call heads universal ({each.plan.at_least})."
     )
     tables = [report.Table(each.frames["universal"], "Heads among the best")] if found is not None else []
     overlaps = report.Table(each.frames["shared_heads"], "Heads that two capabilities share, against chance")
@@ -167,7 +161,7 @@ def _generality(each: Finding) -> report.Section:
     )
 
 
-def _curves(each: Finding, plan: Preset) -> report.Section:
+def _curves(each: Finding) -> report.Section:
     gsm8k = published()["gsm8k"]
     shown = each.frames["right_answers"]
     wide = shown.pivot(index="capability", columns="k", values="value").loc[list(each.scores)]
@@ -175,7 +169,7 @@ def _curves(each: Finding, plan: Preset) -> report.Section:
     wide = wide.astype(float).rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
     figures = []
     for name, curve in each.curves.items():
-        metric, right = plan.capabilities[name].metric, plan.capabilities[name].right
+        metric, right = each.plan.capabilities[name].metric, each.plan.capabilities[name].right
         for one in dict.fromkeys((metric, right)):
             figures.append(report.Figure(plots.ablation_curves(curve, one, title=name), plots.METRIC_LABELS[one]))
     return report.Section(
@@ -188,23 +182,24 @@ def _curves(each: Finding, plan: Preset) -> report.Section:
     )
 
 
-def _methods(each: Finding, plan: Preset) -> report.Section:
-    table = each.frames["methods"]
+def _methods(each: Finding) -> report.Section:
+    table, name = each.frames["methods"], each.plan.compared
     parts = (("own capability", "damage"), ("the others, on the mean", "others"))
+    labels = [plots.look(method).label for method in each.methods]
     bars = pd.concat(
         [
-            pd.DataFrame({"group": [plots.look(method).label for method in each.methods], "name": label}).assign(
+            pd.DataFrame({"group": labels, "name": label}).assign(
                 value=table[part], low=table[f"{part}_low"], high=table[f"{part}_high"]
             )
             for label, part in parts
         ]
     )
-    compared = each.methods[LEAD].meta["metric"]
     return report.Section(
-        f"{each.model}: methods on one capability",
-        f"Heads from the same trials by every method; {plan.k} of them ablated on others. Evaluations are runs over all "
-        "trials that find heads; seconds are evaluations times what one took (of LOCOS, its own pass). A method that needs more "
-        f"than {plan.most_evaluations} evaluations was left out. Damage in {compared}, that of others in their own metrics.",
+        f"{each.model}: methods on one capability, {name}",
+        f"Heads from the same trials by every method; {each.plan.k} of them ablated on others. Evaluations are runs over all "
+        "trials that find heads; seconds are evaluations times what one took (of LOCOS, its own pass). A method that needs "
+        f"more than {each.plan.most_evaluations} evaluations was left out. Damage in {each.compared.metrics[name]}, that of "
+        "others in their own metrics.",
         figures=[plots.drop_bars(bars, "What the heads of each method cost", unit="nats", axis="damage")],
         tables=[report.Table(table, "Methods", intervals=COST, formats={"seconds": ".0f"})],
     )

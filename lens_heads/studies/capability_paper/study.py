@@ -37,11 +37,13 @@ MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 class Finding:
     """What the study found in one model.
 
-    `scores` by capability, `methods` by method on the preset's compared capability, whose ablations `compared` holds.
-    `reasons`: why a capability has no heads. `frames`: every table by name. `seconds` by stage.
+    `plan`: the preset, its methods compared on a capability that has heads. `scores` by capability, `methods` by method on
+    that one, `compared` their ablations. `reasons`: why a capability has no heads. `frames`: every table by name. `seconds` by
+    stage.
     """
 
     model: str
+    plan: Preset
     parameters: int
     scores: Rankings
     reasons: dict[str, str]
@@ -136,6 +138,7 @@ def _one(model: Model, asked: _Asked, plan: Preset, out: Path, console: Console)
     methods, compared = _compared(model, scores, asked, plan, folder, clock)
     finding = Finding(
         model=shape.name,
+        plan=plan,
         parameters=sum(weights.numel() for weights in model.parameters()),
         scores=scores,
         reasons=reasons,
@@ -148,7 +151,7 @@ def _one(model: Model, asked: _Asked, plan: Preset, out: Path, console: Console)
         settings=settings,
         seconds=clock.spent,
     )
-    finding = replace(finding, frames=_frames(finding, plan, asked))
+    finding = replace(finding, frames=_frames(finding, asked))
     save_tables(finding.frames, folder / "tables")
     tables.show(tables.claims(finding.frames["claims"], f"{shape.name}: the paper's claims, k = {plan.k}"))
     return finding
@@ -191,8 +194,9 @@ def _compared(
     return found, ablated
 
 
-def _frames(found: Finding, plan: Preset, asked: _Asked) -> dict[str, pd.DataFrame]:
+def _frames(found: Finding, asked: _Asked) -> dict[str, pd.DataFrame]:
     """Every table of a model."""
+    plan = found.plan
     chances = {name: chance(asked.evaluation[name], plan.capabilities[name].right) for name in found.scores}
     lead = found.scores[plan.compared]
     each = found.seconds[_stage(plan.compared)] / lead.meta["evaluations"]
@@ -231,7 +235,6 @@ def _frames(found: Finding, plan: Preset, asked: _Asked) -> dict[str, pd.DataFra
 
 def summary(findings: Sequence[Finding], command: str) -> dict[str, Any]:
     """The numbers of all models in one JSON; values of single trials stay in the run folder."""
-    k = findings[0].settings["preset"]["k"]
     return {
         "command": command,
         "versions": versions(),
@@ -246,5 +249,5 @@ def summary(findings: Sequence[Finding], command: str) -> dict[str, Any]:
             for each in findings
         },
         "scale": records(scale.beside(findings)),
-        "depths": records(scale.depths(findings, k)),
+        "depths": records(scale.depths(findings, findings[0].plan.k)),
     }
