@@ -218,7 +218,9 @@ def _until_settled(
         finished = ~np.isnan(values).any(1)
         if finished.sum() < FOLDS or np.ptp(values[finished].mean(1)) == 0:
             continue
-        found = recover(masks[:end][finished], values[finished], estimator, base=measured.base, seed=seed).ravel()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # What is true of all masks is said of the last fit.
+            found = recover(masks[:end][finished], values[finished], estimator, base=measured.base, seed=seed).ravel()
         first = {int(head) for head in np.argsort(found, kind="stable")[:k] if found[head] < 0}
         same = same + 1 if first == before and len(first) == k else 0
         if same >= patience:

@@ -111,8 +111,8 @@ def check_masks(
     repeated = len(flat) - len(np.unique(flat, axis=0))
     if repeated:
         warnings.warn(
-            f"{name}: {repeated} of {len(flat)} masks repeat another: each costs an evaluation and tells nothing new; draw "
-            "fewer masks, or ablate more heads in each",
+            f"{name}: {repeated} of {len(flat)} masks repeat another, which tells nothing new: draw fewer masks, or ablate "
+            "more heads in each",
             stacklevel=3,
         )
     fixed = int((flat.all(0) | ~flat.any(0)).sum())

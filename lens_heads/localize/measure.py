@@ -167,12 +167,13 @@ class MaskedMetric:
             for name, value in records[0].items()
             if not isinstance(value, str) and all(name in record for record in records)
         }
-        bad = (~torch.isfinite(arrays[self.metric])).nonzero()
-        if len(bad):
-            raise ValueError(
-                f"{self.metric} of trial {self.trials[int(bad[0])].id} is not finite with "
-                f"{', '.join(map(str, heads)) or 'nothing'} ablated: load the model in float32 or bfloat16"
-            )
+        for name, values in arrays.items():  # All, for a later call may ask for another.
+            bad = (~torch.isfinite(values)).nonzero()
+            if len(bad):
+                raise ValueError(
+                    f"{name} of trial {self.trials[int(bad[0])].id} is not finite with "
+                    f"{', '.join(map(str, heads)) or 'nothing'} ablated: load the model in float32 or bfloat16"
+                )
         return Result(arrays, {"heads": [str(head) for head in heads]})
 
     @torch.no_grad()

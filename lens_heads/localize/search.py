@@ -50,7 +50,7 @@ def search(
     trials: Iterable[AnyTrial],
     held_out: Iterable[AnyTrial],
     methods: Sequence[str] | str = ("css",),
-    sparsities: Sequence[float] = (0.01, 0.02, 0.05, 0.1),
+    sparsities: Sequence[float] = (0.02, 0.05, 0.1),
     n_masks: Sequence[int] = (100, 200, 400),
     metric: str = "logprob",
     k: int = 5,
@@ -79,7 +79,7 @@ def search(
     fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
     measured = MaskedMetric(model, trials, metric, out=place and place / "fit", **options)
     judge = MaskedMetric(model, held_out, metric, out=place and place / "held_out", **options)
-    check_made_on(metric, measured.about, judge.trials)
+    check_made_on("of the search", measured.about, judge.trials)
     scores: list[HeadScores] = []
     rows: list[dict[str, Any]] = []
     for method in methods:

@@ -29,6 +29,7 @@ class Universal:
     k: int
     at_least: int
     n_tasks: int
+    n_heads: int
     expected: float
 
     @property
@@ -44,6 +45,10 @@ class Universal:
 
     def specific(self, scores: HeadScores, k: int | None = None) -> list[Head]:
         """The k best heads of a task (as many as the universal ones were looked for among) that are not universal."""
+        if scores.values.numel() != self.n_heads:
+            raise ValueError(
+                f"{scores.method} scores {scores.values.numel()} heads, these are of {self.n_heads}: one model is needed"
+            )
         left = [head for head in scores.ranking() if head not in self.heads]
         k = self.k if k is None else k
         if not 1 <= k <= len(left):
@@ -85,4 +90,4 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
     n = first.values.numel()
     chance = n * float(scipy_stats.binom.sf(at_least - 1, len(scores_by_task), k / n))
     heads = [head for head, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count >= at_least]
-    return Universal(heads, found, k, at_least, len(scores_by_task), chance)
+    return Universal(heads, found, k, at_least, len(scores_by_task), n, chance)

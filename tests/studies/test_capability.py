@@ -190,7 +190,7 @@ def test_methods_that_ask_for_too_many_runs_are_left_out() -> None:
 def test_by_luck_is_a_share_of_random_sets() -> None:
     """Two tasks of one head among four: they have it in common in a quarter of all draws."""
     head = stages.Head(0, 0)
-    shared = Universal([head], {head: ("a", "b")}, k=1, at_least=2, n_tasks=2, expected=0.25)
+    shared = Universal([head], {head: ("a", "b")}, k=1, at_least=2, n_tasks=2, n_heads=12, expected=0.25)
     assert stages.by_luck(shared, 4) == pytest.approx(0.25, abs=0.03)
     assert stages.by_luck(replace(shared, heads=[]), 4) == 1
     assert stages.by_luck(replace(shared, heads=[head, stages.Head(0, 1)]), 4) == pytest.approx(1 / 2001)

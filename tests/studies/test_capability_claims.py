@@ -83,7 +83,7 @@ def judged(
 
 def universal(heads: int) -> Universal:
     found = [Head(0, i) for i in range(heads)]
-    return Universal(found, dict.fromkeys(found, ("a", "b", "c")), K, 3, 6, 0.4)
+    return Universal(found, dict.fromkeys(found, ("a", "b", "c")), K, 3, 6, 72, 0.4)
 
 
 def test_everything_the_paper_claims_holds_where_it_is_so() -> None:
