@@ -222,6 +222,7 @@ def test_right_answers_are_counted_from_chance_on() -> None:
     curve = AblationCurve(pd.DataFrame(rows), {"ks": [2]})
     table = damage.right_answers({"continuation": curve}, TINY, {"continuation": 0.25}).set_index("k")
     assert table.loc[2, "lost"] == pytest.approx(0.5)  # .75 to .50, of which .25 is luck.
+    assert table.loc[2, "lost_high"] - 0.5 >= 1 - 0.025 ** (1 / 3)  # Three were right.
     assert np.isnan(table.loc[0, "lost"])
     table = damage.right_answers({"continuation": curve}, TINY, {"continuation": 0.75}).set_index("k")
     assert np.isnan(table.loc[2, "lost"])  # There was nothing to lose.

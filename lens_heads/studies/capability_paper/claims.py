@@ -103,10 +103,8 @@ def _carries(evidence: Evidence, at: float) -> Judged:
             yield name, Found.nothing(f"{text}: the unablated model is not above chance ({before['chance']:.2f})")
             continue
         own = evidence.spread.query("heads == @name and on == 'own'").iloc[0]
-        trials = len(evidence.everywhere.curve.values(*BEFORE, evidence.everywhere.metrics[name], name))
-        answered = round(trials * float(before["value"]))
-        low, high = widened(after["lost"], after["lost_low"], after["lost_high"], answered)
-        yield name, _judged(after["lost"], low, high, text, at, sure=own["beyond_random_low"] > 0)
+        sure = own["beyond_random_low"] > 0
+        yield name, _judged(after["lost"], after["lost_low"], after["lost_high"], text, at, sure)
     for name, reason in evidence.reasons.items():
         yield name, Found.nothing(reason)
 
@@ -175,7 +173,7 @@ def _universal(evidence: Evidence, at: float) -> Judged:
         return
     named = ", ".join(f"{head} ({len(found.tasks[head])} of {found.n_tasks})" for head in found.heads) or "none"
     text = f"{named}; {found.expected:.2g} by chance, p {evidence.luck:.2g}"
-    verdict = DOES_NOT if not found.heads else HOLDS if evidence.luck < at else UNTOLD
+    verdict = HOLDS if evidence.luck < at else UNTOLD
     yield "", Found(float(len(found.heads)), math.nan, math.nan, text, verdict, evidence.luck)
 
 

@@ -16,6 +16,7 @@ from lens_heads.localize import Generality
 from lens_heads.stats import percentile_interval
 from lens_heads.studies.capability_paper.presets import LEAD, Preset
 from lens_heads.studies.capability_paper.stages import kin_of
+from lens_heads.studies.running import widened
 
 BEFORE = ("none", "none", 0)
 RESAMPLES = 1000
@@ -111,14 +112,18 @@ def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Ma
             row = {"capability": name, "right": right, "k": k, "chance": chances[name]}
             row |= {part: float(table.loc[found, part]) for part in ("value", "low", "high")}  # type: ignore[arg-type]
             row |= {"random": float(table.loc[random, "value"])}  # type: ignore[arg-type]
-            lost = shifted.relative_loss(*found, right, MAIN_TASK) if k and _does(shifted, right) else (math.nan,) * 3
+            lost = _lost(shifted, found, right) if k else (math.nan,) * 3
             rows.append(row | dict(zip(("lost", "lost_low", "lost_high"), lost, strict=True)))
     return pd.DataFrame(rows)
 
 
-def _does(shifted: AblationCurve, right: str) -> bool:
-    """Whether the model answers more than chance gives."""
-    return float(shifted.values(*BEFORE, right).mean()) > 0
+def _lost(shifted: AblationCurve, found: tuple[str, str, int], right: str) -> tuple[float, float, float]:
+    """Share of the right answers above chance, widened by what so few may not have shown; NaN where there are none."""
+    before = shifted.values(*BEFORE, right)
+    if before.mean() <= 0:
+        return math.nan, math.nan, math.nan
+    value, low, high = shifted.relative_loss(*found, right, MAIN_TASK)
+    return value, *widened(value, low, high, int((before > 0).sum()))
 
 
 def methods(
