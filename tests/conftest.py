@@ -18,6 +18,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Notebooks first: they take longest, and would keep one worker busy after the others are done."""
+    items.sort(key=lambda item: "test_notebooks" not in item.nodeid)
+
+
 @cache
 def tiny(name: str) -> Any:
     return zoo.bridge(name)

@@ -105,12 +105,12 @@ def hf_model() -> Any:
     return model
 
 
-def model() -> Any:
-    """A fresh TransformerBridge over the planted weights."""
+def model(hf: Any = None) -> Any:
+    """A fresh TransformerBridge over the planted weights: over a model of its own, or the one that all others share."""
     from transformer_lens.model_bridge import TransformerBridge
 
     bridge = TransformerBridge.boot_transformers(
-        "planted", hf_model=hf_model(), tokenizer=zoo.tokenizer(), device="cpu", dtype=torch.float32
+        "planted", hf_model=hf or hf_model(), tokenizer=zoo.tokenizer(), device="cpu", dtype=torch.float32
     )
     bridge.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     return bridge.eval()

@@ -22,7 +22,8 @@ SHAPE = (planted.LAYERS, planted.HEADS)
 
 @cache
 def model() -> Any:
-    return planted.model()
+    """Over weights of its own: a second bridge over the same ones would run past the hooks that count passes."""
+    return planted.model(planted.hf_model.__wrapped__())
 
 
 @cache
