@@ -59,8 +59,8 @@ def localize_heads(
     """Find the few heads that a capability needs   (Compressed Sensing for Capability Localization)
 
     y_m = the task's metric with the heads of mask m ablated; a sparse regression on the masks finds the heads whose ablation
-    lowers it. Values are its coefficients: by how much the metric changes when the head is ablated, in the metric's units.
-    **Negative hurts**, and the most negative heads come first (`meta["best"]` is "lowest"): `top(5)` are the task's heads.
+    lowers it. Values are its coefficients: the change of the metric when the head is ablated. **Negative hurts**, and the most
+    negative heads come first (`meta["best"]` is "lowest"): `top(5)` are the task's heads.
 
     Args:
         task: trials, or the name of a task of `lens_heads.tasks` with its default arguments.

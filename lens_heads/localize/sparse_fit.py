@@ -66,7 +66,7 @@ def recover(
     `masks`: True where a head is ablated. `response`: the task metric under each mask, or of each trial under it, whose mean
     is fitted. `method`: one of `lasso.METHODS`. `base`: the metric without ablation, which "paper" needs; the others
     estimate it (the intercept) and do not read it. `alpha`: the weight of the penalty, None for the method's own choice.
-    `debias=False` returns the coefficients as the penalty shrank them, which are too small but rank no worse
+    `debias=False` returns the coefficients as the penalty shrank them, which are too small but rank heads a little better
     (`benchmarks/recovery.py`). `seed` shuffles the folds of cross-validation.
 
     Differs from the authors' script in what it ranks first: the script prints the largest coefficients as the most important

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from lens_heads.metrics import text_scores
 from lens_heads.tasks.code import humaneval, mbpp
 from lens_heads.tasks.templates import template
 from tests import zoo
+from tests.tasks.row_files import write
 
 FULL = [
     {
@@ -61,14 +61,6 @@ PROBLEM = {
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def write(file: Path, rows: list[dict[str, Any]]) -> Path:
-    if file.suffix == ".parquet":
-        datasets.Dataset.from_list(rows).to_parquet(file)
-    else:
-        file.write_text("\n".join(json.dumps(row) for row in rows))
-    return file
 
 
 def verdict(trial: lh.Trial, text: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from lens_heads.tasks.gsm8k import gsm8k
 from lens_heads.tasks.templates import template
 from tests import zoo
+from tests.tasks.row_files import write
 
 ROWS = [
     {
@@ -30,14 +30,6 @@ ROWS = [
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def write(file: Path, rows: list[dict[str, Any]]) -> Path:
-    if file.suffix == ".parquet":
-        datasets.Dataset.from_list(rows).to_parquet(file)
-    else:
-        file.write_text("\n".join(json.dumps(row) for row in rows))
-    return file
 
 
 @pytest.mark.parametrize("name", ["mine.jsonl", "mine.parquet"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import lens_heads as lh
 from lens_heads.tasks.multiple_choice import arc_challenge, boolq, hellaswag, mmlu, wmdp
 from tests import zoo
+from tests.tasks.row_files import write
 
 HELLASWAG = {
     "ind": 24,
@@ -70,14 +70,6 @@ ANSWERS = {
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def write(file: Path, rows: list[dict[str, Any]]) -> Path:
-    if file.suffix == ".parquet":
-        datasets.Dataset.from_list(rows).to_parquet(file)
-    else:
-        file.write_text("\n".join(json.dumps(row) for row in rows))
-    return file
 
 
 def changed(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
