@@ -121,9 +121,8 @@ def generality(
         random_draws: random sets of each size, of heads outside all the others while there are enough.
         out: a run folder: every finished trial is stored at once, and the same call continues it.
 
-    Raises ValueError for trials shared between selection and evaluation, scores of another model's shape or of kv heads
-    (`units.to_query_heads`), fewer heads than k, a metric that is not measured, and whatever `ablate` refuses, all before
-    anything is run.
+    Raises ValueError before anything is run: trials shared between selection and evaluation, scores of another shape or of kv
+    heads (`units.to_query_heads`), fewer heads than k, a metric that is not measured, what `ablate` refuses.
     """
     shape, how = geometry(model), {"kind": kind, "reference": reference, **options}
     with ablate(model, [], **how):
@@ -149,8 +148,8 @@ def generality(
     folder = folder_for(model, out, settings)
     plan = _plan(sets, shape, random_draws, seed)
     observations = run_plan(model, plan, plan.units(encoded, None, batch_size), how, room, folder, batch_size, progress)
-    sizes = {name: len(found) for name, found in sets.items()}
     listed = {name: [str(head) for head in found] for name, found in sets.items()}
+    sizes = {name: len(found) for name, found in sets.items()}
     meta = {**settings, "rankings": list(sets), "sizes": sizes, "heads": listed, "seed": seed}
     found = Generality(AblationCurve.from_observations(observations, meta), metrics)
     if folder is not None:

@@ -20,7 +20,7 @@ from lens_heads.evaluation import FORCED_METRICS, answer_batch, check_metric
 from lens_heads.forward import Cache, fast_attention
 from lens_heads.heads import Head
 from lens_heads.interventions import ablate
-from lens_heads.models import Model, geometry
+from lens_heads.models import Model, geometry, has_hooks, require_raw_weights
 from lens_heads.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
 from lens_heads.scoring import folder_for, needle_digest
 from lens_heads.store import Result
@@ -44,8 +44,8 @@ class MaskedMetric:
     read the kv head. `requested` are the different masks asked for so far, stored ones included; whoever counts evaluations
     may clear it. `share_run` is how much of the prompts was run (tokens times layers), of what plain forwards would have run.
 
-    Raises ValueError for a metric that is not measured on these trials, an unknown level, whatever `ablate` refuses, and a
-    reference from these trials.
+    Raises ValueError for processed weights, a metric that is not measured on these trials,
+    an unknown level, whatever `ablate` refuses, and a reference from these trials.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class MaskedMetric:
         **options: float,
     ) -> None:
         self.model, self.metric, self.level, self.progress = model, metric, level, progress
+        require_raw_weights(model)
         self.shape = geometry(model)
         if level not in LEVELS:
             raise ValueError(f"level={level!r}: use {' or '.join(map(repr, LEVELS))}")
@@ -116,6 +117,11 @@ class MaskedMetric:
         if masks.ndim != 3 or masks.shape[1:] != self.units:
             raise ValueError(
                 f"masks of shape {masks.shape} do not fit {self.shape.name}: [mask, {self.units}] is needed"
+            )
+        if has_hooks(self.model):
+            raise ValueError(
+                f"something is hooked onto {self.shape.name} (an ablation?), and what is measured is kept: end the context "
+                "first"
             )
         self.requested |= {mask.tobytes() for mask in masks}
         new = {mask.tobytes(): mask for mask in masks if mask.tobytes() not in self._known}
