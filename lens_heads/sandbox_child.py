@@ -53,7 +53,7 @@ def own_network() -> bool:
 
 
 def limit(seconds: int, megabytes: int) -> None:
-    """Hard limits on memory, CPU time, file size, core dumps and further processes, where the system has them."""
+    """Limits on memory, CPU time, file size, core dumps and further processes, where the system has them."""
     limits = {
         "RLIMIT_AS": megabytes * 1024 * 1024,
         "RLIMIT_CPU": seconds,
@@ -63,7 +63,9 @@ def limit(seconds: int, megabytes: int) -> None:
     }
     for name, value in limits.items():
         if hasattr(resource, name):
-            resource.setrlimit(getattr(resource, name), (value, value))
+            # At equal limits a busy program would be killed without the signal that says why.
+            hard = value + 1 if name == "RLIMIT_CPU" else value
+            resource.setrlimit(getattr(resource, name), (value, hard))
 
 
 def wall(root: str) -> Callable[[str, tuple[Any, ...]], None]:
