@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,9 +19,16 @@ CHOICE_METRICS = ("choice", "choice_norm", "choice_logprob")
 the choices, in nats: 0 at best, -log(choices) where the model cannot tell them apart. It moves where `choice` is still the
 same, so it needs far fewer trials."""
 
+MOST_BYTES = 2**31
+"""Choices run side by side as far as their copies of the prompts' cache, and their logits, take no more memory than this."""
 
 Forced = list[tuple[Float[Tensor, " step"], Bool[Tensor, " step"]]]
 """Of each continuation, the log-probability of its tokens, and which of them are the likeliest."""
+
+
+def without_choices(trials: Sequence[EncodedTrial]) -> list[EncodedTrial]:
+    """The trials for metrics that no choice is compared in, of which each would be a run more."""
+    return [replace(trial, choices=(), choice_tokens=()) for trial in trials]
 
 
 def answers_and_choices(
@@ -30,14 +38,22 @@ def answers_and_choices(
     cache: Cache,
     pads: Int[Tensor, " batch"],
 ) -> tuple[Forced, list[dict[str, float]]]:
-    """The gold answers, teacher-forced, and the metrics of the choices, nothing for trials without; in one short forward.
+    """The gold answers, teacher-forced, and the metrics of the choices, nothing for trials without.
 
-    The cache (prompts but `last`) stays as it is.
+    One short forward, or as many as `MOST_BYTES` asks for. The cache (prompts but `last`) stays as it is.
     """
     texts = [_texts(trial) for trial in trials]
-    rows = [row for row, listed in enumerate(texts) for _ in listed]
-    branch = cache.branch(rows if len(rows) > len(trials) else None)  # One a row needs no copies.
-    forced = continuations(model, [text for listed in texts for text in listed], last[rows], branch, pads[rows])
+    owners = [row for row, listed in enumerate(texts) for _ in listed]
+    every = [text for listed in texts for text in listed]
+    # A logit takes four bytes, and as many while all are summed.
+    row_bytes = cache.row_bytes + 8 * max(map(len, every)) * model.W_U.shape[-1]
+    at_once = max(1, MOST_BYTES // row_bytes)
+    forced: Forced = []
+    for start in range(0, len(every), at_once):
+        rows = owners[start : start + at_once]
+        branch = cache.branch(rows if rows != list(range(len(trials))) else None)  # One a row needs no copies.
+        forced += continuations(model, every[start : start + at_once], last[rows], branch, pads[rows])
+        del branch  # Before the next copies are made.
     golds: Forced = []
     found: list[dict[str, float]] = []
     for trial, listed in zip(trials, texts, strict=True):

@@ -48,6 +48,12 @@ class Cache:
             return self.store.layers[layer].values
         return self.store[layer].past_values.transpose(1, 2)
 
+    @property
+    def row_bytes(self) -> int:
+        """What the keys and values of one row take."""
+        layers = self.store.layers if self.bridge else self.store.entries
+        return 2 * sum(self.values(layer)[0].nbytes for layer in range(len(layers)))
+
     def crop(self, length: int) -> None:
         """Forget everything from position `length` on."""
         if self.bridge:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from lens_heads import choices
 from lens_heads.choices import CHOICE_METRICS
 from lens_heads.evaluation import Evaluation, check_metric, evaluate
 from lens_heads.interventions import ablate
 from lens_heads.judges import Judge
 from lens_heads.trials import EncodedTrial, Trial
 from tests import zoo
-from tests.conftest import random_trial
+from tests.conftest import random_trial, tiny
 
 TEXTS = ("x", "yes", "perhaps so", "é")
 
@@ -70,6 +71,20 @@ def test_choices_are_judged_as_by_full_forwards(arch: str, model: Any, batch_siz
         same(found, model, choosing())
 
 
+@pytest.mark.parametrize("memory", [choices.MOST_BYTES, 1])
+def test_choices_of_a_bfloat16_model_are_those_of_its_full_forwards(
+    arch: str, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logits of eight bits leave two percent to the order of sums."""
+    model = tiny(arch, torch.bfloat16)
+    monkeypatch.setattr(choices, "MOST_BYTES", memory)
+    found = evaluate(model, choosing(), generate=False, batch_size=3, progress=False)
+    with torch.no_grad():
+        expected = torch.tensor([by_hand(model, trial)["choice_logprob"] for trial in choosing()])
+    torch.testing.assert_close(found.metrics["choice_logprob"], expected, atol=0.1, rtol=0.02)
+    assert expected.min() < -10
+
+
 def test_choices_see_what_is_ablated(gqa: Any) -> None:
     heads = ["L0H0", "L1H2"]
     plain = evaluate(gqa, choosing(), generate=False, progress=False)
@@ -77,6 +92,40 @@ def test_choices_see_what_is_ablated(gqa: Any) -> None:
         found = evaluate(gqa, choosing(), generate=False, progress=False)
         same(found, gqa, choosing())
     assert not torch.allclose(found.metrics["choice_logprob"], plain.metrics["choice_logprob"], atol=1e-3)
+
+
+def parts(model: Any, trials: list[EncodedTrial]) -> tuple[Evaluation, list[int]]:
+    """All trials evaluated as one batch, and the rows of every forward after that of the prompts."""
+    rows: list[int] = []
+    handle = model.blocks[-1].mlp.register_forward_hook(lambda module, args, out: rows.append(len(args[0])))
+    try:
+        return evaluate(model, trials, generate=False, batch_size=len(trials), progress=False), rows
+    finally:
+        handle.remove()
+        del rows[0]
+
+
+@pytest.mark.parametrize("memory", [1, 100_000])
+def test_choices_in_parts_are_the_choices_at_once(model: Any, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part may end in the middle of a trial's choices, and begin with another trial of another padding."""
+    wanted, whole = parts(model, choosing())
+    monkeypatch.setattr(choices, "MOST_BYTES", memory)
+    found, split = parts(model, choosing())
+    assert whole == [12]
+    assert sum(split) == 12
+    assert max(split) == 1 if memory == 1 else 1 < max(split) < 12
+    for name in ("logprob", *CHOICE_METRICS):
+        torch.testing.assert_close(found.metrics[name], wanted.metrics[name], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("spare", "rows"), [(0, [5, 5, 2]), (-1, [4, 4, 4])])
+def test_as_many_choices_run_at_once_as_memory_allows(
+    gqa: Any, spare: int, rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = 2 * 3 * 2 * 8 * 30 * 4  # Keys and values, layers, kv heads, d_head, positions, bytes of a float.
+    logits = 4 * zoo.VOCAB * 8  # The longest choice has four tokens.
+    monkeypatch.setattr(choices, "MOST_BYTES", 5 * (cached + logits) + spare)
+    assert parts(gqa, choosing())[1] == rows
 
 
 def test_choices_leave_the_answers_numbers_alone(gqa: Any) -> None:
