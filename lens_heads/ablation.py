@@ -13,10 +13,10 @@ from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.curves import MAIN_TASK, AblationCurve, Observation
 from lens_heads.evaluation import METRICS, answer_batch
 from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import ablate
+from lens_heads.interventions import ablate, check_ablation
 from lens_heads.models import HeadGeometry, Model, geometry
 from lens_heads.replay import Prefilled, prefilled
-from lens_heads.scoring import fingerprint, folder_for, needle_digest, trials_digest
+from lens_heads.scoring import fingerprint, folder_for, needle_digest, prompt_digest, trials_digest
 from lens_heads.store import Result, RunFolder, digest
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
 
@@ -63,8 +63,7 @@ def ablation_curve(
     """
     shape = geometry(model)
     chosen, room = _rankings(rankings, shape), max_new_tokens if generate else 0
-    with ablate(model, [], kind, reference, **options):
-        pass  # Refuse a wrong kind, option or reference now.
+    check_ablation(model, kind, reference, **options)
     tasks = _encode(model, shape, trials, specificity, room)
     check_disjoint(chosen, reference, tasks[MAIN_TASK])
     warn_of_ties(chosen, sizes := capped(ks, shape))
@@ -211,15 +210,19 @@ def check_disjoint(rankings: Mapping[str, HeadScores], reference: Any, trials: l
 
 
 def check_made_on(name: str, made_on: Iterable[Mapping[str, Any]], trials: Sequence[EncodedTrial]) -> None:
-    """ValueError where the trials that a ranking lists share an id, a needle or a company with those to evaluate it on."""
+    """ValueError where trials that a ranking lists share an id, needle, prompt or company with those to evaluate it on."""
     ids = {trial.id for trial in trials}
     needles = {needle_digest(trial) for trial in trials} - {None}
     companies = {trial.meta.get("cik") for trial in trials} - {None}
+    prompts = {prompt_digest(trial) for trial in trials}
     shared = sorted(
         {
             str(trial["id"])
             for trial in made_on
-            if str(trial["id"]) in ids or trial.get("needle") in needles or trial.get("cik") in companies
+            if str(trial["id"]) in ids
+            or trial.get("needle") in needles
+            or trial.get("cik") in companies
+            or trial.get("prompt") in prompts
         }
     )
     if shared:

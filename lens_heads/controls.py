@@ -15,6 +15,12 @@ def shuffled(heads: Sequence[Head], seed: int) -> list[Head]:
     return [heads[int(i)] for i in order]
 
 
+def check_draws(random_draws: int) -> None:
+    """ValueError where this is no number of random sets."""
+    if isinstance(random_draws, bool) or not isinstance(random_draws, int) or random_draws < 0:
+        raise ValueError(f"random_draws={random_draws!r}: a number of random sets is needed, 0 for none")
+
+
 def random_heads(everyone: Sequence[Head], avoid: Iterable[Head], k: int, seed: int = 0) -> list[Head]:
     """k heads at random, none of those to avoid while others are left."""
     avoided, drawn = set(avoid), shuffled(everyone, seed)

@@ -173,8 +173,7 @@ def ablate(
     """
     shape = geometry(model)
     chosen = shape.check_heads(heads)
-    settings = _settings(kind, options)
-    _check_reference(kind, reference, shape)
+    settings = check_ablation(model, kind, reference, **options)
     clock = Clock()
     by_layer: dict[int, list[int]] = {}
     for head in chosen:
@@ -188,6 +187,15 @@ def ablate(
     ]
     with _ticking(model, clock), hooked(model, hooks):
         yield
+
+
+def check_ablation(
+    model: Model, kind: str, reference: MeanActivations | TrialActivations | None = None, **options: float
+) -> dict[str, float]:
+    """The options with their defaults, of an ablation that `ablate` accepts; ValueError, before anything is run, where not."""
+    settings = _settings(kind, options)
+    _check_reference(kind, reference, geometry(model))
+    return settings
 
 
 def _settings(kind: str, options: dict[str, float]) -> dict[str, float]:

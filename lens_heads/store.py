@@ -15,6 +15,7 @@ import json
 import os
 import shlex
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ class RunFolder:
 
     def _check(self, about: Path) -> None:
         try:
-            before = json.loads(about.read_text(encoding="utf-8"))["settings"]
+            stored = json.loads(about.read_text(encoding="utf-8"))
+            before, made_with = stored["settings"], dict(stored.get("versions", {}))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{about} cannot be read ({error}): choose another folder, or delete this one") from None
         old, new = _flatten(before), _flatten(self.settings)
@@ -126,6 +128,13 @@ class RunFolder:
             raise ValueError(
                 f"{self.path} holds a run of other settings:\n" + "\n".join(changed) + "\n"
                 "use the same settings to continue it, or another folder"
+            )
+        others = [f"{name} {version}" for name, version in made_with.items() if versions().get(name) != version]
+        if others:
+            warnings.warn(
+                f"{self.path} was begun with {', '.join(others)}: what it holds is taken as it is; use another folder to "
+                "measure everything with the packages that are installed now",
+                stacklevel=4,
             )
 
     def _file(self, key: str) -> Path:

@@ -27,6 +27,16 @@ def shards(folder: RunFolder) -> list[Path]:
     return sorted(folder.shards.glob("*.safetensors"))
 
 
+def test_other_versions_of_the_packages_are_named(tmp_path: Path) -> None:
+    about = RunFolder(tmp_path / "run", SETTINGS).path / "run.json"
+    stored = json.loads(about.read_text())
+    RunFolder(about.parent, SETTINGS)  # The same versions are not worth a word.
+    stored["versions"]["transformer-lens"] = "0.0.1"
+    about.write_text(json.dumps(stored))
+    with pytest.warns(UserWarning, match=r"was begun with transformer-lens 0\.0\.1: .*another folder"):
+        RunFolder(about.parent, SETTINGS)
+
+
 def same(a: Result | None, b: Result) -> bool:
     return (
         a is not None

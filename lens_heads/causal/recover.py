@@ -24,7 +24,7 @@ from lens_heads.causal.runs import Z
 from lens_heads.decoding import greedy, text_of
 from lens_heads.forward import Cache, advance, fast_attention, left_pad, prefill
 from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import ablate
+from lens_heads.interventions import ablate, check_ablation
 from lens_heads.models import HeadGeometry, Model, geometry, hooked
 from lens_heads.replay import Prefilled, prefilled
 from lens_heads.scoring import fingerprint, folder_for, trials_digest
@@ -86,8 +86,7 @@ def recovery(
     shape, room = geometry(model), max_new_tokens if flipped else 0
     controls = [controls] if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)
-    with ablate(model, [], kind, reference):
-        pass  # Refuse a wrong kind or a missing reference now.
+    check_ablation(model, kind, reference)
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     if scores is not None:
         shape.check_scores(scores, f"ranking {scores.method!r}")

@@ -18,11 +18,11 @@ from lens_heads.ablation_plan import Plan
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
-from lens_heads.controls import random_heads, shuffled
+from lens_heads.controls import check_draws, random_heads, shuffled
 from lens_heads.curves import Observation
 from lens_heads.evaluation import check_metric
 from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import ablate
+from lens_heads.interventions import check_ablation
 from lens_heads.models import HeadGeometry, Model, geometry
 from lens_heads.scoring import folder_for
 from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
@@ -72,9 +72,8 @@ def transfer_matrix(
     """
     shape, room = geometry(model), max_new_tokens if generate else 0
     how = {"kind": kind, "reference": reference, **options}
-    with ablate(model, [], **how):
-        pass  # Refuse a wrong kind, option or reference now.
-    _check_draws(random_draws)
+    check_ablation(model, **how)
+    check_draws(random_draws)
     encoded, sizes = _encode(model, shape, tasks, room), capped(ks, shape)
     check_metric(metric, [trial for trials in encoded.values() for trial in trials], generate)
     scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
@@ -91,11 +90,6 @@ def transfer_matrix(
     if folder is not None:
         matrix.save(folder.path)
     return matrix
-
-
-def _check_draws(random_draws: int) -> None:
-    if isinstance(random_draws, bool) or not isinstance(random_draws, int) or random_draws < 0:
-        raise ValueError(f"random_draws={random_draws!r}: a number of random sets is needed, 0 for none")
 
 
 def _encode(

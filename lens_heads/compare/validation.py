@@ -18,7 +18,7 @@ from lens_heads.compare.head_match import AnyHeads, HeadMatch
 from lens_heads.controls import layer_matched
 from lens_heads.evaluation import evaluate
 from lens_heads.heads import Head, HeadScores, parse_heads
-from lens_heads.interventions import ablate
+from lens_heads.interventions import ablate, check_ablation
 from lens_heads.models import Model, geometry
 from lens_heads.stats import bootstrap_over_draws
 from lens_heads.store import write_atomic
@@ -159,8 +159,7 @@ def validate_match(
     _check_disjoint(groups, tasks)
     references = reference_a, reference_b
     for model, reference in zip((model_a, model_b), references, strict=True):
-        with ablate(model, [], kind, reference):
-            pass  # Refuse a wrong kind or reference now.
+        check_ablation(model, kind, reference)
     clean = [
         {task: _logprobs(model, trials, batch_size) for task, trials in each.items()}
         for model, each in zip((model_a, model_b), tasks, strict=True)
