@@ -68,6 +68,15 @@ TASKS: dict[str, Task] = {
 }
 
 
+HALVES = ("packaged", "musique", "arithmetic", "capitals", "induction", "rhyme", "continuation", "ioi", "swearing")
+"""Tasks with `split`: "select" to find heads, "test" to evaluate them, two halves that share nothing."""
+
+
+def to_select(name: str) -> dict[str, str]:
+    """The argument that leaves a half of a task to evaluate heads on, where it has halves."""
+    return {"split": "select"} if name in HALVES else {}
+
+
 def arguments_of(name: str) -> Mapping[str, inspect.Parameter]:
     """The arguments of a task by name."""
     return inspect.signature(TASKS[name].trials).parameters
@@ -89,6 +98,7 @@ def load(name: str, **arguments: Any) -> list[Any]:
 
 
 __all__ = [
+    "HALVES",
     "TASKS",
     "Task",
     "arc_challenge",
@@ -115,5 +125,6 @@ __all__ = [
     "sec10k",
     "sec10k_documents",
     "swearing",
+    "to_select",
     "wmdp",
 ]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lens_heads.tasks import HALVES, TASKS, arguments_of, load, to_select
 from lens_heads.tasks.sampling import balanced, depths_grid, half, in_split, lengths_grid, stratified
 
 ITEMS = [(a, b, c) for a in "xyz" for b in range(4) for c in range(10)]
@@ -96,3 +97,27 @@ def test_keys_fall_into_one_split_each() -> None:
 def test_an_unknown_split_is_named(function: Any) -> None:
     with pytest.raises(ValueError, match="there is no split 'train': use 'select' or 'test', or None for both"):
         function("abc", "train")
+
+
+@pytest.mark.parametrize("name", [name for name in HALVES if name != "swearing"])  # It needs a list of words.
+def test_the_halves_of_a_task_share_no_trial(name: str) -> None:
+    select, test = (load(name, **arguments) for arguments in (to_select(name), {"split": "test"}))
+    assert not {trial.id for trial in select} & {trial.id for trial in test}
+    assert not {trial.needle for trial in select if trial.needle} & {trial.needle for trial in test}
+
+
+def test_no_other_task_has_them() -> None:
+    """Splits of the hub are called otherwise."""
+    others = [name for name in TASKS if name not in HALVES and "split" in arguments_of(name)]
+    assert set(others) == {
+        "gsm8k",
+        "mbpp",
+        "humaneval",
+        "qrhead",
+        "hellaswag",
+        "boolq",
+        "arc_challenge",
+        "mmlu",
+        "wmdp",
+    }
+    assert all(to_select(name) == {} for name in others)
