@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,26 +44,14 @@ def localize(
     from lens_heads import tables
     from lens_heads.evaluation import FORCED_METRICS
     from lens_heads.localize import localize_heads
+    from lens_heads.tasks import to_select
 
     allowed = cli_options.code_execution([task], allow_code_execution, metric not in FORCED_METRICS)
-    trials = cli_options.trials(task, with_, **allowed[task])
+    trials = cli_options.trials(task, with_, **to_select(task), **allowed[task])
     loaded = cli_options.load(model, device, dtype, lens)
-    scores = localize_heads(
-        loaded,
-        trials,
-        method,
-        n_masks,
-        sparsity,
-        metric,
-        k,
-        kind=kind,
-        level=level,  # type: ignore[arg-type]  # checked there
-        patience=patience,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        batch_size=batch_size,
-        out=out,
-    )
+    options: dict[str, Any] = {"kind": kind, "level": level, "patience": patience, "seed": seed, "out": out}
+    options |= {"max_new_tokens": max_new_tokens, "batch_size": batch_size}
+    scores = localize_heads(loaded, trials, method, n_masks, sparsity, metric, k, **options)
     tables.show(tables.ranking(scores, top, 0))
     fit = scores.meta.get("fit", {})
     told = f", R² {fit['r2']:.2f}, of masks left out {fit['held_out_r2'] or float('nan'):.2f}" if fit else ""

@@ -166,10 +166,8 @@ class HeadScores:
         """The score of one head: `scores["L12H1"]`."""
         found = Head.parse(head)
         if found.layer >= self.n_layers or found.head >= self.n_heads:
-            raise ValueError(
-                f"head {found} does not exist: these scores have layers 0-{self.n_layers - 1} "
-                f"and heads 0-{self.n_heads - 1}"
-            )
+            known = f"these scores have layers 0-{self.n_layers - 1} and heads 0-{self.n_heads - 1}"
+            raise ValueError(f"head {found} does not exist: {known}")
         return float(self.values[found.layer, found.head])
 
     @property
@@ -207,21 +205,24 @@ class HeadScores:
     def interval(
         self, level: float = 0.95, n: int = 1000, seed: int = 0
     ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
-        """Percentile bootstrap over trials: (low, high), each [layer, head]; NaN with one trial, which tells no spread."""
-        if len(self.per_trial) == 1:
+        """Percentile bootstrap over trials: (low, high), each [layer, head]; NaN with one trial, which tells no spread, and
+        where heads were chosen on these trials (`meta["selected"]`), which would make them look better than they are."""
+        if len(self.per_trial) == 1 or self.meta.get("selected"):
             return self.values * torch.nan, self.values * torch.nan
         return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
 
     def p_values(self, n: int = 10_000, seed: int = 0) -> Float[Tensor, "layer head"]:
         """One-sided sign-flip permutation p per head: is the mean over trials above zero (or below, if the lowest are best)?
 
-        Smallest possible 1/(n+1). ValueError for a method whose scores are never negative.
+        Smallest possible 1/(n+1). ValueError for scores that are never negative, or whose heads were chosen on these trials.
         """
         from lens_heads.scorers import signed
 
+        if self.meta.get("selected"):
+            raise ValueError(f"{self.method} chose its heads on these trials: test them on others (ablation_curve)")
         if not self.meta.get("signed", signed(self.method)):  # Score files from elsewhere do not say it.
-            why = f"{self.method} cannot be negative: compare intervals, or controls"
-            raise ValueError(f"sign-flip tests assume scores symmetric around zero under the null; {why}")
+            why = "sign-flip tests assume scores symmetric around zero under the null"
+            raise ValueError(f"{why}; {self.method} cannot be negative: compare intervals, or controls")
         return stats.sign_flip_p(self.sign * self.per_trial, n=n, seed=seed)
 
     def significant(self, alpha: float = 0.05, n: int | None = None, seed: int = 0) -> Bool[Tensor, "layer head"]:
@@ -240,7 +241,10 @@ class HeadScores:
         return [head for head in top if k < len(ranked) and self[head] == self[ranked[k]] and head not in chosen]
 
     def reliability(self, n: int = 100, seed: int = 0) -> float:
-        """Split-half reliability of the ranking: mean Spearman over n random halvings, Spearman-Brown corrected."""
+        """Split-half reliability of the ranking: mean Spearman over n random halvings, Spearman-Brown corrected; NaN for
+        heads that were chosen on all of the trials."""
+        if self.meta.get("selected"):
+            return float("nan")
         return stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
 
     def to_frame(self, interval: bool = True) -> pd.DataFrame:
@@ -248,16 +252,12 @@ class HeadScores:
         import pandas as pd
 
         ranked = self.ranking()
-        rows: dict[str, Any] = {
-            "layer": [head.layer for head in ranked],
-            "head": [head.head for head in ranked],
-            "name": [str(head) for head in ranked],
-            "score": [self[head] for head in ranked],
-        }
+        rows = [{"layer": at.layer, "head": at.head, "name": str(at), "score": self[at]} for at in ranked]
+        frame = pd.DataFrame(rows, columns=["layer", "head", "name", "score"])
         if interval:
             for name, bound in zip(("low", "high"), self.interval(), strict=True):
-                rows[name] = [float(bound[head.layer, head.head]) for head in ranked]
-        return pd.DataFrame(rows)
+                frame[name] = [float(bound[head.layer, head.head]) for head in ranked]
+        return frame
 
     def plot(self, title: str | None = None) -> go.Figure:
         """Head map, layer by head."""
@@ -269,7 +269,7 @@ class HeadScores:
         best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
         return (
             f"<b>{escape(self.method)}</b>: {self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials, "
-            f"{escape(str(self.meta.get('model', 'model unknown')))}; the ten best with 95 % intervals{best}"
+            f"{escape(str(self.meta.get('model', 'model unknown')))}; the ten best, with 95 % intervals over trials{best}"
         )
 
     def __repr__(self) -> str:
@@ -293,6 +293,6 @@ class HeadScores:
     def _count(self, k: int) -> int:
         number = _whole(k)
         if number is None or not 0 <= number <= self.values.numel():
-            known = f"{self.method} has scores for 0 to {self.values.numel()}"
-            raise ValueError(f"k={k} heads asked for: {known}, and k is an integer")
+            known = f"{self.method} has scores for 0 to {self.values.numel()}, and k is an integer"
+            raise ValueError(f"k={k} heads asked for: {known}")
         return number

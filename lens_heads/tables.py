@@ -45,7 +45,7 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
 
 def _is_signed(scores: HeadScores) -> bool:
     """Whether scores can be negative; where they cannot, no sign-flip test tells which heads are above zero."""
-    return bool(scores.meta.get("signed", signed(scores.method)))
+    return bool(scores.meta.get("signed", signed(scores.method))) and not scores.meta.get("selected")
 
 
 def _interval(low: float, high: float, trials: int, form: str) -> str:
@@ -60,17 +60,29 @@ def _intervals(scores: HeadScores, form: str) -> dict[Head, str]:
 
 
 def ranking(scores: HeadScores, top: int, bottom: int) -> Table:
-    """The best (and worst) heads of one score file; numbers beyond the heads there are, or below 0, are cut."""
+    """The best (and worst) heads of one score file; numbers beyond the heads there are, or below 0, are cut.
+
+    Of localized heads the interval is over masks (given that the head was chosen), and their stability stands beside it.
+    """
     table = Table(
         title=f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {len(scores.trial_ids)} trials"
     )
-    for column in ("rank", "head", "score", "95 % interval"):
+    fitted = {Head.parse(row["head"]): row for row in scores.meta.get("fit", {}).get("heads", ())}
+    for column in ("rank", "head", "score", *(("95 % over masks", "stability") if fitted else ("95 % interval",))):
         table.add_column(column, justify="right")
     intervals, ranked = _intervals(scores, ".4g"), list(enumerate(scores.ranking(), 1))
     top, bottom = max(top, 0 if bottom > 0 else 1), max(bottom, 0)
     for rank, head in dict.fromkeys([*ranked[:top], *ranked[max(0, len(ranked) - bottom) :]]):
-        table.add_row(str(rank), str(head), f"{scores[head]:.4g}", intervals[head])
+        more = _fitted(fitted.get(head)) if fitted else (intervals[head],)
+        table.add_row(str(rank), str(head), f"{scores[head]:.4g}", *more)
     return table
+
+
+def _fitted(row: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Interval over masks and stability of a head that a regression chose; dashes for others."""
+    if row is None or row["low"] is None or row["high"] is None:
+        return NOTHING, NOTHING if row is None else f"{row['stability']:.2f}"
+    return f"[{row['low']:.4g}, {row['high']:.4g}]", f"{row['stability']:.2f}"
 
 
 def curve(found: AblationCurve, metric: str | None = None, task: str = MAIN_TASK, title: str | None = None) -> Table:

@@ -49,10 +49,13 @@ def highest_first(scores: HeadScores) -> HeadScores:
 
 def _in_order(scores: HeadScores, others: Callable[[Head], list[Head]]) -> dict[str, Any]:
     """The meta, its order (if it has one) in heads of the other unit."""
-    if "order" not in scores.meta:
-        return scores.meta
-    found = dict.fromkeys(other for head in scores.meta["order"] for other in others(Head.parse(head)))
-    return {**scores.meta, "order": [str(head) for head in found]}
+    meta = dict(scores.meta)
+    if "fit" in meta:  # Intervals and stability of heads of the unit that was fitted.
+        meta["fit"] = {name: value for name, value in meta["fit"].items() if name != "heads"}
+    if "order" in meta:
+        found = dict.fromkeys(other for head in meta["order"] for other in others(Head.parse(head)))
+        meta["order"] = [str(head) for head in found]
+    return meta
 
 
 def _check(scores: HeadScores, unit: str, group: int) -> None:

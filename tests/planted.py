@@ -105,12 +105,12 @@ def hf_model() -> Any:
     return model
 
 
-def model(hf: Any = None) -> Any:
+def model(hf: Any = None, dtype: torch.dtype = torch.float32) -> Any:
     """A fresh TransformerBridge over the planted weights: over a model of its own, or the one that all others share."""
     from transformer_lens.model_bridge import TransformerBridge
 
     bridge = TransformerBridge.boot_transformers(
-        "planted", hf_model=hf or hf_model(), tokenizer=zoo.tokenizer(), device="cpu", dtype=torch.float32
+        "planted", hf_model=hf or hf_model(), tokenizer=zoo.tokenizer(), device="cpu", dtype=dtype
     )
     bridge.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     return bridge.eval()

@@ -96,6 +96,24 @@ def test_the_methods_that_cannot_be_negative_are_known() -> None:
     assert {name for name, scorer in SCORERS.items() if not scorer.signed} == unsigned
 
 
+def test_localized_heads_have_intervals_over_masks() -> None:
+    heads = [
+        {"head": "L0H1", "coefficient": -2.0, "low": -3.0, "high": -1.0, "stability": 0.9},
+        {"head": "L1H0", "coefficient": -1.0, "low": None, "high": None, "stability": 0.25},
+    ]
+    values = torch.tensor([[0.0, -2.0], [-1.0, 0.5]])
+    meta = {"best": "lowest", "selected": True, "signed": True, "fit": {"heads": heads}}
+    scores = HeadScores.from_trials("css", values.expand(3, 2, 2), list("abc"), meta)
+    table = tables.ranking(scores, 3, 0)
+    assert [column.header for column in table.columns][3:] == ["95 % over masks", "stability"]
+    assert rows(table) == [
+        ["1", "L0H1", "-2", "[-3, -1]", "0.90"],
+        ["2", "L1H0", "-1", "–", "0.25"],
+        ["3", "L0H0", "0", "–", "–"],
+    ]
+    assert rows(tables.top_heads({"css": scores}))[0][3:] == ["–", "–"], "no test of heads on what chose them"
+
+
 def test_claims_show_number_interval_and_verdict() -> None:
     rows_of_claims = [
         {"claim": "A", "paper": "0.4", "found": "0.5 → 0", "value": 1.0, "low": 0.5, "high": 1.0, "verdict": "holds"},

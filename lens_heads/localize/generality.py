@@ -13,11 +13,12 @@ import pandas as pd
 from lens_heads.ablation import check_disjoint, run_plan, run_settings, warn_of_ties
 from lens_heads.ablation_plan import Plan
 from lens_heads.activations import MeanActivations, TrialActivations
-from lens_heads.controls import random_heads
+from lens_heads.choices import CHOICE_METRICS, without_choices
+from lens_heads.controls import check_draws, random_heads
 from lens_heads.curves import AblationCurve
 from lens_heads.evaluation import FORCED_METRICS, check_metric
 from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import ablate
+from lens_heads.interventions import check_ablation
 from lens_heads.models import HeadGeometry, Model, geometry
 from lens_heads.scoring import folder_for
 from lens_heads.store import write_atomic
@@ -99,7 +100,7 @@ def generality(
     heads: Mapping[str, Heads] | Heads,
     tasks: Mapping[str, Iterable[AnyTrial]],
     metric: str | Mapping[str, str] = "logprob",
-    k: int | None = 5,
+    k: int = 5,
     kind: str = "zero",
     reference: MeanActivations | TrialActivations | None = None,
     random_draws: int = 5,
@@ -113,22 +114,22 @@ def generality(
     """Ablate a capability's heads on tasks: its own, other data of the same capability, unrelated ones.
 
     Args:
-        heads: scores (their k best heads) or a list of heads, or several by name. Of a list nothing says what chose it.
+        heads: scores (their k best heads) or a list of heads (all of them), or several by name. Of a list nothing says what
+            chose it.
         tasks: trials by name, none of which a ranking was made on.
         metric: one of `evaluate`'s for all tasks, or one for each by name.
-        k: heads of each; None takes lists whole, which scores do not have.
+        k: heads of each ranking; lists are taken whole.
         kind, reference, **options: as in `ablate`.
-        random_draws: random sets of each size, of heads outside all the others while there are enough.
+        random_draws: random sets of each size, of any heads of the model: without those of all the sets they would be
+            heads that nobody needs.
         out: a run folder: every finished trial is stored at once, and the same call continues it.
 
     Raises ValueError before anything is run: trials shared between selection and evaluation, scores of another shape or of kv
-    heads (`units.to_query_heads`), fewer heads than k, a metric that is not measured, what `ablate` refuses.
+    heads (`units.to_query_heads`), a list without heads, a metric that is not measured, what `ablate` refuses.
     """
     shape, how = geometry(model), {"kind": kind, "reference": reference, **options}
-    with ablate(model, [], **how):
-        pass  # Refuse a wrong kind, option or reference now.
-    if random_draws < 0:
-        raise ValueError(f"random_draws={random_draws}: a number of random sets is needed, 0 for none")
+    check_ablation(model, **how)
+    check_draws(random_draws)
     if not tasks:
         raise ValueError("there are no tasks: give {name: trials}")
     named = _named(heads)
@@ -139,11 +140,12 @@ def generality(
     }
     for task, name in metrics.items():
         check_metric(name, encoded[task], generate=room > 0)
+        if name not in CHOICE_METRICS:  # They would cost more than the answers.
+            encoded[task] = without_choices(encoded[task])
     scored = {name: found for name, found in named.items() if isinstance(found, HeadScores)}
     sets = {name: _cut(name, found, k, shape) for name, found in named.items()}
     check_disjoint(scored, reference, [trial for trials in encoded.values() for trial in trials])
-    if k is not None:
-        warn_of_ties(scored, [k])
+    warn_of_ties(scored, [k])
     settings = run_settings(model, shape, kind, options, reference, room, encoded)
     folder = folder_for(model, out, settings)
     plan = _plan(sets, shape, random_draws, seed)
@@ -175,37 +177,34 @@ def _metrics(metric: str | Mapping[str, str], tasks: list[str]) -> dict[str, str
     return {task: metric[task] for task in tasks}
 
 
-def _cut(name: str, heads: Heads, k: int | None, shape: HeadGeometry) -> list[Head]:
+def _cut(name: str, heads: Heads, k: int, shape: HeadGeometry) -> list[Head]:
     """The heads of one source, checked."""
     if name in ("none", "any"):
         raise ValueError(
             f"a set of heads cannot be called {name!r}, which stands for a control: call it something else"
         )
-    if k is not None and k < 1:
-        raise ValueError(f"k={k}: at least 1 head is ablated; None takes lists whole")
+    if k < 1:
+        raise ValueError(f"k={k}: at least 1 head is ablated")
     if isinstance(heads, HeadScores):
         if heads.unit != "query_head":
             raise ValueError(
                 f"{name}: these are scores of kv heads: units.to_query_heads(scores, {shape.group}) spreads them"
             )
         shape.check_scores(heads, f"ranking {name!r}")
-        if k is None:
-            raise ValueError(f"k=None takes lists whole, but {name!r} scores all heads of the model: give k")
         return heads.top(k)
     found = shape.check_heads(heads)  # type: ignore[arg-type]  # no scores
-    if not found or (k is not None and len(found) < k):
-        raise ValueError(f"{name!r} lists {len(found)} heads, k={k} are asked for: list more, or give k=None")
-    return found if k is None else found[:k]
+    if not found:
+        raise ValueError(f"{name!r} lists no heads: list at least one")
+    return found
 
 
 def _plan(sets: Mapping[str, list[Head]], shape: HeadGeometry, random_draws: int, seed: int) -> Plan:
     plan = Plan()
     everyone = [Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
-    taken = {head for heads in sets.values() for head in heads}
     plan.add([], method="none", set="none", k=0, seed=0)
     for name, heads in sets.items():
         plan.add(heads, method=name, set="top", k=len(heads), seed=0)
     for k in sorted({len(heads) for heads in sets.values()}):
         for draw in range(random_draws):
-            plan.add(random_heads(everyone, taken, k, seed + draw), method="any", set="random", k=k, seed=draw)
+            plan.add(random_heads(everyone, (), k, seed + draw), method="any", set="random", k=k, seed=draw)
     return plan

@@ -50,6 +50,20 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
     return chosen, marginal
 
 
+def others(measured: MaskedMetric, chosen: list[Head]) -> list[Head]:
+    """The heads that a greedy search did not choose, by what ablating each in the last head's place costs: no new runs.
+
+    None where all cost the same, which puts them in no order.
+    """
+    n_layers, n_heads = measured.units
+    everyone = [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    left = [head for head in everyone if head not in chosen]
+    if not left:
+        return []
+    values = _finished(measured, np.stack([measured.mask([*chosen[:-1], head]) for head in left])).mean(1)
+    return [left[int(at)] for at in np.argsort(values, kind="stable")] if np.ptp(values) else []
+
+
 def _finished(measured: MaskedMetric, masks: np.ndarray) -> Float[np.ndarray, "mask trial"]:
     values = measured(masks)
     failed = np.isnan(values).any(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +14,7 @@ from jaxtyping import Bool, Float
 from lens_heads import tasks
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.heads import Head, HeadScores, Unit
-from lens_heads.localize.greedy import greedy, one_shot
+from lens_heads.localize.greedy import greedy, one_shot, others
 from lens_heads.localize.lasso import FOLDS, METHODS
 from lens_heads.localize.masks import draw_masks
 from lens_heads.localize.measure import Level, MaskedMetric
@@ -32,6 +31,9 @@ DESIGNED = {
 """Compressed sensing by name: the design of the masks, and the regression."""
 
 SEARCHES = ("greedy", "one_shot")
+MOST_FAILED = 0.1
+"""Share of masks whose runs may fail."""
+
 ROUND = 25
 """Masks between two looks at whether the ranking has settled."""
 
@@ -63,43 +65,43 @@ def localize_heads(
     negative heads come first (`meta["best"]` is "lowest"): `top(5)` are the task's heads.
 
     Args:
-        task: trials, or the name of a task of `lens_heads.tasks` with its default arguments.
+        task: trials, or the name of a task of `lens_heads.tasks`: its "select" half where it has halves.
         method: "css" (stratified masks, lasso), "csb" (Bernoulli masks), "csl" (layer-balanced masks), "elastic_net"
             (stratified masks); or a search: "greedy" (adds the worst head k times: about k * heads evaluations), "one_shot"
             (every head alone: as many evaluations as heads).
         n_masks, sparsity: how many masks, and the share of heads each ablates.
-        metric: any metric of `evaluate`. Those of generated text ("correct", ..) decode; "logprob" and those of choices do
-            not, and need far fewer trials: right or wrong is one bit of a trial, of which a mask moves few, while the
-            log-probability of the answer moves in all of them.
+        metric: any of `evaluate`'s. Those of generated text ("correct", ..) decode; "logprob" and those of choices do not,
+            and need far fewer trials: a mask moves few right or wrong answers, but the log-probability of every one.
         k: how many heads are looked for: what "greedy" adds, and what `patience` watches.
         estimator: another regression of `localize.lasso.METHODS` than the method's.
         kind, reference, **options: as in `ablate`; "zero" is the paper's.
         level: "query_head", or "kv_group": all query heads of a kv head are ablated together, and scores are of kv heads.
-        patience: stop before n_masks once the k first heads were the same in so many rounds of 25 masks after the first.
+        patience: stop before n_masks once the k first heads were the same in so many rounds of 25 masks after the first
+            (`meta["stopped_early"]`; intervals do not know of it).
         seed: of the masks, folds and resamples.
         out: a run folder: every mask is stored when it is finished, and the same trials under any method continue it. The
             newest scores of each method are saved there as `method.json`.
 
     Returns:
-        HeadScores with, per trial, the least-squares coefficients on the heads the lasso chose (their mean is the value). All
-        other heads are 0, and rank by the plain difference between masks with and without them. `meta["fit"]`: alpha, r2,
-        held_out_r2 (prediction of masks left out), and of each chosen head the interval over masks and its stability;
-        `meta["evaluations"]`; `meta["base"]`, the metric without ablation. For "greedy" values are the change when the head
-        was added, and heads rank in the order they were added.
+        HeadScores with, per trial, the least-squares coefficients on the heads the lasso chose (their mean is the value);
+        they rank by the lasso's own. All others are 0, and rank by the plain difference between masks with and without them.
+        `meta["fit"]`: alpha, r2, held_out_r2 (prediction of masks left out), and of each chosen head the interval over masks
+        and its stability; `meta["evaluations"]`; `meta["base"]`, the metric without ablation. For "greedy" values are the
+        change when the head was added, and heads rank in that order (`meta["chosen"]` of them), the others as last tried.
+        There are no intervals over trials: heads that these chose look better on them than they are.
 
     The model is as it was afterwards, also after an error. Raises ValueError for an unknown method or estimator, too few
-    masks, k or patience below 1, a sparsity that ablates no head or every head, a metric that is the same under every mask,
-    and what `MaskedMetric` refuses; RuntimeError when runs of a search failed. Masks whose runs failed are left out, and
-    warned about.
+    masks, k or patience out of range, a sparsity that ablates no head or every head, a metric that is the same under every
+    mask, and what `MaskedMetric` refuses; RuntimeError when runs of a search or a tenth of the masks failed. Fewer failed
+    masks are left out, and warned about.
 
     Differs from the authors' script: the sign (the script prints the heads whose ablation helps first), alpha by
     cross-validation, least squares on the chosen heads, one loaded model whose shared prefixes are run once.
     """
     _check(method, estimator, n_masks, k, patience)
-    trials = tasks.load(task) if isinstance(task, str) else task
-    measured = MaskedMetric(
-        model, trials, metric, kind, reference, level, max_new_tokens, batch_size, progress, out, **options
-    )
+    trials = tasks.load(task, **tasks.to_select(task)) if isinstance(task, str) else task
+    running = (max_new_tokens, batch_size, progress, out)
+    measured = MaskedMetric(model, trials, metric, kind, reference, level, *running, **options)
     scores = localize(measured, method, n_masks, sparsity, k, estimator, patience, seed)
     if measured.folder is not None:
         scores.save(measured.folder.path / f"{method}.json")
@@ -121,19 +123,45 @@ def localize(
     `meta["evaluations"]` counts the masks that this method asked for, whoever asked for them before. Arguments, result and
     errors as in `localize_heads`.
     """
-    _check(method, estimator, n_masks, k, patience)
+    masks = masks_of(measured.units, method, n_masks, sparsity, k, estimator, patience, seed)
     measured.requested.clear()
-    if method in DESIGNED:
+    if masks is not None:
         design, regression = DESIGNED[method]
-        masks = _different(draw_masks(design, n_masks, *measured.units, sparsity, seed))
         found, more = _sensed(measured, masks, estimator or regression, k, patience, seed)
         more |= {"sparsity": sparsity, "design": design}
     elif method == "greedy":
         order, found = greedy(measured, k)
-        more = {"order": [str(head) for head in order]}
+        more = {"chosen": len(order), "order": [str(head) for head in [*order, *others(measured, order)]]}
     else:
         found, more = one_shot(measured), {}
     return _scores(measured, method, found, {**more, "seed": seed})
+
+
+def masks_of(
+    units: tuple[int, int],
+    method: str,
+    n_masks: int,
+    sparsity: float,
+    k: int,
+    estimator: str | None = None,
+    patience: int | None = None,
+    seed: int = 0,
+) -> Bool[np.ndarray, "mask layer head"] | None:
+    """The different masks that `localize` measures, None for a search. ValueError for settings that it refuses."""
+    _check(method, estimator, n_masks, k, patience)
+    if method in SEARCHES:
+        return None
+    heads = units[0] * units[1]
+    if k > heads:
+        raise ValueError(f"k={k}: the model has {heads} heads")
+    masks = _different(draw_masks(DESIGNED[method][0], n_masks, *units, sparsity, seed))
+    if masks.sum((1, 2)).max() == 1:
+        warnings.warn(
+            f"sparsity={sparsity} of {heads} heads ablates one at a time, which is method 'one_shot' with extra steps: give "
+            f"at least {2 / heads:.2g}, so that heads are ablated together",
+            stacklevel=3,
+        )
+    return masks
 
 
 def _check(method: str, estimator: str | None, n_masks: int, k: int, patience: int | None) -> None:
@@ -163,10 +191,15 @@ def _sensed(
     used, values = masks, measured(masks) if patience is None else np.empty(0)
     if patience is not None:
         used, values = _until_settled(measured, masks, estimator, k, patience, seed)
-    finished = ~np.isnan(values).any(1)
-    used, values = used[finished], values[finished]
+    failed = np.isnan(values).any(1)
+    if np.mean(failed) > MOST_FAILED:
+        raise RuntimeError(
+            f"{np.sum(failed)} of {len(values)} masks failed: without them, heads whose ablation makes a run fail would "
+            "look harmless; see the warnings above"
+        )
+    stopped, used, values = len(used) < len(masks), used[~failed], values[~failed]
     result = fit(used, values, estimator, base=base, seed=seed)
-    hurting = int((result.coefficients < 0).sum())
+    hurting = int((result.raw < 0).sum())
     if hurting < k:
         warnings.warn(
             f"{estimator} found {hurting} of {k} heads whose ablation hurts in {len(used)} masks; the others rank by the plain "
@@ -174,7 +207,8 @@ def _sensed(
             stacklevel=4,
         )
     order = [str(head) for head in _order(result, used, values.mean(1))]
-    return result.per_trial, {"n_masks": len(used), "order": order, "fit": _described(result)}
+    more = {"n_masks": len(used), "stopped_early": stopped, "order": order, "fit": result.record()}
+    return result.per_trial, more
 
 
 def _different(masks: Bool[np.ndarray, "mask layer head"]) -> Bool[np.ndarray, "mask layer head"]:
@@ -191,15 +225,15 @@ def _different(masks: Bool[np.ndarray, "mask layer head"]) -> Bool[np.ndarray, "
 def _order(result: Fit, masks: Bool[np.ndarray, "mask layer head"], response: Float[np.ndarray, " mask"]) -> list[Head]:
     """All heads: those whose coefficient is negative, then those that were not chosen, then those whose ablation helps.
 
-    Heads that the regression leaves at 0 come in order of the plain difference between masks with and without them.
+    By the coefficients as the penalty shrank them, which rank better than those of least squares. Heads that the regression
+    leaves at 0 come in order of the plain difference between masks with and without them.
     """
     flat = masks.reshape(len(masks), -1).astype(float)
     often = flat.sum(0)
     with_, without = response @ flat, response @ (1 - flat)
     with np.errstate(invalid="ignore", divide="ignore"):
         difference = np.nan_to_num(with_ / often - without / (len(flat) - often))
-    coefficients = result.coefficients.ravel()
-    order = np.lexsort((difference, coefficients))
+    order = np.lexsort((difference, result.raw.ravel()))
     return [Head(*map(int, np.unravel_index(at, masks.shape[1:]))) for at in order]
 
 
@@ -229,33 +263,6 @@ def _until_settled(
     return masks[: len(values)], values
 
 
-def _described(result: Fit) -> dict[str, Any]:
-    """A fit as JSON holds it: numbers, and a row per head of the support, the worst first."""
-    at = sorted(zip(*result.support.nonzero(), strict=True), key=lambda place: result.coefficients[place])
-    return {
-        "estimator": result.method,
-        "alpha": result.alpha,
-        "intercept": result.intercept,
-        "r2": _number(result.r2),
-        "held_out_r2": _number(result.held_out_r2),
-        "heads": [
-            {
-                "head": str(Head(*map(int, place))),
-                "coefficient": float(result.coefficients[place]),
-                "low": _number(float(result.low[place])),
-                "high": _number(float(result.high[place])),
-                "stability": float(result.stability[place]),
-            }
-            for place in at
-        ],
-    }
-
-
-def _number(value: float) -> float | None:
-    """JSON has no NaN."""
-    return float(value) if math.isfinite(value) else None
-
-
 def _scores(
     measured: MaskedMetric, method: str, per_trial: Float[np.ndarray, "trial layer head"], more: dict[str, Any]
 ) -> HeadScores:
@@ -266,6 +273,7 @@ def _scores(
         "best": "lowest",
         "score_unit": f"change of {measured.metric}",
         "signed": True,
+        "selected": method != "one_shot",  # The heads were chosen on these trials, which cannot test them again.
         "base": float(measured.base.mean()),
         "evaluations": len(measured.requested),
         "trials": measured.about,

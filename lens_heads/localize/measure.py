@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,15 +13,15 @@ from jaxtyping import Bool, Float
 from lens_heads import engine
 from lens_heads.ablation import check_disjoint, run_settings
 from lens_heads.activations import MeanActivations, TrialActivations
-from lens_heads.choices import CHOICE_METRICS
+from lens_heads.choices import CHOICE_METRICS, without_choices
 from lens_heads.curves import MAIN_TASK
 from lens_heads.evaluation import FORCED_METRICS, answer_batch, check_metric
 from lens_heads.forward import Cache, fast_attention
 from lens_heads.heads import Head
-from lens_heads.interventions import ablate
+from lens_heads.interventions import ablate, check_ablation
 from lens_heads.models import Model, geometry, has_hooks, require_raw_weights
 from lens_heads.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
-from lens_heads.scoring import folder_for, needle_digest
+from lens_heads.scoring import folder_for, needle_digest, prompt_digest
 from lens_heads.store import Result
 from lens_heads.trials import AnyTrial, encode_all
 from lens_heads.view import evaluating
@@ -44,8 +43,8 @@ class MaskedMetric:
     read the kv head. `requested` are the different masks asked for so far, stored ones included; whoever counts evaluations
     may clear it. `share_run` is how much of the prompts was run (tokens times layers), of what plain forwards would have run.
 
-    Raises ValueError for processed weights, a metric that is not measured on these trials,
-    an unknown level, whatever `ablate` refuses, and a reference from these trials.
+    Raises ValueError for processed weights, a metric that is not measured on these trials, an unknown level, whatever
+    `ablate` refuses, and a reference from these trials.
     """
 
     def __init__(
@@ -65,16 +64,17 @@ class MaskedMetric:
         self.model, self.metric, self.level, self.progress = model, metric, level, progress
         require_raw_weights(model)
         self.shape = geometry(model)
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: at least 1 trial is run at a time")
         if level not in LEVELS:
             raise ValueError(f"level={level!r}: use {' or '.join(map(repr, LEVELS))}")
         self.how = {"kind": kind, "reference": reference, **options}
-        with ablate(model, [], **self.how):
-            pass  # Refuse a wrong kind, option or reference now.
+        check_ablation(model, **self.how)
         self.room = 0 if metric in FORCED_METRICS else max_new_tokens
         self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
         check_metric(metric, self.trials, generate=self.room > 0)
         if metric not in CHOICE_METRICS:  # They would cost more than the answers.
-            self.trials = [replace(trial, choices=(), choice_tokens=()) for trial in self.trials]
+            self.trials = without_choices(self.trials)
         check_disjoint({}, reference, self.trials)
         self.settings = run_settings(
             model, self.shape, kind, options, reference, self.room, {MAIN_TASK: self.trials}
@@ -95,7 +95,15 @@ class MaskedMetric:
     @property
     def about(self) -> list[dict[str, Any]]:
         """The trials as rankings list them, so that nobody evaluates on them."""
-        return [{"id": trial.id, "needle": needle_digest(trial), "cik": trial.meta.get("cik")} for trial in self.trials]
+        return [
+            {
+                "id": trial.id,
+                "needle": needle_digest(trial),
+                "cik": trial.meta.get("cik"),
+                "prompt": prompt_digest(trial),
+            }
+            for trial in self.trials
+        ]
 
     @property
     def share_run(self) -> float:

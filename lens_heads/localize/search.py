@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,9 @@ import pandas as pd
 import torch
 
 from lens_heads.ablation import check_made_on
-from lens_heads.controls import random_heads
+from lens_heads.controls import check_draws, random_heads
 from lens_heads.heads import Head, HeadScores
-from lens_heads.localize.heads import DESIGNED, localize
+from lens_heads.localize.heads import DESIGNED, localize, masks_of
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.models import Model
 from lens_heads.stats import bootstrap_over_draws
@@ -50,8 +51,8 @@ def search(
     trials: Iterable[AnyTrial],
     held_out: Iterable[AnyTrial],
     methods: Sequence[str] | str = ("css",),
-    sparsities: Sequence[float] = (0.02, 0.05, 0.1),
-    n_masks: Sequence[int] = (100, 200, 400),
+    sparsities: Sequence[float] | float = (0.02, 0.05, 0.1),
+    n_masks: Sequence[int] | int = (100, 200, 400),
     metric: str = "logprob",
     k: int = 5,
     random_draws: int = 5,
@@ -66,9 +67,12 @@ def search(
     arguments of `localize_heads` (kind, level, batch_size, ...). `out`: a folder with a run folder for either kind of trials.
 
     Raises ValueError for a method without masks ("greedy", "one_shot"), trials that both kinds share, and what
-    `localize_heads` refuses.
+    `localize_heads` refuses, of any setting, before anything is run.
     """
+    check_draws(random_draws)
     methods = [methods] if isinstance(methods, str) else list(methods)
+    sparsities = list(sparsities) if isinstance(sparsities, Iterable) else [sparsities]
+    n_masks = sorted(n_masks) if isinstance(n_masks, Iterable) else [n_masks]
     unknown = next((name for name in methods if name not in DESIGNED), None)
     if unknown is not None:
         raise ValueError(f"method {unknown!r} has no masks to choose: there are {', '.join(DESIGNED)}")
@@ -80,18 +84,21 @@ def search(
     measured = MaskedMetric(model, trials, metric, out=place and place / "fit", **options)
     judge = MaskedMetric(model, held_out, metric, out=place and place / "held_out", **options)
     check_made_on("of the search", measured.about, judge.trials)
+    settings = [(method, sparsity, count) for method in methods for sparsity in sparsities for count in n_masks]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # What there is to warn of is said when the masks are measured.
+        for method, sparsity, count in settings:
+            masks_of(measured.units, method, count, sparsity, k, seed=seed, **fits)
     scores: list[HeadScores] = []
     rows: list[dict[str, Any]] = []
-    for method in methods:
-        for sparsity in sparsities:
-            for count in sorted(n_masks):
-                found = localize(measured, method, count, sparsity, k, seed=seed, **fits)
-                scores.append(found)
-                rows.append(
-                    {"method": method, "sparsity": sparsity, "n_masks": count}
-                    | _damage(judge, [found.top(k)])
-                    | {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.meta["evaluations"]}
-                )
+    for method, sparsity, count in settings:
+        found = localize(measured, method, count, sparsity, k, seed=seed, **fits)
+        scores.append(found)
+        rows.append(
+            {"method": method, "sparsity": sparsity, "n_masks": count}
+            | _damage(judge, [found.top(k)])
+            | {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.meta["evaluations"]}
+        )
     taken = {head for found in scores for head in found.top(k)}
     everyone = [Head(layer, head) for layer in range(judge.units[0]) for head in range(judge.units[1])]
     draws = [random_heads(everyone, taken, k, seed + draw) for draw in range(random_draws)]

@@ -6,15 +6,22 @@ The lasso chooses the heads and shrinks their coefficients; least squares on the
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from sklearn.model_selection import KFold
 
+from lens_heads.heads import Head
 from lens_heads.localize.lasso import FOLDS, METHODS, Problem, Solution, convergence_in_words, solve
 from lens_heads.localize.masks import check_masks
 from lens_heads.stats import percentile_interval
+
+
+class NothingToExplain(ValueError):  # noqa: N818 - it says what is the case
+    """Every mask gave the same response."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,15 +32,15 @@ class Fit:
     that the method chose. `raw`: as the penalty shrank them. `intercept`: the fitted response without ablation.
     `per_trial` [trial, *unit]: least squares on the support for each trial; its mean is the debiased coefficient, for a
     refit is linear in the response. One row for a response without a trial axis. Heads that the masks do not tell apart share
-    what they cost (the solution of least norm).
+    what they cost (the solution of least norm). A head that was chosen by luck is also overstated by it.
     `r2`: explained share of the variance of the masks' mean responses, in sample. `held_out_r2`: the same of masks that were
     left out (5 folds) of the whole procedure, choice of alpha and support included, against predicting the mean of the
     others; negative where that mean is better, NaN with too few masks to leave some out.
     `stability`: share of random halves of the masks (drawn without replacement; stability selection, Meinshausen & Buhlmann,
     arXiv 0809.2932) in which the penalised coefficient is negative, at the alpha of the whole fit.
     `low`, `high`: 95 % percentile bootstrap over masks of the debiased coefficient, the support fixed: conditional on the
-    choice of heads, hence too narrow for a head that was chosen by luck, and over masks only (`per_trial` is there to resample
-    trials). A resample in which a head is never ablated counts as 0. NaN outside the support.
+    choice of heads, hence too narrow for a head that was chosen by luck; over masks only; and over those resamples in which the
+    head is ablated and told from the others. NaN outside the support, and where no resample tells it.
     """
 
     coefficients: Float[np.ndarray, "*unit"]
@@ -48,6 +55,18 @@ class Fit:
     stability: Float[np.ndarray, "*unit"]
     low: Float[np.ndarray, "*unit"]
     high: Float[np.ndarray, "*unit"]
+
+    def record(self) -> dict[str, Any]:
+        """The fit as JSON holds it: numbers (None for NaN), and a row per head of the support [layer, head], worst first."""
+        at = sorted(zip(*self.support.nonzero(), strict=True), key=lambda place: self.coefficients[place])
+        parts = {"coefficient": self.coefficients, "low": self.low, "high": self.high, "stability": self.stability}
+        numbers = {"alpha": self.alpha, "intercept": self.intercept, "r2": self.r2, "held_out_r2": self.held_out_r2}
+        heads = [
+            {"head": str(Head(*map(int, place)))}
+            | {name: _number(float(values[place])) for name, values in parts.items()}
+            for place in at
+        ]
+        return {"estimator": self.method} | {name: _number(value) for name, value in numbers.items()} | {"heads": heads}
 
 
 def recover(
@@ -67,7 +86,8 @@ def recover(
     is fitted. `method`: one of `lasso.METHODS`. `base`: the metric without ablation, which "paper" needs; the others
     estimate it (the intercept) and do not read it. `alpha`: the weight of the penalty, None for the method's own choice.
     `debias=False` returns the coefficients as the penalty shrank them, which are too small but rank heads a little better
-    (`benchmarks/recovery.py`). `seed` shuffles the folds of cross-validation.
+    (`benchmarks/recovery.py`): least squares overstates those that were chosen by luck. `seed` shuffles the folds of
+    cross-validation.
 
     Differs from the authors' script in what it ranks first: the script prints the largest coefficients as the most important
     ones, which are those of heads whose ablation helps.
@@ -107,6 +127,12 @@ def fit(
         stability = task.stability(chosen, n_stability)
         held_out = task.held_out_r2(debias)
     support, per_trial = raw != 0, task.refit(raw != 0)
+    if support.sum() > len(task.masks) / 3:
+        warnings.warn(
+            f"{method} chose {support.sum()} heads from {len(task.masks)} masks, of which least squares fits the noise: measure "
+            "more masks, or take estimator 'lasso_1se', which chooses fewer heads",
+            stacklevel=3,
+        )
     coefficients = per_trial.mean(0) if debias else raw
     intercept = task.intercept(coefficients)
     left = task.response.mean(1) - intercept - task.masks @ coefficients
@@ -166,7 +192,7 @@ class _Task:
                 "trials out"
             )
         if np.ptp(response.mean(1)) == 0:
-            raise ValueError(
+            raise NothingToExplain(
                 f"every mask gives the response {response[0].mean():g}: nothing to explain; ablate more heads in a mask, or "
                 "take a finer metric (a log-probability)"
             )
@@ -180,18 +206,25 @@ class _Task:
     def solve(self, rows: np.ndarray | slice = slice(None), alpha: float | None = None) -> Solution:
         """The method on the mean over trials of some masks, with the task's alpha unless one is given."""
         target = (self.response[rows] - self.base).mean(1)
-        return solve(self.method, Problem(self.masks[rows], target, alpha or self.alpha, self.seed))
+        return solve(self.method, Problem(self.masks[rows], target, self.alpha if alpha is None else alpha, self.seed))
 
     def refit(
         self, support: Bool[np.ndarray, " head"], rows: np.ndarray | slice = slice(None)
     ) -> Float[np.ndarray, "trial head"]:
         """Least squares of every trial on the heads of the support; of least norm where masks do not tell them apart."""
-        design, target = self.masks[rows][:, support], self.response[rows] - self.base
+        coefficients = np.zeros((self.response.shape[1], len(support)))
+        coefficients[:, support] = self._least_squares(support, rows, self.response - self.base)[0].T
+        return coefficients
+
+    def _least_squares(
+        self, heads: Bool[np.ndarray, " head"], rows: np.ndarray | slice, target: Float[np.ndarray, "mask column"]
+    ) -> tuple[Float[np.ndarray, "chosen column"], int]:
+        """The solution of least norm on some masks, and how many heads these masks tell apart."""
+        design, target = self.masks[rows][:, heads], target[rows]
         if METHODS[self.method].intercept:
             design, target = design - design.mean(0), target - target.mean(0)
-        coefficients = np.zeros((target.shape[1], len(support)))
-        coefficients[:, support] = np.linalg.lstsq(design, target, rcond=None)[0].T
-        return coefficients
+        solution, _, rank, _ = np.linalg.lstsq(design, target, rcond=None)
+        return solution, int(rank)
 
     def intercept(self, coefficients: Float[np.ndarray, " head"], rows: np.ndarray | slice = slice(None)) -> float:
         """The response without ablation: the base, or what leaves no mean residual."""
@@ -225,12 +258,22 @@ class _Task:
         return 1 - error / total
 
     def resampled(self, support: Bool[np.ndarray, " head"], n: int) -> Float[np.ndarray, "sample head"]:
-        """The refit on n resamples of the masks, with replacement."""
+        """The refit of the mean over trials on n resamples of the masks, with replacement; NaN where one tells nothing."""
         generator, masks = np.random.default_rng(self.seed), len(self.masks)
-        means = _Task(
-            self.masks, self.response.mean(1, keepdims=True), self.base.mean(keepdims=True), self.method, None, 0, ()
-        )
-        return np.concatenate([means.refit(support, generator.integers(masks, size=masks)) for _ in range(n)])
+        target = (self.response - self.base).mean(1, keepdims=True)
+        samples = np.full((n, len(support)), np.nan)
+        for sample in samples:
+            rows = generator.integers(masks, size=masks)
+            told = support & self.masks[rows].any(0) & ~self.masks[rows].all(0)
+            solution, rank = self._least_squares(told, rows, target)
+            if rank == told.sum():
+                sample[told] = solution[:, 0]
+        return samples
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _base(method: str, base: object, trials: int) -> Float[np.ndarray, " trial"]:

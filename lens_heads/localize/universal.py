@@ -68,7 +68,7 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
 
     Such heads serve everything (attention sinks among them, in Llama-3.1-8B L0H31, L1H29 and L1H31), so they are reported
     apart, and `Universal.specific` ranks a task's heads without them. Tasks should be unrelated: three arithmetic sets share
-    heads for another reason. Heads whose score is exactly 0 are no task's heads and do not count.
+    heads for another reason. Heads that score 0, or whose ablation helps, are no task's heads and do not count.
 
     Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
     number of heads.
@@ -84,7 +84,7 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
         if not scores.top(k):
             raise ValueError(f"k={k}: no head is among the best {k} of a task")
         for head in scores.top(k):
-            if scores[head] != 0:
+            if scores.sign * scores[head] > 0:
                 found[head] = (*found.get(head, ()), name)
     counts = Counter({head: len(names) for head, names in found.items()})
     n = first.values.numel()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lens_heads as lh
 from lens_heads.heads import Head
@@ -21,15 +22,15 @@ SHAPE = (planted.LAYERS, planted.HEADS)
 
 
 @cache
-def model() -> Any:
+def model(dtype: torch.dtype = torch.float32) -> Any:
     """Over weights of its own: a second bridge over the same ones would run past the hooks that count passes."""
-    return planted.model(planted.hf_model.__wrapped__())
+    return planted.model(planted.hf_model.__wrapped__().to(dtype), dtype)
 
 
 @cache
-def measured() -> MaskedMetric:
+def measured(dtype: torch.dtype = torch.float32) -> MaskedMetric:
     """Log-probabilities of the first half; shared, for what was measured is the same for every test."""
-    return MaskedMetric(model(), FOUND, progress=False)
+    return MaskedMetric(model(dtype), FOUND, progress=False)
 
 
 def different(design: str, n_masks: int, sparsity: float, seed: int = 0) -> np.ndarray:

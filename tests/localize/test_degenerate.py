@@ -92,6 +92,22 @@ def test_a_failed_mask_is_left_out_of_the_fit(monkeypatch: pytest.MonkeyPatch) -
     assert scores.meta["n_masks"] == len(masks) - 1
 
 
+@pytest.mark.filterwarnings(REPEATED)
+def test_too_many_failed_masks_are_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that ablate the writer fail: the others would say that it costs nothing."""
+    failing(monkeypatch, lambda heads: WRITER in heads, RuntimeError("boom"))
+    with (
+        pytest.warns(UserWarning, match="boom"),
+        pytest.raises(RuntimeError, match=r"\d of \d\d masks failed: without them, heads .* would look harmless"),
+    ):
+        localize(MaskedMetric(model(), FOUND, progress=False), "css", 24, 0.3)
+
+
+def test_one_head_a_mask_is_named() -> None:
+    with pytest.warns(UserWarning, match=r"sparsity=0.15 of 8 heads ablates one at a time.* give at least 0.25"):
+        localize(measured(), "css", 8, 0.15, k=1)
+
+
 def test_a_search_needs_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, lambda heads: heads == [WRITER], RuntimeError("boom"))
     for run in (one_shot, lambda fresh: greedy(fresh, 2)):
@@ -112,6 +128,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"n_masks": 8, "method": "csl"}, "only 4 of the 8 masks differ, and cross-validation needs at least 5"),
     ({"patience": 0}, "patience=0: at least one further round"),
     ({"k": 0}, "k=0: at least 1 head is looked for"),
+    ({"k": 9}, "k=9: the model has 8 heads"),
     ({"method": "greedy", "k": 9}, "k=9: greedy search chooses 1 to 8 heads"),
 ]
 

@@ -10,28 +10,9 @@ import pytest
 from sklearn.linear_model import Lasso, LassoCV, lars_path
 from sklearn.model_selection import KFold
 
-from lens_heads.localize import draw_masks, fit, lasso, recover
+from lens_heads.localize import fit, lasso, recover
 from lens_heads.localize.lasso import METHODS
-
-PLANTED = (3, 17, 40)
-"""Of 48 heads in 6 layers, those whose ablation hurts; ablating head 9 helps."""
-TRUE = np.zeros(48)
-TRUE[[*PLANTED, 9]] = -0.3, -0.2, -0.15, 0.1
-BASE = 0.8
-
-
-def planted(trials: int = 0, noise: float = 0.02, n_masks: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Masks [mask, 6, 8] and a linear response with noise, of each trial if any."""
-    masks = draw_masks("stratified", n_masks, 6, 8, 0.1, seed)
-    exact = BASE + masks.reshape(n_masks, -1) @ TRUE
-    generator = np.random.default_rng(seed)
-    if not trials:
-        return masks, exact + noise * generator.standard_normal(n_masks)
-    return masks, exact[:, None] + noise * generator.standard_normal((n_masks, trials))
-
-
-def first(coefficients: np.ndarray, k: int = 3) -> set[int]:
-    return set(np.argsort(coefficients.ravel())[:k].tolist())
+from tests.localize.linear import BASE, PLANTED, TRUE, first, planted
 
 
 def iterated(design: np.ndarray, target: np.ndarray, alpha: float, l1_ratio: float = 1.0) -> np.ndarray:
@@ -155,98 +136,6 @@ def test_units_are_those_of_the_response() -> None:
     found = recover(masks, response)
     np.testing.assert_allclose(recover(masks, 10 * response - 3), 10 * found, atol=1e-9)
     np.testing.assert_array_equal(recover(masks.reshape(60, 48), response), found.ravel())
-
-
-def test_the_refit_is_least_squares_on_the_support_for_every_trial() -> None:
-    masks, response = planted(trials=7, noise=0.1)
-    for method, base in (("lasso", None), ("paper", np.linspace(0.7, 0.9, 7))):
-        found = fit(masks, response, method, base, n_bootstrap=1, n_stability=1)
-        assert 3 <= found.support.sum() < 40
-        design = masks[:, found.support].astype(float)
-        if method == "lasso":
-            design = np.c_[np.ones(60), design]
-        by_trial = np.linalg.lstsq(design, response - (0 if base is None else base), rcond=None)[0]
-        np.testing.assert_allclose(found.per_trial[:, found.support].T, by_trial[-found.support.sum() :], atol=1e-12)
-        assert (found.per_trial[:, ~found.support] == 0).all()
-        np.testing.assert_allclose(found.per_trial.mean(0), found.coefficients, atol=1e-14)
-        assert found.intercept == pytest.approx(by_trial[0].mean() if method == "lasso" else 0.8)
-        np.testing.assert_allclose(recover(masks, response.mean(1), method, base=0.8), found.coefficients, atol=1e-12)
-
-
-def test_heads_that_are_always_ablated_together_share_their_cost() -> None:
-    masks, _ = planted()
-    masks[:, 0, 0] = masks[:, 2, 1]
-    found = recover(masks, BASE - 0.3 * masks[:, 2, 1], "elastic_net")
-    assert found[0, 0] == pytest.approx(-0.15)
-    assert found[2, 1] == pytest.approx(-0.15)
-
-
-def test_shrunk_coefficients_on_request() -> None:
-    masks, response = planted()
-    whole, shrunk = (fit(masks, response, debias=debias, n_bootstrap=1, n_stability=1) for debias in (True, False))
-    np.testing.assert_array_equal(shrunk.coefficients, whole.raw)
-    np.testing.assert_array_equal(shrunk.per_trial, whole.per_trial)
-    assert abs(whole.coefficients).sum() > abs(whole.raw).sum()
-    assert whole.r2 > shrunk.r2  # Least squares: no other coefficients on the support explain more.
-
-
-def test_r2_of_masks_that_were_left_out() -> None:
-    masks, response = planted(noise=0.1)
-    for method, base in (("lasso", None), ("paper", BASE)):
-        found = fit(masks, response, method, base, n_bootstrap=1, n_stability=1)
-        error = total = 0.0
-        for rows, out in KFold(5, shuffle=True, random_state=0).split(response):
-            part = fit(masks[rows], response[rows], method, base, n_bootstrap=1, n_stability=1)
-            predicted = part.intercept + (masks[out] * part.coefficients).sum((1, 2))
-            error += ((response[out] - predicted) ** 2).sum()
-            total += ((response[out] - response[rows].mean()) ** 2).sum()
-        assert found.held_out_r2 == pytest.approx(1 - error / total)
-        left = response - found.intercept - (masks * found.coefficients).sum((1, 2))
-        assert found.r2 == pytest.approx(1 - (left @ left) / ((response - response.mean()) ** 2).sum(), abs=1e-9)
-        assert 0 < found.held_out_r2 < found.r2 < 1
-
-
-def test_noise_explains_masks_in_sample_only() -> None:
-    masks, _ = planted()
-    held_out, in_sample = [], []
-    for seed in range(5):
-        found = fit(masks, np.random.default_rng(seed).standard_normal(60), "script", n_bootstrap=1, n_stability=1)
-        held_out.append(found.held_out_r2)
-        in_sample.append(found.r2)
-    assert min(in_sample) > 0.6
-    assert max(held_out) < 0
-
-
-def test_stability_is_the_share_of_halves_that_find_the_head() -> None:
-    masks, response = planted(noise=0.06)
-    found = fit(masks, response, n_bootstrap=1, n_stability=25, seed=3)
-    generator, negative = np.random.default_rng(3), np.zeros(48)
-    for _ in range(25):
-        half = generator.permutation(60)[:30]
-        negative += Lasso(found.alpha, max_iter=5000).fit(masks[half].reshape(30, -1), response[half]).coef_ < 0
-    np.testing.assert_allclose(found.stability.ravel(), negative / 25)
-    others = np.delete(found.stability.ravel(), PLANTED)
-    assert found.stability.ravel()[list(PLANTED)].min() > others.max() > 0
-    assert found.stability.ravel()[9] < 0.2, "ablating it helps, which is not what stability counts"
-
-
-def test_the_interval_resamples_masks_with_the_support_fixed() -> None:
-    masks, response = planted(noise=0.05)
-    found = fit(masks, response, n_bootstrap=300, n_stability=1, seed=1)
-    generator, samples = np.random.default_rng(1), []
-    for _ in range(300):
-        rows = generator.integers(60, size=60)
-        design = np.c_[np.ones(60), masks[rows][:, found.support]]
-        samples.append(np.linalg.lstsq(design, response[rows], rcond=None)[0][1:])
-    low, high = np.quantile(samples, [0.025, 0.975], axis=0)
-    # Only where a resample leaves heads untold apart may the two solutions of least norm differ (in the intercept).
-    np.testing.assert_allclose(np.median(abs(found.low[found.support] - low)), 0, atol=1e-9)
-    np.testing.assert_allclose(np.median(abs(found.high[found.support] - high)), 0, atol=1e-9)
-    assert np.isnan(found.low[~found.support]).all()
-    assert (found.low < found.high)[found.support].all()
-    at = np.isin(np.arange(48), PLANTED).reshape(6, 8)
-    assert (found.high[at] < 0).all()
-    assert ((found.low[at] < TRUE[list(PLANTED)]) & (TRUE[list(PLANTED)] < found.high[at])).all()
 
 
 @pytest.mark.filterwarnings("ignore:masks. .* of .* heads are ablated in none")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lens_heads as lh
 from lens_heads import units
@@ -55,12 +56,49 @@ def test_so_they_do_by_every_regression(estimator: str) -> None:
     assert scores.meta["fit"]["estimator"] == estimator
 
 
+@pytest.mark.parametrize("method", [*DESIGNED, "one_shot"])
+def test_in_bfloat16_they_come_first_too(method: str) -> None:
+    check(localize(measured(torch.bfloat16), method, **MASKS))
+
+
+def test_in_bfloat16_heads_cost_what_they_cost_in_float32() -> None:
+    half, full = (localize(measured(dtype), "greedy", k=2) for dtype in (torch.bfloat16, torch.float32))
+    assert half.top(2) == full.top(2) == WRITERS
+    for head in WRITERS:
+        assert half[head] == pytest.approx(full[head], rel=0.02)
+        assert half[head] != full[head], "which is not the model in float32"
+
+
 def test_greedy_adds_them_first_and_ranks_in_that_order() -> None:
     scores = localize(measured(), "greedy", k=2)
     assert scores.top(2) == WRITERS
-    assert scores.meta["order"] == [str(head) for head in WRITERS]
+    assert scores.meta["chosen"] == 2
+    everyone = [Head(layer, head) for layer in range(2) for head in range(4)]
+    left = [head for head in everyone if head not in WRITERS]
+    costs = by_loop(model(), FOUND, [[COPIER, head] for head in left]).mean(1)
+    assert scores.top(8)[2:] == [left[at] for at in np.argsort(costs, kind="stable")], (
+        "by what each cost when it was tried last"
+    )
     assert scores[WRITER] < scores[COPIER] < 0, "the second costs more, on top of the first"
     assert not set(turned(scores).top(2)) & set(WRITERS)
+
+
+def test_the_trials_that_chose_the_heads_do_not_test_them() -> None:
+    scores = localize(measured(), "css", **MASKS)
+    assert all(side.isnan().all() for side in scores.interval())
+    assert np.isnan(scores.reliability())
+    for test in (scores.p_values, scores.significant):
+        with pytest.raises(ValueError, match="css chose its heads on these trials: test them on others"):
+            test()
+    alone = localize(measured(), "one_shot")  # It chose none.
+    assert not alone.interval()[0].isnan().any()
+    assert alone.p_values(n=200).min() < 0.1
+
+
+def test_a_task_by_name_is_the_half_to_find_heads_on() -> None:
+    wanted = [trial.id for trial in lh.tasks.load("capitals", split="select")]
+    asked = localize_heads(model(), "capitals", "one_shot", progress=False).meta["trials"]
+    assert [trial["id"] for trial in asked] == wanted
 
 
 def test_values_are_the_least_squares_coefficients_of_every_trial() -> None:

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import lens_heads as lh
+from lens_heads.activations import trial_activations
 from lens_heads.heads import Head
 from lens_heads.localize import MaskedMetric, localize
 from lens_heads.models import geometry, has_hooks
 from lens_heads.trials import EncodedTrial
 from tests import zoo
-from tests.conftest import random_trial, tiny
+from tests.conftest import few_shot, random_trial, tiny
 from tests.localize.runs import FOUND, SHAPE, by_loop, failing, passes
 from tests.localize.runs import model as planted_model
 from tests.planted import COPIER, DECOY, SUPPRESSOR, WRITER
@@ -91,13 +92,33 @@ def test_choices_are_measured_too(gqa: Any, batch_size: int) -> None:
     assert np.ptp(found, axis=0).max() > 1
 
 
+@pytest.mark.parametrize("arch", ["gpt2", "qwen3", "gemma3", "olmo2"])
+@pytest.mark.parametrize("kind", ["mean", "resample", "uniform"])
+@pytest.mark.parametrize("asked", [choosing(), few_shot((12, 12, 12))], ids=["choices", "few-shot"])
+def test_a_bfloat16_model_is_measured_as_by_the_loop(arch: str, kind: str, asked: list[EncodedTrial]) -> None:
+    """Logits of eight bits leave a tenth of a nat to the order of sums; what masks change is far more."""
+    model = tiny(arch, torch.bfloat16)
+    references: dict[str, Any] = {
+        "mean": lh.mean_activations(model, random_trial(9), progress=False),
+        "resample": trial_activations(model, random_trial(9)),
+    }
+    how: dict[str, Any] = {"kind": kind, "reference": references.get(kind)}
+    metric = "choice_logprob" if asked[0].choices else "logprob"
+    found = MaskedMetric(model, asked, metric, batch_size=3, progress=False, **how)(masks(SETS))
+    expected = by_loop(model, asked, SETS, metric, **how)
+    np.testing.assert_allclose(found, expected, atol=0.25, rtol=0)
+    assert abs(found - expected).mean() < 0.05 * np.ptp(expected, axis=0).mean()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("metric", ["correct", "contains"])
-def test_decoded_text_is_judged_under_the_mask(metric: str) -> None:
+def test_decoded_text_is_judged_under_the_mask(metric: str, dtype: torch.dtype) -> None:
+    model = planted_model(dtype)
     sets = [[], [DECOY], [COPIER, WRITER], [COPIER, WRITER, SUPPRESSOR]]
     lettered = FOUND[1:]  # The first answer is an article, which text metrics do not read.
-    found = MaskedMetric(planted_model(), lettered, metric, max_new_tokens=3, batch_size=2, progress=False)
+    found = MaskedMetric(model, lettered, metric, max_new_tokens=3, batch_size=2, progress=False)
     values = found(planted_masks(*sets))
-    assert (values == by_loop(planted_model(), lettered, sets, metric, max_new_tokens=3)).all()
+    assert (values == by_loop(model, lettered, sets, metric, max_new_tokens=3)).all()
     assert values.mean(1)[:3].tolist() == [1, 1, 0]
 
 

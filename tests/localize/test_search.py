@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {
     "methods": ("css", "csl"),
     "sparsities": (0.15, 0.4),
     "n_masks": (24, 8),
-    "k": 2,
+    "k": 3,
     "random_draws": 3,
     "progress": False,
 }
@@ -50,8 +50,8 @@ def test_damage_is_that_of_ablating_the_heads_on_the_held_out_trials(found: Sear
     base = by_loop(model(), OTHERS, [[]])[0]
     tried = found.frame[found.frame["method"] != "random"]
     for row, scores in zip(tried.to_dict("records"), found.scores, strict=True):
-        assert heads_of(row) == scores.top(2)
-        damage = base - by_loop(model(), OTHERS, [scores.top(2)])[0]
+        assert heads_of(row) == scores.top(3)
+        damage = base - by_loop(model(), OTHERS, [scores.top(3)])[0]
         assert row["damage"] == pytest.approx(damage.mean(), abs=5e-5)
         assert row["low"] - 1e-6 <= row["damage"] <= row["high"] + 1e-6
         assert damage.min() - 1e-4 <= row["low"]
@@ -64,7 +64,7 @@ def test_the_best_hurts_most(found: Search) -> None:
     tried = found.frame[found.frame["method"] != "random"]
     at = int(tried["damage"].argmax())
     assert found.best is found.scores[at]
-    assert set(found.best.top(2)) == {COPIER, WRITER}
+    assert set(found.best.top(3)) >= {COPIER, WRITER}
     row = tried.iloc[at]
     assert repr(found).startswith(
         f"Search(best of 8: {row['method']}, sparsity {row['sparsity']:g}, {row['n_masks']:.0f} masks; damage "
@@ -82,7 +82,7 @@ def test_the_last_row_are_as_many_random_heads(found: Search) -> None:
 
 def test_random_heads_are_none_that_any_setting_took() -> None:
     """One setting of one head: the draws are of the other seven, whose damage is known by hand."""
-    one = {**SETTINGS, "methods": "css", "sparsities": [0.4], "n_masks": [40], "k": 1, "random_draws": 40}
+    one = {**SETTINGS, "methods": "css", "sparsities": 0.4, "n_masks": 40, "k": 1, "random_draws": 40}
     (best, row) = search(model(), FOUND, OTHERS, **one).frame.to_dict("records")
     assert best["heads"] == str(COPIER)
     others = [[Head(layer, head)] for layer in range(2) for head in range(4) if Head(layer, head) != COPIER]
@@ -120,6 +120,10 @@ def test_bad_choices_are_refused_before_anything_is_run() -> None:
         ({"sparsities": (0.1,)}, r"sparsity=0\.1 of 8 heads is less than one head"),
         ({"metric": "loss"}, "metric 'loss' is not measured"),
         ({"k": 0}, "k=0: at least 1 head is looked for"),
+        ({"k": 9}, "k=9: the model has 8 heads"),
+        ({"sparsities": (0.3, 1.5)}, "sparsity=1.5: the share of heads to ablate lies between 0 and 1"),
+        ({"n_masks": 3}, "n_masks=3: cross-validation needs at least 5"),
+        ({"random_draws": -1}, "random_draws=-1: a number of random sets is needed"),
     ]
     with passes(model()) as seen:
         for choice, message in bad:
