@@ -128,8 +128,9 @@ def _table(table: Table) -> str:
         digits, form = table.digits, table.formats.get(name)
         text = number(frame[name].iloc[i], digits, form)
         if name in table.intervals:
-            low, high = (number(frame[side].iloc[i], digits, form) for side in table.intervals[name])
-            text += f" [{low}, {high}]"
+            bounds = [frame[side].iloc[i] for side in table.intervals[name]]
+            low, high = (number(bound, digits, form) for bound in bounds)
+            text += f" [{low}, {high}]" if pd.notna(bounds).any() else ""
         return escape(text)
 
     def kind(name: Any) -> str:

@@ -210,22 +210,36 @@ def test_a_mean_gap_weighs_tasks_alike_and_widens_for_few_trials() -> None:
 
 
 def test_right_answers_are_counted_from_chance_on() -> None:
-    trials = [Trial(id=str(n), question="?", answer="a", choices=("a", "b", "c", "d")[:n]) for n in (2, 4)]
-    assert chance(trials, "choice") == pytest.approx(0.375)
-    assert chance(trials, "greedy_match") == 0
+    asked = zip((2, 4, 4, 4), "abcd", strict=True)
+    trials = [Trial(id=answer, question="?", answer=answer, choices=(answer, "e", "f", "g")[:n]) for n, answer in asked]
+    assert chance(trials, "choice") == pytest.approx(0.3125)
+    assert chance(trials, "greedy_match") == 0.25
+    assert chance([*trials, *trials[:1] * 4], "choice") == pytest.approx(5 / 8), "always the same answer"
     rows = [
         {"method": m, "set": s, "k": k, "seed": 0, "task": "retrieval", "trial": str(i), "choice": value}
-        for m, s, k, values in (("none", "none", 0, (1, 1, 1, 0)), ("css", "top", 2, (1, 1, 0, 0)))
+        for m, s, k, values in (
+            ("none", "none", 0, [1] * 30 + [0] * 10),
+            ("css", "top", 2, [1] * 20 + [0] * 20),
+        )
         for i, value in enumerate(values)
     ]
     rows += [{**row, "method": "any", "set": "random"} for row in rows if row["set"] == "top"]
     curve = AblationCurve(pd.DataFrame(rows), {"ks": [2]})
     table = damage.right_answers({"continuation": curve}, TINY, {"continuation": 0.25}).set_index("k")
     assert table.loc[2, "lost"] == pytest.approx(0.5)  # .75 to .50, of which .25 is luck.
-    assert table.loc[2, "lost_high"] - 0.5 >= 1 - 0.025 ** (1 / 3)  # Three were right.
+    assert table.loc[2, "lost_high"] - 0.5 >= 1 - 0.025 ** (1 / 30)  # Thirty were right.
     assert np.isnan(table.loc[0, "lost"])
-    table = damage.right_answers({"continuation": curve}, TINY, {"continuation": 0.75}).set_index("k")
-    assert np.isnan(table.loc[2, "lost"])  # There was nothing to lose.
+    table = damage.right_answers({"continuation": curve}, TINY, {"continuation": 0.65}).set_index("k")
+    assert np.isnan(table.loc[2, "lost"])  # Not surely anything to lose: .75 of 40 may well be .65.
+
+
+def test_trials_that_cannot_be_run_are_refused_before_any_is(models: Any, tmp_path: Path) -> None:
+    """Also those that only the last stage would have come to."""
+    one = TINY.capabilities["induction"]
+    same = replace(TINY, capabilities={**TINY.capabilities, "induction": replace(one, kin=one.select)})
+    with pytest.raises(ValueError, match="ranking 'induction' was made on 4 of the trials"):
+        studies.capability(models[:1], preset=same, out=tmp_path)
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 @pytest.mark.parametrize("name", ["packaged", "quick"])
@@ -297,6 +311,7 @@ def test_a_choice_of_capabilities() -> None:
         (lambda: replace(TINY, k=5), "k=5 is none of ks=1, 2"),
         (lambda: replace(TINY, n_test=1), "n_test=1: at least 2"),
         (lambda: replace(TINY, random_draws=0), "random_draws=0: at least 1"),
+        (lambda: replace(TINY, kind="mean"), "kind='mean': the study ablates by 'zero'.*, which need no more"),
         (lambda: Capability(None, ("mmlu", {}), metric="accuracy"), "metric='accuracy' is no metric: use one of"),
     ],
 )

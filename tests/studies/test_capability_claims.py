@@ -39,13 +39,16 @@ def judged(
     others: list[float] | None = None,
     kin: list[float] | None = None,
     beyond_random: float = 0.5,
+    lacked: tuple[str, ...] = (),
     methods: Mapping[str, tuple[int, list[float]]] | None = None,
     **more: Any,
 ) -> pd.DataFrame:
     """The claims where a capability's heads leave it `own` (before: all 1), its other data `kin`, and others' heads `others`."""
     own, others = own or [0.0] * N, others or [1.0] * N
     kin = kin or own
-    values = {("none", task): [1.0] * len(own) for task in TASKS}
+    values = {("none", task): [1.0] * len(own) for task in TASKS} | {
+        ("none", task): [0.0] * len(own) for task in lacked
+    }
     for source in CAPABILITIES:
         for task in TASKS:
             values[source, task] = own if source == task else kin if task == kin_of(source) else others
@@ -68,6 +71,7 @@ def judged(
         methods=table(by_method, list(compared), {"capitals": "logprob"}),
         compared="capitals",
         evaluations={method: count for method, (count, _) in compared.items()},
+        chances=dict.fromkeys(TASKS, 0.2),
         **{"universal": universal(1), "luck": 0.01, **more},
     )
     return claims(evidence).set_index("id")
@@ -83,7 +87,7 @@ def test_everything_the_paper_claims_holds_where_it_is_so() -> None:
     assert set(found["verdict"]) == {HOLDS}
     assert found.loc["carries", "claim"].to_list() == ["Few heads carry arithmetic", "Few heads carry capitals"]
     assert found.loc["carries", "found"].to_list() == ["1.000 → 0.000"] * 2
-    assert found.loc["spared", "found"] == "1.000 → 1.000 of answers right"
+    assert found.loc["spared", "found"] == "1.000 → 1.000 of answers right, 3 of 3 tasks; arithmetic most: 0.00"
     assert found.loc["specific", "found"] == "arithmetic +1.00, capitals +1.00"
     assert found.loc["general", "found"] == "capitals +1.00"
     assert found.loc["universal", "found"] == "L0H0 (3 of 6); 0.4 by chance, p 0.01"
@@ -132,12 +136,26 @@ def test_a_capability_that_the_model_lacks_tells_nothing() -> None:
     ]
 
 
+def test_what_the_model_cannot_do_it_is_not_spared() -> None:
+    found = judged(lacked=("mmlu",)).loc["spared"]
+    assert (found["verdict"], found["found"]) == (
+        HOLDS,
+        "1.000 → 1.000 of answers right, 2 of 3 tasks; arithmetic most: 0.00",
+    )
+    found = judged(lacked=("arithmetic", "capitals", "mmlu")).loc["spared"]
+    assert (found["verdict"], found["found"]) == (UNTOLD, "the unablated model is not above chance on any task")
+
+
 def test_compressed_sensing_has_to_be_cheaper_and_greedy_to_be_run() -> None:
     own = [0.0] * N
     assert judged(methods={"css": (400, own), "greedy": (350, own)}).loc["cheaper", "verdict"] == DOES_NOT
     row = judged(methods={"css": (100, own)}).loc["cheaper"]
     assert row["verdict"] == UNTOLD
     assert row["found"] == "100 evaluations; greedy search asks for too many here, and was not run"
+    idle = {"css": (100, [1.0] * N), "greedy": (350, [1.0] * N)}
+    row = judged(methods=idle).loc["cheaper"]
+    assert row["verdict"] == UNTOLD
+    assert row["found"].endswith("greedy search itself does no sure damage")
     close = {"css": (100, [0.2] * N), "greedy": (350, own)}  # 0.8 of the damage, at least 0.75 of it.
     assert judged(methods=close).loc["cheaper", "verdict"] == HOLDS
     assert judged(methods={**close, "css": (100, [0.3] * N)}).loc["cheaper", "verdict"] == DOES_NOT

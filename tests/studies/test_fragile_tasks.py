@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,15 @@ TINY = Preset(
     match_texts=2,
     tasks=FOUR,
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reports_are_read_once() -> Iterator[None]:
+    """Every call of the study reads the same packaged reports, which takes longer than all else together."""
+    sec10k = import_module("lens_heads.tasks.sec10k")  # The package has a function of this name too.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sec10k, "_instances", cache(sec10k._instances))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,18 +41,40 @@ TINY = Preset(
 FAMILIES = ("qwen3", "gemma3", "olmo3")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_tiny_models_of_the_papers_families_go_through_all_of_it(family: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def qwen() -> Any:
+    return zoo.bridge("qwen3", n_ctx=4096)
+
+
+@pytest.fixture(scope="module")
+def done(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Finding, Path]:
+    """The study of one model and its run folder, to be copied by those who write into it."""
+    out = tmp_path_factory.mktemp("study") / "run"
+    (found,) = studies.locos(qwen, TINY, out, command="the command")
+    assert not has_hooks(qwen)
+    return found, out
+
+
+def test_a_tiny_model_goes_through_all_of_it(done: tuple[Finding, Path]) -> None:
+    check_study(*done)
+
+
+@pytest.mark.parametrize("family", FAMILIES[1:])
+def test_tiny_models_of_the_papers_other_families_do_too(family: str, tmp_path: Path) -> None:
     model = zoo.bridge(family, n_ctx=4096)
     (found,) = studies.locos(model, TINY, tmp_path / "run", command="the command")
     assert not has_hooks(model)
+    check_study(found, tmp_path / "run")
+
+
+def check_study(found: Finding, out: Path) -> None:
     assert set(found.scores) == {*SCORERS, "locos (exact)"}
     assert found.cri.method == "cri"
     assert len(found.cri.trial_ids) == 2
     assert found.k == 1
-    check_tables(found, tmp_path / "run" / family)
-    check_summary(found, tmp_path / "run" / f"study_locos_{family}.json")
-    page = (tmp_path / "run" / "report.html").read_text()
+    check_tables(found, out / found.model)
+    check_summary(found, out / f"study_locos_{found.model}.json")
+    page = (out / "report.html").read_text()
     assert "default-src 'none'" in page  # The page's own policy: nothing is loaded from anywhere.
     assert not re.search(r"""<(script|link|img)\b[^>]*\b(src|href)\s*=\s*["']?(https?:)?//""", page)
     for heading in ("cannot be told", "RQ1", "RQ2", "RQ4", "RQ5", "causal evidence", "what the heads read"):
@@ -72,8 +95,8 @@ def check_tables(found: Finding, folder: Path) -> None:
     assert shares.to_list() == pytest.approx([1] * len(shares))
 
 
-def test_claims_about_tasks_that_were_not_run_are_left_out(tmp_path: Path) -> None:
-    (found,) = studies.locos(zoo.bridge("qwen3", n_ctx=4096), TINY, tmp_path / "run")
+def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[Finding, Path]) -> None:
+    found, _ = done
     assert found.claims["id"].to_list() == ["retrieval", "baseline", "random", "factorial", "babilong", "arithmetic"]
 
 
@@ -86,24 +109,26 @@ def check_summary(found: Finding, file: Path) -> None:
     assert summary["top"]["locos"][0]["name"] == str(found.scores["locos"].top(1)[0])
 
 
-def test_the_same_call_continues_and_runs_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = zoo.bridge("qwen3", n_ctx=4096)
-    (first,) = studies.locos(model, TINY, tmp_path / "run")
+def test_the_same_call_continues_and_runs_nothing_again(
+    qwen: Any, done: tuple[Finding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, out = done
+    shutil.copytree(out, tmp_path / "run")
 
     def forbidden(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("the model was run again")
 
-    monkeypatch.setattr(model.original_model, "forward", forbidden)
-    (again,) = studies.locos(model, TINY, tmp_path / "run")
+    monkeypatch.setattr(qwen.original_model, "forward", forbidden)
+    (again,) = studies.locos(qwen, TINY, tmp_path / "run")
     for name, frame in first.all_frames().items():
         pd.testing.assert_frame_equal(frame, again.all_frames()[name])
     with pytest.raises(ValueError, match=r"preset\.seeds: 2 in the folder, 3 now"):
-        studies.locos(model, replace(TINY, seeds=3), tmp_path / "run")
+        studies.locos(qwen, replace(TINY, seeds=3), tmp_path / "run")
 
 
-def test_a_killed_study_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = zoo.bridge("qwen3", n_ctx=4096)
-    whole = studies.locos(model, TINY, tmp_path / "whole")[0]
+def test_a_killed_study_continues_where_it_stopped(
+    qwen: Any, done: tuple[Finding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patched = stages.patched
 
     def killed(*args: Any) -> None:
@@ -111,16 +136,19 @@ def test_a_killed_study_continues_where_it_stopped(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(stages, "patched", killed)
     with pytest.raises(KeyboardInterrupt):
-        studies.locos(model, TINY, tmp_path / "run")
-    assert not has_hooks(model)
+        studies.locos(qwen, TINY, tmp_path / "run")
+    assert not has_hooks(qwen)
     monkeypatch.setattr(stages, "patched", patched)
-    (again,) = studies.locos(model, TINY, tmp_path / "run")
-    pd.testing.assert_frame_equal(again.claims, whole.claims)
+    (again,) = studies.locos(qwen, TINY, tmp_path / "run")
+    pd.testing.assert_frame_equal(again.claims, done[0].claims)
 
 
-def test_a_model_that_fails_takes_nothing_away_from_the_one_before(tmp_path: Path) -> None:
+def test_a_model_that_fails_takes_nothing_away_from_the_one_before(
+    qwen: Any, done: tuple[Finding, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(done[1] / "qwen3", tmp_path / "run" / "qwen3")  # Neither the page nor the summary.
     with pytest.raises(FileNotFoundError):
-        studies.locos([zoo.bridge("qwen3", n_ctx=4096), tmp_path / "no-such-model.gguf"], TINY, tmp_path / "run")
+        studies.locos([qwen, tmp_path / "no-such-model.gguf"], TINY, tmp_path / "run")
     assert (tmp_path / "run" / "report.html").exists()
     assert json.loads((tmp_path / "run" / "study_locos_qwen3.json").read_text())["model"] == "qwen3"
 

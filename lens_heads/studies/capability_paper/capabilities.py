@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,10 +62,11 @@ class Capability:
 
 
 def chance(trials: Sequence[Trial], right: str) -> float:
-    """How often a guess is right: one in as many choices; nothing where the answer is free."""
+    """How often one is right without the question: by any of the choices, or by always giving the commonest answer."""
+    commonest = max(Counter(trial.answer for trial in trials).values()) / len(trials)
     if right not in ("choice", "choice_norm"):
-        return 0.0
-    return sum(1 / len(trial.choices) for trial in trials) / len(trials)
+        return commonest
+    return max(commonest, sum(1 / len(trial.choices) for trial in trials) / len(trials))
 
 
 def _split(name: str, **arguments: Any) -> tuple[TaskCall, TaskCall]:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from lens_heads.curves import AblationCurve
 from lens_heads.localize import Generality, Universal
-from lens_heads.studies.capability_paper.damage import BEFORE, mean_gap
+from lens_heads.studies.capability_paper.damage import BEFORE, above_chance, mean_gap
 from lens_heads.studies.capability_paper.presets import LEAD
 from lens_heads.studies.capability_paper.stages import kin_of
 from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, widened
@@ -29,7 +29,8 @@ class Evidence:
 
     `spread`, `right_answers`: tables of `damage`. `everywhere`: every set of heads on every task. `right`: by task, the metric
     that says which answers are right. `methods`: the heads of every method on the tasks, those of one capability,
-    `compared`; `evaluations` by method. `luck`: p of as many universal heads.
+    `compared`; `evaluations` by method. `chances`: right answers without the question, by task. `luck`: p of as many
+    universal heads.
     """
 
     k: int
@@ -40,6 +41,7 @@ class Evidence:
     methods: Generality
     compared: str
     evaluations: Mapping[str, int]
+    chances: Mapping[str, float]
     universal: Universal | None = None
     luck: float = math.nan
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -128,12 +130,18 @@ def _spared(evidence: Evidence, at: float) -> Judged:
         yield "", Found.nothing("there is a single capability")
         return
     tasks = [task for task in evidence.everywhere.metrics if not task.endswith(kin_of(""))]
-    pairs = [_of_others(evidence, task, evidence.right[task]) for task in tasks]
-    found = mean_gap([_row(before - after) for before, after in pairs])
+    pairs = {task: _of_others(evidence, task, evidence.right[task]) for task in tasks}
+    pairs = {task: pair for task, pair in pairs.items() if above_chance(pair[0].tolist(), evidence.chances[task])}
+    if not pairs:
+        yield "", Found.nothing("the unablated model is not above chance on any task")
+        return
+    found = mean_gap([_row(before - after) for before, after in pairs.values()])
     low, high = widened(*found)
     harmed = bool((evidence.spread.query("on == 'own'")["beyond_random_low"] > 0).any())
-    before, after = (float(np.mean([pair[i].mean() for pair in pairs])) for i in (0, 1))
-    text = f"{before:.3f} → {after:.3f} of answers right"
+    before, after = (float(np.mean([pair[i].mean() for pair in pairs.values()])) for i in (0, 1))
+    lost = {task: float((pair[0] - pair[1]).mean()) for task, pair in pairs.items()}
+    worst = max(lost, key=lost.__getitem__)
+    text = f"{before:.3f} → {after:.3f} of answers right, {len(pairs)} of {len(tasks)} tasks; {worst} most: {lost[worst]:.2f}"
     verdict = UNTOLD if math.isnan(low) else DOES_NOT if low > at else HOLDS if high <= at and harmed else UNTOLD
     yield "", Found(found.value, low, high, text, verdict)
 
@@ -188,6 +196,12 @@ def _cheaper(evidence: Evidence, at: float) -> Judged:
     found = mean_gap([ours - at * theirs])
     text = f"damage {ours.mean():.2f} with {used[LEAD]} evaluations, {theirs.mean():.2f} with {used['greedy']} ({task})"
     judged = _judged(found.value, found.low, found.high, text, 0.0)
+    if mean_gap([theirs]).low <= 0:
+        yield (
+            "",
+            Found(judged.value, judged.low, judged.high, f"{text}: greedy search itself does no sure damage", UNTOLD),
+        )
+        return
     dearer = used[LEAD] >= used["greedy"]
     yield "", Found(judged.value, judged.low, judged.high, text, DOES_NOT if dearer else judged.verdict)
 

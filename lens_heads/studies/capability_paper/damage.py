@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
 
-from lens_heads.curves import MAIN_TASK, AblationCurve
+from lens_heads.curves import AblationCurve
 from lens_heads.localize import Generality
-from lens_heads.stats import percentile_interval
+from lens_heads.stats import bootstrap_ratio, percentile_interval
 from lens_heads.studies.capability_paper.presets import LEAD, Preset
 from lens_heads.studies.capability_paper.stages import kin_of
 from lens_heads.studies.running import widened
@@ -94,9 +94,9 @@ def spread(found: Generality, plan: Preset) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def above_chance(curve: AblationCurve, right: str, chance: float) -> AblationCurve:
-    """The curve with right answers counted from chance on, so that guessing is worth nothing."""
-    return replace(curve, per_trial=curve.per_trial.assign(**{right: curve.per_trial[right] - chance}))
+def above_chance(right: Sequence[float], chance: float) -> bool:
+    """Whether the interval of the right answers lies above chance: what a model cannot do it cannot lose."""
+    return mean_gap([np.asarray(right, dtype=float)[None] - chance]).low > 0
 
 
 def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Mapping[str, float]) -> pd.DataFrame:
@@ -105,25 +105,25 @@ def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Ma
     rows: list[dict[str, Any]] = []
     for name, curve in curves.items():
         right = plan.capabilities[name].right
-        shifted = above_chance(curve, right, chances[name])
         table = curve.frame[curve.frame["metric"] == right].set_index(["method", "set", "k"])
         for k in (0, *curve.meta["ks"]):
             found, random = ((LEAD, "top", k), ("any", "random", k)) if k else (BEFORE, BEFORE)
             row = {"capability": name, "right": right, "k": k, "chance": chances[name]}
             row |= {part: float(table.loc[found, part]) for part in ("value", "low", "high")}  # type: ignore[arg-type]
             row |= {"random": float(table.loc[random, "value"])}  # type: ignore[arg-type]
-            lost = _lost(shifted, found, right) if k else (math.nan,) * 3
+            lost = _lost(curve, found, right, chances[name]) if k else (math.nan,) * 3
             rows.append(row | dict(zip(("lost", "lost_low", "lost_high"), lost, strict=True)))
     return pd.DataFrame(rows)
 
 
-def _lost(shifted: AblationCurve, found: tuple[str, str, int], right: str) -> tuple[float, float, float]:
-    """Share of the right answers above chance, widened by what so few may not have shown; NaN where there are none."""
-    before = shifted.values(*BEFORE, right)
-    if before.mean() <= 0:
+def _lost(curve: AblationCurve, found: tuple[str, str, int], right: str, chance: float) -> tuple[float, float, float]:
+    """Share of the right answers above chance that is lost, widened by what so few may not have shown; NaN without any."""
+    before, after = curve.values(*BEFORE, right), curve.values(*found, right)
+    before, after = before.align(after, join="inner")
+    if not above_chance(before.tolist(), chance):
         return math.nan, math.nan, math.nan
-    value, low, high = shifted.relative_loss(*found, right, MAIN_TASK)
-    return value, *widened(value, low, high, int((before > 0).sum()))
+    above, below = (torch.tensor(gap.to_numpy(float))[None] for gap in (before - after, before - chance))
+    return bootstrap_ratio(above, below)[0], *widened(*bootstrap_ratio(above, below), int((before > 0).sum()))
 
 
 def methods(

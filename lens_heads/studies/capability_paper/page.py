@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CLAIMS = (
     "Judged by the number in 'judged by', with its 95 % interval: a claim holds, or does not, if the whole interval says so. "
     "Shares of right answers have intervals no narrower than what so many trials may well not have shown (a share of "
-    "1 - 0.025 ** (1 / trials)); other differences, in nats, are paired and widened for few trials. Right answers are counted "
-    "from chance on."
+    "1 - 0.025 ** (1 / trials)); other differences are paired, in the metrics of their tasks, and widened for few trials. "
+    "Right answers are counted from chance on."
 )
 COST = {name: (f"{name}_low", f"{name}_high") for name in ("damage", "random", "beyond_random", "right_lost", "others")}
 LOST = {"lost": ("lost_low", "lost_high")}
@@ -50,7 +50,7 @@ def write_page(findings: Sequence[Finding], preset: str, path: Path, command: st
             "Heads": f"the {plan.k} best by compressed sensing: {plan.n_masks} random masks that ablate "
             f"{plan.sparsity:.0%} of the heads each, a lasso on what they cost",
             "Ablation": f"{plan.kind}, at all positions",
-            "Intervals": "95 % bootstrap over trials (and draws of random heads); of coefficients also over masks",
+            "Intervals": "95 % bootstrap over trials (and draws of random heads); of coefficients over masks",
         },
     )
     provenance = report.Provenance.now({"preset": preset, "settings": settings}, command)
@@ -82,12 +82,15 @@ def _scale(findings: Sequence[Finding], k: int) -> report.Section:
     table = scale.beside(findings)
     bars = table.rename(columns={"capability": "group", "model": "name", "damage": "value"})
     bars = bars.rename(columns={"damage_low": "low", "damage_high": "high"})
+    metrics = [one.metric for one in findings[0].plan.localized.values()]
     several = f"{len(findings)} models" if len(findings) > 2 else "Two models"
     return report.Section(
         "Models beside each other",
         f"{several} of different families are no scaling law: they differ in more than size, and {k} heads are another "
-        "share of each. Damage is in nats of the capability's own metric; lost is the share of right answers above chance.",
-        figures=[plots.drop_bars(bars, f"What a capability's {k} best heads cost it", unit="nats", axis="damage")],
+        "share of each. Damage is in the capability's own metric; lost is the share of right answers above chance.",
+        figures=[
+            plots.drop_bars(bars, f"What a capability's {k} best heads cost it", unit=_unit(metrics), axis="damage")
+        ],
         tables=[
             report.Table(
                 table,
@@ -98,6 +101,11 @@ def _scale(findings: Sequence[Finding], k: int) -> report.Section:
             report.Table(scale.depths(findings, k), "Do the best heads sit equally deep?"),
         ],
     )
+
+
+def _unit(metrics: Iterable[str]) -> str:
+    """Of damage in these metrics: of log-probabilities in nats."""
+    return "nats" if all(metric.endswith("logprob") for metric in metrics) else "of each task's metric"
 
 
 def _model(each: Finding) -> list[report.Section]:
@@ -117,8 +125,9 @@ def _localization(each: Finding) -> report.Section:
             report.Table(each.frames["fits"], "Fits"),
             report.Table(
                 each.frames["best_heads"],
-                "Best heads: coefficient with its interval over masks, that over trials, and the share of halves of the "
-                "masks that choose the head; heads that the lasso left out have 0 and rank by the plain difference",
+                "Best heads: coefficient with its interval over masks, too narrow for a head that was chosen by luck, and "
+                "the share of halves of the masks in which its shrunk coefficient is negative. They rank by the shrunk "
+                "coefficients of all masks; heads that the lasso left out have 0 and rank by the plain difference",
                 intervals={"coefficient": ("low", "high")},
             ),
         ],
@@ -138,7 +147,7 @@ def _universal(each: Finding) -> report.Section:
 
 
 def _generality(each: Finding) -> report.Section:
-    spread = each.frames["spread"]
+    spread, unit = each.frames["spread"], _unit(each.generality.metrics.values())
     own = spread[~spread["heads"].str.contains(", specific|universal")]
     bars = pd.DataFrame(
         {
@@ -152,10 +161,10 @@ def _generality(each: Finding) -> report.Section:
     return report.Section(
         f"{each.model}: what else the heads serve",
         "Damage on a capability's own trials, on other data of it, and on the mean over unrelated tasks; each less what as "
-        "many random heads cost. Means over tasks mix nats per token with nats among choices.",
+        "many random heads cost. Means over tasks are over their own metrics.",
         figures=[
             each.generality.plot(),
-            plots.drop_bars(bars, "Damage beyond that of random heads", unit="nats", axis="damage beyond random"),
+            plots.drop_bars(bars, "Damage beyond that of random heads", unit=unit, axis="damage beyond random"),
         ],
         tables=[report.Table(spread, "Damage by kind of task", intervals=COST)],
     )
@@ -200,6 +209,10 @@ def _methods(each: Finding) -> report.Section:
         "trials that find heads; seconds are evaluations times what one took (of LOCOS, its own pass). A method that needs "
         f"more than {each.plan.most_evaluations} evaluations was left out. Damage in {each.compared.metrics[name]}, that of "
         "others in their own metrics.",
-        figures=[plots.drop_bars(bars, "What the heads of each method cost", unit="nats", axis="damage")],
+        figures=[
+            plots.drop_bars(
+                bars, "What the heads of each method cost", unit=_unit(each.compared.metrics.values()), axis="damage"
+            )
+        ],
         tables=[report.Table(table, "Methods", intervals=COST, formats={"seconds": ".0f"})],
     )

@@ -16,8 +16,9 @@ from lens_heads.curves import AblationCurve
 from lens_heads.heads import Head, HeadScores
 from lens_heads.localize import Generality, MaskedMetric, Universal, generality, localize, universal_heads
 from lens_heads.localize.heads import DESIGNED
+from lens_heads.localize.sparse_fit import NothingToExplain
 from lens_heads.models import Model, geometry
-from lens_heads.scoring import score_heads
+from lens_heads.scoring import needle_digest, prompt_digest, score_heads
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, Preset
 from lens_heads.trials import Trial, encode_all
 
@@ -47,14 +48,32 @@ def masked(model: Model, name: str, trials: Sequence[Trial], plan: Preset, out: 
     return MaskedMetric(model, trials, one.metric, plan.kind, **options)
 
 
+def check_trials(
+    model: Model,
+    selection: Mapping[str, Sequence[Trial]],
+    evaluation: Mapping[str, Sequence[Trial]],
+    kin: Mapping[str, Sequence[Trial]],
+    plan: Preset,
+) -> None:
+    """ValueError, before anything is run, for prompts beyond the context window, and for trials that both find and test heads."""
+    shape, listed = geometry(model), {}
+    for name, trials in selection.items():
+        room = plan.capabilities[name].max_new_tokens
+        found = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+        listed[name] = [{"id": one.id, "needle": needle_digest(one), "prompt": prompt_digest(one)} for one in found]
+    for name, trials in [*evaluation.items(), *kin.items()]:
+        room = plan.capabilities[name].max_new_tokens
+        encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+        for capability, made_on in listed.items():
+            check_made_on(capability, made_on, encoded)
+
+
 def localized(model: Model, name: str, trials: Sequence[Trial], plan: Preset, out: Path) -> HeadScores | str:
     """A capability's heads; or why it has none, where its metric is the same whatever is ablated."""
     measured = masked(model, name, trials, plan, out)
     try:
         found = localize(measured, LEAD, plan.n_masks, plan.sparsity, plan.k, seed=plan.seed)
-    except ValueError as error:
-        if "nothing to explain" not in str(error):
-            raise
+    except NothingToExplain as error:
         return str(error)
     found.save(out / "scores" / f"{name}.json")
     return found
@@ -74,17 +93,15 @@ def fits(scores: Rankings) -> pd.DataFrame:
 
 
 def best_heads(scores: Rankings, k: int) -> pd.DataFrame:
-    """One row per capability and head: the coefficient, its interval over masks and over trials, and its stability."""
+    """One row per capability and head: the coefficient, its interval over masks (given that it was chosen), its stability."""
     rows: list[dict[str, Any]] = []
     for name, found in scores.items():
         chosen = {row["head"]: row for row in found.meta["fit"]["heads"]}
-        low, high = found.interval()
         for rank, head in enumerate(found.top(k), 1):
             of_fit = chosen.get(str(head), {})
             row = {"capability": name, "rank": rank, "head": str(head), "coefficient": found[head]}
             row |= {part: of_fit.get(part, np.nan) for part in ("low", "high", "stability")}
-            at = (head.layer, head.head)
-            rows.append(row | {"trials_low": float(low[at]), "trials_high": float(high[at])})
+            rows.append(row)
     return pd.DataFrame(rows).astype({"low": float, "high": float})
 
 
@@ -123,7 +140,7 @@ def ablated(
             "seed": plan.seed,
         }
         options |= {"random_draws": plan.random_draws, "out": out / task.replace(", ", "-").replace(" ", "-")}
-        found.append(generality(model, heads, {task: trials}, one.metric, None, plan.kind, **options))
+        found.append(generality(model, heads, {task: trials}, one.metric, kind=plan.kind, **options))
     table = pd.concat([one.curve.per_trial for one in found], ignore_index=True)
     return Generality(
         AblationCurve(table, found[0].curve.meta), {task: one.metrics[task] for one in found for task in one.metrics}
@@ -142,9 +159,8 @@ def everywhere(
     """Every capability's heads on every capability, general task and other data.
 
     Beside them the universal heads, and the heads of the capabilities that have universal ones among their best, without
-    these. ValueError where trials that found a ranking's heads are among those it is ablated on.
+    these.
     """
-    shape = geometry(model)
     sets = {name: found.top(plan.k) for name, found in scores.items()}
     if universal is not None and universal.heads:
         sets[UNIVERSAL] = universal.heads
@@ -152,10 +168,6 @@ def everywhere(
         sets |= {specific_of(name): universal.specific(scores[name]) for name in touched}
     others = {kin_of(name): trials for name, trials in kin.items() if name in scores}
     tasks = {**evaluation, **others}
-    for trials in tasks.values():
-        encoded = encode_all(trials, model.tokenizer, shape.n_ctx)
-        for name, found in scores.items():
-            check_made_on(name, found.meta["trials"], encoded)
     asked = {task: task for task in evaluation} | {kin_of(name): name for name in kin}
     return ablated(model, sets, tasks, asked, plan, out / "generality")
 

@@ -19,7 +19,7 @@ from lens_heads import tables
 from lens_heads.curves import AblationCurve
 from lens_heads.heads import HeadScores
 from lens_heads.localize import Generality, Universal
-from lens_heads.models import Model, geometry
+from lens_heads.models import Model, geometry, require_raw_weights
 from lens_heads.scoring import fingerprint
 from lens_heads.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.capability_paper import damage, scale, stages
@@ -125,6 +125,8 @@ def _one(model: Model, asked: _Asked, plan: Preset, out: Path, console: Console)
     console.rule(shape.name)
     folder = out / Path(shape.name).name
     settings = {"model": shape.name, "weights": fingerprint(model), "preset": asdict(plan)}
+    require_raw_weights(model)
+    stages.check_trials(model, asked.selection, asked.evaluation, asked.kin, plan)
     RunFolder(folder, settings)
     clock = Clock(console, folder)
     scores, reasons = _localized(model, asked, plan, folder, clock)
@@ -197,7 +199,7 @@ def _compared(
 def _frames(found: Finding, asked: _Asked) -> dict[str, pd.DataFrame]:
     """Every table of a model."""
     plan = found.plan
-    chances = {name: chance(asked.evaluation[name], plan.capabilities[name].right) for name in found.scores}
+    chances = {name: chance(trials, plan.capabilities[name].right) for name, trials in asked.evaluation.items()}
     lead = found.scores[plan.compared]
     each = found.seconds[_stage(plan.compared)] / lead.meta["evaluations"]
     evaluations = {method: int(scores.meta.get("evaluations", 1)) for method, scores in found.methods.items()}
@@ -226,6 +228,7 @@ def _frames(found: Finding, asked: _Asked) -> dict[str, pd.DataFrame]:
         methods=found.compared,
         compared=plan.compared,
         evaluations=evaluations,
+        chances=chances,
         universal=found.universal,
         luck=luck,
         reasons=found.reasons,
