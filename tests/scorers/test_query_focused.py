@@ -38,11 +38,7 @@ def by_hand(arch: str, asked: lh.DocumentTrial) -> dict[str, Tensor]:
     for layer in range(layers):
         for head in range(heads):
             a, a0 = (
-                [
-                    sum(float(p.A[layer][head, t, j]) for t in range(encoded.ask, len(p.tokens)))
-                    / (len(p.tokens) - encoded.ask)
-                    for j in range(encoded.ask)
-                ]
+                [sum(rows) / len(rows) for rows in p.A[layer][head, encoded.ask :, : encoded.ask].T.tolist()]
                 for p in plain
             )
             scores, summed = [], []
@@ -155,7 +151,7 @@ def test_core_leaves_out_trials_without_another_document_and_no_other_method_doe
         assert set(lh.score_heads(gqa, [everything], progress=False)) == set(DOCUMENT_SCORERS) - {"core"}
 
 
-def test_a_broken_scorer_is_caught(gqa: Any, arch: str) -> None:
+def test_a_broken_scorer_is_caught(gqa: Any) -> None:
     """The parity test can fail: without the null query the scores are others."""
     broken = lh.Scorer("qr", lambda v: qr(view_without_null(v)), "query", False)
     scores = lh.score_heads(gqa, [trial()], methods=[broken], progress=False)["qr"]
