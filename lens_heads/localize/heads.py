@@ -254,7 +254,8 @@ def _until_settled(
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # What is true of all masks is said of the last fit.
-            found = recover(masks[:end][finished], values[finished], estimator, base=measured.base, seed=seed).ravel()
+            known, options = values[finished], {"base": measured.base, "debias": False, "seed": seed}
+            found = recover(masks[:end][finished], known, estimator, **options).ravel()
         first = {int(head) for head in np.argsort(found, kind="stable")[:k] if found[head] < 0}
         same = same + 1 if first == before and len(first) == k else 0
         if same >= patience:
