@@ -8,12 +8,14 @@ first number of evaluations from which it stays at 90 % of the reference's: of i
 Then, in the same process, what a mask costs, on a sample of masks: `MaskedMetric` against plain loops of full forwards, one
 trial at a time, with TransformerLens's `run_with_hooks` on the same model and with Hugging Face's own model (sdpa, logits of
 the answer rows only) and a forward pre-hook. All have to give the same numbers to 1e-4. Our seconds of a mask are with its
-share of the prefills, which --masks masks have in common. `seconds` of a method are its evaluations times that.
+share of the prefills, which --masks masks have in common. A mask costs the more, the lower its lowest head: `seconds` of a
+method are those of its own masks, by a line through a sample of these and of single heads.
 
 Last, do the heads agree with those of LOCOS and of activation patching (CRI) on the same trials: overlap of the top five and
 ten, with what chance gives.
 
-Prints tables and appends JSON to benchmarks/results/localize.jsonl; masks that were run stay in --out, for the same command.
+Prints tables and appends JSON, model by model, to benchmarks/results/localize.jsonl; masks that were run stay in --out, for the
+same command.
 
 Run: python benchmarks/localize.py [--models gemma-3-270m,smollm2-135m-instruct] [--trials 12] [--masks 160] [--seeds 3]
 """
@@ -24,6 +26,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +67,30 @@ def searches(measured: MaskedMetric, judge: MaskedMetric, masks: int, seeds: int
             for n in range(STEP, masks + 1, STEP):
                 scores = localize(measured, method, n, SPARSITY, K, seed=seed)
                 row = {"seed": seed, "evaluations": scores.meta["evaluations"], **damage(judge, scores.top(K))}
-                found[method].append(row | {"held_out_r2": scores.meta["fit"]["held_out_r2"]})
+                row |= {"held_out_r2": scores.meta["fit"]["held_out_r2"], "layers": layers_run(measured)}
+                found[method].append(row)
     scores = localize(measured, "one_shot")
-    found["one_shot"] = [{"seed": 0, "evaluations": scores.meta["evaluations"], **damage(judge, scores.top(K))}]
+    row = {"seed": 0, "evaluations": scores.meta["evaluations"], "layers": layers_run(measured)}
+    found["one_shot"] = [row | damage(judge, scores.top(K))]
     if int(np.prod(measured.units)) <= GREEDY_UP_TO:
         order = localize(measured, "greedy", k=K).top(K)
         rounds = np.cumsum([1] + [int(np.prod(measured.units)) - i for i in range(K)])
         found["greedy"] = [
-            {"seed": 0, "evaluations": int(rounds[i]), **damage(judge, order[:i])} for i in range(1, K + 1)
+            {"seed": 0, "evaluations": int(rounds[i]), "layers": layers_run(measured), **damage(judge, order[:i])}
+            for i in range(1, K + 1)
         ]
     return found
+
+
+def layers_run(measured: MaskedMetric) -> float:
+    """Layers that the masks asked for last run, on the mean: those from their lowest ablated head on."""
+    masks = [np.frombuffer(mask, dtype=bool).reshape(measured.units) for mask in measured.requested]
+    return float(np.mean([layers_of(mask) for mask in masks]))
+
+
+def layers_of(mask: np.ndarray) -> int:
+    ablated = mask.any(1)
+    return len(ablated) - int(ablated.argmax()) if ablated.any() else 0
 
 
 def reached(rows: list[dict[str, Any]], reference: float) -> list[int | None]:
@@ -87,6 +104,21 @@ def reached(rows: list[dict[str, Any]], reference: float) -> list[int | None]:
             last = row["evaluations"]
         ends.append(last)
     return ends
+
+
+def summary(method: str, rows: list[dict[str, Any]], reference: float, cost: dict[str, Any]) -> dict[str, Any]:
+    """A method at its most evaluations, by seed, and what it takes to 90 % of the reference."""
+    ends, last = reached(rows, reference), list({row["seed"]: row for row in rows}.values())
+    most = round(float(np.mean([row["evaluations"] for row in last])))
+    each = cost["seconds_of_any"] + cost["seconds_per_layer"] * float(np.mean([row["layers"] for row in last]))
+    return {
+        "method": method,
+        "evaluations": most,
+        "seconds": most * each,
+        "damage": [(row["damage"], row["low"], row["high"]) for row in last],
+        "evaluations_to_90": ends,
+        "seconds_to_90": [None if end is None else end * each for end in ends],
+    }
 
 
 def plain_hooks(model: Any, trials: Sequence[Any], heads: Sequence[lh.Head]) -> list[float]:
@@ -115,13 +147,14 @@ def plain_hugging_face(hf: Any, d_head: int, trials: Sequence[Any], heads: Seque
         )
         for head in heads
     ]
-    found = [
-        answer_logprob(hf(whole(trial)[:, :-1], logits_to_keep=len(trial.answer_tokens)).logits[0], trial)
-        for trial in trials
-    ]
-    for handle in handles:
-        handle.remove()
-    return found
+    try:
+        return [
+            answer_logprob(hf(whole(trial)[:, :-1], logits_to_keep=len(trial.answer_tokens)).logits[0], trial)
+            for trial in trials
+        ]
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def whole(trial: Any) -> Tensor:
@@ -132,6 +165,12 @@ def answer_logprob(logits: Tensor, trial: Any) -> float:
     """Mean log-probability of the answer from the logits of rows that end with those that give it."""
     rows = logits[-len(trial.answer_tokens) :].float().log_softmax(-1)
     return float(rows.gather(-1, trial.answer_tokens[:, None]).mean())
+
+
+def seconds_to_measure(measured: MaskedMetric, mask: np.ndarray) -> float:
+    started = time.perf_counter()
+    measured(mask[None])
+    return time.perf_counter() - started
 
 
 @torch.no_grad()
@@ -146,14 +185,20 @@ def costs(name: str, model: Any, trials: Sequence[Any], sample: int, masks_in_al
     _ = measured.base  # Prefills, kept from then on.
     setup = time.perf_counter() - started
     masks = draw_masks("stratified", sample, *measured.units, SPARSITY, seed=99)
-    started = time.perf_counter()
-    ours = measured(masks)
-    mine = (time.perf_counter() - started) / sample + setup / masks_in_all
+    alone = np.eye(int(np.prod(measured.units)), dtype=bool).reshape(-1, *measured.units)[
+        :: -(-len(masks[0].ravel()) // sample)
+    ]
+    seconds_of = partial(seconds_to_measure, measured)
+    timed = [seconds_of(mask) for mask in masks]
+    share_run, ours, mine = measured.share_run, measured(masks), float(np.mean(timed)) + setup / masks_in_all
+    timed += [seconds_of(mask) for mask in alone]
+    line = np.polyfit([layers_of(mask) for mask in [*masks, *alone]], timed, 1)
     loops: dict[str, Callable[[list[lh.Head]], list[float]]] = {
         "transformer_lens": lambda heads: plain_hooks(model, measured.trials, heads),
         "hugging_face": lambda heads: plain_hugging_face(hf, model.cfg.d_head, measured.trials, heads),
     }
-    found: dict[str, Any] = {"setup_seconds": setup, "seconds_per_mask": mine, "share_run": measured.share_run}
+    found: dict[str, Any] = {"setup_seconds": setup, "seconds_per_mask": mine, "share_run": share_run}
+    found |= {"seconds_per_layer": float(line[0]), "seconds_of_any": float(line[1]) + setup / masks_in_all}
     found |= {"tokens": sum(map(len, measured.trials)), "masks": sample}
     for loop, run in loops.items():
         started = time.perf_counter()
@@ -162,7 +207,7 @@ def costs(name: str, model: Any, trials: Sequence[Any], sample: int, masks_in_al
         error = float(np.abs(np.array(theirs) - ours).max())
         found[loop] = {"seconds_per_mask": seconds, "share": mine / seconds, "largest_difference": error}
         print(
-            f"{name:24} a mask {mine:5.2f} s ({measured.share_run:.0%} of the prompts run)   {loop:17} {seconds:5.2f} s   "
+            f"{name:24} a mask {mine:5.2f} s ({share_run:.0%} of the prompts run)   {loop:17} {seconds:5.2f} s   "
             f"share {mine / seconds:.2f} (at most {TARGETS['share_of_the_loops_time']})   largest difference {error:.1e}",
             flush=True,
         )
@@ -188,29 +233,32 @@ def agreement(model: Any, trials: Sequence[Any], scores: lh.HeadScores) -> list[
     return rows
 
 
-def one(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    model = lh.load_model(name)
-    trials = lh.tasks.packaged(split="select", n=args.trials, context_length=LENGTH, seed=0)
+def cost(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """What a mask costs on prompts that share nothing, and on few-shot prompts."""
+    model, sums = lh.load_model(name), lh.tasks.arithmetic(n=args.trials, digits=1)
+    both = {"retrieval": retrieval(args), "arithmetic": sums}
+    return {task: costs(name, model, trials, args.sample, args.masks) for task, trials in both.items()}
+
+
+def retrieval(args: argparse.Namespace) -> list[Any]:
+    return lh.tasks.packaged(split="select", n=args.trials, context_length=LENGTH, seed=0)
+
+
+def one(name: str, cost: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    model, trials = lh.load_model(name), retrieval(args)
     test = lh.tasks.packaged(split="test", n=args.trials, context_length=LENGTH, seed=1)
-    cost = {
-        "retrieval": costs(name, model, trials, args.sample, args.masks),
-        "arithmetic": costs(name, model, lh.tasks.arithmetic(n=args.trials, digits=1), args.sample, args.masks),
-    }
     measured = MaskedMetric(model, trials, progress=False, out=args.out / name / "select")
     judge = MaskedMetric(model, test, progress=False, out=args.out / name / "test")
     found = searches(measured, judge, args.masks, args.seeds)
     reference = found.get("greedy", found["one_shot"])[-1]["damage"]
-    table = []
-    for method, rows in found.items():
-        ends, best = reached(rows, reference), rows[-1]
-        seconds = [None if end is None else end * cost["retrieval"]["seconds_per_mask"] for end in ends]
-        table.append({"method": method, "evaluations_to_90": ends, "seconds_to_90": seconds, "damage": best["damage"]})
-        listed = ", ".join(
-            "not reached" if end is None else f"{end} ({s:.0f} s)" for end, s in zip(ends, seconds, strict=True)
-        )
+    table = [summary(method, rows, reference, cost["retrieval"]) for method, rows in found.items()]
+    for row in table:
+        ends = zip(row["evaluations_to_90"], row["seconds_to_90"], strict=True)
+        listed = ", ".join("not reached" if end is None else f"{end} ({s:.0f} s)" for end, s in ends)
+        damages = ", ".join(f"{value:.2f} [{low:.2f}, {high:.2f}]" for value, low, high in row["damage"])
         print(
-            f"{name:24} {method:9} {best['evaluations']:4} evaluations: damage {best['damage']:.2f} [{best['low']:.2f}, "
-            f"{best['high']:.2f}]; 90 % of {reference:.2f} after {listed}",
+            f"{name:24} {row['method']:9} {row['evaluations']:4} evaluations ({row['seconds']:.0f} s): damage {damages}; 90 % of "
+            f"{reference:.2f} after {listed}",
             flush=True,
         )
     scores = localize(measured, "css", args.masks, SPARSITY, K)
@@ -237,10 +285,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark-localize"))
     args = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)  # Few masks repeat on small models.
-    results: dict[str, Any] = {"targets": TARGETS, "k": K}
-    for name in args.models.split(","):
-        results[name] = one(name, args)
-    append("localize", results)
+    costs_of = {
+        name: cost(name, args) for name in args.models.split(",")
+    }  # First, on a machine that does nothing else.
+    for name, known in costs_of.items():
+        append("localize", {"targets": TARGETS, "k": K, "model": name, **one(name, known, args)})
 
 
 if __name__ == "__main__":
