@@ -200,13 +200,15 @@ def check_disjoint(rankings: Mapping[str, HeadScores], reference: Any, trials: l
     """Selection and evaluation never share trials, nor needles; nor does the reference come from evaluation trials."""
     for name, scores in rankings.items():
         check_made_on(name, [*scores.meta.get("trials", []), *({"id": trial} for trial in scores.trial_ids)], trials)
+    check_reference(reference, trials, "evaluation trials", "compute it on the selection trials")
+
+
+def check_reference(reference: Any, trials: Sequence[EncodedTrial], what: str, remedy: str) -> None:
+    """ValueError where the reference comes from these trials, which would know what it stands for."""
     ids = {trial.id for trial in trials}
     shared = sorted(ids & set(getattr(reference, "trial_ids", None) or [getattr(reference, "id", None)]))
     if shared:
-        raise ValueError(
-            f"the reference was computed on {len(shared)} of the evaluation trials ({shared[0]!r}, ...): compute it on the "
-            "selection trials"
-        )
+        raise ValueError(f"the reference was computed on {len(shared)} of the {what} ({shared[0]!r}, ...): {remedy}")
 
 
 def check_made_on(name: str, made_on: Iterable[Mapping[str, Any]], trials: Sequence[EncodedTrial]) -> None:

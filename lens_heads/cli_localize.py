@@ -23,6 +23,9 @@ def localize(
         str, typer.Option(help="logprob, choice_logprob, greedy_match, correct, ...; see `evaluate`.")
     ] = "logprob",
     k: Annotated[int, typer.Option("-k", help="Heads looked for.")] = 5,
+    estimator: Annotated[
+        str | None, typer.Option(help="Another regression than the method's: lasso_1se, bic, paper, script, ...")
+    ] = None,
     kind: Annotated[str, typer.Option(help="zero, or another ablation that needs no reference.")] = "zero",
     level: Annotated[str, typer.Option(help="query_head, or kv_group: all query heads of a kv head together.")] = (
         "query_head"
@@ -51,10 +54,11 @@ def localize(
     loaded = cli_options.load(model, device, dtype, lens)
     options: dict[str, Any] = {"kind": kind, "level": level, "patience": patience, "seed": seed, "out": out}
     options |= {"max_new_tokens": max_new_tokens, "batch_size": batch_size}
-    scores = localize_heads(loaded, trials, method, n_masks, sparsity, metric, k, **options)
+    scores = localize_heads(loaded, trials, method, n_masks, sparsity, metric, k, estimator, **options)
     tables.show(tables.ranking(scores, top, 0))
     fit = scores.meta.get("fit", {})
-    told = f", R² {fit['r2']:.2f}, of masks left out {fit['held_out_r2'] or float('nan'):.2f}" if fit else ""
+    left_out = float("nan") if fit.get("held_out_r2") is None else fit["held_out_r2"]
+    told = f", R² {fit['r2']:.2f}, of masks left out {left_out:.2f}" if fit else ""
     cli_options.say(
         f"{scores.meta['evaluations']} evaluations of {scores.meta['n_trials']} trials, {metric} {scores.meta['base']:.3f} "
         f"with nothing ablated{told}",

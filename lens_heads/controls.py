@@ -9,6 +9,11 @@ import torch
 from lens_heads.heads import Head
 
 
+def every_head(n_layers: int, n_heads: int) -> list[Head]:
+    """All heads of a model, in order of layer, then head."""
+    return [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+
+
 def shuffled(heads: Sequence[Head], seed: int) -> list[Head]:
     """The heads in an order that only the seed decides."""
     order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))

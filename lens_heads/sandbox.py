@@ -51,8 +51,8 @@ def passes(program: str) -> bool:
 def run(program: str, seconds: int = 5, megabytes: int = 512, clock: float = 60) -> Verdict:
     """Run a Python program, its tests included, in the sandbox.
 
-    Passing is proved by a secret of this run, which the process can read from a pipe once the program is done: leaving early
-    (`sys.exit(0)`, `os._exit(0)`) or printing something is no pass.
+    Passing is proved by a secret of this run, which the process reads from a pipe once the program is done: leaving early
+    (`sys.exit(0)`, `os._exit(0)`) or printing something is no pass. A program that looks for the pipe finds it too.
 
     `seconds`: of CPU time, Python's start included; the system counts whole ones. `megabytes`: of address space. `clock`:
     seconds by the clock. The default lets a program that shares its core with ten others use up its CPU time first.

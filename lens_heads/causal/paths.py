@@ -15,6 +15,7 @@ from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
 from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Z, batched, rerun, run_pair
 from lens_heads.causal.sweep import PairScore, sweep
+from lens_heads.controls import every_head
 from lens_heads.heads import Head, HeadScores
 from lens_heads.models import HeadGeometry, HookFunction, Model, geometry
 
@@ -117,7 +118,7 @@ def _check(
     if not to and receivers != "logits":
         raise ValueError("there are no receivers: name heads, or 'logits'")
     last = max((head.layer for head in to), default=shape.n_layers)
-    everyone = [Head(layer, head) for layer in range(last) for head in range(shape.n_heads)]
+    everyone = every_head(last, shape.n_heads)
     chosen = everyone if senders is None else shape.check_heads(senders)
     late = [head for head in chosen if head.layer >= last]
     if late or not chosen:

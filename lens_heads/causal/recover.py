@@ -144,7 +144,7 @@ def _sets(
     draws: int,
     fair: bool,
 ) -> list[_Set]:
-    everyone = [Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
+    everyone = control_sets.every_head(shape.n_layers, shape.n_heads)
     avoid = list(dict.fromkeys([*broken, *mended]))
     others = [head for head in everyone if head not in avoid]
     pool = others if len(others) >= len(mended) else everyone

@@ -20,8 +20,8 @@ from torch import Tensor
 from lens_heads.compare.cka import Grams, centred_grams
 from lens_heads.compare.depth import relative_depths
 from lens_heads.compare.pattern_statistics import STATISTICS, pattern_statistics
+from lens_heads.controls import every_head
 from lens_heads.forward import Cache, advance
-from lens_heads.heads import Head
 from lens_heads.models import HeadGeometry, Model, geometry, hooked
 from lens_heads.tasks.prose import haystack
 from lens_heads.view import evaluating
@@ -52,7 +52,7 @@ class Signatures:
         import pandas as pd
 
         _, layers, heads, _ = self.patterns.shape
-        every = [Head(layer, head) for layer in range(layers) for head in range(heads)]
+        every = every_head(layers, heads)
         rows = [{"layer": head.layer, "head": head.head, "name": str(head)} for head in every]
         means = self.patterns.mean(0).flatten(0, 1).numpy()
         columns = {"depth": relative_depths(layers).repeat(heads)} | dict(zip(STATISTICS, means.T, strict=True))

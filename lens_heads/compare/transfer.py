@@ -18,7 +18,7 @@ from lens_heads.ablation_plan import Plan
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
-from lens_heads.controls import check_draws, random_heads, shuffled
+from lens_heads.controls import check_draws, every_head, random_heads, shuffled
 from lens_heads.curves import Observation
 from lens_heads.evaluation import check_metric
 from lens_heads.heads import Head, HeadScores
@@ -167,7 +167,7 @@ def _heads(plan: Plan) -> dict[str, Any]:
 
 
 def _everyone(shape: HeadGeometry) -> list[Head]:
-    return [Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
+    return every_head(shape.n_layers, shape.n_heads)
 
 
 def _complete(

@@ -14,7 +14,7 @@ from lens_heads.ablation import check_disjoint, run_plan, run_settings, warn_of_
 from lens_heads.ablation_plan import Plan
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.choices import CHOICE_METRICS, without_choices
-from lens_heads.controls import check_draws, random_heads
+from lens_heads.controls import check_draws, every_head, random_heads
 from lens_heads.curves import AblationCurve
 from lens_heads.evaluation import FORCED_METRICS, check_metric
 from lens_heads.heads import Head, HeadScores
@@ -200,7 +200,7 @@ def _cut(name: str, heads: Heads, k: int, shape: HeadGeometry) -> list[Head]:
 
 def _plan(sets: Mapping[str, list[Head]], shape: HeadGeometry, random_draws: int, seed: int) -> Plan:
     plan = Plan()
-    everyone = [Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
+    everyone = every_head(shape.n_layers, shape.n_heads)
     plan.add([], method="none", set="none", k=0, seed=0)
     for name, heads in sets.items():
         plan.add(heads, method=name, set="top", k=len(heads), seed=0)

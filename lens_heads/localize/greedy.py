@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 from jaxtyping import Float
 
+from lens_heads.controls import every_head
 from lens_heads.heads import Head
 from lens_heads.localize.measure import MaskedMetric
 
@@ -28,8 +29,7 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
     changed when each was added; 0 for heads never chosen. Stops early, with a warning, when no further head lowers the
     metric. Raises ValueError for k outside 1 to the number of heads, RuntimeError when a run failed.
     """
-    n_layers, n_heads = measured.units
-    everyone = [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    everyone = every_head(*measured.units)
     if not 1 <= k <= len(everyone):
         raise ValueError(f"k={k}: greedy search chooses 1 to {len(everyone)} heads")
     chosen: list[Head] = []
@@ -55,8 +55,7 @@ def others(measured: MaskedMetric, chosen: list[Head]) -> list[Head]:
 
     None where all cost the same, which puts them in no order.
     """
-    n_layers, n_heads = measured.units
-    everyone = [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    everyone = every_head(*measured.units)
     left = [head for head in everyone if head not in chosen]
     if not left:
         return []

@@ -16,7 +16,7 @@ from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.heads import Head, HeadScores, Unit
 from lens_heads.localize.greedy import greedy, one_shot, others
 from lens_heads.localize.lasso import FOLDS, METHODS
-from lens_heads.localize.masks import draw_masks
+from lens_heads.localize.masks import draw_masks, share
 from lens_heads.localize.measure import Level, MaskedMetric
 from lens_heads.localize.sparse_fit import Fit, fit, recover
 from lens_heads.models import Model
@@ -62,7 +62,9 @@ def localize_heads(
 
     y_m = the task's metric with the heads of mask m ablated; a sparse regression on the masks finds the heads whose ablation
     lowers it. Values are its coefficients: the change of the metric when the head is ablated. **Negative hurts**, and the most
-    negative heads come first (`meta["best"]` is "lowest"): `top(5)` are the task's heads.
+    negative heads come first (`meta["best"]` is "lowest"): `top(5)` are the task's heads. Masks that all ablate equally many
+    heads (of every method but "csb") tell heads from each other only: a value is then beyond what an ablated head costs on the
+    average of those not chosen, which the intercept holds, and above 0 is no sign that the model is better without the head.
 
     Args:
         task: trials, or the name of a task of `lens_heads.tasks`: its "select" half where it has halves.
@@ -158,7 +160,7 @@ def masks_of(
     if masks.sum((1, 2)).max() == 1:
         warnings.warn(
             f"sparsity={sparsity} of {heads} heads ablates one at a time, which is method 'one_shot' with extra steps: give "
-            f"at least {2 / heads:.2g}, so that heads are ablated together",
+            f"at least {share(2, heads)}, so that heads are ablated together",
             stacklevel=3,
         )
     return masks

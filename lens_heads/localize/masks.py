@@ -129,8 +129,14 @@ def _size(heads: int, sparsity: float) -> int:
     """Heads per mask. ValueError where that is none."""
     size = math.floor(sparsity * heads + 1e-9)  # .29 * 100 is a little below 29.
     if size == 0:
-        raise ValueError(f"sparsity={sparsity} of {heads} heads is less than one head: use at least {1 / heads:.2g}")
+        raise ValueError(f"sparsity={sparsity} of {heads} heads is less than one head: use at least {share(1, heads)}")
     return size
+
+
+def share(of: int, heads: int) -> float:
+    """The least number of two digits that is so many heads of all."""
+    unit = 10 ** (math.floor(math.log10(of / heads)) - 1)
+    return round(math.ceil(of / heads / unit - 1e-9) * unit, 12)
 
 
 def _least(counts: Int[np.ndarray, " n"], size: int, generator: np.random.Generator) -> Int[np.ndarray, " size"]:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from lens_heads import engine
-from lens_heads.ablation import check_disjoint, run_settings
+from lens_heads.ablation import check_reference, run_settings
 from lens_heads.activations import MeanActivations, TrialActivations
 from lens_heads.choices import CHOICE_METRICS, without_choices
 from lens_heads.curves import MAIN_TASK
@@ -75,7 +75,7 @@ class MaskedMetric:
         check_metric(metric, self.trials, generate=self.room > 0)
         if metric not in CHOICE_METRICS:  # They would cost more than the answers.
             self.trials = without_choices(self.trials)
-        check_disjoint({}, reference, self.trials)
+        check_reference(reference, self.trials, "trials that are measured", "compute it on others, of a third kind")
         self.settings = run_settings(
             model, self.shape, kind, options, reference, self.room, {MAIN_TASK: self.trials}
         ) | {"level": level}

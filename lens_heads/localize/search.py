@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from lens_heads.ablation import check_made_on
-from lens_heads.controls import check_draws, random_heads
+from lens_heads.controls import check_draws, every_head, random_heads
 from lens_heads.heads import Head, HeadScores
 from lens_heads.localize.heads import DESIGNED, localize, masks_of
 from lens_heads.localize.measure import MaskedMetric
@@ -100,7 +100,7 @@ def search(
             | {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.meta["evaluations"]}
         )
     taken = {head for found in scores for head in found.top(k)}
-    everyone = [Head(layer, head) for layer in range(judge.units[0]) for head in range(judge.units[1])]
+    everyone = every_head(*judge.units)
     draws = [random_heads(everyone, taken, k, seed + draw) for draw in range(random_draws)]
     best = scores[int(np.argmax([row["damage"] for row in rows]))]
     if draws:

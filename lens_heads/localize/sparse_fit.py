@@ -29,7 +29,8 @@ class Fit:
     """What masks and responses say of each head; arrays have the shape of a mask, values are in units of the response.
 
     `coefficients`: the change of the response when the head is ablated: negative hurts. 0 outside the `support`, the heads
-    that the method chose. `raw`: as the penalty shrank them. `intercept`: the fitted response without ablation.
+    that the method chose. `raw`: as the penalty shrank them. `intercept`: the fitted response without ablation; where all masks
+    ablate equally many heads, with as many of those that were not chosen, so that coefficients are relative to these.
     `per_trial` [trial, *unit]: least squares on the support for each trial; its mean is the debiased coefficient, for a
     refit is linear in the response. One row for a response without a trial axis. Heads that the masks do not tell apart share
     what they cost (the solution of least norm). A head that was chosen by luck is also overstated by it.
@@ -130,7 +131,7 @@ def fit(
     if support.sum() > len(task.masks) / 3:
         warnings.warn(
             f"{method} chose {support.sum()} heads from {len(task.masks)} masks, of which least squares fits the noise: measure "
-            "more masks, or take estimator 'lasso_1se', which chooses fewer heads",
+            "more masks, or choose fewer heads (lasso_1se)",
             stacklevel=3,
         )
     coefficients = per_trial.mean(0) if debias else raw

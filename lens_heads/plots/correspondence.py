@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
+from lens_heads.controls import every_head
 from lens_heads.heads import Head, parse_heads
 from lens_heads.plots.theme import INK, SEQUENTIAL, escape, figure_of, legend_below, number
 
@@ -73,7 +74,7 @@ def _dots(match: HeadMatch, side: int) -> go.Scatter:
         row[mine]: f"{row[theirs]}: distance {number(row['distance'])}, stability {row['stability']:.2f}"
         for row in match.pairs.to_dict("records")
     }
-    every = [Head(layer, head) for layer in range(layers) for head in range(heads)]
+    every = every_head(layers, heads)
     places = [_place(match, side, head) for head in every]
     return go.Scatter(
         x=[across for across, _ in places],
