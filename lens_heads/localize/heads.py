@@ -225,7 +225,7 @@ def _different(masks: Bool[np.ndarray, "mask layer head"]) -> Bool[np.ndarray, "
 
 
 def _order(result: Fit, masks: Bool[np.ndarray, "mask layer head"], response: Float[np.ndarray, " mask"]) -> list[Head]:
-    """All heads: those whose coefficient is negative, then those that were not chosen, then those whose ablation helps.
+    """All heads: those whose coefficient is negative, then those that were not chosen, then those above 0.
 
     By the coefficients as the penalty shrank them, which rank better than those of least squares. Heads that the regression
     leaves at 0 come in order of the plain difference between masks with and without them.

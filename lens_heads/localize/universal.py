@@ -68,7 +68,8 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
 
     Such heads serve everything (attention sinks among them, in Llama-3.1-8B L0H31, L1H29 and L1H31), so they are reported
     apart, and `Universal.specific` ranks a task's heads without them. Tasks should be unrelated: three arithmetic sets share
-    heads for another reason. Heads that score 0, or whose ablation helps, are no task's heads and do not count.
+    heads for another reason. Find each task's with masks of another seed: heads that are often ablated together with a harmful
+    one share its blame, in the same masks for every task. Heads that do not score on the side that hurts do not count.
 
     Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
     number of heads.

@@ -123,7 +123,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"estimator": "ridge"}, "estimator='ridge': there are lasso, lasso_1se, bic, paper, script, elastic_net"),
     ({"method": "greedy", "estimator": "lasso"}, "estimator='lasso': greedy fits nothing"),
     ({"n_masks": 1}, "n_masks=1: cross-validation needs at least 5"),
-    ({"sparsity": 0.1}, r"sparsity=0.1 of 8 heads is less than one head: use at least 0.12"),
+    ({"sparsity": 0.1}, r"sparsity=0.1 of 8 heads is less than one head: use at least 0.13"),
     ({"sparsity": 1.0}, "sparsity=1.0: the share of heads to ablate lies between 0 and 1"),
     ({"n_masks": 8, "method": "csl"}, "only 4 of the 8 masks differ, and cross-validation needs at least 5"),
     ({"patience": 0}, "patience=0: at least one further round"),

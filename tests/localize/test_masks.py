@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_heads.localize.masks import DESIGNS, check_masks, draw_masks
+from lens_heads.localize.masks import DESIGNS, check_masks, draw_masks, share
 
 NUMBERS = {
     "n_masks": st.integers(1, 25),
@@ -102,7 +102,7 @@ def test_bad_choices_are_refused_with_the_value() -> None:
         with pytest.raises(ValueError, match=f"sparsity={sparsity}: the share of heads"):
             draw_masks("stratified", 10, 4, 4, sparsity)
     for design in ("stratified", "layer_balanced"):
-        with pytest.raises(ValueError, match=r"sparsity=0\.05 of 16 heads is less than one head: use at least 0\.062"):
+        with pytest.raises(ValueError, match=r"sparsity=0\.05 of 16 heads is less than one head: use at least 0\.063"):
             draw_masks(design, 10, 4, 4, 0.05)
     with pytest.raises(
         ValueError, match=r"sparsity=0\.001 of 16 heads: each of the 2 masks ablates no head: ablate more"
@@ -136,3 +136,11 @@ def test_masks_that_tell_nothing_new_are_counted_in_a_warning() -> None:
         check_masks(masks)
     with pytest.warns(UserWarning, match=r"sparsity=0\.01 of 1024 heads: 24 of 1024 heads are ablated in none"):
         draw_masks("stratified", 100, 32, 32, 0.01)
+
+
+@given(of=st.integers(1, 2), heads=st.integers(4, 2000))
+def test_the_share_that_is_advised_is_enough(of: int, heads: int) -> None:
+    """Rounded down, .0037 of 270 heads would be refused again."""
+    advised = share(of, heads)
+    assert draw_masks("stratified", 1, 1, heads, advised).sum() >= of
+    assert advised <= 1.1 * of / heads + 1e-9

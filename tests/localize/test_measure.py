@@ -238,7 +238,7 @@ def test_bad_choices_are_refused_before_anything_is_run(gqa: Any) -> None:
         r"unknown kind of ablation 'remove'": {"kind": "remove"},
         r"kind='mean' needs a reference": {"kind": "mean"},
         r"kind='zero' has no option 'factor'": {"factor": 2.0},
-        r"reference was computed on 1 of the evaluation trials": {"kind": "mean", "reference": own},
+        r"reference was computed on 1 of the trials that are measured": {"kind": "mean", "reference": own},
         r"there are no trials": {"trials": []},
     }
     with passes(gqa) as seen:

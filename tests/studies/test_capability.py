@@ -155,8 +155,7 @@ def test_the_same_call_continues_and_runs_nothing_again(
     again = studies.capability(models, preset=TINY, out=out, command="the command")
     for before, after in zip(findings, again, strict=True):
         for name, frame in before.frames.items():
-            timed = ["seconds"] if name == "methods" else []
-            pd.testing.assert_frame_equal(frame.drop(columns=timed), after.frames[name].drop(columns=timed))
+            pd.testing.assert_frame_equal(frame, after.frames[name])
     with pytest.raises(ValueError, match=r"preset\.random_draws: 2 in the folder, 3 now"):
         studies.capability(models[:1], preset=replace(TINY, random_draws=3), out=out)
 
@@ -181,6 +180,30 @@ def test_a_capability_that_nothing_moves_is_reported_and_left_out(
         studies.capability(models[0], ["retrieval"], small, tmp_path / "none")
 
 
+def test_what_fails_is_left_out_and_named(models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capability, and a method on another: the study goes on without them."""
+    real = stages.localize
+
+    def failing(measured: Any, method: str, *args: Any, **options: Any) -> Any:
+        if method == "csb" or measured.trials[0].id.startswith("induction"):
+            raise RuntimeError(f"5 of 10 masks failed by {method}")
+        return real(measured, method, *args, **options)
+
+    monkeypatch.setattr(stages, "localize", failing)
+    small = replace(TINY, methods=("css", "csb"), ks=(2,))
+    with pytest.warns(UserWarning, match="csb is left out: 5 of 10 masks failed by csb"):
+        (found,) = studies.capability(models[0], ["retrieval", "induction"], small, tmp_path / "run")
+    assert list(found.scores) == ["retrieval"]
+    assert found.reasons == {"induction": "5 of 10 masks failed by css"}
+    assert list(found.methods) == ["css"]
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_every_capability_has_masks_of_its_own() -> None:
+    seeds = [TINY.mask_seed(name) for name in TINY.localized]
+    assert len(set(seeds)) == len(seeds) == 3
+
+
 def test_methods_that_ask_for_too_many_runs_are_left_out() -> None:
     assert stages.affordable(TINY, 12, needles=True) == list(TINY.methods)
     assert stages.affordable(TINY, 13, needles=False) == ["css", "csb", "elastic_net", "one_shot"]
@@ -200,21 +223,28 @@ def test_a_mean_gap_weighs_tasks_alike_and_widens_for_few_trials() -> None:
     gaps = [np.array([[1.0, 3.0, 2.0, 2.0]]), np.array([[4.0, 8.0]])]
     found = damage.mean_gap(gaps)
     assert (found.value, found.trials) == (4.0, 6)
-    # Of two trials the resampled mean is 4, 6 or 8: the ends are widened by the square root of two.
+    # Of two the resampled mean is 4, 6 or 8: the ends are widened by the square root of two, and by Student's t for one degree.
+    few = 2**0.5 * 12.7062 / 1.95996
     alone = damage.mean_gap(gaps[1:])
-    assert (alone.low, alone.high) == pytest.approx((6 - 2 * 2**0.5, 6 + 2 * 2**0.5))
+    assert (alone.low, alone.high) == pytest.approx((6 - 2 * few, 6 + 2 * few), rel=1e-4)
+    many = np.random.default_rng(0).normal(1, 2, (1, 400))
+    half = 1.966 * many.std(ddof=1) / 20
+    assert (damage.mean_gap([many]).low, damage.mean_gap([many]).high) == pytest.approx(
+        (many.mean() - half, many.mean() + half), abs=0.04
+    )
     assert np.isnan(damage.mean_gap([np.array([[1.0]])]).low)
     assert np.isnan(damage.mean_gap([]).value)
     draws = damage.mean_gap([np.array([[0.0, 0.0], [1.0, 1.0]])] * 2)  # The luck of a draw is that of all tasks.
-    assert (draws.low, draws.high) == pytest.approx((0.5 - 0.5 * 2**0.5, 0.5 + 0.5 * 2**0.5))
+    assert (draws.low, draws.high) == pytest.approx((0.5 - 0.5 * few, 0.5 + 0.5 * few), rel=1e-4)
 
 
 def test_right_answers_are_counted_from_chance_on() -> None:
     asked = zip((2, 4, 4, 4), "abcd", strict=True)
     trials = [Trial(id=answer, question="?", answer=answer, choices=(answer, "e", "f", "g")[:n]) for n, answer in asked]
     assert chance(trials, "choice") == pytest.approx(0.3125)
-    assert chance(trials, "greedy_match") == 0.25
-    assert chance([*trials, *trials[:1] * 4], "choice") == pytest.approx(5 / 8), "always the same answer"
+    assert chance(trials, "greedy_match") == 0, "no other trial has the same answer"
+    assert chance([*trials, *trials[:1] * 4], "choice") == pytest.approx(4 / 7), "always the same answer"
+    assert chance([*trials, *trials[:1] * 4], "correct") == 0
     rows = [
         {"method": m, "set": s, "k": k, "seed": 0, "task": "retrieval", "trial": str(i), "choice": value}
         for m, s, k, values in (
@@ -309,8 +339,8 @@ def test_a_choice_of_capabilities() -> None:
         (lambda: replace(TINY, methods=("css", "best")), "unknown method 'best': use 'css' and any of css, csb"),
         (lambda: replace(TINY, methods=("greedy",)), "methods=greedy lacks 'css'"),
         (lambda: replace(TINY, k=5), "k=5 is none of ks=1, 2"),
-        (lambda: replace(TINY, n_test=1), "n_test=1: at least 2"),
-        (lambda: replace(TINY, random_draws=0), "random_draws=0: at least 1"),
+        (lambda: replace(TINY, n_test=2), "n_test=2 is fewer than two trials of 'retrieval'"),
+        (lambda: replace(TINY, random_draws=0), "random_draws=0: at least 2"),
         (lambda: replace(TINY, kind="mean"), "kind='mean': the study ablates by 'zero'.*, which need no more"),
         (lambda: Capability(None, ("mmlu", {}), metric="accuracy"), "metric='accuracy' is no metric: use one of"),
     ],

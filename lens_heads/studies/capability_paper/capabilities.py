@@ -44,9 +44,13 @@ class Capability:
     def trials(self, call: TaskCall, n: int) -> list[Trial]:
         """The trials of one of the calls, about `share` of n; without the choices that no metric asks for, each a run more."""
         name, arguments = call
-        made: list[Trial] = tasks.load(name, **arguments, n=max(1, round(self.share * n)))
+        made: list[Trial] = tasks.load(name, **arguments, n=self.count(n))
         asked = {self.metric, self.right} & set(CHOICE_METRICS)
         return made if asked else [replace(trial, choices=()) for trial in made]
+
+    def count(self, n: int) -> int:
+        """How many trials that is."""
+        return max(1, round(self.share * n))
 
     def given(self, value: Any) -> Capability:
         """With the argument that the user had to give in all of its calls that take it."""
@@ -62,8 +66,15 @@ class Capability:
 
 
 def chance(trials: Sequence[Trial], right: str) -> float:
-    """How often one is right without the question: by any of the choices, or by always giving the commonest answer."""
-    commonest = max(Counter(trial.answer for trial in trials).values()) / len(trials)
+    """How often one is right without the question: by any of the choices, or by always giving the commonest answer.
+
+    The commonest of the other trials', each time: of few trials the commonest of all would be right once by itself. 0 for texts
+    that a judge's own rule calls right ("correct": a program, a solution, any word of a list), which nobody guesses.
+    """
+    if right == "correct":
+        return 0.0
+    most = max(Counter(trial.answer for trial in trials).values())
+    commonest = (most - 1) / max(1, len(trials) - 1)
     if right not in ("choice", "choice_norm"):
         return commonest
     return max(commonest, sum(1 / len(trial.choices) for trial in trials) / len(trials))

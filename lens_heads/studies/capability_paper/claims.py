@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lens_heads.curves import AblationCurve
 from lens_heads.localize import Generality, Universal
 from lens_heads.studies.capability_paper.damage import BEFORE, above_chance, mean_gap
 from lens_heads.studies.capability_paper.presets import LEAD
@@ -74,7 +73,9 @@ def published() -> dict[str, Any]:
 
 
 def claims(evidence: Evidence) -> pd.DataFrame:
-    """One row per claim (of the first, per capability): claim, paper, found, value, low, high, p, verdict, holds_if."""
+    """One row per claim, where it is of a capability's heads per capability: claim, paper, found, value, low, high, p, verdict,
+    holds_if.
+    """
     rows = []
     for claim in published()["claims"]:
         for name, found in RULES[claim["rule"]](evidence, claim["threshold"]):
@@ -151,18 +152,17 @@ def _row(values: pd.Series) -> np.ndarray:
 
 
 def _beyond_others(evidence: Evidence, tasks: Mapping[str, str], at: float) -> Judged:
-    """A task's trials under its capability's heads, against the mean under others', paired."""
+    """A task's trials under its capability's heads, against the mean under others', paired; each task in its own metric."""
     if len(evidence.capabilities) < 2 or not tasks:
-        yield "", Found.nothing("there is nothing to compare with" if tasks else "there is no other data")
+        yield "the capability", Found.nothing("there is nothing to compare with" if tasks else "there is no other data")
         return
-    gaps = []
     for task, name in tasks.items():
         metric = evidence.everywhere.metrics[task]
-        _, under = _of_others(evidence, task, metric)
-        gaps.append(_row(under - evidence.everywhere.curve.values(name, "top", evidence.k, metric, task)))
-    found = mean_gap(gaps)
-    each = ", ".join(f"{name} {gap.mean():+.2f}" for name, gap in zip(tasks.values(), gaps, strict=True))
-    yield "", _judged(found.value, found.low, found.high, each, at)
+        before, under = _of_others(evidence, task, metric)
+        mine = evidence.everywhere.curve.values(name, "top", evidence.k, metric, task)
+        text = f"damage {(before - mine).mean():.2f}, by others' {(before - under).mean():.2f}"
+        found = mean_gap([_row(under - mine)])
+        yield name, _judged(found.value, found.low, found.high, text, at)
 
 
 def _specific(evidence: Evidence, at: float) -> Judged:
@@ -191,12 +191,12 @@ def _cheaper(evidence: Evidence, at: float) -> Judged:
     if "greedy" not in used:
         yield "", Found.nothing(f"{used[LEAD]} evaluations; greedy search asks for too many here, and was not run")
         return
-    task, curve = evidence.compared, evidence.methods.curve
-    ours, theirs = (_damage(curve, method, evidence) for method in (LEAD, "greedy"))
-    found = mean_gap([ours - at * theirs])
-    text = f"damage {ours.mean():.2f} with {used[LEAD]} evaluations, {theirs.mean():.2f} with {used['greedy']} ({task})"
+    ours, theirs = (_damage(evidence, method) for method in (LEAD, "greedy"))
+    found = mean_gap([_row(ours - at * theirs)])
+    text = f"damage {ours.mean():.2f} with {used[LEAD]} evaluations, {theirs.mean():.2f} with {used['greedy']}"
+    text += f" ({evidence.compared})"
     judged = _judged(found.value, found.low, found.high, text, 0.0)
-    if mean_gap([theirs]).low <= 0:
+    if mean_gap([_row(theirs)]).low <= 0:
         yield (
             "",
             Found(judged.value, judged.low, judged.high, f"{text}: greedy search itself does no sure damage", UNTOLD),
@@ -206,9 +206,11 @@ def _cheaper(evidence: Evidence, at: float) -> Judged:
     yield "", Found(judged.value, judged.low, judged.high, text, DOES_NOT if dearer else judged.verdict)
 
 
-def _damage(curve: AblationCurve, method: str, evidence: Evidence) -> np.ndarray:
-    here = (method, "top", curve.meta["sizes"][method])
-    return curve.gaps(BEFORE, here, evidence.methods.metrics[evidence.compared], evidence.compared)
+def _damage(evidence: Evidence, method: str) -> pd.Series:
+    """Of every trial that ran."""
+    curve, task = evidence.methods.curve, evidence.compared
+    metric, here = evidence.methods.metrics[task], (method, "top", curve.meta["sizes"][method])
+    return curve.values(*BEFORE, metric, task) - curve.values(*here, metric, task)
 
 
 RULES: dict[str, Callable[[Evidence, float], Judged]] = {

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from scipy.stats import binomtest, norm
+from scipy.stats import t as student
 
 from lens_heads.curves import AblationCurve
 from lens_heads.localize import Generality
@@ -36,24 +38,33 @@ class Mean(NamedTuple):
 
 
 def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> Mean:
-    """The mean over tasks of their mean gap, each task's trials resampled, and all tasks' draws of heads together.
+    """The mean over tasks of their mean gap; resampled are each task's trials, and (together for all tasks) draws of heads.
 
-    The interval is widened by sqrt(n / (n - 1)) around the mean, n the trials of the task with the fewest: a bootstrap has
-    (n - 1) / n of the variance. NaN without tasks, no interval with a single trial.
+    Few of either are allowed for: what n resampled ones add is widened by sqrt(n / (n - 1)), for a bootstrap has (n - 1) / n
+    of the variance, and by Student's t for n - 1 over the normal quantile. NaN without tasks, no interval where a task has a
+    single trial.
     """
     if not gaps or min(gap.shape[1] for gap in gaps) == 0:
         return Mean(math.nan, math.nan, math.nan, 0)
-    generator, draws = np.random.default_rng(seed), len(gaps[0])
-    by_draw = generator.multinomial(draws, [1 / draws] * draws, size=RESAMPLES) / draws
-    samples = np.zeros(RESAMPLES)
+    generator, value = np.random.default_rng(seed), float(np.mean([gap.mean() for gap in gaps]))
+    by_draws = {draws: _weights(generator, draws) for draws in sorted({len(gap) for gap in gaps})}
+    samples = np.full(RESAMPLES, value)
     for gap in gaps:
-        trials = gap.shape[1]
-        by_trial = generator.multinomial(trials, [1 / trials] * trials, size=RESAMPLES) / trials
-        samples += np.einsum("nd,dt,nt->n", by_draw, gap, by_trial) / len(gaps)
-    value, least = float(np.mean([gap.mean() for gap in gaps])), min(gap.shape[1] for gap in gaps)
-    stretch = math.sqrt(least / (least - 1)) if least > 1 else math.nan
-    low, high = (value + stretch * (float(end) - value) for end in percentile_interval(samples))
+        over_trials = _weights(generator, gap.shape[1]) @ gap.mean(0) - gap.mean()
+        samples += _stretch(gap.shape[1]) * over_trials / len(gaps)
+        if len(gap) > 1:
+            samples += _stretch(len(gap)) * (by_draws[len(gap)] @ gap.mean(1) - gap.mean()) / len(gaps)
+    low, high = map(float, percentile_interval(samples))
     return Mean(value, low, high, sum(gap.shape[1] for gap in gaps))
+
+
+def _weights(generator: np.random.Generator, n: int) -> Float[np.ndarray, "sample n"]:
+    """How often each of n comes in a resample, as shares."""
+    return generator.multinomial(n, [1 / n] * n, size=RESAMPLES) / n
+
+
+def _stretch(n: int) -> float:
+    return math.sqrt(n / (n - 1)) * float(student.ppf(0.975, n - 1) / norm.ppf(0.975)) if n > 1 else math.nan
 
 
 def cost(
@@ -95,8 +106,11 @@ def spread(found: Generality, plan: Preset) -> pd.DataFrame:
 
 
 def above_chance(right: Sequence[float], chance: float) -> bool:
-    """Whether the interval of the right answers lies above chance: what a model cannot do it cannot lose."""
-    return mean_gap([np.asarray(right, dtype=float)[None] - chance]).low > 0
+    """Whether there are surely more right answers (0 or 1 each) than by chance: what a model cannot do it cannot lose.
+
+    By a binomial test at .025. Without any chance a single right answer is above it.
+    """
+    return bool(binomtest(round(sum(right)), len(right), chance, alternative="greater").pvalue < 0.025)
 
 
 def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Mapping[str, float]) -> pd.DataFrame:
@@ -126,16 +140,13 @@ def _lost(curve: AblationCurve, found: tuple[str, str, int], right: str, chance:
     return bootstrap_ratio(above, below)[0], *widened(*bootstrap_ratio(above, below), int((before > 0).sum()))
 
 
-def methods(
-    found: Generality, evaluations: Mapping[str, int], seconds: Mapping[str, float], plan: Preset
-) -> pd.DataFrame:
-    """One row per method: its heads, evaluations and seconds, what its heads cost their own capability, and others."""
+def methods(found: Generality, evaluations: Mapping[str, int], plan: Preset) -> pd.DataFrame:
+    """One row per method: its heads and evaluations, what its heads cost their own capability, and others."""
     own, others = plan.compared, [task for task in found.metrics if task != plan.compared]
     rows: list[dict[str, Any]] = []
     for method, k in found.curve.meta["sizes"].items():
         row: dict[str, Any] = {"method": method, "heads": ", ".join(found.curve.meta["heads"][method])}
-        row |= {"evaluations": evaluations[method], "seconds": seconds[method]}
-        row |= cost(found.curve, method, k, [own], found.metrics)
+        row |= {"evaluations": evaluations[method]} | cost(found.curve, method, k, [own], found.metrics)
         here = (method, "top", k)
         elsewhere = [found.curve.gaps(BEFORE, here, found.metrics[task], task) for task in others]
         rows.append(row | mean_gap(elsewhere).row("others"))

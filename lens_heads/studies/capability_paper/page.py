@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CLAIMS = (
     "Judged by the number in 'judged by', with its 95 % interval: a claim holds, or does not, if the whole interval says so. "
     "Shares of right answers have intervals no narrower than what so many trials may well not have shown (a share of "
-    "1 - 0.025 ** (1 / trials)); other differences are paired, in the metrics of their tasks, and widened for few trials. "
-    "Right answers are counted from chance on."
+    "1 - 0.025 ** (1 / trials)); other differences are paired, in the metrics of their tasks, and widened for few trials and "
+    "few draws of heads. Right answers are counted from chance on."
 )
 COST = {name: (f"{name}_low", f"{name}_high") for name in ("damage", "random", "beyond_random", "right_lost", "others")}
 LOST = {"lost": ("lost_low", "lost_high")}
@@ -206,13 +206,12 @@ def _methods(each: Finding) -> report.Section:
     return report.Section(
         f"{each.model}: methods on one capability, {name}",
         f"Heads from the same trials by every method; {each.plan.k} of them ablated on others. Evaluations are runs over all "
-        "trials that find heads; seconds are evaluations times what one took (of LOCOS, its own pass). A method that needs "
-        f"more than {each.plan.most_evaluations} evaluations was left out. Damage in {each.compared.metrics[name]}, that of "
-        "others in their own metrics.",
+        f"trials that find heads. A method that needs more than {each.plan.most_evaluations} evaluations was left out. Damage in "
+        f"{each.compared.metrics[name]}, that of others in their own metrics.",
         figures=[
             plots.drop_bars(
                 bars, "What the heads of each method cost", unit=_unit(each.compared.metrics.values()), axis="damage"
             )
         ],
-        tables=[report.Table(table, "Methods", intervals=COST, formats={"seconds": ".0f"})],
+        tables=[report.Table(table, "Methods", intervals=COST)],
     )

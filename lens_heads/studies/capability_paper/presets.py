@@ -22,7 +22,8 @@ class Preset:
 
     `n_select` trials of a capability find its heads, `n_test` others, and as many of its kin, show what ablating them costs.
     `n_masks`, `sparsity`: as in `localize`. `k` heads are a capability's; universal ones are among those of `at_least`.
-    `ks`: points of the curves, `random_draws`: draws of each random control. `methods` are compared on the capability
+    `ks`: points of the curves. `random_draws`: random sets that damage is held against, `curve_draws` of each kind in the curves.
+    `methods` are compared on the capability
     `compared`, unless they ask for more than `most_evaluations` (one-shot greedy for one per head of the model, greedy for
     about k). `kind`: one of `ablate`'s that needs neither reference nor options.
 
@@ -39,6 +40,7 @@ class Preset:
     at_least: int = 3
     ks: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
     random_draws: int = 5
+    curve_draws: int = 5
     methods: tuple[str, ...] = (LEAD, "csb", "elastic_net", "one_shot", "greedy", PASS)
     compared: str = "retrieval"
     most_evaluations: int = 2000
@@ -64,10 +66,17 @@ class Preset:
             raise ValueError(
                 f"kind={self.kind!r}: the study ablates by {' or '.join(map(repr, ready))}, which need no more"
             )
-        least = {"n_select": 1, "n_test": 2, "random_draws": 1, "at_least": 2, "n_masks": FOLDS}
+        least = {"n_select": 1, "random_draws": 2, "curve_draws": 1, "at_least": 2, "n_masks": FOLDS}
         small = next((name for name, least in least.items() if getattr(self, name) < least), None)
         if small is not None:
             raise ValueError(f"{small}={getattr(self, small)}: at least {least[small]} is needed")
+        few = next((name for name, one in self.capabilities.items() if one.count(self.n_test) < 2), None)
+        if few is not None:
+            raise ValueError(f"n_test={self.n_test} is fewer than two trials of {few!r}: intervals need more")
+
+    def mask_seed(self, name: str) -> int:
+        """Each capability's masks are its own: heads that fall together in some would go together for all of them."""
+        return self.seed + list(self.capabilities).index(name)
 
     @property
     def localized(self) -> dict[str, Capability]:
@@ -97,7 +106,8 @@ PRESETS: dict[str, Preset] = {
         n_masks=48,
         sparsity=0.06,
         ks=(1, 2, 5, 10),
-        random_draws=2,
+        random_draws=4,
+        curve_draws=2,
         most_evaluations=400,
     ),
     "quick": Preset(
@@ -107,7 +117,8 @@ PRESETS: dict[str, Preset] = {
         n_masks=30,
         sparsity=0.1,
         ks=(1, 5),
-        random_draws=2,
+        random_draws=3,
+        curve_draws=2,
         methods=(LEAD, "elastic_net", PASS),
         most_evaluations=60,
     ),

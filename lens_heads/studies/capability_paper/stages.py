@@ -69,11 +69,11 @@ def check_trials(
 
 
 def localized(model: Model, name: str, trials: Sequence[Trial], plan: Preset, out: Path) -> HeadScores | str:
-    """A capability's heads; or why it has none, where its metric is the same whatever is ablated."""
+    """A capability's heads; or why it has none: its metric is the same whatever is ablated, or too many runs failed."""
     measured = masked(model, name, trials, plan, out)
     try:
-        found = localize(measured, LEAD, plan.n_masks, plan.sparsity, plan.k, seed=plan.seed)
-    except NothingToExplain as error:
+        found = localize(measured, LEAD, plan.n_masks, plan.sparsity, plan.k, seed=plan.mask_seed(name))
+    except (NothingToExplain, RuntimeError) as error:
         return str(error)
     found.save(out / "scores" / f"{name}.json")
     return found
@@ -180,7 +180,7 @@ def curves(
     for name, ranking in scores.items():
         one = plan.capabilities[name]
         options: dict[str, Any] = {"generate": one.max_new_tokens > 0, "max_new_tokens": one.max_new_tokens}
-        options |= {"controls": ("random", "random_like"), "seeds": plan.random_draws, "batch_size": plan.batch_size}
+        options |= {"controls": ("random", "random_like"), "seeds": plan.curve_draws, "batch_size": plan.batch_size}
         found[name] = ablation_curve(
             model, evaluation[name], {LEAD: ranking}, plan.ks, plan.kind, out=out / "curves" / name, **options
         )
@@ -198,13 +198,21 @@ def affordable(plan: Preset, heads: int, needles: bool) -> list[str]:
 def by_method(
     model: Model, trials: Sequence[Trial], lead: HeadScores, methods: Sequence[str], plan: Preset, out: Path
 ) -> Rankings:
-    """The heads of one capability by every method of masks, all from the same trials and from masks that they share."""
+    """The heads of one capability by every method of masks, all from the same trials and from masks that they share.
+
+    A method that fails is left out with a warning.
+    """
     measured, found = masked(model, plan.compared, trials, plan, out), {LEAD: lead}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Repeated masks of Bernoulli designs; a greedy search that stops.
-        for method in methods:
-            if method not in (LEAD, PASS):
-                found[method] = localize(measured, method, plan.n_masks, plan.sparsity, plan.k, seed=plan.seed)
+    seed = plan.mask_seed(plan.compared)
+    for method in methods:
+        if method in (LEAD, PASS):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "(?s).*(masks repeat another|greedy search stopped)", UserWarning)
+                found[method] = localize(measured, method, plan.n_masks, plan.sparsity, plan.k, seed=seed)
+        except (ValueError, RuntimeError) as error:
+            warnings.warn(f"{method} is left out: {error}", stacklevel=2)
     return found
 
 

@@ -201,9 +201,7 @@ def _frames(found: Finding, asked: _Asked) -> dict[str, pd.DataFrame]:
     plan = found.plan
     chances = {name: chance(trials, plan.capabilities[name].right) for name, trials in asked.evaluation.items()}
     lead = found.scores[plan.compared]
-    each = found.seconds[_stage(plan.compared)] / lead.meta["evaluations"]
     evaluations = {method: int(scores.meta.get("evaluations", 1)) for method, scores in found.methods.items()}
-    seconds = {method: each * n for method, n in evaluations.items()} | {PASS: found.seconds.get(PASS, 0.0)}
     curves = [curve.frame.assign(task=name) for name, curve in found.curves.items()]
     frames = {
         "fits": stages.fits(found.scores),
@@ -213,7 +211,7 @@ def _frames(found: Finding, asked: _Asked) -> dict[str, pd.DataFrame]:
         "everywhere": found.generality.frame,
         "right_answers": damage.right_answers(found.curves, plan, chances),
         "curves": pd.concat(curves, ignore_index=True),
-        "methods": damage.methods(found.compared, evaluations, seconds, plan),
+        "methods": damage.methods(found.compared, evaluations, plan),
     }
     luck = float("nan")
     if found.universal is not None:
