@@ -89,8 +89,8 @@ def layers_run(measured: MaskedMetric) -> float:
 
 
 def layers_of(mask: np.ndarray) -> int:
-    ablated = mask.any(1)
-    return len(ablated) - int(ablated.argmax()) if ablated.any() else 0
+    """Layers from the mask's lowest ablated head on."""
+    return len(mask) - int(mask.any(1).argmax()) if mask.any() else 0
 
 
 def reached(rows: list[dict[str, Any]], reference: float) -> list[int | None]:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from typing import Any
+from unittest.mock import patch
 
 NEW_TOKENS = 16
 WAYS = ("score", "lens", "hf")
@@ -36,12 +37,11 @@ def one(way: str, model_name: str, length: int, repeats: int) -> None:
     """Measure one way in this process and print JSON: seconds of each repeat, peak memory in MiB."""
     import torch
 
-    from lens_heads import forward, gguf_files, load_model, score_heads
+    from lens_heads import decoding, gguf_files, load_model, score_heads
 
     torch.set_num_threads(2)
     # The same number of steps for everyone: nothing stops early.
-    forward.stop_tokens = lambda model: set()
-    forward._ends_line = lambda model, steps: False
+    patch.multiple(decoding, stop_tokens=lambda model: set(), _ended=lambda model, steps, judge: False).start()
     if way == "hf":
         source = gguf_files.local_source(model_name)
         assert source is not None
@@ -57,8 +57,6 @@ def one(way: str, model_name: str, length: int, repeats: int) -> None:
 
     def run() -> None:
         if way == "score":
-            from unittest.mock import patch
-
             with (
                 patch("lens_heads.answers.passes", return_value=True),
                 patch("lens_heads.answers.answer_steps", return_value=[0]),
