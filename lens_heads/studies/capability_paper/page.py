@@ -74,6 +74,7 @@ def _counted(claims: pd.DataFrame) -> str:
 
 def _claims(each: Finding) -> report.Table:
     shown = each.frames["claims"].rename(columns={"value": "judged by", "holds_if": "holds if"})
+    shown.loc[shown["id"].duplicated(), ["paper", "holds if"]] = ""  # The same for every capability.
     columns = ["claim", "paper", "found", "judged by", "low", "high", "verdict", "holds if"]
     return report.Table(shown[columns], f"{each.model}, k = {each.plan.k}", 2, intervals={"judged by": ("low", "high")})
 
@@ -118,8 +119,8 @@ def _localization(each: Finding) -> report.Section:
     lost = " ".join(f"{name}: {reason}." for name, reason in each.reasons.items())
     return report.Section(
         f"{each.model}: which heads each capability needs",
-        f"Change of the metric when a head is ablated, by the regression: orange hurts. In the table, {fits}; below 0 they "
-        f"predict worse than the mean. {lost}",
+        "Change of the metric when a head is ablated, by the regression, beyond that of the heads it left out: orange hurts. "
+        f"In the table, {fits}; below 0 they predict worse than the mean. {lost}",
         figures=maps,
         tables=[
             report.Table(each.frames["fits"], "Fits"),
