@@ -21,11 +21,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest first, so that no worker is busy with it after the others are done: notebooks, then real models.
+    """What takes longest first, so that no worker is busy with it after the others are done.
 
-    Side by side, tests of real models also mostly fall to one worker, which loads each model once.
+    Two workers get a half each: notebooks stand at the start of both, tests of other real models at the start of one, which
+    loads each model once.
     """
-    items.sort(key=lambda item: ("test_notebooks" not in item.nodeid, item.get_closest_marker("real") is None))
+    items.sort(key=lambda item: (not _is_notebook(item), item.get_closest_marker("real") is None))
+    notebooks = sum(map(_is_notebook, items))
+    half = notebooks + (len(items) - notebooks) // 2
+    items[:] = items[:notebooks:2] + items[notebooks:half] + items[1:notebooks:2] + items[half:]
+
+
+def _is_notebook(item: pytest.Item) -> bool:
+    return "test_notebooks" in item.nodeid and item.get_closest_marker("real") is not None
 
 
 @cache

@@ -67,7 +67,7 @@ def run(notebook: Any, folder: Path) -> Any:
     client = nbclient.NotebookClient(
         notebook, km=manager, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
-    return client.execute()
+    return client.execute(cleanup_kc=True)  # The kernel would live on, for its manager was given.
 
 
 def written(*sources: str) -> Any:

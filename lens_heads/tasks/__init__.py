@@ -68,7 +68,10 @@ TASKS: dict[str, Task] = {
 }
 
 
-HALVES = ("packaged", "musique", "arithmetic", "capitals", "induction", "rhyme", "continuation", "ioi", "swearing")
+HALVES = (
+    *("packaged", "musique", "sec10k", "sec10k_documents", "arithmetic", "capitals", "induction", "rhyme"),
+    *("continuation", "ioi", "swearing"),
+)
 """Tasks with `split`: "select" to find heads, "test" to evaluate them, two halves that share nothing."""
 
 
