@@ -113,7 +113,6 @@ def test_no_other_task_has_them() -> None:
     assert set(others) == {
         "gsm8k",
         "mbpp",
-        "humaneval",
         "qrhead",
         "hellaswag",
         "boolq",
