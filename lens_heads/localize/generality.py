@@ -114,14 +114,12 @@ def generality(
     """Ablate a capability's heads on tasks: its own, other data of the same capability, unrelated ones.
 
     Args:
-        heads: scores (their k best heads) or a list of heads (all of them), or several by name. Of a list nothing says what
-            chose it.
+        heads: scores (their k best) or lists of heads (all of them), one or several by name. Nothing says what chose a list.
         tasks: trials by name, none of which a ranking was made on.
         metric: one of `evaluate`'s for all tasks, or one for each by name.
         k: heads of each ranking; lists are taken whole.
         kind, reference, **options: as in `ablate`.
-        random_draws: random sets of each size, of any heads of the model: without those of all the sets they would be
-            heads that nobody needs.
+        random_draws: random sets of each size, of any heads: those outside all sets would be heads that nobody needs.
         out: a run folder: every finished trial is stored at once, and the same call continues it.
 
     Raises ValueError before anything is run: trials shared between selection and evaluation, scores of another shape or of kv

@@ -1,4 +1,12 @@
-"""localize_heads: which few heads a capability needs, from a few hundred runs with random heads ablated."""
+"""localize_heads: which few heads a capability needs, from a few hundred runs with random heads ablated.
+
+Masks that all ablate equally many heads (of every method but "csb") tell heads from each other only: a coefficient is then beyond
+what an ablated head costs on the average of those not chosen, which the intercept holds, and above 0 is no sign that the model is
+better without the head. Heads that trials chose look better on them than they are, so there are no intervals over trials.
+
+Differs from the authors' script: the sign (the script prints the heads whose ablation helps first), alpha by cross-validation,
+least squares on the chosen heads, one loaded model whose shared prefixes are run once.
+"""
 
 from __future__ import annotations
 
@@ -62,15 +70,12 @@ def localize_heads(
 
     y_m = the task's metric with the heads of mask m ablated; a sparse regression on the masks finds the heads whose ablation
     lowers it. Values are its coefficients: the change of the metric when the head is ablated. **Negative hurts**, and the most
-    negative heads come first (`meta["best"]` is "lowest"): `top(5)` are the task's heads. Masks that all ablate equally many
-    heads (of every method but "csb") tell heads from each other only: a value is then beyond what an ablated head costs on the
-    average of those not chosen, which the intercept holds, and above 0 is no sign that the model is better without the head.
+    negative heads come first (`meta["best"]` is "lowest"): `top(5)` are the task's heads.
 
     Args:
         task: trials, or the name of a task of `lens_heads.tasks`: its "select" half where it has halves.
-        method: "css" (stratified masks, lasso), "csb" (Bernoulli masks), "csl" (layer-balanced masks), "elastic_net"
-            (stratified masks); or a search: "greedy" (adds the worst head k times: about k * heads evaluations), "one_shot"
-            (every head alone: as many evaluations as heads).
+        method: "css" (stratified masks, lasso), "csb" (Bernoulli), "csl" (layer-balanced), "elastic_net" (stratified); or a
+            search: "greedy" (adds the worst head k times: about k * heads evaluations), "one_shot" (every head alone).
         n_masks, sparsity: how many masks, and the share of heads each ablates.
         metric: any of `evaluate`'s. Those of generated text ("correct", ..) decode; "logprob" and those of choices do not,
             and need far fewer trials: a mask moves few right or wrong answers, but the log-probability of every one.
@@ -78,11 +83,9 @@ def localize_heads(
         estimator: another regression of `localize.lasso.METHODS` than the method's.
         kind, reference, **options: as in `ablate`; "zero" is the paper's.
         level: "query_head", or "kv_group": all query heads of a kv head are ablated together, and scores are of kv heads.
-        patience: stop before n_masks once the k first heads were the same in so many rounds of 25 masks after the first
-            (`meta["stopped_early"]`; intervals do not know of it).
+        patience: stop once the k first heads were the same in so many rounds of 25 masks after the first (`stopped_early`).
         seed: of the masks, folds and resamples.
-        out: a run folder: every mask is stored when it is finished, and the same trials under any method continue it. The
-            newest scores of each method are saved there as `method.json`.
+        out: a run folder of finished masks, which any method continues, with the newest scores of each as `method.json`.
 
     Returns:
         HeadScores with, per trial, the least-squares coefficients on the heads the lasso chose (their mean is the value);
@@ -90,15 +93,10 @@ def localize_heads(
         `meta["fit"]`: alpha, r2, held_out_r2 (prediction of masks left out), and of each chosen head the interval over masks
         and its stability; `meta["evaluations"]`; `meta["base"]`, the metric without ablation. For "greedy" values are the
         change when the head was added, and heads rank in that order (`meta["chosen"]` of them), the others as last tried.
-        There are no intervals over trials: heads that these chose look better on them than they are.
 
     The model is as it was afterwards, also after an error. Raises ValueError for an unknown method or estimator, too few
     masks, k or patience out of range, a sparsity that ablates no head or every head, a metric that is the same under every
-    mask, and what `MaskedMetric` refuses; RuntimeError when runs of a search or a tenth of the masks failed. Fewer failed
-    masks are left out, and warned about.
-
-    Differs from the authors' script: the sign (the script prints the heads whose ablation helps first), alpha by
-    cross-validation, least squares on the chosen heads, one loaded model whose shared prefixes are run once.
+    mask, and what `MaskedMetric` refuses; RuntimeError when runs of a search or a tenth of the masks failed (fewer: a warning).
     """
     _check(method, estimator, n_masks, k, patience)
     trials = tasks.load(task, **tasks.to_select(task)) if isinstance(task, str) else task

@@ -13,6 +13,7 @@ import pytest
 from lens_heads.tasks import prose
 from lens_heads.tasks.musique import musique
 from tests import zoo
+from tests.tasks.row_files import write
 
 DATA = Path(prose.__file__).parent / "data" / "packaged"
 HALVES = ("select", "test")
@@ -175,14 +176,6 @@ HUB_ROWS = [
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def write(file: Path, made: list[dict[str, Any]]) -> Path:
-    if file.suffix == ".parquet":
-        datasets.Dataset.from_list(made).to_parquet(file)
-    else:
-        file.write_text("\n".join(json.dumps(row) for row in made))
-    return file
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
