@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -231,9 +232,14 @@ def _needs_means(kind: str) -> bool:
 
 
 def main() -> None:
-    """Run the command; wrong input ends in one line and exit code 2, not in a traceback (LENS_HEADS_DEBUG=1 shows it)."""
+    """Run the command; wrong input ends in one line and exit code 2, not in a traceback (LENS_HEADS_DEBUG=1 shows it).
+
+    A warning is one line as well, without the place in the code.
+    """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not os.environ.get("LENS_HEADS_DEBUG"):
+        warnings.formatwarning = lambda message, *place, **more: f"warning: {message}\n"
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError) as error:

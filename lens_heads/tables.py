@@ -65,7 +65,7 @@ def ranking(scores: HeadScores, top: int, bottom: int) -> Table:
     Of localized heads the interval is over masks (given that the head was chosen), and their stability stands beside it.
     """
     table = Table(
-        title=f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {len(scores.trial_ids)} trials"
+        title=f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {_trials(len(scores.trial_ids))}"
     )
     fitted = {Head.parse(row["head"]): row for row in scores.meta.get("fit", {}).get("heads", ())}
     for column in ("rank", "head", "score", *(("95 % over masks", "stability") if fitted else ("95 % interval",))):
@@ -91,7 +91,7 @@ def curve(found: AblationCurve, metric: str | None = None, task: str = MAIN_TASK
     frame = found.frame[(found.frame["task"] == task) & (found.frame["metric"] == metric)]
     ks = sorted(k for k in frame["k"].unique() if k)
     base = frame[frame["k"] == 0].iloc[0]
-    about = f"{task}: {metric} with k heads ablated; unablated {_cell(base)}, {int(base['trials'])} trials"
+    about = f"{task}: {metric} with k heads ablated; unablated {_cell(base)}, {_trials(int(base['trials']))}"
     table = Table(title=title or about)
     table.add_column("heads")
     for k in ks:
@@ -103,6 +103,10 @@ def curve(found: AblationCurve, metric: str | None = None, task: str = MAIN_TASK
         name = {"top": method, "random": "random"}.get(set_, f"{method}, {set_}")
         table.add_row(name, *(_cell(rows.loc[k]) for k in ks), style=None if set_ == "top" else "dim")
     return table
+
+
+def _trials(n: int) -> str:
+    return f"{n} trial{'s' * (n != 1)}"
 
 
 def _cell(row: Any) -> str:

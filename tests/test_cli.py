@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def needles(path: Path, halves: tuple[str, ...] = ("one", "two")) -> Path:
 
 def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(sys, "argv", ["lens-heads", *arguments])
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # The command sets it.
     with pytest.raises(SystemExit) as done:
         cli.main()
     return int(done.value.code or 0)
@@ -163,6 +165,14 @@ def score_file(path: Path, method: str = "locos") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     scores = torch.arange(24.0).reshape(2, 3, 4)
     return HeadScores.from_trials(method, scores, ["a", "b"]).save(path)
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_a_warning_is_one_line(debug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LENS_HEADS_DEBUG", debug)
+    run("--help", monkeypatch=monkeypatch)
+    shown = warnings.formatwarning("few masks", UserWarning, "file.py", 7, "the_line()")
+    assert shown == ("file.py:7: UserWarning: few masks\n  the_line()\n" if debug else "warning: few masks\n")
 
 
 @pytest.mark.parametrize("error", [ImportError("no module named 'accelerate'"), OSError("no space left on device")])

@@ -118,7 +118,7 @@ PRESETS: dict[str, Preset] = {
         sparsity=0.1,
         ks=(1, 5),
         random_draws=3,
-        curve_draws=2,
+        curve_draws=1,
         methods=(LEAD, "elastic_net", PASS),
         most_evaluations=60,
     ),
