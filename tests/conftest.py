@@ -23,13 +23,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest first, so that no worker is busy with it after the others are done.
 
-    Two workers get a half each: notebooks stand at the start of both, tests of other real models at the start of one, which
-    loads each model once.
+    Two workers get a half each, and what is left at the end of one is taken over by the other: notebooks stand at the start of
+    both, then tests of other real models in one, which loads each model once, and in the other those of studies, which is run
+    once for all tests of it.
     """
-    items.sort(key=lambda item: (not _is_notebook(item), item.get_closest_marker("real") is None))
-    notebooks = sum(map(_is_notebook, items))
-    half = notebooks + (len(items) - notebooks) // 2
-    items[:] = items[:notebooks:2] + items[notebooks:half] + items[1:notebooks:2] + items[half:]
+    notebooks = [item for item in items if _is_notebook(item)]
+    real = [item for item in items if item.get_closest_marker("real") is not None and item not in notebooks]
+    studies = [item for item in items if "tests/studies" in item.nodeid and item not in real]
+    placed = {*notebooks, *real, *studies}
+    others = [item for item in items if item not in placed]
+    one, other = notebooks[::2] + real, notebooks[1::2] + studies
+    cut = max(0, len(items) // 2 - len(one))
+    items[:] = [*one, *others[:cut], *other, *others[cut:]]
 
 
 def _is_notebook(item: pytest.Item) -> bool:

@@ -147,7 +147,7 @@ def test_ablation_works_while_generating(real: Any) -> None:
 
 
 def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> None:
-    (trial,) = lh.tasks.packaged(n=1, context_length=300, questions="direct", depths=[0.9], seed=3)
+    (trial,) = lh.tasks.packaged(n=1, context_length=220, questions="direct", depths=[0.9], seed=3)
     encoded = trial.encode(real.tokenizer)
     found = lh.patch_heads(real, [encoded], positions="all", progress=False)
     estimate = lh.attribution_patch(real, [encoded], progress=False)
