@@ -198,7 +198,10 @@ def _sensed(
             "look harmless; see the warnings above"
         )
     stopped, used, values = len(used) < len(masks), used[~failed], values[~failed]
-    result = fit(used, values, estimator, base=base, seed=seed)
+    with warnings.catch_warnings():
+        if len(used) == len(masks):  # What there is to say of them was said when they were drawn.
+            warnings.filterwarnings("ignore", "masks: ", UserWarning)
+        result = fit(used, values, estimator, base=base, seed=seed)
     hurting = int((result.raw < 0).sum())
     if hurting < k:
         warnings.warn(

@@ -40,6 +40,13 @@ def test_masks_drawn_twice_are_warned_about_and_run_once() -> None:
     assert scores.top(1) == [COPIER]
 
 
+def test_heads_that_no_mask_ablates_are_warned_about_once(recwarn: pytest.WarningsRecorder) -> None:
+    localize(measured(), "csb", 6, 0.2, k=1)
+    said = [str(each.message) for each in recwarn if "in none or in all" in str(each.message)]
+    assert len(said) == 1
+    assert said[0].startswith("sparsity=0.2 of 8 heads: ")
+
+
 def passes_of(measured: MaskedMetric, sets: list[list[Head]]) -> int:
     """How many passes these sets take when each is run for the first time."""
     fresh = MaskedMetric(measured.model, measured.trials, progress=False)
