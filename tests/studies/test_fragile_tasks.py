@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from lens_heads.studies.fragile_paper.claims import claims
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, preset
 from lens_heads.studies.fragile_paper.stages import ALL
 from lens_heads.studies.running import HOLDS, UNTOLD
+from lens_heads.tasks.sec10k import packaged
 from tests import zoo
 
 FOUR = ("headquarters_city", "headquarters_state", "ceo_lastname", "holder_record_amount")
@@ -43,9 +44,10 @@ TINY = Preset(
 
 @pytest.fixture(scope="module", autouse=True)
 def reports_are_read_once() -> Iterator[None]:
-    """Every call of the study reads the same packaged reports, which takes longer than all else together."""
+    """Every call of the study reads the same packaged reports, which takes longer than all else together: 40 will do."""
     sec10k = import_module("lens_heads.tasks.sec10k")  # The package has a function of this name too.
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packaged, "packaged_filings", partial(packaged.packaged_filings, 40))
         patch.setattr(sec10k, "_instances", cache(sec10k._instances))
         yield
 

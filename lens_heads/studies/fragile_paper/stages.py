@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from lens_heads import compare
 from lens_heads.causal import recovery
@@ -37,17 +35,7 @@ def detect(model: Model, documents: Mapping[str, Sequence[DocumentTrial]], plan:
         task: score_heads(model, trials, plan.methods, out=out / "scores" / task) for task, trials in documents.items()
     }
     found = {method: {task: scores[method] for task, scores in by_task.items()} for method in plan.methods}
-    return {method: {**scores, ALL: pooled(scores)} for method, scores in found.items()}
-
-
-def pooled(scores: Mapping[str, HeadScores]) -> HeadScores:
-    """The scores of all trials of all tasks as one."""
-    first = next(iter(scores.values()))
-    ids = [name for found in scores.values() for name in found.trial_ids]
-    outcomes = sum((Counter(found.meta["outcomes"]) for found in scores.values()), Counter())
-    trials = [trial for found in scores.values() for trial in found.meta["trials"]]
-    meta = {**first.meta, "trials": trials, "n_trials": len(trials), "outcomes": dict(outcomes)}
-    return HeadScores.from_trials(first.method, torch.cat([s.per_trial for s in scores.values()]), ids, meta)
+    return {method: {**scores, ALL: compare.pool_scores(scores)} for method, scores in found.items()}
 
 
 def transfer(

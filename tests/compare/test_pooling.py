@@ -1,0 +1,49 @@
+"""Pooled scores are those of scoring all trials together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from lens_heads import compare, score_heads
+from lens_heads.heads import HeadScores
+from tests.conftest import random_trial
+
+
+def made(method: str = "dla", heads: int = 4, **meta: Any) -> HeadScores:
+    return HeadScores.from_trials(method, torch.arange(2.0 * 3 * heads).reshape(2, 3, heads), ["a", "b"], meta)
+
+
+def test_pooled_scores_are_those_of_all_trials_at_once(gqa: Any) -> None:
+    trials = [random_trial(seed, n=20 + seed) for seed in range(5)]
+    how: dict[str, Any] = {"methods": "dla", "teacher_forced": True, "progress": False}
+    parts = {"one": trials[:2], "other": trials[2:]}
+    pooled = compare.pool_scores({task: score_heads(gqa, part, **how)["dla"] for task, part in parts.items()})
+    together = score_heads(gqa, trials, **how)["dla"]
+    torch.testing.assert_close(pooled.per_trial, together.per_trial)
+    torch.testing.assert_close(pooled.values, together.values)
+    assert pooled.trial_ids == together.trial_ids
+    assert pooled.method == together.method
+    for field in ("trials", "n_trials", "outcomes"):
+        assert pooled.meta[field] == together.meta[field]
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({}, "there are no scores to pool: give {task: scores}"),
+        ({"one": made(), "other": made(heads=2)}, "3 layers x 4 query heads against 3 layers x 2 query heads"),
+        ({"one": made(), "other": replace(made(), unit="kv_head")}, "4 query heads against 3 layers x 4 kv heads"),
+        ({"one": made(), "other": made("qr")}, "one is scored by dla, other by qr: pool scores of one method"),
+        (
+            {"one": made(), "other": made(order=["L0H1"])},
+            "other: dla ranks heads in an order of its own: localize on all",
+        ),
+    ],
+)
+def test_what_cannot_be_pooled_is_named(scores: dict[str, HeadScores], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare.pool_scores(scores)
