@@ -17,8 +17,8 @@ def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
     Every trial counts once, so a task of more trials weighs more. `meta` is that of the first task, with the trials and
     outcomes of all.
 
-    Raises ValueError for no tasks, scores of other heads or another method, and heads in an order of their own
-    (`meta["order"]`, of `localize_heads`), which only a new search over all trials can give.
+    Raises ValueError for no tasks, scores of another model or method, a trial in two tasks, and heads in an order of their
+    own (`meta["order"]`, of `localize_heads`), which only a new search over all trials can give.
     """
     if not scores_by_task:
         raise ValueError("there are no scores to pool: give {task: scores}")
@@ -32,8 +32,14 @@ def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
         check_pair(first, found)
         if found.method != first.method:
             raise ValueError(f"{name} is scored by {first.method}, {task} by {found.method}: pool scores of one method")
+        if found.meta.get("model") != first.meta.get("model"):
+            models = f"{first.meta.get('model')!r}, {task} of {found.meta.get('model')!r}"
+            raise ValueError(f"{name} holds scores of {models}: heads of two models are not the same heads")
     every = list(scores_by_task.values())
     ids = [trial for found in every for trial in found.trial_ids]
+    twice = next((trial for trial, times in Counter(ids).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(f"trial {twice!r} is in several tasks and would count as often: pool tasks that share none")
     trials = [trial for found in every for trial in found.meta.get("trials", ())]
     outcomes = sum((Counter(found.meta.get("outcomes", {})) for found in every), Counter[str]())
     meta = {**first.meta, "trials": trials, "n_trials": len(trials), "outcomes": dict(outcomes)}

@@ -13,8 +13,8 @@ from lens_heads.heads import HeadScores
 from tests.conftest import random_trial
 
 
-def made(method: str = "dla", heads: int = 4, **meta: Any) -> HeadScores:
-    return HeadScores.from_trials(method, torch.arange(2.0 * 3 * heads).reshape(2, 3, heads), ["a", "b"], meta)
+def made(method: str = "dla", heads: int = 4, ids: tuple[str, str] = ("a", "b"), **meta: Any) -> HeadScores:
+    return HeadScores.from_trials(method, torch.arange(2.0 * 3 * heads).reshape(2, 3, heads), ids, meta)
 
 
 def test_pooled_scores_are_those_of_all_trials_at_once(gqa: Any) -> None:
@@ -37,6 +37,11 @@ def test_pooled_scores_are_those_of_all_trials_at_once(gqa: Any) -> None:
         ({}, "there are no scores to pool: give {task: scores}"),
         ({"one": made(), "other": made(heads=2)}, "3 layers x 4 query heads against 3 layers x 2 query heads"),
         ({"one": made(), "other": replace(made(), unit="kv_head")}, "4 query heads against 3 layers x 4 kv heads"),
+        ({"one": made(), "other": made(ids=("c", "b"))}, "trial 'b' is in several tasks and would count as often"),
+        (
+            {"one": made(model="x"), "other": made(model="y")},
+            "one holds scores of 'x', other of 'y': heads of two models",
+        ),
         ({"one": made(), "other": made("qr")}, "one is scored by dla, other by qr: pool scores of one method"),
         (
             {"one": made(), "other": made(order=["L0H1"])},
