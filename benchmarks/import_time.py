@@ -17,7 +17,7 @@ CASES = {
     "python, nothing else": "pass",
     "import lens_heads": "import lens_heads",
     "lens-heads --help": (
-        "import sys; sys.argv = ['lens-heads', '--help']; from lens_heads.cli import app; app(standalone_mode=False)"
+        "import sys; sys.argv = ['lens-heads', '--help']; from lens_heads.cli.main import app; app(standalone_mode=False)"
     ),
     "import torch, for comparison": "import torch",
 }

@@ -36,8 +36,8 @@ from record import append
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads import gguf_files
 from lens_heads.localize import MaskedMetric, draw_masks, localize
+from lens_heads.model import gguf as gguf_files
 from lens_heads.stats import bootstrap_interval
 
 TARGETS = {"share_of_the_loops_time": 0.7, "agreement": 1e-4, "reached": 0.9}

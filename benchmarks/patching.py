@@ -27,10 +27,10 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads import gguf_files
 from lens_heads.causal import make_pairs
 from lens_heads.causal.measures import answer_logprob
-from lens_heads.controls import shuffled
+from lens_heads.heads.sets import shuffled
+from lens_heads.model import gguf as gguf_files
 
 TARGETS = {"answer_speedup": 30, "all_speedup": 2, "agreement": 1e-4, "spearman": 0.9}
 LENGTH = 350

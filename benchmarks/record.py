@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lens_heads.store import versions
+from lens_heads.runs.store import versions
 
 
 def append(name: str, results: dict[str, Any]) -> Path:

@@ -37,7 +37,9 @@ def one(way: str, model_name: str, length: int, repeats: int) -> None:
     """Measure one way in this process and print JSON: seconds of each repeat, peak memory in MiB."""
     import torch
 
-    from lens_heads import decoding, gguf_files, load_model, score_heads
+    from lens_heads import load_model, score_heads
+    from lens_heads.model import decoding
+    from lens_heads.model import gguf as gguf_files
 
     torch.set_num_threads(2)
     # The same number of steps for everyone: nothing stops early.
@@ -58,8 +60,8 @@ def one(way: str, model_name: str, length: int, repeats: int) -> None:
     def run() -> None:
         if way == "score":
             with (
-                patch("lens_heads.answers.passes", return_value=True),
-                patch("lens_heads.answers.answer_steps", return_value=[0]),
+                patch("lens_heads.trials.answers.passes", return_value=True),
+                patch("lens_heads.trials.answers.answer_steps", return_value=[0]),
             ):
                 score_heads(model, [encoded], max_new_tokens=NEW_TOKENS, progress=False)
         elif way == "lens":

@@ -11,48 +11,61 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ablate": "lens_heads.interventions",
-    "AblationCurve": "lens_heads.ablation",
-    "ablation_curve": "lens_heads.ablation",
-    "check": "lens_heads.checking",
-    "Document": "lens_heads.documents",
-    "DocumentTrial": "lens_heads.documents",
-    "EncodedTrial": "lens_heads.trials",
-    "evaluate": "lens_heads.evaluation",
-    "Evaluation": "lens_heads.evaluation",
-    "geometry": "lens_heads.models",
-    "Head": "lens_heads.heads",
-    "HeadScores": "lens_heads.heads",
-    "Judge": "lens_heads.judges",
-    "load_heads": "lens_heads.scorefiles",
-    "load_model": "lens_heads.models",
-    "localize_heads": "lens_heads.localize",
-    "match_heads": "lens_heads.compare",
-    "mean_activations": "lens_heads.activations",
-    "MeanActivations": "lens_heads.activations",
-    "score_heads": "lens_heads.scoring",
-    "Scorer": "lens_heads.scorers",
-    "SCORERS": "lens_heads.scorers",
-    "TokenPair": "lens_heads.causal.pairs",
-    "patch": "lens_heads.causal.patching",
-    "patch_heads": "lens_heads.causal.patching",
-    "path_patch": "lens_heads.causal.paths",
-    "attribution_patch": "lens_heads.causal.attribution",
-    "rerank": "lens_heads.reranking",
-    "recovery": "lens_heads.causal.recover",
-    "Recovery": "lens_heads.causal.recovery_table",
-    "Trial": "lens_heads.trials",
+    "ablate": "interventions.ablate",
+    "ablation_curve": "ablation.grid",
+    "AblationCurve": "ablation.curves",
+    "attribution_patch": "causal.attribution",
+    "check": "model.check",
+    "Document": "trials.documents",
+    "DocumentTrial": "trials.documents",
+    "EncodedTrial": "trials.encoded",
+    "evaluate": "ablation.evaluation",
+    "Evaluation": "ablation.evaluation",
+    "geometry": "model.geometry",
+    "Head": "heads.head",
+    "HeadScores": "heads.scores",
+    "Judge": "trials.judges",
+    "load_heads": "heads.files",
+    "load_model": "model.load",
+    "localize_heads": "localize.heads",
+    "match_heads": "compare.correspondence",
+    "mean_activations": "interventions.activations",
+    "MeanActivations": "interventions.activations",
+    "patch": "causal.patching",
+    "patch_heads": "causal.patching",
+    "path_patch": "causal.paths",
+    "recovery": "causal.recover",
+    "Recovery": "causal.recovery_table",
+    "rerank": "scoring.reranking",
+    "score_heads": "scoring.score",
+    "Scorer": "scoring.scorers",
+    "SCORERS": "scoring.scorers",
+    "TokenPair": "causal.pairs",
+    "Trial": "trials.trial",
 }
-_MODULES = ("anatomy", "causal", "compare", "localize", "plots", "report", "scorers", "stats", "studies", "tasks")
+_MODULES = {
+    "anatomy": "scoring.anatomy",
+    "causal": "causal",
+    "compare": "compare",
+    "localize": "localize",
+    "plots": "plots",
+    "report": "report.report",
+    "scorers": "scoring.scorers",
+    "stats": "stats",
+    "studies": "studies",
+    "tasks": "tasks",
+    "units": "heads.units",
+}
+"""Where the public names and modules are, below `lens_heads`."""
 
 __all__ = sorted([*_HOMES, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll] - written out above
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(importlib.import_module(f"lens_heads.{_HOMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"lens_heads.{name}")
+        return importlib.import_module(f"lens_heads.{_MODULES[name]}")
     raise AttributeError(f"module 'lens_heads' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 
@@ -61,20 +74,17 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from lens_heads import anatomy as anatomy
     from lens_heads import causal as causal
     from lens_heads import compare as compare
     from lens_heads import localize as localize
     from lens_heads import plots as plots
-    from lens_heads import report as report
-    from lens_heads import scorers as scorers
     from lens_heads import stats as stats
     from lens_heads import studies as studies
     from lens_heads import tasks as tasks
-    from lens_heads.ablation import AblationCurve as AblationCurve
-    from lens_heads.ablation import ablation_curve as ablation_curve
-    from lens_heads.activations import MeanActivations as MeanActivations
-    from lens_heads.activations import mean_activations as mean_activations
+    from lens_heads.ablation.curves import AblationCurve as AblationCurve
+    from lens_heads.ablation.evaluation import Evaluation as Evaluation
+    from lens_heads.ablation.evaluation import evaluate as evaluate
+    from lens_heads.ablation.grid import ablation_curve as ablation_curve
     from lens_heads.causal.attribution import attribution_patch as attribution_patch
     from lens_heads.causal.pairs import TokenPair as TokenPair
     from lens_heads.causal.patching import patch as patch
@@ -82,23 +92,27 @@ if TYPE_CHECKING:
     from lens_heads.causal.paths import path_patch as path_patch
     from lens_heads.causal.recover import recovery as recovery
     from lens_heads.causal.recovery_table import Recovery as Recovery
-    from lens_heads.checking import check as check
-    from lens_heads.compare import match_heads as match_heads
-    from lens_heads.documents import Document as Document
-    from lens_heads.documents import DocumentTrial as DocumentTrial
-    from lens_heads.evaluation import Evaluation as Evaluation
-    from lens_heads.evaluation import evaluate as evaluate
-    from lens_heads.heads import Head as Head
-    from lens_heads.heads import HeadScores as HeadScores
-    from lens_heads.interventions import ablate as ablate
-    from lens_heads.judges import Judge as Judge
-    from lens_heads.localize import localize_heads as localize_heads
-    from lens_heads.models import geometry as geometry
-    from lens_heads.models import load_model as load_model
-    from lens_heads.reranking import rerank as rerank
-    from lens_heads.scorefiles import load_heads as load_heads
-    from lens_heads.scorers import SCORERS as SCORERS
-    from lens_heads.scorers import Scorer as Scorer
-    from lens_heads.scoring import score_heads as score_heads
-    from lens_heads.trials import EncodedTrial as EncodedTrial
-    from lens_heads.trials import Trial as Trial
+    from lens_heads.compare.correspondence import match_heads as match_heads
+    from lens_heads.heads import units as units
+    from lens_heads.heads.files import load_heads as load_heads
+    from lens_heads.heads.head import Head as Head
+    from lens_heads.heads.scores import HeadScores as HeadScores
+    from lens_heads.interventions.ablate import ablate as ablate
+    from lens_heads.interventions.activations import MeanActivations as MeanActivations
+    from lens_heads.interventions.activations import mean_activations as mean_activations
+    from lens_heads.localize.heads import localize_heads as localize_heads
+    from lens_heads.model.check import check as check
+    from lens_heads.model.geometry import geometry as geometry
+    from lens_heads.model.load import load_model as load_model
+    from lens_heads.report import report as report
+    from lens_heads.scoring import anatomy as anatomy
+    from lens_heads.scoring import scorers as scorers
+    from lens_heads.scoring.reranking import rerank as rerank
+    from lens_heads.scoring.score import score_heads as score_heads
+    from lens_heads.scoring.scorers import SCORERS as SCORERS
+    from lens_heads.scoring.scorers import Scorer as Scorer
+    from lens_heads.trials.documents import Document as Document
+    from lens_heads.trials.documents import DocumentTrial as DocumentTrial
+    from lens_heads.trials.encoded import EncodedTrial as EncodedTrial
+    from lens_heads.trials.judges import Judge as Judge
+    from lens_heads.trials.trial import Trial as Trial

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from lens_heads.models import load_model
-from lens_heads.trials import EncodedTrial
+from lens_heads.model.load import load_model
+from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
 
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -30,8 +30,8 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lens_heads.heads import Head
-from lens_heads.trials import EncodedTrial
+from lens_heads.heads.head import Head
+from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
 
 COPIER, WRITER, DECOY, SUPPRESSOR = Head(0, 1), Head(1, 2), Head(0, 3), Head(1, 0)

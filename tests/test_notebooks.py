@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lens_heads.gguf_files import PACKAGED
+from lens_heads.model.gguf import PACKAGED
 
 nbformat = pytest.importorskip("nbformat", reason="notebooks need pip install 'lens-heads[notebooks]'")
 nbclient = pytest.importorskip("nbclient", reason="notebooks need pip install 'lens-heads[notebooks]'")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.models import has_hooks
+from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import demo
 from tests import reference
 from tests.conftest import real_model
@@ -85,7 +85,7 @@ def test_positions_are_absolute_past_the_sliding_window() -> None:
     with torch.no_grad():
         patterns: dict[int, torch.Tensor] = {}
         values: dict[int, torch.Tensor] = {}
-        from lens_heads.models import hooked
+        from lens_heads.model.hooks import hooked
 
         hooks = []
         for layer in (11, 12):

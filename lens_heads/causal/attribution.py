@@ -20,9 +20,10 @@ from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
 from lens_heads.causal.runs import Positions, Z
 from lens_heads.causal.sweep import PairScore, sweep
-from lens_heads.heads import HeadScores
-from lens_heads.models import Model, geometry, hooked
-from lens_heads.view import evaluating
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.hooks import hooked
+from lens_heads.model.modes import evaluating
 
 EMBED = "hook_embed"
 

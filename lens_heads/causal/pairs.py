@@ -12,10 +12,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lens_heads.compose import piece
-from lens_heads.models import HeadGeometry
-from lens_heads.scoring import needle_digest
-from lens_heads.trials import AnyTrial, EncodedTrial, encode_all, several, token_ids
+from lens_heads.model.geometry import HeadGeometry
+from lens_heads.trials.digests import needle_digest
+from lens_heads.trials.encoded import EncodedTrial, token_ids
+from lens_heads.trials.encoding import encode_all, several
+from lens_heads.trials.tokenizing import piece
+from lens_heads.trials.trial import AnyTrial
 
 FILLER = "."
 """What "remove" puts in the place of the needle, one token for each of the needle's."""

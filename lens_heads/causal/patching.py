@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.activations import TrialActivations, run_activations
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
 from lens_heads.causal.runs import (
@@ -31,10 +30,13 @@ from lens_heads.causal.runs import (
     run_pair,
 )
 from lens_heads.causal.sweep import PairScore, sweep
-from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import ablate
-from lens_heads.models import HeadGeometry, Model, geometry
-from lens_heads.trials import AnyTrial, encode_all
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.ablate import ablate
+from lens_heads.interventions.activations import TrialActivations, run_activations
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
 
 
 @contextmanager

@@ -15,9 +15,11 @@ from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
 from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Z, batched, rerun, run_pair
 from lens_heads.causal.sweep import PairScore, sweep
-from lens_heads.controls import every_head
-from lens_heads.heads import Head, HeadScores
-from lens_heads.models import HeadGeometry, HookFunction, Model, geometry
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.hooks import HookFunction
 
 Component = Literal["q", "k", "v"]
 Heads = Iterable[Head | str | Sequence[int]] | Head | str

@@ -14,23 +14,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lens_heads import controls as control_sets
-from lens_heads import engine
-from lens_heads.ablation import check_disjoint, reference_digest
-from lens_heads.activations import MeanActivations, TrialActivations
+from lens_heads.ablation.grid import check_disjoint, reference_digest
 from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
 from lens_heads.causal.runs import Z
-from lens_heads.decoding import greedy, text_of
-from lens_heads.forward import Cache, advance, fast_attention, left_pad, prefill
-from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import ablate, check_ablation
-from lens_heads.models import HeadGeometry, Model, geometry, hooked
-from lens_heads.replay import Prefilled, prefilled
-from lens_heads.scoring import fingerprint, folder_for, trials_digest
-from lens_heads.store import Result
-from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
-from lens_heads.view import evaluating
+from lens_heads.heads import sets as control_sets
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.ablate import ablate, check_ablation
+from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.replay import Prefilled, prefilled
+from lens_heads.model.decoding import greedy, text_of
+from lens_heads.model.forward import Cache, advance, fast_attention, left_pad, prefill
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.hooks import hooked
+from lens_heads.model.identity import fingerprint, folder_for
+from lens_heads.model.modes import evaluating
+from lens_heads.runs import engine
+from lens_heads.runs.store import Result
+from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
 
 CONTROLS = ("random", "matched_layers", "same_layer", "bottom")
 Heads = Iterable[Head | str | Sequence[int]] | Head | str

@@ -16,9 +16,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.causal.pairs import TokenPair
-from lens_heads.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill, resuming
-from lens_heads.models import HookFunction, Model, hooked
-from lens_heads.view import evaluating
+from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill, resuming
+from lens_heads.model.geometry import Model
+from lens_heads.model.hooks import HookFunction, hooked
+from lens_heads.model.modes import evaluating
 
 Positions = Literal["answer", "all"]
 CLEAN, CORRUPT = 0, 1

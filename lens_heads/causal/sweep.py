@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads import engine
 from lens_heads.causal.measures import Measure, check_metric
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
 from lens_heads.causal.runs import Positions, check_positions
-from lens_heads.heads import HeadScores
-from lens_heads.models import Model, geometry
-from lens_heads.scoring import fingerprint, folder_for
-from lens_heads.store import Result, code_of, digest
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.identity import fingerprint, folder_for
+from lens_heads.runs import engine
+from lens_heads.runs.store import Result, code_of, digest
 
 UNITS = {"answer_logprob": "nats", "first_token_logit_diff": "logits"}
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lens_heads import stats
 from lens_heads.compare.overlap import check_pair
-from lens_heads.heads import HeadScores
-from lens_heads.units import highest_first
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.units import highest_first
 
 if TYPE_CHECKING:
     import pandas as pd

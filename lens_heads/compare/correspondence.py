@@ -17,9 +17,10 @@ from lens_heads.compare.depth import depth_bins as bins_of
 from lens_heads.compare.distances import PARTS, Evidence, Side
 from lens_heads.compare.head_match import HeadMatch
 from lens_heads.compare.signatures import common_texts, head_signatures, readings
-from lens_heads.heads import Head, HeadScores
-from lens_heads.models import HeadGeometry, Model, geometry
-from lens_heads.store import digest
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.runs.store import digest
 
 if TYPE_CHECKING:
     import pandas as pd

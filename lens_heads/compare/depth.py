@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats as scipy_stats
 
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 
 if TYPE_CHECKING:
     import pandas as pd

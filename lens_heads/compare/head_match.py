@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from lens_heads.heads import Head, parse_heads
-from lens_heads.store import write_atomic
+from lens_heads.heads.head import Head, parse_heads
+from lens_heads.runs.store import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd

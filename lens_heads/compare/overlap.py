@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats as scipy_stats
 
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from lens_heads.compare.overlap import check_pair
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 
 
 def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:

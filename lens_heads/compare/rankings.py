@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy import stats as scipy_stats
 
 from lens_heads.compare.overlap import check_pair
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 from lens_heads.stats import bootstrap_means, percentile_interval
 
 if TYPE_CHECKING:

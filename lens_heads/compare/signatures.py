@@ -20,11 +20,12 @@ from torch import Tensor
 from lens_heads.compare.cka import Grams, centred_grams
 from lens_heads.compare.depth import relative_depths
 from lens_heads.compare.pattern_statistics import STATISTICS, pattern_statistics
-from lens_heads.controls import every_head
-from lens_heads.forward import Cache, advance
-from lens_heads.models import HeadGeometry, Model, geometry, hooked
+from lens_heads.heads.sets import every_head
+from lens_heads.model.forward import Cache, advance
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.hooks import hooked
+from lens_heads.model.modes import evaluating
 from lens_heads.tasks.prose import haystack
-from lens_heads.view import evaluating
 
 if TYPE_CHECKING:
     import pandas as pd

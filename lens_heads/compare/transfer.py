@@ -13,19 +13,22 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation import capped, check_disjoint, run_plan, run_settings, warn_of_ties
-from lens_heads.ablation_plan import Plan
-from lens_heads.activations import MeanActivations, TrialActivations
+from lens_heads.ablation.curves import Observation
+from lens_heads.ablation.evaluation import check_metric
+from lens_heads.ablation.grid import capped, check_disjoint, run_plan, run_settings, warn_of_ties
+from lens_heads.ablation.plan import Plan
 from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
-from lens_heads.controls import check_draws, every_head, random_heads, shuffled
-from lens_heads.curves import Observation
-from lens_heads.evaluation import check_metric
-from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import check_ablation
-from lens_heads.models import HeadGeometry, Model, geometry
-from lens_heads.scoring import folder_for
-from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import check_draws, every_head, random_heads, shuffled
+from lens_heads.interventions.ablate import check_ablation
+from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.identity import folder_for
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
 
 Ranking = HeadScores | Iterable[Head | str | Sequence[int]]
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
 
 BASELINE, CROSS = "baseline_results.json", "cross_task_within_heads_ablation.json"
 CONTROL = "random_ablation_control.json"

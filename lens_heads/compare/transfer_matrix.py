@@ -17,8 +17,8 @@ from jaxtyping import Float
 
 from lens_heads.compare.cells import CELL, STATISTICS, Cells, Layout
 from lens_heads.compare.transfer_items import Items, Measured, counts_of, items_of, seed_of
+from lens_heads.runs.store import write_atomic
 from lens_heads.stats import percentile_interval
-from lens_heads.store import write_atomic
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

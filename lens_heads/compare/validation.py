@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lens_heads.activations import MeanActivations
+from lens_heads.ablation.evaluation import evaluate
 from lens_heads.compare.depth import depth_bins
 from lens_heads.compare.head_match import AnyHeads, HeadMatch
-from lens_heads.controls import layer_matched
-from lens_heads.evaluation import evaluate
-from lens_heads.heads import Head, HeadScores, parse_heads
-from lens_heads.interventions import ablate, check_ablation
-from lens_heads.models import Model, geometry
+from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import layer_matched
+from lens_heads.interventions.ablate import ablate, check_ablation
+from lens_heads.interventions.activations import MeanActivations
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs.store import write_atomic
 from lens_heads.stats import bootstrap_over_draws
-from lens_heads.store import write_atomic
-from lens_heads.trials import AnyTrial, EncodedTrial, encode_all
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,7 +241,7 @@ def _as_deep(match: HeadMatch, partners: Sequence[Head], seed: int) -> list[Head
 
 
 def _check_disjoint(groups: Mapping[str, HeadScores | AnyHeads], tasks: list[dict[str, list[EncodedTrial]]]) -> None:
-    from lens_heads.ablation import check_disjoint  # Brings pandas, which importing `compare` should not.
+    from lens_heads.ablation.grid import check_disjoint  # Brings pandas, which importing `compare` should not.
 
     made = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
     for each in tasks:

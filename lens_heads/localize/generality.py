@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from lens_heads.ablation import check_disjoint, run_plan, run_settings, warn_of_ties
-from lens_heads.ablation_plan import Plan
-from lens_heads.activations import MeanActivations, TrialActivations
-from lens_heads.choices import CHOICE_METRICS, without_choices
-from lens_heads.controls import check_draws, every_head, random_heads
-from lens_heads.curves import AblationCurve
-from lens_heads.evaluation import FORCED_METRICS, check_metric
-from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import check_ablation
-from lens_heads.models import HeadGeometry, Model, geometry
-from lens_heads.scoring import folder_for
-from lens_heads.store import write_atomic
-from lens_heads.trials import AnyTrial, encode_all
+from lens_heads.ablation.choices import CHOICE_METRICS, without_choices
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.ablation.evaluation import FORCED_METRICS, check_metric
+from lens_heads.ablation.grid import check_disjoint, run_plan, run_settings, warn_of_ties
+from lens_heads.ablation.plan import Plan
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import check_draws, every_head, random_heads
+from lens_heads.interventions.ablate import check_ablation
+from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.identity import folder_for
+from lens_heads.runs.store import write_atomic
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

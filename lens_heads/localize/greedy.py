@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 from jaxtyping import Float
 
-from lens_heads.controls import every_head
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
+from lens_heads.heads.sets import every_head
 from lens_heads.localize.measure import MaskedMetric
 
 

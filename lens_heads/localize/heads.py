@@ -20,15 +20,16 @@ import torch
 from jaxtyping import Bool, Float
 
 from lens_heads import tasks
-from lens_heads.activations import MeanActivations, TrialActivations
-from lens_heads.heads import Head, HeadScores, Unit
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores, Unit
+from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.localize.greedy import greedy, one_shot, others
 from lens_heads.localize.lasso import FOLDS, METHODS
 from lens_heads.localize.masks import draw_masks, share
 from lens_heads.localize.measure import Level, MaskedMetric
 from lens_heads.localize.sparse_fit import Fit, fit, recover
-from lens_heads.models import Model
-from lens_heads.trials import AnyTrial
+from lens_heads.model.geometry import Model
+from lens_heads.trials.trial import AnyTrial
 
 DESIGNED = {
     "css": ("stratified", "lasso"),

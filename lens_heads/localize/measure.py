@@ -10,21 +10,24 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from lens_heads import engine
-from lens_heads.ablation import check_reference, run_settings
-from lens_heads.activations import MeanActivations, TrialActivations
-from lens_heads.choices import CHOICE_METRICS, without_choices
-from lens_heads.curves import MAIN_TASK
-from lens_heads.evaluation import FORCED_METRICS, answer_batch, check_metric
-from lens_heads.forward import Cache, fast_attention
-from lens_heads.heads import Head
-from lens_heads.interventions import ablate, check_ablation
-from lens_heads.models import Model, geometry, has_hooks, require_raw_weights
-from lens_heads.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
-from lens_heads.scoring import folder_for, needle_digest, prompt_digest
-from lens_heads.store import Result
-from lens_heads.trials import AnyTrial, encode_all
-from lens_heads.view import evaluating
+from lens_heads.ablation.choices import CHOICE_METRICS, without_choices
+from lens_heads.ablation.curves import MAIN_TASK
+from lens_heads.ablation.evaluation import FORCED_METRICS, answer_batch, check_metric
+from lens_heads.ablation.grid import check_reference, run_settings
+from lens_heads.heads.head import Head
+from lens_heads.interventions.ablate import ablate, check_ablation
+from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
+from lens_heads.model.forward import Cache, fast_attention
+from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.hooks import has_hooks
+from lens_heads.model.identity import folder_for
+from lens_heads.model.modes import evaluating
+from lens_heads.runs import engine
+from lens_heads.runs.store import Result
+from lens_heads.trials.digests import needle_digest, prompt_digest
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
 
 Level = Literal["query_head", "kv_group"]
 LEVELS: tuple[Level, ...] = ("query_head", "kv_group")

@@ -12,14 +12,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads.ablation import check_made_on
-from lens_heads.controls import check_draws, every_head, random_heads
-from lens_heads.heads import Head, HeadScores
+from lens_heads.ablation.grid import check_made_on
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import check_draws, every_head, random_heads
 from lens_heads.localize.heads import DESIGNED, localize, masks_of
 from lens_heads.localize.measure import MaskedMetric
-from lens_heads.models import Model
+from lens_heads.model.geometry import Model
 from lens_heads.stats import bootstrap_over_draws
-from lens_heads.trials import AnyTrial, several
+from lens_heads.trials.encoding import several
+from lens_heads.trials.trial import AnyTrial
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from sklearn.model_selection import KFold
 
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
 from lens_heads.localize.lasso import FOLDS, METHODS, Problem, Solution, convergence_in_words, solve
 from lens_heads.localize.masks import check_masks
 from lens_heads.stats import percentile_interval

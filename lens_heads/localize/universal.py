@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from scipy import stats as scipy_stats
 
 from lens_heads.compare.overlap import check_pair
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from scipy.stats import spearmanr
 
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 from lens_heads.plots.theme import (
     INK,
     LOOKS,

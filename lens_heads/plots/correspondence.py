@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
-from lens_heads.controls import every_head
-from lens_heads.heads import Head, parse_heads
+from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.sets import every_head
 from lens_heads.plots.theme import INK, SEQUENTIAL, escape, figure_of, legend_below, number
 
 if TYPE_CHECKING:

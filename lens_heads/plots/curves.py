@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from lens_heads.curves import MAIN_TASK, AblationCurve
+from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
 from lens_heads.plots.theme import CONTROLS, INK, METRIC_LABELS, figure_of, interval_text, look, whiskers
 
 

@@ -7,7 +7,8 @@ import plotly.graph_objects as go
 from jaxtyping import Bool, Float
 
 from lens_heads.compare import by_layer_third
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from lens_heads.plots.agreement import spearman
 from lens_heads.plots.theme import GREY, INK, figure_of, legend_below, look_of, number
 

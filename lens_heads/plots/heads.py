@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from lens_heads.plots.theme import (
     INK,
     MARK,

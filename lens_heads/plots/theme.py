@@ -13,7 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,18 +16,21 @@ from typing import Any
 
 from rich.console import Console
 
-from lens_heads import plots, report, tables, tasks
-from lens_heads.ablation import ablation_curve
-from lens_heads.activations import MeanActivations, mean_activations
-from lens_heads.curves import AblationCurve
-from lens_heads.evaluation import evaluate
-from lens_heads.heads import Head, HeadScores
-from lens_heads.interventions import ablate
-from lens_heads.models import Model, load_model
-from lens_heads.scorers import SCORERS
-from lens_heads.scoring import score_heads
-from lens_heads.store import write_atomic
-from lens_heads.trials import Trial
+from lens_heads import plots, tasks
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.ablation.evaluation import evaluate
+from lens_heads.ablation.grid import ablation_curve
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.ablate import ablate
+from lens_heads.interventions.activations import MeanActivations, mean_activations
+from lens_heads.model.geometry import Model
+from lens_heads.model.load import load_model
+from lens_heads.report import report, tables
+from lens_heads.runs.store import write_atomic
+from lens_heads.scoring.score import score_heads
+from lens_heads.scoring.scorers import SCORERS
+from lens_heads.trials.trial import Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import pandas as pd
 from rich.console import Console
 
-from lens_heads.models import Model, geometry, load_model
-from lens_heads.store import write_atomic
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.load import load_model
+from lens_heads.runs.store import write_atomic
 
 Value = TypeVar("Value")
 HOLDS, DOES_NOT, UNTOLD = "holds", "does not hold", "cannot be told"

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from lens_heads.documents import DocumentTrial
 from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.babilong import babilong
 from lens_heads.tasks.capitals import capitals
@@ -26,7 +25,8 @@ from lens_heads.tasks.qrhead import qrhead
 from lens_heads.tasks.rhyme import rhyme
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.tasks.swearing import swearing
-from lens_heads.trials import Trial
+from lens_heads.trials.documents import DocumentTrial
+from lens_heads.trials.trial import Trial
 
 
 class Task(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 from lens_heads.tasks.rows import Row, enough, hub_file, local_rows
 from lens_heads.tasks.sampling import check_split, in_split
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 Problem = tuple[int, str, int]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from lens_heads.tasks import prose
 from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows, packaged_rows
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 HUB = "RMT-team/babilong"
 CHARACTERS_PER_TOKEN = 4.5

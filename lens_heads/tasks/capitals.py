@@ -8,7 +8,7 @@ from typing import Any
 from lens_heads.tasks.rows import enough
 from lens_heads.tasks.sampling import half
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 TOP = 150
 """So many of the most populous countries are asked about."""

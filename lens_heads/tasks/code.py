@@ -1,7 +1,7 @@
 """Programs judged by running their tests: MBPP (Austin et al., arXiv 2108.07732), HumanEval (Chen et al., arXiv 2107.03374).
 
 The answer of a trial is the reference code, so that its log-probability is measured without running anything. Judging a
-generated program runs it, in `lens_heads.sandbox`, and only with `allow_code_execution=True`.
+generated program runs it, in `lens_heads.trials.sandbox`, and only with `allow_code_execution=True`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 MBPP, HUMANEVAL = "google-research-datasets/mbpp", "openai/openai_humaneval"
 CONFIGS = ("full", "sanitized")
@@ -38,7 +38,7 @@ def mbpp(
         seed: of the draw.
         path: a local copy of either config instead (.jsonl, .json or .parquet).
         chat: as in `Trial`. False by default, for chat models too: the few examples are a text to go on with.
-        allow_code_execution: generated programs may be run, to judge them; see `lens_heads.sandbox` for what that guards
+        allow_code_execution: generated programs may be run, to judge them; see `lens_heads.trials.sandbox` for what that guards
             against. Without it only the log-probability can be measured.
 
     Returns:

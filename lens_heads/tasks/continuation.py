@@ -7,7 +7,7 @@ import random
 from lens_heads.tasks.rows import Row, enough, packaged_rows
 from lens_heads.tasks.sampling import check_split
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 
 def continuation(

@@ -6,10 +6,10 @@ import random
 import re
 from pathlib import Path
 
-from lens_heads.judges import Judge
 from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.judges import Judge
+from lens_heads.trials.trial import Trial
 
 HUB = "openai/gsm8k"
 SPLITS = ("test", "train")

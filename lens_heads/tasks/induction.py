@@ -6,7 +6,7 @@ import random
 
 from lens_heads.tasks.templates import judge, template
 from lens_heads.tasks.words import rhyme_groups
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 
 def induction(

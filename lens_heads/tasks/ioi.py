@@ -9,7 +9,7 @@ from itertools import combinations, permutations, product
 from lens_heads.tasks.packaged import entries
 from lens_heads.tasks.rows import enough
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 
 def ioi(

@@ -17,7 +17,7 @@ from typing import Any
 
 from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 USUAL = 200
 """Trials by default, where there are as many."""

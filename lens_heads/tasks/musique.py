@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lens_heads.judges import squad
 from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows, packaged_rows
 from lens_heads.tasks.sampling import SPLITS, check_split
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.text import squad
+from lens_heads.trials.trial import Trial
 
 HUB = "bdsaglam/musique"
 ANSWER = "answer paragraph"

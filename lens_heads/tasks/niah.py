@@ -11,7 +11,7 @@ from typing import Any
 
 from lens_heads.tasks.books import at_least, parse_json, read_book, read_text
 from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 PLAIN = "{haystack}\nBased on the content of the book, Question: {question}\nAnswer:"
 BOOK = "<book>{haystack}</book>\nBased on the content of the book, Question: {question}\nAnswer:"

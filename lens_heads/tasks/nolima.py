@@ -10,7 +10,7 @@ from lens_heads.tasks.books import at_least, read_book, read_books
 from lens_heads.tasks.rows import hub_file
 from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
 from lens_heads.tasks.schema import Case, Entry, cases, read_entries
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 HUB = "amodaresi/NoLiMa"
 BOOKS = tuple(f"haystack/rand_shuffle/rand_book_{i}.txt" for i in range(1, 6))

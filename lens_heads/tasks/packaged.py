@@ -9,7 +9,7 @@ from importlib import resources
 from lens_heads.tasks import prose
 from lens_heads.tasks.sampling import SPLITS, balanced, depths_grid
 from lens_heads.tasks.schema import Case, Entry, cases, read_entries
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 _CHARACTERS_PER_TOKEN = 8
 """More than any tokenizer packs into a token of English on average, so that every stretch is long enough."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows, packaged_rows
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 TOP = 200
 """So many of the world's most populous cities are asked about."""

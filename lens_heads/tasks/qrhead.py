@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lens_heads.documents import Document, DocumentTrial
 from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows
+from lens_heads.trials.documents import Document, DocumentTrial
 
 HUB = "PrincetonPLI/QRHead"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from lens_heads.rhymes import endings
 from lens_heads.tasks.rows import enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.tasks.words import rhyme_groups
-from lens_heads.trials import Trial
+from lens_heads.trials.rhymes import endings
+from lens_heads.trials.trial import Trial
 
 USUAL = 100
 """Trials by default, where there are as many."""

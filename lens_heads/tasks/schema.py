@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lens_heads.tasks.books import TextFile, read_json
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 _SLOT = re.compile(r"\{(\w*)\}")
 

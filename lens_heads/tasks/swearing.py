@@ -9,7 +9,7 @@ from lens_heads.tasks.books import read_text
 from lens_heads.tasks.rows import enough, packaged_rows
 from lens_heads.tasks.sampling import half
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 
 def swearing(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from lens_heads.judges import Judge
 from lens_heads.tasks.books import read_json
+from lens_heads.trials.judges import Judge
 
 
 def template(name: str) -> dict[str, Any]:

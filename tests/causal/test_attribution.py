@@ -11,7 +11,8 @@ from transformer_lens.tools.analysis.attribution_patching import attribution_pat
 
 import lens_heads as lh
 from lens_heads.causal.measures import answer_logprob
-from lens_heads.models import geometry, has_hooks, hooked
+from lens_heads.model.geometry import geometry
+from lens_heads.model.hooks import has_hooks, hooked
 from tests import handmade, planted, zoo
 from tests.causal import byhand
 from tests.causal.test_patching import random_pair

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import lens_heads as lh
 from lens_heads.causal import make_pairs
-from lens_heads.compose import piece
-from lens_heads.models import geometry
+from lens_heads.model.geometry import geometry
+from lens_heads.trials.tokenizing import piece
 from tests import planted, zoo
 from tests.conftest import random_trial, tiny
 

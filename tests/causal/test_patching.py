@@ -10,8 +10,9 @@ from torch import Tensor
 
 import lens_heads as lh
 from lens_heads.causal import make_pairs
-from lens_heads.forward import left_pad
-from lens_heads.models import geometry, has_hooks, hooked
+from lens_heads.model.forward import left_pad
+from lens_heads.model.geometry import geometry
+from lens_heads.model.hooks import has_hooks, hooked
 from tests import handmade, planted, zoo
 from tests.causal import byhand
 from tests.conftest import random_trial, tiny

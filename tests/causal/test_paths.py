@@ -10,7 +10,7 @@ from torch import Tensor
 
 import lens_heads as lh
 from lens_heads.causal.measures import answer_logprob
-from lens_heads.models import has_hooks
+from lens_heads.model.hooks import has_hooks
 from tests import handmade, planted, zoo
 from tests.causal import byhand
 from tests.causal.test_patching import random_pair

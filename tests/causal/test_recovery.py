@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads import controls
-from lens_heads.models import has_hooks
+from lens_heads.heads import sets as controls
+from lens_heads.model.hooks import has_hooks
 from lens_heads.stats import bootstrap_ratio
-from lens_heads.trials import EncodedTrial
+from lens_heads.trials.encoded import EncodedTrial
 from tests import handmade, planted, zoo
 from tests.causal import byhand
 from tests.conftest import random_trial, tiny

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lens_heads.compare import common_texts
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
 from tests import handmade, zoo
 
 TEXTS = [text[:140] for text in common_texts(8)]

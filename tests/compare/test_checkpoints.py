@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lens_heads.compare import compare_checkpoints
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 
 BEFORE = [[4.0, 3.0, 2.0, 0.0], [-0.1, 0.5, -1.0, 1.0]]
 AFTER = [[4.0, 0.2, 2.0, 3.5], [-0.1, 0.5, 1.0, -1.0]]  # L0H3 comes, L0H1 goes.

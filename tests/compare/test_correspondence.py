@@ -14,8 +14,9 @@ from scipy.stats import kstest
 
 import lens_heads as lh
 from lens_heads.compare import HeadMatch, match_heads, recovery_rate
-from lens_heads.heads import Head, HeadScores
-from lens_heads.models import has_hooks
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.hooks import has_hooks
 from tests import zoo
 from tests.compare.permuted import TEXTS, permuted
 from tests.conftest import tiny

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lens_heads.compare import overlap_by_depth
 from lens_heads.compare.depth import depth_bins, relative_depths
-from lens_heads.heads import HeadScores, Unit
+from lens_heads.heads.scores import HeadScores, Unit
 
 
 def make(values: Any, method: str = "locos", unit: Unit = "query_head") -> HeadScores:

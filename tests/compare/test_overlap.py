@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from lens_heads import compare
-from lens_heads.heads import Head, HeadScores, Unit
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores, Unit
 
 
 def make(values: Any, method: str = "locos", model: str = "tiny", unit: Unit = "query_head") -> HeadScores:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lens_heads import compare, score_heads
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 from tests.conftest import random_trial
 
 

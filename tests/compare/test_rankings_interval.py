@@ -7,7 +7,7 @@ import torch
 from scipy.stats import spearmanr
 
 from lens_heads.compare import rank_correlation_interval
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 
 
 def scores(noise: float, seed: int, trials: int = 20) -> HeadScores:

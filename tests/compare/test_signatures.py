@@ -16,7 +16,8 @@ from lens_heads.compare import common_texts, head_signatures, linear_cka
 from lens_heads.compare.cka import cka_of, norms, products
 from lens_heads.compare.pattern_statistics import STATISTICS, pattern_statistics
 from lens_heads.compare.signatures import Reading, readings
-from lens_heads.models import geometry, has_hooks
+from lens_heads.model.geometry import geometry
+from lens_heads.model.hooks import has_hooks
 from tests import zoo
 from tests.compare.permuted import TEXTS
 from tests.conftest import tiny

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads import ablation
-from lens_heads.choices import CHOICE_METRICS
+from lens_heads.ablation import grid as ablation
+from lens_heads.ablation.choices import CHOICE_METRICS
+from lens_heads.ablation.evaluation import METRICS, Evaluation
 from lens_heads.compare import TransferMatrix, transfer_matrix
-from lens_heads.evaluation import METRICS, Evaluation
-from lens_heads.heads import Head
-from lens_heads.models import has_hooks
+from lens_heads.heads.head import Head
+from lens_heads.model.hooks import has_hooks
+from tests.ablation.test_curves import ALL, Counted, ranking, trials
 from tests.conftest import tiny
-from tests.test_ablation import ALL, Counted, ranking, trials
 
 TASKS = {"one": trials(2, 10), "two": trials(3, 10), "three": trials(1, 40)}  # Ids recur from task to task.
 SOURCES: dict[str, Any] = {"one": ranking(["L2H1", "L0H3", "L2H0"]), "two": ["L0H3", "L2H1", "L1H0", "L1H1"]}

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import hypergeom
 
 from lens_heads.compare import head_overlaps, read_counts, read_rankings
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
 
 EDGAR = Path(__file__).parents[3] / "shared" / "data" / "edgar_haystack"
 RUN, RANKED = EDGAR / "ablation_llama3_8b", EDGAR / "ranking_llama3_8b" / "ranked_heads.json"

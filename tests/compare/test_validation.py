@@ -13,9 +13,10 @@ import torch
 
 from lens_heads.compare import MatchValidation, match_heads, validate_match
 from lens_heads.compare.head_match import HeadMatch
-from lens_heads.heads import Head, HeadScores
-from lens_heads.models import has_hooks
-from lens_heads.trials import EncodedTrial
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.hooks import has_hooks
+from lens_heads.trials.encoded import EncodedTrial
 from tests.compare.permuted import TEXTS, permuted
 from tests.conftest import random_trial, tiny
 

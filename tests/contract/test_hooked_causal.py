@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
+from lens_heads.ablation.evaluation import answer_batch
 from lens_heads.causal.measures import answer_logprob
-from lens_heads.evaluation import answer_batch
-from lens_heads.models import has_hooks
-from lens_heads.replay import prefilled
+from lens_heads.interventions.replay import prefilled
+from lens_heads.model.hooks import has_hooks
 from tests.causal.test_patching import random_pair
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, build

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from lens_heads.localize import MaskedMetric, draw_masks
-from lens_heads.models import has_hooks
-from lens_heads.trials import EncodedTrial
+from lens_heads.model.hooks import has_hooks
+from lens_heads.trials.encoded import EncodedTrial
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, build
 

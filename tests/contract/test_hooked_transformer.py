@@ -13,11 +13,12 @@ import transformer_lens
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads.activations import trial_activations
-from lens_heads.document_scoring import query_attention
-from lens_heads.documents import EncodedDocuments
-from lens_heads.models import geometry, has_hooks, require_raw_weights
-from lens_heads.scorers import DOCUMENT_SCORERS, SCORERS
+from lens_heads.interventions.activations import trial_activations
+from lens_heads.model.geometry import geometry, require_raw_weights
+from lens_heads.model.hooks import has_hooks
+from lens_heads.scoring.documents import query_attention
+from lens_heads.scoring.scorers import DOCUMENT_SCORERS, SCORERS
+from lens_heads.trials.documents import EncodedDocuments
 from tests import reference, zoo
 from tests.conftest import random_trial
 

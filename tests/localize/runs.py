@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
 from lens_heads.localize import MaskedMetric, draw_masks, measure
 from tests import planted
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
 from lens_heads.localize import MaskedMetric, fit, greedy, localize, localize_heads, one_shot
 from lens_heads.localize import heads as module
 from tests import planted, zoo

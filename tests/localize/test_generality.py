@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 
 import lens_heads as lh
-from lens_heads.curves import AblationCurve
-from lens_heads.heads import Head, HeadScores
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import Generality, generality, localize
-from lens_heads.models import has_hooks
+from lens_heads.model.hooks import has_hooks
 from tests import planted
 from tests.localize.runs import FOUND, OTHERS, by_loop, measured, model, passes
 from tests.planted import COPIER, DECOY, WRITER

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
 from lens_heads.localize import MaskedMetric, greedy, one_shot
 from tests.conftest import random_trial, tiny
 from tests.localize.runs import FOUND, by_loop, measured, model, passes

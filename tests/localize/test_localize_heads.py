@@ -11,12 +11,14 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads import units
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads import units
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import fit, localize, localize_heads
 from lens_heads.localize.heads import DESIGNED
 from lens_heads.localize.lasso import METHODS
-from lens_heads.models import geometry, has_hooks
+from lens_heads.model.geometry import geometry
+from lens_heads.model.hooks import has_hooks
 from tests.conftest import random_trial
 from tests.localize.runs import FOUND, OTHERS, by_loop, different, measured, model, passes
 from tests.planted import COPIER, SUPPRESSOR, WRITER

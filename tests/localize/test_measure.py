@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.activations import trial_activations
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
+from lens_heads.interventions.activations import trial_activations
 from lens_heads.localize import MaskedMetric, localize
-from lens_heads.models import geometry, has_hooks
-from lens_heads.trials import EncodedTrial
+from lens_heads.model.geometry import geometry
+from lens_heads.model.hooks import has_hooks
+from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
 from tests.conftest import few_shot, random_trial, tiny
 from tests.localize.runs import FOUND, SHAPE, by_loop, failing, passes

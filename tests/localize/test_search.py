@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lens_heads.controls import every_head
-from lens_heads.heads import Head
+from lens_heads.heads.head import Head
+from lens_heads.heads.sets import every_head
 from lens_heads.localize import Search, search
 from tests.localize.runs import FOUND, OTHERS, by_loop, different, model, passes
 from tests.planted import COPIER, WRITER

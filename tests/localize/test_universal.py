@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import universal_heads
 
 

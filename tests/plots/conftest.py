@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lens_heads.curves import AblationCurve, Condition, Observation
-from lens_heads.heads import HeadScores
+from lens_heads.ablation.curves import AblationCurve, Condition, Observation
+from lens_heads.heads.scores import HeadScores
 from tests.plots.drawn import make
 
 RIGHT = {  # (method, set, k, seed): how many of the ten trials are right

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 
 
 def make(values: list[list[float]], method: str = "locos", trials: int = 6) -> HeadScores:

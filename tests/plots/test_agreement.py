@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lens_heads import compare, plots
-from lens_heads.heads import HeadScores
+from lens_heads.heads.scores import HeadScores
 from tests.plots.drawn import make, trace
 
 

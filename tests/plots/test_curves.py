@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lens_heads import plots
-from lens_heads.curves import AblationCurve
+from lens_heads.ablation.curves import AblationCurve
 from tests.plots.drawn import assert_whiskers, trace
 
 

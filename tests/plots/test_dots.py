@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from lens_heads import compare, plots
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from tests.plots.drawn import make
 
 

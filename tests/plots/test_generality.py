@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lens_heads.curves import AblationCurve, Condition, Observation
+from lens_heads.ablation.curves import AblationCurve, Condition, Observation
 from lens_heads.localize import Generality
 
 BASE = {"sums": 0.9, "more_sums": 0.8, "facts": -0.5}

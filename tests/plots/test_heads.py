@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from lens_heads import plots
-from lens_heads.anatomy import Source
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.scoring.anatomy import Source
 from tests.plots.drawn import assert_whiskers, make
 
 

@@ -13,16 +13,16 @@ import pandas as pd
 import pytest
 
 from lens_heads import studies
-from lens_heads.curves import AblationCurve
-from lens_heads.evaluation import evaluate
-from lens_heads.interventions import ablate
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.ablation.evaluation import evaluate
+from lens_heads.interventions.ablate import ablate
 from lens_heads.localize import Universal
-from lens_heads.models import has_hooks
+from lens_heads.model.hooks import has_hooks
 from lens_heads.studies.capability_paper import capabilities, damage, scale, stages
 from lens_heads.studies.capability_paper.capabilities import Capability, chance
 from lens_heads.studies.capability_paper.presets import PRESETS, Preset, preset
 from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 from tests import zoo
 
 LONG = {"context_length": 480}  # Of bytes.

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lens_heads.curves import AblationCurve
-from lens_heads.heads import Head
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.heads.head import Head
 from lens_heads.localize import Generality, Universal
 from lens_heads.studies.capability_paper.claims import Evidence, claims, published
 from lens_heads.studies.capability_paper.stages import kin_of

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from lens_heads.curves import AblationCurve, Condition, Observation
+from lens_heads.ablation.curves import AblationCurve, Condition, Observation
 from lens_heads.studies.locos_paper.claims import DOES_NOT, HOLDS, UNTOLD, Evidence, claims
 
 K = 3

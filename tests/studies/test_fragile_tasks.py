@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from lens_heads import studies
-from lens_heads.models import has_hooks
+from lens_heads.model.hooks import has_hooks
 from lens_heads.studies.fragile_paper import stages
 from lens_heads.studies.fragile_paper.claims import claims
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, preset

@@ -15,8 +15,8 @@ import torch
 
 import lens_heads as lh
 from lens_heads import studies
-from lens_heads.models import has_hooks
-from lens_heads.scorers import SCORERS
+from lens_heads.model.hooks import has_hooks
+from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.presets import PRESETS, Preset, preset
 from lens_heads.studies.locos_paper.study import Finding

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads import ablation, evaluation, sandbox
-from lens_heads.metrics import text_scores
+from lens_heads.ablation import evaluation
+from lens_heads.ablation import grid as ablation
 from lens_heads.tasks.code import humaneval, mbpp
 from lens_heads.tasks.templates import template
+from lens_heads.trials import sandbox
+from lens_heads.trials.metrics import text_scores
 from tests import zoo
 from tests.tasks.row_files import write
 

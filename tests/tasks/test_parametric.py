@@ -12,9 +12,9 @@ from typing import Any
 import datasets
 import pytest
 
-from lens_heads.answers import passes
 from lens_heads.tasks import prose
 from lens_heads.tasks.parametric import parametric
+from lens_heads.trials.answers import passes
 from tests import zoo
 
 ROWS = [

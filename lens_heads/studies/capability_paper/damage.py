@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.stats import binomtest, norm
 from scipy.stats import t as student
 
-from lens_heads.curves import AblationCurve
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.localize import Generality
 from lens_heads.stats import bootstrap_ratio, percentile_interval
 from lens_heads.studies.capability_paper.presets import LEAD, Preset

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from lens_heads import plots, report
+from lens_heads import plots
+from lens_heads.report import report
 from lens_heads.studies.capability_paper import scale
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.claims import published

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lens_heads.interventions import KINDS
+from lens_heads.interventions.ablate import KINDS
 from lens_heads.localize.heads import DESIGNED, SEARCHES
 from lens_heads.localize.lasso import FOLDS
 from lens_heads.studies.capability_paper.capabilities import HUB, OFFLINE, Capability
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 LEAD, PASS = "css", "locos"
 """The method of the study, and the one that reads heads from a single pass, where trials have needles."""

@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lens_heads.ablation import ablation_curve, check_made_on
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.ablation.grid import ablation_curve, check_made_on
 from lens_heads.compare import head_overlaps
-from lens_heads.curves import AblationCurve
-from lens_heads.heads import Head, HeadScores
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import Generality, MaskedMetric, Universal, generality, localize, universal_heads
 from lens_heads.localize.heads import DESIGNED
 from lens_heads.localize.sparse_fit import NothingToExplain
-from lens_heads.models import Model, geometry
-from lens_heads.scoring import needle_digest, prompt_digest, score_heads
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.scoring.score import score_heads
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, Preset
-from lens_heads.trials import Trial, encode_all
+from lens_heads.trials.digests import needle_digest, prompt_digest
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import Trial
 
 UNIVERSAL = "universal heads"
 Rankings = dict[str, HeadScores]

@@ -15,20 +15,20 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from lens_heads import tables
-from lens_heads.curves import AblationCurve
-from lens_heads.heads import HeadScores
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import Generality, Universal
-from lens_heads.models import Model, geometry, require_raw_weights
-from lens_heads.scoring import fingerprint
-from lens_heads.store import RunFolder, running_command, versions, write_atomic
+from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.identity import fingerprint
+from lens_heads.report import tables
+from lens_heads.runs.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.capability_paper import damage, scale, stages
 from lens_heads.studies.capability_paper.capabilities import chance
 from lens_heads.studies.capability_paper.claims import Evidence, claims
 from lens_heads.studies.capability_paper.presets import PASS, Preset, preset
 from lens_heads.studies.capability_paper.stages import Rankings
 from lens_heads.studies.running import Clock, Models, loaded, records, save_tables, several
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from lens_heads import plots, report
+from lens_heads import plots
+from lens_heads.report import report
 from lens_heads.studies.fragile_paper.claims import claims
 from lens_heads.studies.fragile_paper.presets import Preset
 from lens_heads.studies.fragile_paper.stages import ALL

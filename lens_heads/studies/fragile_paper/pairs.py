@@ -11,13 +11,13 @@ import pandas as pd
 from rich.console import Console
 
 from lens_heads import compare
-from lens_heads.heads import HeadScores
-from lens_heads.models import Model
-from lens_heads.store import RunFolder, digest
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model
+from lens_heads.runs.store import RunFolder, digest
 from lens_heads.studies.fragile_paper.presets import Preset
 from lens_heads.studies.fragile_paper.stages import ALL, by_metric, correlations
 from lens_heads.studies.running import Clock, records, save_tables
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 if TYPE_CHECKING:
     from lens_heads.studies.fragile_paper.study import Finding

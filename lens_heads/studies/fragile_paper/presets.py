@@ -6,11 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lens_heads.documents import DocumentTrial
-from lens_heads.evaluation import FORCED_METRICS, METRICS
+from lens_heads.ablation.evaluation import FORCED_METRICS, METRICS
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.tasks.sec10k.settings import settings
-from lens_heads.trials import Trial
+from lens_heads.trials.documents import DocumentTrial
+from lens_heads.trials.trial import Trial
 
 HEADS = 32 * 32
 """Of Llama-3.1-8B, whose numbers of ablated heads the study gives; other models lose the same share."""

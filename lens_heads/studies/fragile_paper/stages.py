@@ -15,14 +15,14 @@ import pandas as pd
 from lens_heads import compare
 from lens_heads.causal import recovery
 from lens_heads.compare.cells import NONE
-from lens_heads.documents import DocumentTrial
-from lens_heads.heads import HeadScores
-from lens_heads.models import Model, geometry
-from lens_heads.scoring import score_heads
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs.store import digest
+from lens_heads.scoring.score import score_heads
 from lens_heads.stats import percentile_interval
-from lens_heads.store import digest
 from lens_heads.studies.fragile_paper.presets import Preset
-from lens_heads.trials import Trial
+from lens_heads.trials.documents import DocumentTrial
+from lens_heads.trials.trial import Trial
 
 ALL = "all tasks"
 Rankings = dict[str, dict[str, HeadScores]]

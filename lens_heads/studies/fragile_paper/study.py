@@ -16,16 +16,16 @@ import pandas as pd
 from rich.console import Console
 
 from lens_heads import compare
-from lens_heads.models import Model, geometry
-from lens_heads.scoring import fingerprint
-from lens_heads.store import RunFolder, running_command, versions, write_atomic
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.identity import fingerprint
+from lens_heads.runs.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.fragile_paper import pairs, stages
 from lens_heads.studies.fragile_paper.claims import claims
 from lens_heads.studies.fragile_paper.pairs import Pair
 from lens_heads.studies.fragile_paper.presets import Preset, preset
 from lens_heads.studies.fragile_paper.stages import ALL, Rankings
 from lens_heads.studies.running import Clock, Models, loaded, records, save_tables, several
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 

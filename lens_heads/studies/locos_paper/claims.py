@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats as scipy_stats
 
-from lens_heads.curves import AblationCurve
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.studies.locos_paper.presets import FACTORIAL
 from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, widened
 

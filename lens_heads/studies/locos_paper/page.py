@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from lens_heads import plots, report
+from lens_heads import plots
 from lens_heads.causal import Recovery
+from lens_heads.report import report
 from lens_heads.studies.locos_paper.claims import LEAD
 from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL
 from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, described

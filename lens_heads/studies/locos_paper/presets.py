@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lens_heads import tasks
-from lens_heads.curves import MAIN_TASK
-from lens_heads.scorers import SCORERS
+from lens_heads.ablation.curves import MAIN_TASK
+from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.running import TaskCall, described
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 HEADLINE = 50 / (36 * 32)
 """The paper's headline ablates 50 of Qwen3-8B's 36 x 32 heads; other models lose the same share."""

@@ -10,17 +10,19 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads import anatomy, compare
-from lens_heads.ablation import ablation_curve
-from lens_heads.activations import MeanActivations, mean_activations
+from lens_heads import compare
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.ablation.grid import ablation_curve
 from lens_heads.causal import Recovery, patch_heads, recovery
-from lens_heads.curves import AblationCurve
-from lens_heads.heads import Head, HeadScores
-from lens_heads.models import Model, geometry
-from lens_heads.scoring import score_heads
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.activations import MeanActivations, mean_activations
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.scoring import anatomy
+from lens_heads.scoring.score import score_heads
 from lens_heads.studies.locos_paper.claims import LEAD
 from lens_heads.studies.locos_paper.presets import ATTENTION, Preset
-from lens_heads.trials import Trial
+from lens_heads.trials.trial import Trial
 
 EXACT, TUNED = "locos (exact)", "locos (tuned lens)"
 

@@ -13,13 +13,13 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from lens_heads import tables
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.causal import Recovery
-from lens_heads.curves import AblationCurve
-from lens_heads.heads import HeadScores
-from lens_heads.models import geometry
-from lens_heads.scoring import fingerprint
-from lens_heads.store import RunFolder, running_command, versions, write_atomic
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import geometry
+from lens_heads.model.identity import fingerprint
+from lens_heads.report import tables
+from lens_heads.runs.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import LEAD, Evidence, claims
 from lens_heads.studies.locos_paper.presets import Preset, preset

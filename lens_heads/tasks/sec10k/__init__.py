@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from lens_heads.documents import DocumentTrial
 from lens_heads.tasks.rows import enough
 from lens_heads.tasks.sampling import SPLITS, check_split, stratified
 from lens_heads.tasks.sec10k import build
@@ -19,7 +18,8 @@ from lens_heads.tasks.sec10k.filings import Filing, read_corpus, read_filings
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.statements import Statement, find_statement
 from lens_heads.tasks.sec10k.survey import survey
-from lens_heads.trials import Trial
+from lens_heads.trials.documents import DocumentTrial
+from lens_heads.trials.trial import Trial
 
 SOURCES = ("packaged", "filings", "corpus")
 ONE_SECTION = "no other section"

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from lens_heads.documents import Document, DocumentTrial
-from lens_heads.judges import Judge
 from lens_heads.tasks.sec10k.filings import Filing
 from lens_heads.tasks.sec10k.patterns import names
 from lens_heads.tasks.sec10k.sentences import Span, sentences, words
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.statements import Statement
 from lens_heads.tasks.sec10k.values import variants, written
-from lens_heads.trials import Trial
+from lens_heads.trials.documents import Document, DocumentTrial
+from lens_heads.trials.judges import Judge
+from lens_heads.trials.trial import Trial
 
 
 class Instance(NamedTuple):

@@ -1,0 +1,187 @@
+"""evaluate: what a model answers, and how likely it finds the gold answer, under whatever is hooked onto it now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lens_heads.ablation.choices import CHOICE_METRICS, answers_and_choices
+from lens_heads.interventions.replay import Prefilled
+from lens_heads.model.decoding import greedy, text_of
+from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill
+from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.identity import fingerprint
+from lens_heads.model.modes import evaluating
+from lens_heads.runs import engine
+from lens_heads.runs.store import Result, RunFolder
+from lens_heads.stats import bootstrap_interval
+from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.metrics import TEXT_METRICS, text_scores
+from lens_heads.trials.trial import AnyTrial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORCED_METRICS = ("logprob", "greedy_match", *CHOICE_METRICS)
+"""Teacher-forced: measured without decoding; the last three on trials that have choices."""
+METRICS = (*TEXT_METRICS, *FORCED_METRICS)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Metric values per trial ([trial] each) and the generated texts.
+
+    `logprob` is the gold answer's mean log-probability per token, in nats, teacher-forced; `greedy_match` is 1 where each of
+    its tokens is the likeliest one, so that greedy decoding would begin with exactly these tokens. The others are absent when
+    nothing was generated: they compare the answer that the trial's judge finds in the text, and `correct` is the judge's
+    verdict on it. `texts` are the whole texts. The metrics of `choices.CHOICE_METRICS` are there when every trial has choices.
+    """
+
+    trial_ids: tuple[str, ...]
+    metrics: dict[str, Float[Tensor, " trial"]]
+    texts: tuple[str, ...]
+    answers: tuple[str, ...]
+
+    def mean(self, metric: str) -> float:
+        """Mean over trials."""
+        return float(self._values(metric).mean())
+
+    def interval(self, metric: str, level: float = 0.95) -> tuple[float, float]:
+        """Bootstrap interval of the mean over trials."""
+        low, high = bootstrap_interval(self._values(metric), level)
+        return float(low), float(high)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per trial: id, answer, text, and every metric."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"trial": self.trial_ids, "answer": self.answers, "text": self.texts}
+        return pd.DataFrame({**columns, **{name: values.tolist() for name, values in self.metrics.items()}})
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name} {self.mean(name):.3f}" for name in self.metrics)
+        return f"Evaluation({len(self.trial_ids)} trials: {means})"
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}")
+
+    def _values(self, metric: str) -> Float[Tensor, " trial"]:
+        if metric not in self.metrics:
+            raise ValueError(f"no metric {metric!r}: this evaluation has {', '.join(self.metrics)}")
+        return self.metrics[metric]
+
+
+def evaluate(
+    model: Model,
+    trials: Iterable[AnyTrial] | AnyTrial,
+    generate: bool = True,
+    max_new_tokens: int = 50,
+    batch_size: int = 1,
+    progress: bool = True,
+    out: str | Path | None = None,
+) -> Evaluation:
+    """Evaluate the model as it stands on trials (with or without needle).
+
+    Args:
+        generate: also decode greedily (to a newline, a stop token or `max_new_tokens`) and judge the text; without it
+            only `logprob` and `greedy_match` are measured, which need no decoding.
+        out: a run folder that resumes. It cannot know what else is hooked onto the model: use one per condition.
+
+    Raises ValueError for no trials, prompts longer than the context window, nothing to generate, or trials whose judging would
+    run generated code that nobody allowed to run; TypeError for what is no TransformerLens model.
+    """
+    is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
+    if generate and max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens={max_new_tokens}: give at least 1, or generate=False for logprob alone")
+    shape = geometry(model)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens if generate else 0, shape.d_vocab)
+    settings = {
+        "model": shape.name,
+        "weights": fingerprint(model),
+        "dtype": str(model.cfg.dtype),
+        "trials": trials_digest(encoded),
+        "max_new_tokens": max_new_tokens if generate else None,
+    }
+    results = engine.run(
+        encoded,
+        lambda batch: answer_batch(model, batch, max_new_tokens if generate else 0),
+        key=lambda trial: trial.id,
+        folder=RunFolder(out, settings) if out is not None else None,
+        batch_size=batch_size,
+        size=len,
+        progress=progress,
+        description="evaluating",
+    )
+    return collect(encoded, results)
+
+
+def check_metric(metric: str, trials: Iterable[EncodedTrial], generate: bool) -> None:
+    """ValueError for a metric that would not be measured on these trials, naming those that would."""
+    measured = METRICS if generate else FORCED_METRICS
+    if metric not in measured:
+        remedy = "" if generate else "; the others need generate=True"
+        raise ValueError(f"metric {metric!r} is not measured: there is {', '.join(measured)}{remedy}")
+    without = next((trial.id for trial in trials if not trial.choices), None)
+    if metric in CHOICE_METRICS and without is not None:
+        raise ValueError(
+            f"metric {metric!r} compares choices, and trial {without} has none: give Trial(choices=...), or use 'logprob'"
+        )
+
+
+def collect(trials: Sequence[EncodedTrial], results: Sequence[Result]) -> Evaluation:
+    """The results of `answer_batch` as one Evaluation; trials that raised are left out (they were warned about)."""
+    kept = [(trial, result) for trial, result in zip(trials, results, strict=True) if result.keep]
+    names = [name for name in METRICS if all(name in result.record for _, result in kept)]
+    return Evaluation(
+        trial_ids=tuple(trial.id for trial, _ in kept),
+        metrics={name: torch.tensor([float(result.record[name]) for _, result in kept]) for name in names},
+        texts=tuple(str(result.record["text"]) for _, result in kept),
+        answers=tuple(trial.answer for trial, _ in kept),
+    )
+
+
+@torch.no_grad()
+def answer_batch(
+    model: Model,
+    trials: Sequence[EncodedTrial],
+    max_new_tokens: int,
+    chunk: int = CHUNK,
+    filled: Prefilled | None = None,
+    layer: int = 0,
+    beginning: Cache | None = None,
+) -> list[Result]:
+    """One prefill per batch, then the gold answer's log-probability, then (unless 0) a greedy continuation.
+
+    With an unablated prefill of the same trials, only layers from `layer` on are run again, `beginning` as it replays.
+    """
+    tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
+    before = tokens.shape[1] - 1
+    with evaluating(model), fast_attention(model):
+        if filled is None:
+            cache = Cache(model, len(trials))
+            prefill(model, tokens[:, :before], cache, pads, chunk)
+        else:
+            cache = filled.replay(model, layer, chunk, beginning)
+        gold, chosen = answers_and_choices(model, trials, tokens[:, before:], cache, pads)
+        judges = [trial.judge for trial in trials]
+        steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens, judges) if max_new_tokens else None
+    results: list[Result] = []
+    for i, trial in enumerate(trials):
+        text = text_of(model, steps[i], trial.judge) if steps else ""
+        judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge) if steps else {}
+        results.append(Result({}, {"text": text, **judged, **_forced(*gold[i]), **chosen[i]}))
+    return results
+
+
+def _forced(picked: Float[Tensor, " step"], likeliest: Bool[Tensor, " step"]) -> dict[str, float]:
+    """The metrics of a teacher-forced answer."""
+    return {"logprob": float(picked.mean()), "greedy_match": float(likeliest.all())}

@@ -1,0 +1,40 @@
+"""`lens-heads patch`: activation patching of every head, exact or estimated from gradients."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lens_heads.cli import options as cli_options
+from lens_heads.cli.options import Device, Dtype, Lens, Model, Out, Task, With
+
+
+def patch(
+    model: Model,
+    task: Task = "packaged",
+    with_: With = None,
+    metric: Annotated[str, typer.Option(help="answer_logprob or first_token_logit_diff.")] = "answer_logprob",
+    positions: Annotated[str, typer.Option(help="answer (rows that produce the answer) or all.")] = "answer",
+    corruption: Annotated[str, typer.Option(help="remove (the needle) or swap (the answer in it).")] = "remove",
+    ig_steps: Annotated[
+        int, typer.Option(help="Estimate from gradients instead: 1 attribution patching, more: EAP-IG; 0: exact.")
+    ] = 0,
+    top: Annotated[int, typer.Option(help="Heads in the table.")] = 10,
+    out: Out = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Patch every head on its own from the clean into the corrupt run: what does the answer gain?"""
+    from lens_heads import causal
+    from lens_heads.report import tables
+
+    trials = cli_options.trials(task, with_)
+    loaded = cli_options.load(model, device, dtype, lens)
+    if ig_steps:
+        scores = causal.attribution_patch(loaded, trials, metric, positions, corruption, ig_steps, out=out)  # type: ignore[arg-type]
+    else:
+        scores = causal.patch_heads(loaded, trials, metric, positions, corruption, out=out)  # type: ignore[arg-type]
+    tables.show(tables.ranking(scores, top, 0))
+    cli_options.say(f"{len(scores.trial_ids)} pairs", out)

@@ -1,0 +1,79 @@
+"""Head: one attention head, and the spellings in which heads are given."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+def whole(value: Any) -> int | None:
+    """The value as an int (numpy's too); None for what is no integer, a float or a bool."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One attention head, counted from 0; `str(Head(12, 1))` is "L12H1", its key in score files "12-1"."""
+
+    layer: int
+    head: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("layer", self.layer), ("head", self.head)):
+            number = whole(value)
+            if number is None or number < 0:
+                raise ValueError(f"cannot read {self!r} as a head: its {name} {value!r} is no integer from 0 on")
+            object.__setattr__(self, name, number)
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.head}"
+
+    def __repr__(self) -> str:
+        return f"Head({self.layer}, {self.head})"
+
+    @property
+    def key(self) -> str:
+        return f"{self.layer}-{self.head}"
+
+    @classmethod
+    def parse(cls, value: Head | str | Sequence[int]) -> Head:
+        """Read "L12H1", "12-1", "12.1" or a pair (12, 1)."""
+        if isinstance(value, Head):
+            return value
+        if isinstance(value, str):
+            found = re.fullmatch(r"[Ll]?(\d+)\s*([-.,HhKk:])\s*(\d+)", value.strip())
+            if found is None:
+                raise ValueError(f"cannot read {value!r} as a head: write L12H1 or 12-1")
+            if found[2] in "Kk":
+                why = (
+                    "it names a kv head: name its query heads, k * group to (k + 1) * group - 1; geometry(model).group"
+                )
+                raise ValueError(f"cannot read {value!r} as a head: {why}")
+            return cls(int(found[1]), int(found[3]))
+        if not isinstance(value, Iterable):
+            if hasattr(value, "ranking"):
+                raise TypeError(f"{value.method}: scores are a ranking, not a choice of heads: take some with .top(k)")
+            raise TypeError(f"cannot read {value!r} as a head: write L12H1, 12-1 or a pair (12, 1)")
+        pair = tuple(value)
+        if len(pair) != 2:
+            raise ValueError(f"cannot read {value!r} as a head: a pair (layer, head) is needed")
+        return cls(*pair)
+
+
+def parse_heads(heads: Iterable[Head | str | Sequence[int]] | Sequence[int] | Head | str) -> list[Head]:
+    """Heads in any accepted spelling, as a list without repeats, in the order given.
+
+    A string may hold several: "L12H1,L3H0". A bare pair of integers is one head.
+    """
+    if isinstance(heads, str):
+        heads = [part for part in re.split(r"[,\s]+", heads) if part]
+    listed: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
+    if isinstance(heads, Sequence) and len(listed) == 2 and all(whole(number) is not None for number in listed):
+        listed = [tuple(listed)]
+    return list(dict.fromkeys(Head.parse(head) for head in listed))

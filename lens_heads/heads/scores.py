@@ -1,0 +1,227 @@
+"""Head, and HeadScores: the one value that every ranking method returns and every intervention takes.
+
+Reading and writing score files is in `scorefiles.py`, drawing in `plots`, the statistics themselves in `stats.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lens_heads import stats
+from lens_heads.heads.head import Head, whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+Unit = Literal["query_head", "kv_head"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """Scores of every head of one model by one method.
+
+    `values` float32 [layer, head] is the mean over the trials that count for the method; `per_trial` float32
+    [trial, layer, head] and `trial_ids` keep each of them, so that everything can be resampled. `meta` says what was
+    run (model, direction, number of trials, outcomes). `unit` is "query_head" or "kv_head".
+
+    The best heads are those with the highest scores; where `meta["best"]` is "lowest" (`localize_heads`: what ablating the
+    head does to a metric), those with the lowest. Heads in `meta["order"]` come before all others, in that order.
+
+    Raises ValueError on NaN or infinite scores, another `meta["best"]`, and when the shapes disagree.
+    """
+
+    method: str
+    values: Float[Tensor, "layer head"]
+    per_trial: Float[Tensor, "trial layer head"]
+    trial_ids: tuple[str, ...]
+    meta: dict[str, Any] = field(default_factory=dict)
+    unit: Unit = "query_head"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", self.values.detach().to("cpu", torch.float32))
+        object.__setattr__(self, "per_trial", self.per_trial.detach().to("cpu", torch.float32))
+        object.__setattr__(self, "trial_ids", tuple(self.trial_ids))
+        if self.values.ndim != 2 or self.per_trial.shape[1:] != self.values.shape:
+            raise ValueError(
+                f"{self.method}: values {tuple(self.values.shape)} must be [layer, head] and per_trial "
+                f"{tuple(self.per_trial.shape)} [trial, layer, head] of the same model"
+            )
+        if self.meta.get("best", "highest") not in ("highest", "lowest"):
+            raise ValueError(f"{self.method}: meta['best'] is {self.meta['best']!r}: use 'highest' or 'lowest'")
+        if len(self.trial_ids) != len(self.per_trial):
+            raise ValueError(f"{self.method}: {len(self.per_trial)} trials but {len(self.trial_ids)} trial ids")
+        bad = ~torch.isfinite(torch.cat([self.values[None], self.per_trial]))
+        if bad.any():
+            at, layer, head = (int(i) for i in bad.nonzero()[0])
+            where = f", trial {self.trial_ids[at - 1]}," if at else ""
+            value = self.per_trial[at - 1, layer, head] if at else self.values[layer, head]
+            raise ValueError(
+                f"{self.method}: the score of {Head(layer, head)}{where} is {value} "
+                f"({int(bad.any(0).sum())} heads are not finite): drop the trials that gave them, or score again in float32"
+            )
+
+    @classmethod
+    def from_trials(
+        cls,
+        method: str,
+        per_trial: Float[Tensor, "trial layer head"],
+        trial_ids: Sequence[str],
+        meta: dict[str, Any] | None = None,
+        unit: Unit = "query_head",
+    ) -> HeadScores:
+        """The mean over trials as `values`. ValueError when there is no trial to average."""
+        if len(per_trial) == 0:
+            raise ValueError(f"{method}: no trial contributed a score: {(meta or {}).get('outcomes', 'empty input')}")
+        return cls(method, per_trial.float().mean(0), per_trial, tuple(trial_ids), meta or {}, unit)
+
+    @property
+    def n_layers(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def n_heads(self) -> int:
+        return self.values.shape[1]
+
+    def __getitem__(self, head: Head | str | Sequence[int]) -> float:
+        """The score of one head: `scores["L12H1"]`."""
+        found = Head.parse(head)
+        if found.layer >= self.n_layers or found.head >= self.n_heads:
+            known = f"these scores have layers 0-{self.n_layers - 1} and heads 0-{self.n_heads - 1}"
+            raise ValueError(f"head {found} does not exist: {known}")
+        return float(self.values[found.layer, found.head])
+
+    @property
+    def sign(self) -> int:
+        """-1 where the lowest scores are the best, else 1."""
+        return -1 if self.meta.get("best") == "lowest" else 1
+
+    def ranking(self) -> list[Head]:
+        """All heads, best first; equal scores in order of layer, then head."""
+        order = torch.argsort(self.sign * self.values.flatten(), descending=True, stable=True)
+        ranked = [Head(int(i) // self.n_heads, int(i) % self.n_heads) for i in order]
+        return list(dict.fromkeys([*(Head.parse(head) for head in self.meta.get("order", ())), *ranked]))
+
+    def top(self, k: int) -> list[Head]:
+        """The k best heads, best first."""
+        return self.ranking()[: self._count(k)]
+
+    def bottom(self, k: int) -> list[Head]:
+        """The k worst heads, worst first."""
+        return self.ranking()[::-1][: self._count(k)]
+
+    def random(self, k: int, seed: int = 0, like: Literal["layer"] | None = None) -> list[Head]:
+        """A random control set of k heads, none of them among the top k while others are left.
+
+        `like="layer"`: as many heads in each layer as the top k has there (a layer without enough others lends from the
+        nearest layers), so that depth alone cannot explain a difference.
+        """
+        if like not in (None, "layer"):
+            raise ValueError(f"like={like!r}: use None (any head) or 'layer' (as many per layer as the top k has)")
+        from lens_heads.heads.sets import layer_matched, random_heads
+
+        top, ranked = self.top(k), self.ranking()
+        return random_heads(ranked, top, len(top), seed) if like is None else layer_matched(ranked, top, seed)
+
+    def interval(
+        self, level: float = 0.95, n: int = 1000, seed: int = 0
+    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
+        """Percentile bootstrap over trials: (low, high), each [layer, head]; NaN with one trial, which tells no spread, and
+        where heads were chosen on these trials (`meta["selected"]`), which would make them look better than they are."""
+        if len(self.per_trial) == 1 or self.meta.get("selected"):
+            return self.values * torch.nan, self.values * torch.nan
+        return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
+
+    def p_values(self, n: int = 10_000, seed: int = 0) -> Float[Tensor, "layer head"]:
+        """One-sided sign-flip permutation p per head: is the mean over trials above zero (or below, if the lowest are best)?
+
+        Smallest possible 1/(n+1). ValueError for scores that are never negative, or whose heads were chosen on these trials.
+        """
+        from lens_heads.scoring.scorers import signed
+
+        if self.meta.get("selected"):
+            raise ValueError(f"{self.method} chose its heads on these trials: test them on others (ablation_curve)")
+        if not self.meta.get("signed", signed(self.method)):  # Score files from elsewhere do not say it.
+            why = "sign-flip tests assume scores symmetric around zero under the null"
+            raise ValueError(f"{why}; {self.method} cannot be negative: compare intervals, or controls")
+        return stats.sign_flip_p(self.sign * self.per_trial, n=n, seed=seed)
+
+    def significant(self, alpha: float = 0.05, n: int | None = None, seed: int = 0) -> Bool[Tensor, "layer head"]:
+        """Heads above zero at false-discovery rate alpha (Benjamini-Hochberg over all heads).
+
+        `n` flips; by default enough for a single head to pass on its own, which needs p below alpha / heads. With few
+        trials no number of flips can: T trials have 2**T.
+        """
+        flips = max(10_000, int(2 * self.values.numel() / alpha)) if n is None else n
+        return stats.benjamini_hochberg(self.p_values(flips, seed), alpha)
+
+    def ties(self, k: int) -> list[Head]:
+        """Heads of the top k that score exactly what the next head below scores: among them the choice says nothing."""
+        ranked, chosen = self.ranking(), {Head.parse(head) for head in self.meta.get("order", ())}
+        top = ranked[: self._count(k)]
+        return [head for head in top if k < len(ranked) and self[head] == self[ranked[k]] and head not in chosen]
+
+    def reliability(self, n: int = 100, seed: int = 0) -> float:
+        """Split-half reliability of the ranking: mean Spearman over n random halvings, Spearman-Brown corrected; NaN for
+        heads that were chosen on all of the trials."""
+        if self.meta.get("selected"):
+            return float("nan")
+        return stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
+
+    def to_frame(self, interval: bool = True) -> pd.DataFrame:
+        """One row per head, best first: layer, head, name, score, and the 95 % interval (low, high; NaN with one trial)."""
+        import pandas as pd
+
+        ranked = self.ranking()
+        rows = [{"layer": at.layer, "head": at.head, "name": str(at), "score": self[at]} for at in ranked]
+        frame = pd.DataFrame(rows, columns=["layer", "head", "name", "score"])
+        if interval:
+            for name, bound in zip(("low", "high"), self.interval(), strict=True):
+                frame[name] = [float(bound[head.layer, head.head]) for head in ranked]
+        return frame
+
+    def plot(self, title: str | None = None) -> go.Figure:
+        """Head map, layer by head."""
+        from lens_heads import plots
+
+        return plots.head_map(self, title=title)
+
+    def _repr_html_(self) -> str:
+        best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
+        return (
+            f"<b>{escape(self.method)}</b>: {self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials, "
+            f"{escape(str(self.meta.get('model', 'model unknown')))}; the ten best, with 95 % intervals over trials{best}"
+        )
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{head} {self[head]:.3g}" for head in self.top(min(3, self.values.numel())))
+        what = f"{self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials"
+        return f"HeadScores({self.method!r}, {what}, best: {best})"
+
+    def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
+        """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals) or "lists" (Wu et al.)."""
+        from lens_heads.heads import files as scorefiles
+
+        return scorefiles.save(self, path, form)
+
+    @classmethod
+    def load(cls, path: str | Path, method: str | None = None) -> HeadScores:
+        """Read either published JSON form. ValueError names the file, the head and what is wrong."""
+        from lens_heads.heads import files as scorefiles
+
+        return scorefiles.load(path, method)
+
+    def _count(self, k: int) -> int:
+        number = whole(k)
+        if number is None or not 0 <= number <= self.values.numel():
+            known = f"{self.method} has scores for 0 to {self.values.numel()}, and k is an integer"
+            raise ValueError(f"k={k} heads asked for: {known}")
+        return number

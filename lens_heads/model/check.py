@@ -1,0 +1,215 @@
+"""check: does a model family behave as every formula here assumes? A report anyone can run on a new model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from einops import einsum, repeat
+from jaxtyping import Int
+from torch import Tensor
+
+from lens_heads.model.directions import Directions
+from lens_heads.model.forward import Cache, advance, fast_attention, prefill
+from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.model.hooks import hooked
+from lens_heads.model.norms import frozen_norm, post_attention_norm
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT = (
+    "The ferry left the stone quay a little after dawn, and nobody on deck spoke until the bell rang twice. "
+    "Behind the harbour office a clerk was counting crates, writing each number down with great care. "
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One statement about the model: the error found, what is tolerated, and what it was relative to."""
+
+    name: str
+    error: float
+    tolerance: float
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance  # False for NaN.
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The outcome of `check`: `passed`, and one row per statement in `frame`."""
+
+    model: str
+    shape: HeadGeometry
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {"check": c.name, "error": c.error, "tolerance": c.tolerance, "passed": c.passed, "note": c.note}
+                for c in self.checks
+            ]
+        )
+
+    def __repr__(self) -> str:
+        failed = [check.name for check in self.checks if not check.passed]
+        return f"CheckReport({self.model}: {len(self.checks) - len(failed)} of {len(self.checks)} hold" + (
+            f"; failed: {', '.join(failed)})" if failed else ")"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False)
+
+
+HOOKS = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_pattern", "attn.hook_z")
+STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
+
+
+@torch.no_grad()
+def check(model: Model, tokens: Int[Tensor, " position"] | None = None, tolerance: float | None = None) -> CheckReport:
+    """Check hooks, attention and the sums every score relies on, on one short text (or your own `tokens`).
+
+    Errors are relative to the size of what is compared. `tolerance` defaults to 1e-3 in float32, 5e-2 below (activations
+    of a bfloat16 model carry 8 bits). Raises ValueError for processed weights; every other failure is a row.
+    """
+    require_raw_weights(model)
+    shape = geometry(model)
+    tolerance = tolerance or (1e-3 if model.cfg.dtype == torch.float32 else 5e-2)
+    ids = _tokens(model, shape) if tokens is None else torch.as_tensor(tokens)
+    seen: dict[str, Tensor] = {}
+    names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
+    present = [name for name in names if name in model.hook_dict]
+    hooks = [(name, lambda x, hook, name=name: seen.update({name: x[0].detach().float()})) for name in present]
+    device = model.W_U.device
+    batch = ids[None].to(device)
+    with hooked(model, hooks):
+        logits = model(batch)[0].float()
+    missing = [name for name in names if name not in seen]
+    fired = Check(
+        "hooks fire", float(len(missing)), 0, f"missing: {', '.join(missing[:3])}" if missing else f"{len(names)} hooks"
+    )
+    rows = [fired]
+    if not missing:
+        rows += _attention(shape, seen, tolerance)
+        rows += _stream(model, shape, seen, tolerance)
+        rows.append(_closure(model, shape, seen, logits, ids, tolerance))
+    rows += _passes(model, batch, logits, tolerance)
+    return CheckReport(shape.name, shape, tuple(rows))
+
+
+def _tokens(model: Model, shape: HeadGeometry) -> Int[Tensor, " position"]:
+    """Enough text to pass the shortest sliding window where that is cheap."""
+    window = min((w for w in shape.windows if w), default=64)
+    wanted = min(max(64, window + 16 if window <= 1024 else 64), shape.n_ctx)
+    ids = model.tokenizer(TEXT * (1 + wanted // 30)).input_ids[:wanted]
+    return torch.tensor(ids)
+
+
+def _relative(error: Tensor, size: Tensor) -> float:
+    return float(error.abs().max() / size.abs().max().clamp(min=1e-12))
+
+
+def _attention(shape: HeadGeometry, seen: dict[str, Tensor], tolerance: float) -> list[Check]:
+    """Patterns are causal distributions inside the window, and z is the pattern applied to the right kv head."""
+    sums, leaks, mixed = 0.0, 0.0, 0.0
+    for layer in range(shape.n_layers):
+        pattern = seen[f"blocks.{layer}.attn.hook_pattern"]
+        rows = torch.arange(pattern.shape[-1], device=pattern.device)
+        distance = rows[:, None] - rows[None]
+        window = shape.windows[layer]
+        hidden = (distance < 0) | (distance >= window if window else distance < 0)
+        sums = max(sums, float((pattern.sum(-1) - 1).abs().max()))
+        leaks = max(leaks, float(pattern[:, hidden].abs().max()) if hidden.any() else 0.0)
+        v = seen[f"blocks.{layer}.attn.hook_v"].reshape(len(rows), -1, shape.d_head)
+        v = repeat(v, "key kv e -> key (kv group) e", group=shape.n_heads // v.shape[1])
+        z = seen[f"blocks.{layer}.attn.hook_z"].reshape(len(rows), shape.n_heads, shape.d_head)
+        mixed = max(mixed, _relative(einsum(pattern, v, "head row key, key head e -> row head e") - z, z))
+    windows = sorted({w for w in shape.windows if w})
+    return [
+        Check("patterns sum to one", sums, tolerance),
+        Check("patterns are causal and inside the window", leaks, 0, f"windows {windows}" if windows else "no windows"),
+        Check("z = pattern @ v of the head's kv group", mixed, tolerance, f"{shape.group} query heads per kv head"),
+    ]
+
+
+def _stream(model: Model, shape: HeadGeometry, seen: dict[str, Tensor], tolerance: float) -> list[Check]:
+    """Head writes (and bias, post-norm) make the attention output; outputs make the residual stream."""
+    writes, adds = 0.0, 0.0
+    for layer in range(shape.n_layers):
+        at = f"blocks.{layer}"
+        out = _attention_out(model, shape, seen, layer)
+        norm = post_attention_norm(model, layer)
+        if norm is not None:
+            frozen = frozen_norm(model, norm)
+            out = frozen.gain * (out - out.mean(-1, keepdim=True) if frozen.centers else out) / frozen.scale(out)
+        wanted = seen[f"{at}.hook_attn_out"]
+        writes = max(writes, _relative(out - wanted, wanted))
+        total = seen[f"{at}.hook_resid_pre"] + wanted + seen[f"{at}.hook_mlp_out"]
+        adds = max(adds, _relative(total - seen[f"{at}.hook_resid_post"], seen[f"{at}.hook_resid_post"]))
+    return [
+        Check("head writes sum to the attention output", writes, tolerance, "post-norm" if shape.post_norm else ""),
+        Check("attention and MLP outputs sum to the residual stream", adds, tolerance),
+    ]
+
+
+def _attention_out(model: Model, shape: HeadGeometry, seen: dict[str, Tensor], layer: int) -> Tensor:
+    """Sum of the head writes and the output bias, before any post-norm."""
+    z = seen[f"blocks.{layer}.attn.hook_z"]
+    z = z.reshape(len(z), shape.n_heads, shape.d_head)
+    W_O = model.blocks[layer].attn.W_O.detach().float().reshape(shape.n_heads, shape.d_head, shape.d_model)
+    out = einsum(z, W_O.to(z), "row head e, head e d -> row d")
+    bias = getattr(model.blocks[layer].attn, "b_O", None)
+    return out if bias is None else out + bias.detach().to(out)
+
+
+def _closure(
+    model: Model, shape: HeadGeometry, seen: dict[str, Tensor], logits: Tensor, ids: Tensor, tolerance: float
+) -> Check:
+    """Per-head contributions + attention biases + MLPs + embedding + final biases = the logit (before a softcap)."""
+    directions = Directions(model, shape, "exact")
+    assert directions.final is not None
+    rows = torch.arange(len(ids) - 8, len(ids), device=logits.device).clamp(min=0)
+    best = logits[rows].argmax(-1)
+    final = seen[f"blocks.{shape.n_layers - 1}.hook_resid_post"][rows]
+    u = directions.unembedding(best, final)
+    raw = directions.model.W_U[:, best].detach().float().T
+    total = (seen["blocks.0.hook_resid_pre"][rows] * u).sum(-1) + raw @ directions.final.bias.to(raw)
+    b_U = getattr(model, "b_U", None)
+    total = total if b_U is None else total + b_U[best].detach().float()
+    for layer in range(shape.n_layers):
+        out = _attention_out(model, shape, seen, layer)[rows]
+        at_layer, _ = directions.at_layer(u, layer, out)
+        total = total + (out * at_layer).sum(-1) + (seen[f"blocks.{layer}.hook_mlp_out"][rows] * u).sum(-1)
+    wanted = logits[rows].gather(-1, best[:, None])[:, 0]
+    note = "all heads, MLPs, embedding and biases"
+    if shape.logit_softcap:
+        wanted = shape.logit_softcap * torch.atanh(wanted / shape.logit_softcap)
+        note += f"; before the softcap of {shape.logit_softcap:g}"
+    return Check("contributions close on the logit", _relative(total - wanted, wanted), tolerance, note)
+
+
+def _passes(model: Model, batch: Int[Tensor, "1 position"], logits: Tensor, tolerance: float) -> list[Check]:
+    """A chunked, possibly sdpa prefill and a hookable chunk on its cache give the logits of one plain forward."""
+    cache, pads = Cache(model, 1), torch.zeros(1, dtype=torch.long, device=batch.device)
+    middle = batch.shape[1] // 2
+    with fast_attention(model):
+        prefill(model, batch[:, :middle], cache, pads, max(1, middle // 3))
+    end: Any = advance(model, batch[:, middle:], cache, pads, logits=4)  # Hookable, as a scored chunk is.
+    return [
+        Check(
+            "chunked prefill into the cache gives the same logits",
+            _relative(end[0].float() - logits[-4:], logits),
+            tolerance,
+        )
+    ]

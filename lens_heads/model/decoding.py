@@ -1,0 +1,77 @@
+"""Greedy decoding from a KV cache, until the answer has ended, and the text of what was decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxtyping import Int
+from torch import Tensor
+
+from lens_heads.model.forward import Cache, advance
+from lens_heads.model.geometry import Model
+from lens_heads.trials.judges import DEFAULT, Judge
+
+
+def stop_tokens(model: Model) -> set[int]:
+    """The model's own stop ids: tokenizer EOS and those of its generation config."""
+    ids = {model.tokenizer.eos_token_id}
+    settings = getattr(getattr(model, "original_model", None), "generation_config", None)
+    listed = getattr(settings, "eos_token_id", None)
+    ids |= set(listed) if isinstance(listed, list | tuple) else {listed}
+    return {int(i) for i in ids if i is not None}
+
+
+def greedy(
+    model: Model,
+    first: Int[Tensor, "batch position"],
+    cache: Cache,
+    pads: Int[Tensor, " batch"],
+    max_new_tokens: int,
+    judges: Sequence[Judge] | None = None,
+) -> list[list[int]]:
+    """Greedy continuation of each row after `first` (the prompt tokens not yet in the cache).
+
+    A row ends at a stop id, where its judge says that the answer has ended (by default at a token that holds a newline;
+    while thinking: not before the answer has begun), or after `max_new_tokens`; the stopping token is kept.
+    """
+    stops, batch = stop_tokens(model), first.shape[0]
+    steps: list[list[int]] = [[] for _ in range(batch)]
+    done = [False] * batch
+    tokens = first
+    for step in range(max_new_tokens):
+        logits = advance(model, tokens, cache, pads)
+        assert logits is not None
+        best = logits[:, -1].argmax(-1)
+        for row, token in enumerate(best.tolist()):
+            if not done[row]:
+                steps[row].append(token)
+                judge = judges[row] if judges is not None else DEFAULT
+                done[row] = token in stops or _ended(model, steps[row], judge)
+        if all(done) or step == max_new_tokens - 1:
+            break
+        tokens = best[:, None]
+    return steps
+
+
+def _ended(model: Model, steps: list[int], judge: Judge) -> bool:
+    if not judge.multiline and "\n" not in model.tokenizer.decode(steps[-1:]):
+        return False
+    text = model.tokenizer.decode(steps)
+    if "think>" in text:
+        return bool(after_thinking(text).strip()) and judge.ended(after_thinking(text).lstrip("\n"))
+    return judge.ended(text)
+
+
+def after_thinking(text: str) -> str:
+    """The text without a leading `<think>` block; nothing while the block is open."""
+    if "</think>" in text:
+        return text.split("</think>", 1)[1]
+    return "" if "<think>" in text else text
+
+
+def text_of(model: Model, steps: list[int], judge: Judge = DEFAULT) -> str:
+    """Generated tokens as text: no thinking, no stop token, nothing from the newline on unless the judge reads on."""
+    kept = steps[:-1] if steps and steps[-1] in stop_tokens(model) else steps
+    text = model.tokenizer.decode(kept, skip_special_tokens=False) if kept else ""
+    text = after_thinking(text).lstrip("\n") if "think>" in text else text
+    return text if judge.multiline else text.split("\n")[0]

@@ -1,0 +1,115 @@
+"""Unembedding directions: which vector a head's write is projected on.
+
+`raw`: the lm_head row of the answer token as stored, no final norm, no post-attention norm (the LOCOS paper; default).
+`exact`: the true linear read-out at that row with every norm's scale frozen, so that all contributions sum to the logit.
+A tuned-lens file: (I + A_l)^T u per layer, with the constant u . b_l (Belrose et al., arXiv 2303.08112).
+
+A logit softcap (Gemma 2) is non-linear: `exact` reads the logit before the cap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.model.geometry import HeadGeometry, Model
+from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
+
+
+@dataclass(frozen=True)
+class TunedLens:
+    """Translators per layer: `A` [layer, d_model, d_model] and `b` [layer, d_model]; h becomes h + h @ A^T + b."""
+
+    A: Float[Tensor, "layer d_model d_model"]
+    b: Float[Tensor, "layer d_model"]
+
+    @classmethod
+    def load(cls, path: str | Path, geometry: HeadGeometry) -> TunedLens:
+        """Read translators `{layer}.weight`, `{layer}.bias` from a safetensors file (or the folder that holds one).
+
+        Files count as the tuned-lens package does: translator i reads the residual stream entering block i, so what heads
+        of layer l write is read by translator l + 1, and by none (the identity) at the last layer. Raises ValueError for
+        pickled files (`.pt` is never unpickled), missing translators, and other shapes.
+        """
+        path = Path(path)
+        file = next(iter(sorted(path.glob("*.safetensors"))), path) if path.is_dir() else path
+        if not file.suffix and not path.exists():
+            raise ValueError(f"direction {str(path)!r}: use 'raw', 'exact', or a tuned-lens safetensors file")
+        if file.suffix != ".safetensors":
+            raise ValueError(
+                f"{file} is not a safetensors file: pickled lenses are not read; convert yours once with "
+                "safetensors.torch.save_file(torch.load('params.pt', weights_only=True), 'params.safetensors')"
+            )
+        if not file.exists():
+            raise FileNotFoundError(f"no tuned lens at {file}")
+        from safetensors.torch import load_file
+
+        tensors = load_file(file)
+        d = geometry.d_model
+        A, b = torch.zeros(geometry.n_layers, d, d), torch.zeros(geometry.n_layers, d)
+        for layer in range(geometry.n_layers - 1):
+            weight, bias = tensors.get(f"{layer + 1}.weight"), tensors.get(f"{layer + 1}.bias")
+            if weight is None or weight.shape != (d, d) or (bias is not None and bias.shape != (d,)):
+                found = "missing" if weight is None else f"of shape {tuple(weight.shape)}"
+                found += "" if bias is None else f" and its bias of shape {tuple(bias.shape)}"
+                raise ValueError(
+                    f"{file}: translator {layer + 1}.weight is {found}; {geometry.name} needs [{d}, {d}] (bias [{d}]) "
+                    f"for translators 1 to {geometry.n_layers - 1}"
+                )
+            A[layer] = weight.float()
+            b[layer] = 0 if bias is None else bias.float()
+        return cls(A, b)
+
+
+class Directions:
+    """The directions of one model for one choice of `direction`; see the top of the file."""
+
+    def __init__(self, model: Model, geometry: HeadGeometry, direction: str | Path) -> None:
+        self.model = model
+        self.name = str(direction)
+        self.exact = self.name == "exact"
+        self.lens = None if self.name in ("raw", "exact") else TunedLens.load(direction, geometry)
+        self.final: FrozenNorm | None = frozen_norm(model, model.ln_final) if self.exact else None
+
+    @property
+    def identity(self) -> str:
+        """The name and, of a tuned lens, what is in it: another lens under the same name is another run."""
+        if self.lens is None:
+            return self.name
+        return f"{self.name} ({float(self.lens.A.norm()):.6g}, {float(self.lens.b.norm()):.6g})"
+
+    def unembedding(
+        self, tokens: Int[Tensor, " row"], final_resid: Float[Tensor, "row d_model"] | None
+    ) -> Float[Tensor, "row d_model"]:
+        """Rows of W_U for the tokens; under `exact` pulled back through the final norm at `final_resid`."""
+        u = self.model.W_U[:, tokens.to(self.model.W_U.device)].detach().float().T
+        if self.final is None:
+            return u
+        assert final_resid is not None
+        return self.final.pull_back(u, self.final.scale(final_resid).to(u.device))
+
+    def at_layer(
+        self,
+        u: Float[Tensor, "row d_model"],
+        layer: int,
+        attention_out: Float[Tensor, "row d_model"] | None,
+    ) -> tuple[Float[Tensor, "row d_model"], Float[Tensor, " row"]]:
+        """(directions, constant per position) for the writes of one layer.
+
+        `attention_out` is the sum of the heads' writes and bias before the post-attention norm; only `exact` on a
+        post-norm block reads it.
+        """
+        none = u.new_zeros(len(u))
+        if self.lens is not None:
+            A, b = self.lens.A[layer].to(u.device), self.lens.b[layer].to(u.device)
+            return u + u @ A, u @ b
+        norm = post_attention_norm(self.model, layer) if self.exact else None
+        if norm is None:
+            return u, none
+        assert attention_out is not None
+        frozen = frozen_norm(self.model, norm)
+        return frozen.pull_back(u, frozen.scale(attention_out)), none

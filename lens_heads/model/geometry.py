@@ -1,0 +1,137 @@
+"""The shape of a model as far as heads are concerned, read the same way off either TransformerLens class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from lens_heads.heads.head import Head, parse_heads
+from lens_heads.model.norms import is_rms, post_attention_norm
+
+Model: TypeAlias = Any
+"""A `transformer_lens` `TransformerBridge` or `HookedTransformer`."""
+
+
+@dataclass(frozen=True)
+class HeadGeometry:
+    """The shape of a model as far as heads are concerned.
+
+    `windows[layer]` is the sliding window of a layer in tokens, None where attention is full. `post_norm`: the attention
+    output passes a norm of its own before it joins the residual stream (Gemma 2/3, OLMo 2/3). `attn_softcap` and
+    `logit_softcap` are tanh caps on attention scores and logits, None without.
+    """
+
+    name: str
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+    d_model: int
+    d_vocab: int
+    n_ctx: int
+    windows: tuple[int | None, ...]
+    post_norm: bool
+    qk_norm: bool
+    attn_softcap: float | None
+    logit_softcap: float | None
+    final_norm: Literal["rms", "layer"]
+
+    @cached_property
+    def group(self) -> int:
+        """Query heads per kv head: query head h reads kv head h // group."""
+        return self.n_heads // self.n_kv_heads
+
+    def check_heads(self, heads: Iterable[Head | str | Sequence[int]] | Head | str) -> list[Head]:
+        """The heads, parsed and checked. ValueError for a head the model does not have."""
+        found = parse_heads(heads)
+        for head in found:
+            if head.layer >= self.n_layers or head.head >= self.n_heads:
+                raise ValueError(
+                    f"head {head} does not exist: {self.name} has layers 0-{self.n_layers - 1} "
+                    f"and heads 0-{self.n_heads - 1}"
+                )
+        return found
+
+    def check_scores(self, scores: Any, what: str) -> None:
+        """ValueError when scores (a HeadScores) belong to a model of another shape."""
+        if (scores.n_layers, scores.n_heads) != (self.n_layers, self.n_heads):
+            raise ValueError(
+                f"{what} is for a model of {scores.n_layers} layers x {scores.n_heads} heads "
+                f"({scores.meta.get('model', 'model unknown')}), but {self.name} has {self.n_layers} x {self.n_heads}: "
+                "score this model, or load the model the scores came from"
+            )
+
+
+def is_bridge(model: Model) -> bool:
+    """Whether the model is a TransformerBridge; TypeError when it is no TransformerLens model at all."""
+    if hasattr(model, "original_model") and hasattr(model, "adapter"):
+        return True
+    if type(model).__name__ == "HookedTransformer" or hasattr(model, "hook_dict"):
+        return False
+    raise TypeError(
+        f"{type(model).__name__} is not a TransformerLens model: load it with lens_heads.load_model(name), "
+        "or wrap it with TransformerBridge.boot_transformers(name, hf_model=model, tokenizer=tokenizer)"
+    )
+
+
+def geometry(model: Model) -> HeadGeometry:
+    """Read the shape off the loaded modules (d_head is not always d_model / n_heads: Qwen3, Gemma 3)."""
+    bridge, cfg = is_bridge(model), model.cfg
+    n_kv = getattr(cfg, "n_key_value_heads", None) or cfg.n_heads
+    hf = getattr(model.original_model, "config", None) if bridge else None
+    first = model.blocks[0]
+    return HeadGeometry(
+        name=str(getattr(cfg, "model_name", None) or "model"),
+        n_layers=cfg.n_layers,
+        n_heads=cfg.n_heads,
+        n_kv_heads=n_kv,
+        d_head=cfg.d_head,
+        d_model=cfg.d_model,
+        d_vocab=cfg.d_vocab,
+        n_ctx=cfg.n_ctx,
+        windows=tuple(_window(model, layer, bridge) for layer in range(cfg.n_layers)),
+        post_norm=post_attention_norm(model, 0) is not None,
+        qk_norm=any(getattr(first.attn, name, None) is not None for name in ("q_norm", "q_layernorm")),
+        attn_softcap=_cap(getattr(hf, "attn_logit_softcapping", None) or getattr(cfg, "attn_scores_soft_cap", None)),
+        logit_softcap=_cap(
+            getattr(hf, "final_logit_softcapping", None) or getattr(cfg, "output_logits_soft_cap", None)
+        ),
+        final_norm="rms" if is_rms(model, model.ln_final) else "layer",
+    )
+
+
+def _cap(value: float | None) -> float | None:
+    return float(value) if value is not None and value > 0 else None
+
+
+def _window(model: Model, layer: int, bridge: bool) -> int | None:
+    if not bridge:
+        local = model.cfg.use_local_attn and model.cfg.attn_types and model.cfg.attn_types[layer] == "local"
+        return model.cfg.window_size if local else None
+    window = getattr(model.blocks[layer].attn.original_component, "sliding_window", None)
+    return int(window) if window else None
+
+
+def require_raw_weights(model: Model) -> None:
+    """ValueError when norms were folded or weights centred: head contributions would mean something else."""
+    is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
+    processed = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
+    folded = str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
+    W_U, W_O = model.W_U.detach().float(), model.blocks[0].attn.W_O.detach().float()
+    centred = [
+        name
+        for name, mean, size in (
+            ("W_U", W_U.mean(-1), W_U.std()),
+            ("W_O", W_O.reshape(-1, W_O.shape[-1]).mean(-1) if W_O.ndim == 3 else None, W_O.std()),
+        )
+        if mean is not None and float(mean.abs().max()) < 1e-6 * float(size)
+    ]
+    if processed or folded or centred:
+        why = "norms folded into weights" if processed or folded else f"{' and '.join(centred)} centred"
+        raise ValueError(
+            f"{geometry(model).name} has processed weights ({why}); scores are defined on the weights as stored: load it "
+            "with lens_heads.load_model(name), HookedTransformer.from_pretrained_no_processing(name), or "
+            "TransformerBridge.enable_compatibility_mode(no_processing=True)"
+        )

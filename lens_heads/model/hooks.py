@@ -1,0 +1,46 @@
+"""Forward hooks by name, attached for the length of a block, in either TransformerLens class."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from lens_heads.model.geometry import Model, geometry
+
+HookFunction: TypeAlias = Callable[..., Tensor | None]
+
+
+@contextmanager
+def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[None]:
+    """Attach forward hooks `fn(tensor, hook) -> tensor | None` by name and take exactly these away again.
+
+    Unlike `model.hooks`, a hook reached under an alias fires once, and other hooks are never touched.
+    """
+    added: list[tuple[Any, Any]] = []
+    points = model.hook_dict
+    try:
+        for name, function in hooks:
+            if name not in points:
+                close = difflib.get_close_matches(name, points, n=1)
+                raise ValueError(
+                    f"{geometry(model).name} has no hook {name!r}"
+                    + (f"; the nearest is {close[0]!r}" if close else "")
+                    + ": a bridge needs enable_compatibility_mode(no_processing=True)"
+                )
+            points[name].add_hook(function)
+            added.append((points[name], points[name].fwd_hooks[-1]))
+        yield
+    finally:
+        for point, handle in reversed(added):
+            handle.hook.remove()
+            if handle in point.fwd_hooks:
+                point.fwd_hooks.remove(handle)
+
+
+def has_hooks(model: Model) -> bool:
+    """Whether anything at all is hooked onto the model now."""
+    return any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())

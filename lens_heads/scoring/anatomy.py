@@ -1,0 +1,243 @@
+"""What the heads a method found look like: where they sit, how few carry the score, what they read and where they look.
+
+`kv_groups` and `concentration` need scores alone; `literalness` and `provenance` run one pass over trials. Comparing two
+methods is in `compare`, switching heads off in `ablation.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from scipy import stats as scipy_stats
+from torch import Tensor
+
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.scoring.score import score_heads
+from lens_heads.scoring.scorers import Scorer
+from lens_heads.scoring.view import LayerView
+from lens_heads.trials.trial import AnyTrial
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+Source = Literal["needle", "sink", "answer mention", "question", "neighbourhood", "bulk"]
+"""What an attended key can be, in the order in which `provenance` decides."""
+
+NEIGHBOURHOOD = 16
+"""How many of the last positions, the row's own included, count as a row's neighbourhood."""
+
+
+@dataclass(frozen=True)
+class KvGroups:
+    """How the top k heads are spread over the model's `groups` kv groups, `group` query heads each.
+
+    `covered` groups hold at least one of them, `expected` is its exact mean for k random heads, `largest` the number of them
+    in the fullest group. Fewer groups than expected: the heads share keys and values.
+    """
+
+    k: int
+    group: int
+    groups: int
+    covered: int
+    expected: float
+    largest: int
+
+
+def kv_groups(scores: HeadScores, k: int, group: int) -> KvGroups:
+    """How many kv groups the top k heads cover, against random heads.
+
+    A group is missed by k random heads of N with probability C(N - group, k) / C(N, k) (hypergeometric), so
+    expected = N / group * (1 - that). `group` is `geometry(model).group`, query heads per kv head.
+
+    Raises ValueError for scores of kv heads, a group that does not divide the heads of a layer, or k outside 1 to the
+    number of heads.
+    """
+    if scores.unit != "query_head":
+        raise ValueError(f"{scores.method} scores kv heads, each a group of its own: give scores of query heads")
+    if group < 1 or scores.n_heads % group:
+        raise ValueError(
+            f"group={group} does not divide the {scores.n_heads} heads of a layer of {scores.method}: use "
+            "geometry(model).group"
+        )
+    top = scores.top(k)
+    if not top:
+        raise ValueError(f"k={k}: no heads cover nothing; {scores.method} has {scores.values.numel()} heads")
+    held = Counter((head.layer, head.head // group) for head in top)
+    n = scores.values.numel()
+    missed = float(scipy_stats.hypergeom.pmf(0, n, group, len(top)))
+    return KvGroups(len(top), group, n // group, len(held), n / group * (1 - missed), max(held.values()))
+
+
+@dataclass(frozen=True)
+class Concentration:
+    """How few heads carry a method's positive score.
+
+    `top_1`, `top_5`, `top_10`: share of the total positive score in the best 1, 5, 10 % of all heads (rounded up to whole
+    heads). `gini` of the positive parts of all heads: 0 when all are equal, (n - 1) / n when one has everything.
+    `half`: how many heads carry half of the total. `positive` of the `n` heads are above zero.
+    """
+
+    n: int
+    positive: int
+    top_1: float
+    top_5: float
+    top_10: float
+    gini: float
+    half: int
+
+
+def concentration(scores: HeadScores) -> Concentration:
+    """Shares, Gini coefficient and half-count of max(score, 0) over all heads. ValueError when no head is above zero.
+
+    gini = sum_i (2 i - n - 1) x_i / (n sum_i x_i), x ascending from i = 1.
+    """
+    x = (scores.sign * scores.values).double().clamp(min=0).flatten().sort(descending=True).values
+    n, total = len(x), float(x.sum())
+    if total == 0:
+        raise ValueError(f"{scores.method}: no head scores above zero: there is no positive score to be concentrated")
+    carried = x.cumsum(0)
+    shares = [float(carried[-(-n * percent // 100) - 1]) / total for percent in (1, 5, 10)]
+    place = torch.arange(n, 0, -1, dtype=torch.float64)
+    gini = float(((2 * place - n - 1) * x).sum()) / (n * total)
+    half = int((carried < total / 2 * (1 - 1e-12)).sum()) + 1  # Equal heads must not miss the half by a rounding.
+    return Concentration(n, int((x > 0).sum()), shares[0], shares[1], shares[2], gini, half)
+
+
+def literalness(
+    model: Model,
+    trials: Iterable[AnyTrial],
+    teacher_forced: bool = False,
+    direction: str | Path = "raw",
+    batch_size: int = 1,
+    progress: bool = True,
+    max_new_tokens: int = 50,
+    out: str | Path | None = None,
+) -> HeadScores:
+    """Share of a head's positive contribution from the needle that comes from literal copies: 0 to 1.
+
+    sum over answer steps t and needle positions j with x_j = y_t of max(phi[t, j], 0), divided by the same sum over all
+    needle positions. phi is as in `locos`. A copy is the very token id: the same word with and without its leading space is
+    not a literal copy here. In a needle that never holds the answer's tokens every head has 0.
+
+    Returns:
+        HeadScores "literal_share": `values` the ratio of sums over trials, `per_trial` the ratio in each trial. Where the
+        denominator is 0 (the head writes nothing towards the answer from the needle) both are 0, never NaN: read the share
+        of heads that score. `values` is not the mean of `per_trial`, which `interval` resamples and which is all that a
+        score file keeps.
+
+    Raises ValueError as `score_heads` does.
+    """
+    parts = [
+        Scorer("literal contribution", partial(_positive, literal=True), signed=False),
+        Scorer("needle contribution", partial(_positive, literal=False), signed=False),
+    ]
+    found = score_heads(
+        model,
+        trials,
+        parts,
+        teacher_forced=teacher_forced,
+        direction=direction,
+        batch_size=batch_size,
+        progress=progress,
+        max_new_tokens=max_new_tokens,
+        out=out,
+    )
+    copied, whole = (found[part.name] for part in parts)
+    values = _share(copied.per_trial.double().sum(0), whole.per_trial.double().sum(0))
+    meta = {**whole.meta, "method": "literal_share"}
+    return HeadScores("literal_share", values, _share(copied.per_trial, whole.per_trial), whole.trial_ids, meta)
+
+
+def _positive(view: LayerView, literal: bool) -> Float[Tensor, " head"]:
+    """Sum over rows and needle positions of max(phi, 0); with `literal` only where the key holds the row's next token."""
+    inside = slice(*view.needle)
+    counted = view.phi[..., inside].clamp(min=0)
+    if literal:
+        counted = counted * (view.tokens[inside] == view.next_tokens[:, None])
+    return counted.sum((-1, -2))
+
+
+def _share(part: Float[Tensor, "..."], whole: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1), 0)
+
+
+def provenance(
+    model: Model,
+    trials: Iterable[AnyTrial],
+    heads: Iterable[Head | str | Sequence[int]] | Head | str,
+    sink: bool = True,
+    teacher_forced: bool = False,
+    batch_size: int = 1,
+    progress: bool = True,
+    max_new_tokens: int = 50,
+    out: str | Path | None = None,
+) -> pd.DataFrame:
+    """What heads look at while the answer is written: the kind of each answer row's most attended key.
+
+    Decided in this order, the first that fits:
+        needle: inside the needle.
+        sink: position 0.
+        answer mention: holds the token that the row produces (the exact id), outside the needle.
+        question: inside the question's span; no position is, in a trial that does not know its span.
+        neighbourhood: one of the row's own last 16 positions, itself included.
+        bulk: anything else.
+
+    With `sink=False` position 0, which most heads attend to most whatever they are about, does not compete: the kind is that
+    of the most attended key but it.
+
+    Returns:
+        One row per head, in the order given: head ("L12H1"), the share of each kind (mean over a trial's answer steps, then
+        over trials; a row sums to one), and trials, the number that count.
+
+    Raises ValueError as `score_heads` does, and for no heads or a head the model does not have.
+    """
+    import pandas as pd
+
+    chosen = geometry(model).check_heads(heads)
+    if not chosen:
+        raise ValueError("no heads given: name some, e.g. ['L12H1'], or take the best with scores.top(k)")
+    kinds: tuple[Source, ...] = get_args(Source)
+    found = score_heads(
+        model,
+        trials,
+        [Scorer(f"attention to {kind}", partial(_looks_at, kind=kind, sink=sink), signed=False) for kind in kinds],
+        teacher_forced=teacher_forced,
+        batch_size=batch_size,
+        progress=progress,
+        max_new_tokens=max_new_tokens,
+        out=out,
+    )
+    rows: list[dict[str, Any]] = []
+    for head in chosen:
+        shares = {kind: found[f"attention to {kind}"][head] for kind in kinds}
+        rows.append({"head": str(head), **shares, "trials": len(found["attention to bulk"].trial_ids)})
+    return pd.DataFrame(rows)
+
+
+def _looks_at(view: LayerView, kind: Source, sink: bool = True) -> Float[Tensor, " head"]:
+    """Share of the rows whose most attended key is of this kind."""
+    at = view.pattern.argmax(-1) if sink else view.pattern[..., 1:].argmax(-1) + 1
+    own = view.row_positions
+    start, end = view.question or (0, 0)
+    fits: dict[Source, Bool[Tensor, "head row"]] = {
+        "needle": (at >= view.needle[0]) & (at < view.needle[1]),
+        "sink": at == 0,
+        "answer mention": view.tokens[at] == view.next_tokens,
+        "question": (at >= start) & (at < end),
+        "neighbourhood": at > own - NEIGHBOURHOOD,
+        "bulk": torch.ones_like(at).bool(),
+    }
+    order = get_args(Source)
+    before = [fits[earlier] for earlier in order[: order.index(kind)]]
+    taken = torch.stack(before).any(0) if before else torch.zeros_like(fits[kind])
+    return (fits[kind] & ~taken).float().mean(-1)

@@ -1,0 +1,75 @@
+"""rerank: chosen heads as a retriever, by where they look from a query   (QRRetriever; Zhang et al., EMNLP 2025)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from lens_heads.heads.head import Head
+from lens_heads.model.forward import CHUNK
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.scoring.document_view import masked_sums
+from lens_heads.scoring.documents import check_fits, query_attention
+from lens_heads.trials import documents as composing
+from lens_heads.trials.documents import Document
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def rerank(
+    model: Model,
+    heads: Iterable[Head | str | Sequence[int]] | Head | str,
+    query: str,
+    documents: Iterable[Document | str],
+    frame: str | None = None,
+    chunk: int = CHUNK,
+) -> pd.DataFrame:
+    """Documents ordered by how much the heads look at them for this query, best first.
+
+    Differs from the detection score `qr`: the calibrated attention of all heads is summed first, then one mask per document
+    is made on the summed curve (tokens at or below its mean - 2 unbiased standard deviations are dropped), then it is summed.
+
+    Args:
+        heads: those that `score_heads(..., methods="qr")` puts first; the paper uses 16.
+        documents: texts, or `Document`s with titles and ids.
+        frame: "llama3", "qwen2.5", or None for what the tokenizer has.
+
+    Returns one row per document, best first: rank (from 1), id, title, score (attention mass summed over heads), position (as
+    given, from 0).
+
+    Raises ValueError for no heads, heads the model does not have, no query, no, empty or repeated documents, and a prompt
+    that exceeds the context window.
+    """
+    import pandas as pd
+
+    shape = geometry(model)
+    chosen = shape.check_heads(heads)
+    if not chosen:
+        raise ValueError(
+            "there are no heads to rank by: take some, e.g. score_heads(model, trials, methods='qr')['qr'].top(16)"
+        )
+    if not query.strip():
+        raise ValueError("the query is empty")
+    given = composing.numbered(documents, "rerank")
+    trial = composing.encode("rerank", query, given, model.tokenizer, frame=frame)
+    check_fits(trial, shape)
+    by_layer = {
+        layer: [head.head for head in chosen if head.layer == layer] for layer in {head.layer for head in chosen}
+    }
+    curve = sum(
+        (attention - null)[by_layer[layer]].sum(0).cpu()
+        for layer, (attention, null) in enumerate(query_attention(model, trial, chunk))
+        if layer in by_layer
+    )
+    scores = masked_sums(curve, trial.documents)  # type: ignore[arg-type]  # there is a head, so it is no plain 0
+    order = scores.argsort(descending=True, stable=True).tolist()
+    return pd.DataFrame(
+        {
+            "rank": range(1, len(given) + 1),
+            "id": [given[i].id for i in order],
+            "title": [given[i].title for i in order],
+            "score": [float(scores[i]) for i in order],
+            "position": order,
+        }
+    )

@@ -1,0 +1,120 @@
+"""The written-out tables of methods. A scorer is a function of a LayerView, or of a DocumentView; one file each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.scoring.scorers.attention_mass import attention_mass
+from lens_heads.scoring.scorers.attention_spatial import attention_spatial
+from lens_heads.scoring.scorers.contrastive import contrastive
+from lens_heads.scoring.scorers.copy import copy
+from lens_heads.scoring.scorers.core import core
+from lens_heads.scoring.scorers.dla import dla
+from lens_heads.scoring.scorers.headkv import headkv
+from lens_heads.scoring.scorers.locos import locos
+from lens_heads.scoring.scorers.qr import qr, qr_ndcg
+from lens_heads.scoring.scorers.summed_attention import summed_attention
+
+Rows = Literal["answer", "generated", "prompt", "query"]
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """One method: its function of a LayerView giving one score per head, and what it needs of the pass.
+
+    `rows`: "answer" (rows that produce the answer), "generated" (all generated steps), "prompt" (last 8 prompt rows),
+    "query" (the query's rows over documents: a function of a DocumentView, for `DocumentTrial`s, without gate).
+    `gated`: only trials the model answered count; without it a trial counts whenever it has the rows. `signed`: scores
+    can be negative, which sign-flip tests need. `rule`: which published detection rule it is, where there are several.
+    `contrastive`: gold documents are compared with others; a trial whose documents are all gold does not count.
+    """
+
+    name: str
+    score: Callable[[Any], Float[Tensor, " head"]]
+    rows: Rows = "answer"
+    gated: bool = True
+    paper: str = ""
+    signed: bool = True
+    rule: str = ""
+    contrastive: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rows not in get_args(Rows):
+            raise ValueError(f"scorer {self.name}: rows={self.rows!r}: use one of {', '.join(get_args(Rows))}")
+
+
+SCORERS: dict[str, Scorer] = {
+    scorer.name: scorer
+    for scorer in (
+        Scorer("locos", locos, "answer", True, "Gema et al., arXiv 2607.01002"),
+        Scorer("attention_spatial", attention_spatial, "answer", True, "the attention half of LOCOS, arXiv 2607.01002"),
+        Scorer("attention_mass", attention_mass, "answer", True, "attention to the needle, no contrast", signed=False),
+        Scorer("dla", dla, "answer", True, "direct logit attribution; Elhage et al. 2021"),
+        Scorer("copy", copy, "generated", True, "retrieval score; Wu et al., arXiv 2404.15574", signed=False),
+        Scorer("contrastive", contrastive, "generated", True, "answer steps against other steps", signed=False),
+        Scorer("headkv", headkv, "prompt", False, "HeadKV; Fu et al., arXiv 2410.19258", signed=False),
+    )
+}
+
+
+DOCUMENT_SCORERS: dict[str, Scorer] = {
+    scorer.name: scorer
+    for scorer in (
+        Scorer("qr", qr, "query", False, "QRScore; Zhang et al., EMNLP 2025", rule="gold_mass"),
+        Scorer("qr_ndcg", qr_ndcg, "query", False, "QRScore; Zhang et al., EMNLP 2025", signed=False, rule="ndcg"),
+        Scorer("core", core, "query", False, "CoRe, contrastive retrieval heads", signed=False, contrastive=True),
+        Scorer(
+            "summed_attention", summed_attention, "query", False, "attention from the query, no contrast", signed=False
+        ),
+    )
+}
+
+
+def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bool = False) -> list[Scorer]:
+    """Scorers by name (or your own `Scorer`), None for all: those of documents, or those of needles.
+
+    ValueError suggests the nearest name for an unknown one, and refuses a method of the other kind of trial.
+    """
+    table, other = (DOCUMENT_SCORERS, SCORERS) if documents else (SCORERS, DOCUMENT_SCORERS)
+    chosen: list[Scorer] = []
+    for method in table if methods is None else [methods] if isinstance(methods, str | Scorer) else methods:
+        found = table.get(method, other.get(method)) if isinstance(method, str) else method
+        if not isinstance(found, Scorer):
+            known = {_words(name): name for name in table}
+            close = difflib.get_close_matches(_words(str(method).lower()), known, n=1, cutoff=0.4)
+            hint = f"did you mean {known[close[0]]!r}? " if close else ""
+            raise ValueError(f"unknown method {method!r}: {hint}the methods are {', '.join(table)}")
+        if (found.rows == "query") != documents:
+            reads, have = ("documents", "needles") if found.rows == "query" else ("needles", "documents")
+            raise ValueError(
+                f"{found.name} reads {reads}, these trials have {have}: their methods are {', '.join(table)}"
+            )
+        chosen.append(found)
+    if not chosen:
+        raise ValueError(f"no methods given: choose from {', '.join(table)}")
+    return list({scorer.name: scorer for scorer in chosen}.values())
+
+
+def signed(method: str) -> bool:
+    """Whether scores of a method can be negative; True for one that is not in the tables."""
+    known = {**SCORERS, **DOCUMENT_SCORERS}.get(method)
+    return known.signed if known else True
+
+
+def checked(scorer: Scorer, score: Any, n_heads: int) -> Float[Tensor, " head"]:
+    """What a scorer gave, on the CPU. ValueError unless it is one score per head."""
+    if not isinstance(score, Tensor) or tuple(score.shape) != (n_heads,):
+        found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
+        raise ValueError(f"scorer {scorer.name} gave {found}: return one score per head, a tensor of shape [{n_heads}]")
+    return score.float().cpu()
+
+
+def _words(name: str) -> str:
+    """A name with its words in alphabetical order: "spatial_attention" is a misspelt "attention_spatial"."""
+    return "_".join(sorted(name.split("_")))

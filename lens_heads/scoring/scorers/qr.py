@@ -1,0 +1,37 @@
+"""QRScore: does a head look at the documents that answer a query, because of the query?   (Zhang et al., EMNLP 2025)"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.scoring.document_view import DocumentView, masked_sums
+
+
+def qr(view: DocumentView) -> Float[Tensor, " head"]:
+    """Calibrated attention to the gold documents: rule "gold_mass", summed over gold documents; mean over trials later.
+
+    a[h, j] = mean over the query rows t of A[h, t, j];  c = a - a of the query "N/A";  score of a document = sum of c over its
+    tokens but those at or below its mean - 2 unbiased standard deviations. Units: attention mass, may be negative.
+
+    What the released code computes, not the printed formula, which has no mask and starts the query rows at the query.
+    """
+    return masked_sums(view.calibrated, view.documents)[:, list(view.gold)].sum(-1)
+
+
+def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
+    """The same scores of all documents, judged as a ranking: rule "ndcg", NDCG@10 with the gold documents as relevant.
+
+    The rule of the paper's BEIR experiments, whose documents are shuffled (`DocumentTrial.shuffled`), 400 words each. Units:
+    0 to 1. Documents of equal score share their places, as in scikit-learn's `ndcg_score`: a sliding window that reaches no
+    document scores what a random order would.
+    """
+    scores = masked_sums(view.calibrated, view.documents)
+    discount = 1 / torch.arange(2, scores.shape[-1] + 2, device=scores.device).float().log2()
+    discount[k:] = 0
+    above = torch.cat([discount.new_zeros(1), discount.cumsum(0)])
+    better, equal = (
+        compared(scores[:, None, :], scores[:, :, None]).sum(-1)[:, list(view.gold)]
+        for compared in (torch.gt, torch.eq)
+    )
+    gains = (above[better + equal] - above[better]) / equal
+    return gains.sum(-1) / above[len(view.gold)]

@@ -1,0 +1,94 @@
+"""LayerView: everything a scorer may look at, for one trial and one layer. Built in `capture.py`.
+
+Also `evaluating`, under which everything here looks at a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LayerView:
+    """One layer of one trial at the rows a scorer asked for; float32, on the model's device.
+
+    Row r sits at absolute position `row_positions[r]` and produces `next_tokens[r]` (what was generated, or the gold
+    answer's token when teacher-forced). Keys are the absolute positions 0..key-1; those after a row, or outside a
+    sliding window, have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows,
+    which write no answer), `constant[r]` what a tuned lens adds per position. `needle` is (start, end),
+    as is `question`, None where the trial does not say it.
+    """
+
+    layer: int
+    pattern: Float[Tensor, "head row key"]
+    values: Float[Tensor, "kv_head key d_head"]
+    z: Float[Tensor, "row head d_head"]
+    W_O: Float[Tensor, "head d_head d_model"]
+    u: Float[Tensor, "row d_model"] | None
+    constant: Float[Tensor, " row"]
+    tokens: Int[Tensor, " key"]
+    next_tokens: Int[Tensor, " row"]
+    row_positions: Int[Tensor, " row"]
+    is_answer: Bool[Tensor, " row"]
+    needle: tuple[int, int]
+    question: tuple[int, int] | None = None
+
+    @property
+    def directions(self) -> Float[Tensor, "row d_model"]:
+        """The read-out direction of each row's token. ValueError on "prompt" rows."""
+        if self.u is None:
+            raise ValueError(
+                'prompt rows have no answer directions (and no phi): give the scorer rows="answer" or "generated"'
+            )
+        return self.u
+
+    def rows(self, index: Int[Tensor, " chosen"]) -> LayerView:
+        """The same view with only some of the rows."""
+        return replace(
+            self,
+            pattern=self.pattern[:, index],
+            z=self.z[index],
+            u=None if self.u is None else self.u[index],
+            constant=self.constant[index],
+            next_tokens=self.next_tokens[index],
+            row_positions=self.row_positions[index],
+            is_answer=self.is_answer[index],
+        )
+
+    @cached_property
+    def phi(self) -> Float[Tensor, "head row key"]:
+        """Each position's direct contribution to the answer token's logit: A[h,t,j] * v[h,j] @ W_O[h] @ u_t.
+
+        Computed on first use and shared by the scorers of a pass. Heads of a group read the same values, which are never
+        repeated in memory.
+        """
+        reads = einsum(self.W_O, self.directions, "head e d, row d -> head row e")
+        grouped = rearrange(reads, "(kv group) row e -> kv group row e", kv=self.values.shape[0])
+        logits = einsum(self.values, grouped, "kv key e, kv group row e -> kv group row key")
+        phi = self.pattern * rearrange(logits, "kv group row key -> (kv group) row key")
+        if self.constant.any():
+            phi = phi + self.constant[:, None] * self.visible
+        return phi
+
+    @cached_property
+    def visible(self) -> Bool[Tensor, "row key"]:
+        """The keys 0..t of each row t, whatever its window."""
+        keys = torch.arange(self.pattern.shape[-1], device=self.pattern.device)
+        return keys <= self.row_positions[:, None]
+
+    def needle_sum(self, values: Float[Tensor, "head row key"]) -> Float[Tensor, "head row"]:
+        """Sum over the needle's positions."""
+        return values[..., self.needle[0] : self.needle[1]].sum(-1)
+
+    def spatial_contrast(self, values: Float[Tensor, "head row key"]) -> Float[Tensor, "head row"]:
+        """Sum over the needle minus (needle length / other keys) * sum over the other keys of each row."""
+        inside = self.needle_sum(values)
+        length = self.needle[1] - self.needle[0]
+        others = self.row_positions + 1 - length
+        return inside - (length / others) * (values.sum(-1) - inside)

@@ -1,0 +1,22 @@
+"""Statistics over trials: numbers in, numbers out. What scipy has is called."""
+
+from lens_heads.stats.intervals import (
+    bootstrap_interval,
+    bootstrap_means,
+    bootstrap_over_draws,
+    bootstrap_ratio,
+    percentile_interval,
+)
+from lens_heads.stats.reliability import split_half_reliability
+from lens_heads.stats.significance import benjamini_hochberg, sign_flip_p
+
+__all__ = [
+    "benjamini_hochberg",
+    "bootstrap_interval",
+    "bootstrap_means",
+    "bootstrap_over_draws",
+    "bootstrap_ratio",
+    "percentile_interval",
+    "sign_flip_p",
+    "split_half_reliability",
+]

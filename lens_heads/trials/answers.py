@@ -1,0 +1,71 @@
+"""Did the model answer, and at which generated steps? The gate and the answer steps of the LOCOS protocol."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.text import contains
+from lens_heads.trials.tokenizing import piece
+
+GATE = 0.5
+"""A trial passes when ROUGE-1 recall of the gold answer in the generated text is above this."""
+
+
+@cache
+def _rouge(kind: str) -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer([kind], use_stemmer=True)
+
+
+def rouge(kind: str, gold: str, text: str) -> tuple[float, float]:
+    """(recall, F1) of `gold` in `text` by the rouge-score package, stemmed; `kind` is "rouge1" or "rougeL".
+
+    ROUGE knows a-z and 0-9 only: an answer without any of them ("北京") scores whether the text contains it, 1 or 0.
+    """
+    if not re.search(r"[a-z0-9]", gold.lower()):
+        found = contains(text, gold)
+        return found, found
+    score = _rouge(kind).score(gold, text)[kind]
+    return float(score.recall), float(score.fmeasure)
+
+
+def passes(trial: EncodedTrial, text: str) -> bool:
+    """The gate, by the best of the accepted answers."""
+    return max(rouge("rouge1", gold, text)[0] for gold in (trial.answer, *trial.aliases)) > GATE
+
+
+def answer_steps(trial: EncodedTrial, generated: list[int], tokenizer: Any) -> list[int]:
+    """Indices of the generated steps that write the answer; empty when it is not there.
+
+    First match of the gold answer's token sequence (as the trial has it, or tokenized with or without a leading space);
+    else the steps whose text overlaps the first case-insensitive occurrence of the answer. Steps inside `<think>` do
+    not count.
+    """
+    texts = [tokenizer.decode(generated[:i]) for i in range(len(generated) + 1)]
+    start = _after_thinking(texts)
+    for gold in (trial.answer, *trial.aliases):
+        forms = [piece(tokenizer, " " + gold), piece(tokenizer, gold)]
+        if gold == trial.answer:
+            forms.insert(0, trial.answer_tokens.tolist())
+        for form in forms:
+            for at in range(start, len(generated) - len(form) + 1):
+                if form and generated[at : at + len(form)] == form:
+                    return list(range(at, at + len(form)))
+    texts = [text.lower() for text in texts]  # All of them: lower case can be longer than the text it came from.
+    whole = texts[-1]
+    for gold in (trial.answer, *trial.aliases):
+        at = whole.find(gold.lower(), len(texts[start]))
+        if at >= 0:
+            end = at + len(gold)
+            return [i for i in range(len(generated)) if len(texts[i]) < end and len(texts[i + 1]) > at]
+    return []
+
+
+def _after_thinking(texts: list[str]) -> int:
+    if "<think>" not in texts[-1] and "</think>" not in texts[-1]:  # Some chat templates open it in the prompt.
+        return 0
+    return next((i for i, text in enumerate(texts) if "</think>" in text), len(texts) - 1)

@@ -1,0 +1,232 @@
+"""DocumentTrial: a query and the documents it is about, as text and as tokens.
+
+The prompt is that of QRHead's released code, made by hand and tokenized as one string:
+`user header + " Here are some paragraphs:" + sep + "[1] title\\ntext" + ... + sep + ASK + sep + "Query: " + query + end`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lens_heads.trials.tokenizing import bos, chat_frame
+
+INTRO = " Here are some paragraphs:"
+ASK = "Please find information that are relevant to the following query in the paragraphs above."
+NULL_QUERY = "N/A"
+"""The query without content whose attention is taken away as a calibration."""
+
+
+class Frame(NamedTuple):
+    """What stands around the prompt, and between its parts."""
+
+    prefix: str
+    suffix: str
+    separator: str
+
+
+FRAMES = {
+    "llama3": Frame(
+        "<|start_header_id|>user<|end_header_id|>", "<|eot_id|><|start_header_id|>assistant<|end_header_id|>", " \n\n"
+    ),
+    "qwen2.5": Frame("<|im_start|>user", "<|im_end|>\n<|im_start|>assistant", "\n\n"),
+}
+"""Frames as QRHead's code has them; each is recognised by the first special token of its prefix."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text to be found; `id` is empty until a trial gives it one."""
+
+    text: str
+    title: str = ""
+    id: str = ""
+
+    @property
+    def written(self) -> str:
+        """As it stands in the prompt, behind its number."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+@dataclass(frozen=True)
+class DocumentTrial:
+    """A query, documents, and which of them hold the answer.
+
+    `documents` are `Document`s or plain texts; those without an id are called "1", "2", ... by their place. `gold` are
+    ids of documents. `answer` is kept for those who evaluate it elsewhere.
+
+    Raises ValueError for no query, no or empty documents, two with the same id or the same text, and a gold id that no
+    document has, or none at all.
+    """
+
+    id: str
+    query: str
+    documents: tuple[Document, ...]
+    gold: tuple[str, ...]
+    answer: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise ValueError(f"trial id {self.id!r} is no string: write {str(self.id)!r}, results are stored under it")
+        object.__setattr__(self, "documents", numbered(self.documents, f"trial {self.id}"))
+        gold = [self.gold] if isinstance(self.gold, str | int) else self.gold
+        object.__setattr__(self, "gold", tuple(dict.fromkeys(str(one) for one in gold)))
+        if not self.query.strip():
+            raise ValueError(f"trial {self.id}: the query is empty")
+        known = [document.id for document in self.documents]
+        if not self.gold:
+            raise ValueError(
+                f"trial {self.id} has no gold document: name those that hold the answer by id, e.g. {known[0]!r}"
+            )
+        for one in self.gold:
+            if one not in known:
+                raise ValueError(
+                    f"trial {self.id}: there is no document {one!r} to be gold: the ids are {', '.join(known)}"
+                )
+
+    def encode(self, tokenizer: Any, frame: str | None = None) -> EncodedDocuments:
+        """Compose the prompt in tokens; see `lens_heads.trials.documents.encode`."""
+        return encode(self.id, self.query, self.documents, tokenizer, self.gold, self.meta, frame)
+
+    def shuffled(self, seed: int) -> DocumentTrial:
+        """The documents in an order that only the seed and the id decide, ids kept."""
+        documents = list(self.documents)
+        random.Random(f"{seed}-{self.id}").shuffle(documents)
+        return replace(self, documents=tuple(documents))
+
+
+def numbered(documents: Iterable[Document | str], owner: str) -> tuple[Document, ...]:
+    """Documents with ids. ValueError for none, an empty one, and two with the same id or text."""
+    listed = [documents] if isinstance(documents, str | Document) else list(documents)
+    if not listed:
+        raise ValueError(f"{owner} has no documents: give at least one")
+    found: list[Document] = []
+    ids: set[str] = set()
+    texts: dict[str, str] = {}
+    for number, given in enumerate(listed, 1):
+        document = given if isinstance(given, Document) else Document(str(given))
+        document = replace(document, id=str(document.id) or str(number))
+        if not document.text.strip():
+            raise ValueError(f"{owner}: document {document.id} is empty: leave it out")
+        if document.id in ids:
+            raise ValueError(f"{owner}: two documents have the id {document.id!r}: ids must be unique in a trial")
+        if document.written in texts:
+            raise ValueError(
+                f"{owner}: documents {texts[document.written]} and {document.id} are the same text: a ranking cannot tell "
+                "them apart, leave one out"
+            )
+        ids.add(document.id)
+        texts[document.written] = document.id
+        found.append(document)
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedDocuments:
+    """A document trial in tokens.
+
+    `tokens` is the prompt with the query, `null_tokens` the one with "N/A"; both are the same up to `ask`, the position of
+    the first token of "Please find", from which on they are the query rows. `documents` are half-open spans, each from
+    its number `[i]` on; `tags` how many tokens of each are that number. `gold` are indices into them.
+    """
+
+    id: str
+    tokens: Int[Tensor, " position"]
+    null_tokens: Int[Tensor, " other_position"]
+    ask: int
+    documents: tuple[tuple[int, int], ...]
+    tags: tuple[int, ...]
+    gold: tuple[int, ...]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return max(len(self.tokens), len(self.null_tokens))
+
+
+AnyDocuments: TypeAlias = DocumentTrial | EncodedDocuments
+
+
+def frame_of(tokenizer: Any, frame: str | None = None) -> Frame:
+    """A frame by name, or the one of the tokenizer: a known one, else its chat template's, else none.
+
+    ValueError for an unknown name.
+    """
+    if frame is not None and frame not in FRAMES:
+        raise ValueError(f"frame={frame!r}: use {', '.join(map(repr, FRAMES))}, or None for the tokenizer's own")
+    if frame is not None:
+        return FRAMES[frame]
+    known = tokenizer.get_vocab()
+    for one in FRAMES.values():
+        if one.prefix.split(">")[0] + ">" in known:
+            return one
+    prefix, suffix, _ = chat_frame(tokenizer, None)
+    return Frame(prefix.removeprefix(tokenizer.bos_token or ""), suffix, "\n\n")
+
+
+def encode(
+    trial_id: str,
+    query: str,
+    documents: Sequence[Document],
+    tokenizer: Any,
+    gold: Sequence[str] = (),
+    meta: dict[str, Any] | None = None,
+    frame: str | None = None,
+) -> EncodedDocuments:
+    """Query and documents in tokens; spans are read off the tokenizer's character offsets.
+
+    A token that begins inside a document and reaches into the separator (".\\n\\n" is one in Qwen) belongs to it. Raises
+    ValueError for a tokenizer without offsets.
+    """
+    around = frame_of(tokenizer, frame)
+    text, spans, tags = around.prefix + INTRO, [], []
+    for number, document in enumerate(documents, 1):
+        text += around.separator
+        spans.append((len(text), len(text) + len(f"[{number}] {document.written}")))
+        tags.append((len(text), len(text) + len(f"[{number}]")))
+        text += f"[{number}] {document.written}"
+    text += around.separator
+    ask = len(text)
+
+    def whole(asked: str) -> tuple[list[int], list[tuple[int, int]]]:
+        return _tokenized(tokenizer, f"{text}{ASK}{around.separator}Query: {asked}{around.suffix}", trial_id)
+
+    tokens, offsets = whole(query)
+    null_tokens, _ = whole(NULL_QUERY)
+    first = _inside(offsets, ask, ask + len(ASK))[0]
+    if tokens[:first] != null_tokens[:first]:
+        raise ValueError(
+            f"trial {trial_id}: the query changes the tokens of the documents before it: {tokenizer.name_or_path}"
+        )
+    ids = [document.id for document in documents]
+    return EncodedDocuments(
+        id=trial_id,
+        tokens=torch.tensor(tokens),
+        null_tokens=torch.tensor(null_tokens),
+        ask=first,
+        documents=tuple(_inside(offsets, *span) for span in spans),
+        tags=tuple(end - start for start, end in (_inside(offsets, *tag) for tag in tags)),
+        gold=tuple(ids.index(one) for one in gold),
+        meta=meta or {},
+    )
+
+
+def _tokenized(tokenizer: Any, text: str, trial: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """Ids and character offsets of a whole prompt; the BOS, where the tokenizer puts one, covers no character."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"trial {trial}: document spans need character offsets: load the tokenizer with use_fast=True")
+    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    start = bos(tokenizer)
+    return start + list(found.input_ids), [(0, 0)] * len(start) + [tuple(pair) for pair in found.offset_mapping]
+
+
+def _inside(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
+    """The half-open span of tokens that hold any character of [start, end)."""
+    inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start and b > a]
+    return inside[0], inside[-1] + 1

@@ -1,0 +1,101 @@
+"""EncodedTrial: a question about a needle in a haystack, in tokens. How text becomes tokens is in `trial.py`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lens_heads.trials.judges import DEFAULT, Judge
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedTrial:
+    """A trial in tokens, ready for a model; or your own prompt.
+
+    `tokens` [position] is the prompt without the answer, `needle` the half-open span (start, end) of the needle in it
+    (None when there is none), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
+    of the question where it is known, `choice_tokens` the tokens of every one of `choices` in place of the answer. Lists of
+    ints are accepted for all token fields.
+
+    Raises ValueError when the id is no string, the needle no pair of ints inside the prompt, the prompt, the answer or a
+    choice has no token, or the answer is not among the choices.
+    """
+
+    tokens: Int[Tensor, " position"]
+    needle: tuple[int, int] | None
+    answer: str
+    answer_tokens: Int[Tensor, " step"]
+    id: str
+    question: tuple[int, int] | None = None
+    aliases: tuple[str, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+    judge: Judge = DEFAULT
+    choices: tuple[str, ...] = ()
+    choice_tokens: tuple[Int[Tensor, " step"], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_id(self.id)
+        object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
+        if len(self.choices) != len(self.choice_tokens):
+            raise ValueError(
+                f"trial {self.id}: {len(self.choices)} choices but {len(self.choice_tokens)} choice_tokens: give both, one each"
+            )
+        tokens = tuple(token_ids(ids, f"trial {self.id}", "choice_tokens") for ids in self.choice_tokens)
+        object.__setattr__(self, "choice_tokens", tokens)
+        empty = next((text for text, ids in zip(self.choices, tokens, strict=True) if len(ids) == 0), None)
+        if empty is not None:
+            raise ValueError(f"trial {self.id}: the choice {empty!r} tokenizes to nothing")
+        object.__setattr__(self, "tokens", token_ids(self.tokens, f"trial {self.id}", "tokens"))
+        object.__setattr__(self, "answer_tokens", token_ids(self.answer_tokens, f"trial {self.id}", "answer_tokens"))
+        if len(self.answer_tokens) == 0:
+            raise ValueError(f"trial {self.id}: the answer {self.answer!r} tokenizes to nothing")
+        if len(self.tokens) == 0:
+            raise ValueError(f"trial {self.id}: the prompt has no tokens")
+        if self.needle is not None:
+            start, end = _span(self.needle, self.id)
+            if not 0 <= start < end <= len(self.tokens):
+                raise ValueError(
+                    f"trial {self.id}: the needle [{start}, {end}) lies outside the prompt of {len(self.tokens)} tokens"
+                )
+            object.__setattr__(self, "needle", (start, end))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def checked_choices(choices: Sequence[str], answer: str, trial: str) -> tuple[str, ...]:
+    """The choices, if there are any: texts that differ, and the answer among them."""
+    found = tuple([choices] if isinstance(choices, str) else choices)
+    texts = all(isinstance(text, str) and text.strip() for text in found)
+    if found and (not texts or answer not in found or len(set(found)) < len(found)):
+        raise ValueError(f"trial {trial}: choices {found!r} must be different texts, one of them the answer {answer!r}")
+    return found
+
+
+def check_id(name: Any) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"trial id {name!r} is no string: write {str(name)!r}, results are stored under it")
+
+
+def _span(needle: Any, trial: str) -> tuple[int, int]:
+    try:
+        start, end = (operator.index(i) for i in needle)
+    except (TypeError, ValueError):
+        raise ValueError(f"trial {trial}: the needle {needle!r} must be a pair of ints (start, end), or None") from None
+    return start, end
+
+
+def token_ids(values: Tensor | Sequence[int], owner: str, what: str) -> Int[Tensor, " position"]:
+    """Token ids as a long tensor on the CPU, also from a list or a batch of one. ValueError naming owner and field."""
+    ids = torch.as_tensor(values)
+    if ids.ndim == 2 and ids.shape[0] == 1:
+        ids = ids[0]
+    if ids.ndim != 1 or (ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool)):
+        raise ValueError(f"{owner}: {what} must be a list of token ids, got {ids.dtype} {tuple(ids.shape)}")
+    return ids.to("cpu", torch.long)

@@ -1,0 +1,47 @@
+"""Metrics of a generated text against the accepted answers; each is the best over them, and an empty text scores 0."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from lens_heads.trials import judges
+from lens_heads.trials.answers import rouge
+from lens_heads.trials.judges import DEFAULT, Judge
+from lens_heads.trials.text import normalize
+
+__all__ = ["TEXT_METRICS", "contains", "exact_match", "normalize", "text_scores", "token_f1"]
+
+
+def contains(text: str, gold: str, judge: Judge = DEFAULT) -> float:
+    """1 when the answer's words stand in the text as a run of whole words, after normalisation."""
+    return judges.contains(text, gold, judge)
+
+
+def exact_match(text: str, gold: str, judge: Judge = DEFAULT) -> float:
+    """1 when text and answer are equal after normalisation."""
+    return judges.exact_match(text, gold, judge)
+
+
+def token_f1(text: str, gold: str, judge: Judge = DEFAULT) -> float:
+    """F1 over normalised words (SQuAD)."""
+    mine, wanted = judge.normalize(text).split(), judge.normalize(gold).split()
+    common = sum((Counter(mine) & Counter(wanted)).values())
+    return 2 * common / (len(mine) + len(wanted)) if common else 0.0
+
+
+TEXT_METRICS: dict[str, Callable[[str, str, Judge], float]] = {
+    "rougeL": lambda text, gold, judge: rouge("rougeL", gold, text)[1],
+    "rouge1_recall": lambda text, gold, judge: rouge("rouge1", gold, text)[0],
+    "contains": contains,
+    "exact_match": exact_match,
+    "token_f1": token_f1,
+    "correct": lambda text, gold, judge: judge.correct(text, [gold]),
+}
+"""All read the answer that the judge finds in the text; "correct" is the judge's own verdict on it."""
+
+
+def text_scores(text: str, answers: Sequence[str], judge: Judge = DEFAULT) -> dict[str, float]:
+    """Every text metric, each by the answer it likes best."""
+    found = judge.extract(text)
+    return {name: max(metric(found, gold, judge) for gold in answers) for name, metric in TEXT_METRICS.items()}

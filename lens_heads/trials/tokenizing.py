@@ -1,0 +1,66 @@
+"""What a tokenizer adds to a text: special tokens, spaces, a chat frame; and pieces of text without any of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+_SENTINEL = "\u241f0\u241f"  # Visible symbols no template or tokenizer treats specially.
+
+
+def piece(tokenizer: Any, text: str) -> list[int]:
+    """A piece of text in tokens: no special tokens added, no space put before it by the tokenizer."""
+    if not text:
+        return []
+    if not adds_space(tokenizer):
+        return list(tokenizer(text, add_special_tokens=False).input_ids)
+    anchor = list(tokenizer("\n", add_special_tokens=False).input_ids)
+    joined = list(tokenizer("\n" + text, add_special_tokens=False).input_ids)
+    if joined[: len(anchor)] != anchor:
+        return list(tokenizer(text, add_special_tokens=False).input_ids)
+    return joined[len(anchor) :]
+
+
+def bos(tokenizer: Any) -> list[int]:
+    """BOS where the tokenizer itself puts one before a text, nothing elsewhere."""
+    return list(_bos_ids(tokenizer))
+
+
+def chat_frame(tokenizer: Any, chat: bool | None, trial: str = "") -> tuple[str, str, bool]:
+    """(prefix, suffix, whether a BOS must still be added) of one user turn, thinking off; empty strings without chat.
+
+    ValueError when chat is True and the tokenizer has no template.
+    """
+    template = getattr(tokenizer, "chat_template", None)
+    if chat and not template:
+        name = tokenizer.name_or_path or "the model"
+        raise ValueError(
+            f"trial {trial}: a chat template was asked for, but the tokenizer of {name} has none: use chat=False, "
+            "or set tokenizer.chat_template"
+        )
+    return ("", "", True) if chat is False or not template else _chat_frame(tokenizer, str(template))
+
+
+@lru_cache(maxsize=32)
+def adds_space(tokenizer: Any) -> bool:
+    """SentencePiece tokenizers of the Llama 2 kind put a space before whatever they are given."""
+    ids = tokenizer("a", add_special_tokens=False).input_ids
+    return tokenizer.decode(tokenizer("b", add_special_tokens=False).input_ids + ids) == "b a"
+
+
+@lru_cache(maxsize=32)
+def _bos_ids(tokenizer: Any) -> tuple[int, ...]:
+    ids = list(tokenizer("").input_ids)
+    return tuple(ids[:1]) if ids and ids[0] == tokenizer.bos_token_id else ()
+
+
+@lru_cache(maxsize=32)
+def _chat_frame(tokenizer: Any, template: str) -> tuple[str, str, bool]:
+    """The frame by the tokenizer's `template`, which is in the key because a user may set another."""
+    turn = [{"role": "user", "content": _SENTINEL}]
+    text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    if text.count(_SENTINEL) != 1:
+        raise ValueError(f"the chat template does not show the user's text exactly once: use chat=False ({template!r})")
+    prefix, suffix = text.split(_SENTINEL)
+    bos = tokenizer.bos_token
+    return prefix, suffix, not (bos and prefix.startswith(bos))

@@ -1,0 +1,195 @@
+"""Trial: a question about a needle in a haystack, as text, and its prompt composed in token space.
+
+Spans are known by construction and never searched for:
+`[BOS] [chat prefix] [template up to the haystack] [haystack, needle] [rest of the template, question] [chat suffix]`:
+each piece is tokenized once and the pieces are joined.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from lens_heads.trials.encoded import EncodedTrial, check_id, checked_choices
+from lens_heads.trials.judges import DEFAULT, Judge
+from lens_heads.trials.tokenizing import adds_space, bos, chat_frame, piece
+
+RESERVE = 200
+"""Tokens kept free of haystack for template, question and answer, as in the LOCOS grid."""
+
+_QUOTES = "\"'\u201d\u2019)"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One question whose answer stands in a needle, hidden in a haystack.
+
+    `template` holds `{haystack}` and `{question}`. The haystack is cut so that the whole prompt stays near
+    `length` tokens and the needle goes to the sentence end nearest below `depth` (0 to 1) of it. A trial without
+    haystack and needle (parametric recall, arithmetic) leaves both empty and needs only `{question}`.
+    `chat`: True wraps the prompt in the tokenizer's chat template, False does not, None does if there is one.
+    `aliases` are other answers that count as right. `needle_focus` is the part of the needle whose span is reported,
+    where that is not all of it. `judge` says what of a generated text is the answer, and whether it is right.
+    `choices`: the answers of a multiple-choice question, one of them `answer`; how likely the model finds each of them in
+    that place says which it would choose.
+    """
+
+    id: str
+    question: str
+    answer: str
+    haystack: str = ""
+    needle: str = ""
+    template: str = "{haystack}\n\n{question}"
+    depth: float = 0.5
+    length: int = 0
+    chat: bool | None = None
+    aliases: tuple[str, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+    needle_focus: str = ""
+    judge: Judge = DEFAULT
+    choices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_id(self.id)
+        object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
+        if not 0 <= self.depth <= 1:
+            raise ValueError(f"trial {self.id}: depth {self.depth} is outside 0 to 1 (a share of the haystack)")
+        if not self.answer.strip():
+            raise ValueError(f"trial {self.id}: the answer is empty")
+        if self.needle and "{haystack}" not in self.template:
+            raise ValueError(f"trial {self.id}: the template has no {{haystack}} to hide the needle in")
+        if self.needle_focus and (self.needle.count(self.needle_focus) != 1 or not self.needle_focus.strip()):
+            raise ValueError(f"trial {self.id}: the needle_focus {self.needle_focus!r} must stand once in the needle")
+        if "{question}" not in self.template:
+            raise ValueError(f"trial {self.id}: the template has no {{question}}: {self.template!r}")
+
+    def encode(self, tokenizer: Any) -> EncodedTrial:
+        """The prompt, composed in token space; see `encode`."""
+        return encode(self, tokenizer)
+
+
+AnyTrial: TypeAlias = Trial | EncodedTrial
+
+
+def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
+    """A trial in tokens.
+
+    The haystack is cut to `length - 200 - len(needle)` tokens (the whole text when `length` is 0) and the needle
+    inserted after the last sentence end at or below `depth` of it; at depth 1 it comes last; at 0, or without a
+    sentence end below, first. The reported span is the needle's, or that of its `needle_focus`, which is then tokenized
+    apart.
+
+    Raises ValueError for a chat template that is asked for and missing, and for a `length` that leaves no haystack.
+    """
+    before, after = trial.template.replace("{question}", trial.question), ""
+    if "{haystack}" in trial.template:
+        left, right = trial.template.split("{haystack}", 1)
+        before, after = left.replace("{question}", trial.question), right.replace("{question}", trial.question)
+    prefix, suffix, add_bos = chat_frame(tokenizer, trial.chat, trial.id)
+    tokens = bos(tokenizer) if add_bos else []
+    tokens = tokens + piece(tokenizer, prefix + before)
+    needle: tuple[int, int] | None = None
+    body: list[int] = []
+    if "{haystack}" in trial.template and (trial.haystack or trial.needle):
+        body, span = _hide(trial, tokenizer, first=not (prefix + before) or (prefix + before)[-1].isspace())
+        needle = (len(tokens) + span[0], len(tokens) + span[1]) if trial.needle else None
+        tokens = tokens + body
+    tail = piece(tokenizer, after + suffix) if after + suffix else []
+    question = _question_span(trial, tokenizer, len(tokens), after, suffix, tail)
+    tokens = tokens + tail
+    ending = after + suffix or tokenizer.decode(body[-8:]) or prefix + before
+    spaced = ending[-1:].isspace()
+    return EncodedTrial(
+        tokens=tokens,  # type: ignore[arg-type]  # lists are converted
+        needle=needle,
+        answer=trial.answer,
+        answer_tokens=_answer(tokenizer, trial.answer, spaced),  # type: ignore[arg-type]
+        id=trial.id,
+        question=question,
+        aliases=trial.aliases,
+        meta={**trial.meta, "depth": trial.depth, "length": trial.length},
+        judge=trial.judge,
+        choices=trial.choices,
+        choice_tokens=tuple(_answer(tokenizer, choice, spaced) for choice in trial.choices),  # type: ignore[arg-type]
+    )
+
+
+def _answer(tokenizer: Any, text: str, spaced: bool) -> list[int]:
+    """An answer as it follows the prompt: after a space, unless there is white space on either side."""
+    return piece(tokenizer, text if spaced or text[:1].isspace() else " " + text)
+
+
+def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[int, int]]:
+    """Haystack tokens with the needle inside, and the span of the needle (of its focus) in them."""
+    spaced = trial.haystack if first or not trial.haystack else " " + trial.haystack
+    hay, ends = _haystack(tokenizer, spaced)
+    inside, span = _needle(trial, tokenizer, " ")
+    if trial.length:
+        keep = trial.length - RESERVE - len(inside)
+        if keep < 1:
+            raise ValueError(
+                f"trial {trial.id}: a length of {trial.length} tokens leaves no haystack: "
+                f"{RESERVE} are reserved for template and answer and {len(inside)} are the needle's"
+            )
+        hay = hay[:keep]
+    if trial.depth >= 1:
+        at = len(hay)
+    else:
+        below = bisect_right(ends, int(len(hay) * trial.depth))
+        at = ends[below - 1] if below else 0
+    if at == 0 and first and trial.needle:
+        inside, span = _needle(trial, tokenizer, "")
+        if hay:
+            hay = _haystack(tokenizer, " " + trial.haystack)[0][: len(hay) if trial.length else None]
+    return hay[:at] + inside + hay[at:], (at + span[0], at + span[1])
+
+
+def _needle(trial: Trial, tokenizer: Any, lead: str) -> tuple[list[int], tuple[int, int]]:
+    """The needle's tokens and the span of its focus (all of it by default), which takes a space before it along."""
+    text = lead + trial.needle if trial.needle else ""
+    focus = trial.needle_focus or trial.needle
+    start = len(lead) + trial.needle.index(focus) if text else 0
+    end = start + len(focus)
+    if text[:start].endswith(" "):
+        start -= 1
+    before, inside, after = (piece(tokenizer, part) for part in (text[:start], text[start:end], text[end:]))
+    return before + inside + after, (len(before), len(before) + len(inside))
+
+
+@lru_cache(maxsize=32)
+def _haystack(tokenizer: Any, text: str) -> tuple[list[int], list[int]]:
+    """A haystack's tokens and the positions right after each sentence end.
+
+    A sentence ends with a stop before white space, so not inside 3.5; quotes that close there belong to it.
+    """
+    tokens = piece(tokenizer, text) if text else []
+    texts = {i: tokenizer.decode([i]) for i in set(tokens)}
+    ends: list[int] = []
+    for at in (i for i, token in enumerate(tokens) if _closes(texts[token])):
+        end, follows = at + 1, " "
+        while end < len(tokens):
+            follows = tokenizer.decode(tokens[end - 1 : end + 1])[len(texts[tokens[end - 1]]) :]
+            if not follows or follows.strip(_QUOTES):
+                break
+            end, follows = end + 1, " "
+        if follows[:1].isspace() or texts[tokens[end - 1]][-1:].isspace():
+            ends.append(end)
+    return tokens, ends
+
+
+def _closes(text: str) -> bool:
+    return text.strip().rstrip(_QUOTES)[-1:] in (".", "!", "?")
+
+
+def _question_span(
+    trial: Trial, tokenizer: Any, start: int, after: str, suffix: str, tail: list[int]
+) -> tuple[int, int] | None:
+    """The question's tokens inside the last piece, by the character offsets of that piece's own tokenization."""
+    at = after.find(trial.question)
+    if at < 0 or not getattr(tokenizer, "is_fast", False) or adds_space(tokenizer):
+        return None
+    offsets = tokenizer(after + suffix, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+    inside = [i for i, (a, b) in enumerate(offsets) if b > at and a < at + len(trial.question) and b > a]
+    return (start + inside[0], start + inside[-1] + 1) if inside and len(offsets) == len(tail) else None

@@ -1,0 +1,599 @@
+"""ablation_curve: every number equals evaluate under ablate, controls are what they say, intervals are of trials."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import lens_heads as lh
+from lens_heads.ablation import grid as ablation
+from lens_heads.ablation.choices import CHOICE_METRICS
+from lens_heads.ablation.curves import AblationCurve, Condition, Observation
+from lens_heads.ablation.evaluation import METRICS
+from lens_heads.ablation.grid import ablation_curve, check_disjoint
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.activations import TrialActivations, mean_activations, trial_activations
+from lens_heads.model.hooks import has_hooks
+from lens_heads.stats import bootstrap_interval, bootstrap_means, bootstrap_over_draws
+from lens_heads.trials.encoded import EncodedTrial
+from tests import handmade, zoo
+from tests.conftest import random_trial, tiny
+
+ALL = [Head(layer, head) for layer in range(3) for head in range(4)]
+
+
+def trials(n: int = 3, first: int = 10) -> list[EncodedTrial]:
+    return [random_trial(first + i, 14 + 3 * i, needle=(2, 5), answer=2) for i in range(n)]
+
+
+def ranking(
+    best: list[str], method: str = "made-up", trial_ids: tuple[str, ...] = ("s0", "s1"), **meta: Any
+) -> HeadScores:
+    """Scores with these heads on top in this order, the rest behind in layer order."""
+    order = [Head.parse(name) for name in best]
+    order += [head for head in ALL if head not in order]
+    values = torch.zeros(3, 4)
+    for place, head in enumerate(order):
+        values[head.layer, head.head] = len(order) - place
+    return HeadScores.from_trials(method, torch.stack([values + 1, values - 1]), trial_ids, meta)
+
+
+LEAD = ranking(["L2H1", "L0H3", "L2H0", "L1H1"])
+OTHER = ranking(["L0H3", "L1H2", "L2H1"], "other")
+
+
+def parse(names: str) -> set[Head]:
+    return {Head.parse(name) for name in names.split(",")} if names else set()
+
+
+def sets(curve: AblationCurve) -> dict[tuple[str, str, int, int], set[Head]]:
+    """The heads of each condition, by method, set, k and seed."""
+    t = curve.per_trial
+    return {(row["method"], row["set"], row["k"], row["seed"]): parse(row["heads"]) for row in t.to_dict("records")}
+
+
+def curve_of(model: Any, rankings: Any = None, **options: Any) -> AblationCurve:
+    settings: dict[str, Any] = {
+        "ks": (1, 3),
+        "kind": "zero",
+        "generate": False,
+        "progress": False,
+        "seeds": 2,
+    } | options
+    return ablation_curve(model, settings.pop("trials", trials()), LEAD if rankings is None else rankings, **settings)
+
+
+class Counted:
+    """`answer_batch` with a record of what it was asked for, and trials it fails on or is interrupted at."""
+
+    def __init__(self, fail: Any = None, stop_after: int | None = None) -> None:
+        self.batches: list[list[str]] = []
+        self.fail, self.stop_after, self.inner = fail or (lambda trial: False), stop_after, ablation.answer_batch
+
+    def __call__(self, model: Any, batch: Any, max_new_tokens: int, **how: Any) -> Any:
+        if len(self.batches) == self.stop_after:
+            raise KeyboardInterrupt
+        self.batches.append([trial.id for trial in batch])
+        for trial in batch:
+            if self.fail(trial):
+                raise RuntimeError(f"out of memory on {trial.id}")
+        return self.inner(model, batch, max_new_tokens, **how)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    spy = Counted()
+    monkeypatch.setattr(ablation, "answer_batch", spy)
+    return spy
+
+
+# The numbers
+
+
+@pytest.mark.parametrize(("kind", "batch_size"), [("mean", 1), ("resample", 2), ("streaming", 1)])
+def test_every_number_is_evaluate_under_ablate(gqa: Any, kind: str, batch_size: int) -> None:
+    reference: Any = mean_activations(gqa, trials(2, 90), progress=False) if kind == "mean" else None
+    reference = trial_activations(gqa, trials(1, 90)[0]) if kind == "resample" else reference
+    options = {"sink": 1.0, "recent": 2.0} if kind == "streaming" else {}
+    tasks = {"retrieval": trials(), "recall": trials(2, 40)}
+    curve = curve_of(
+        gqa,
+        {"made-up": LEAD, "other": OTHER},
+        kind=kind,
+        reference=reference,
+        generate=True,
+        max_new_tokens=3,
+        batch_size=batch_size,
+        specificity={"recall": tasks["recall"]},
+        **options,
+    )
+    assert curve.metrics == list(METRICS[: -len(CHOICE_METRICS)])
+    groups = curve.per_trial.groupby(["method", "set", "k", "seed", "task"])
+    assert len(groups) == 2 * (1 + 2 * (2 + 1 + 2 + 2))  # Tasks times (none + ks times (tops, bottom, two draws each)).
+    for (_, _, k, _, task), rows in groups:
+        heads = parse(rows["heads"].iloc[0])
+        assert len(heads) == k
+        with lh.ablate(gqa, sorted(heads), kind, reference, **options):
+            expected = lh.evaluate(gqa, tasks[task], max_new_tokens=3, progress=False)
+        assert list(rows["trial"]) == list(expected.trial_ids)
+        assert list(rows["text"]) == list(expected.texts)
+        for metric, values in expected.metrics.items():
+            found = torch.tensor(rows[metric].to_numpy(), dtype=torch.float32)
+            torch.testing.assert_close(found, values, atol=3e-5, rtol=3e-4)
+    assert not has_hooks(gqa)
+
+
+def test_the_numbers_are_a_plain_models(arch: str, model: Any) -> None:
+    hf = zoo.hf_model(arch)
+    curve = curve_of(model, ks=(2,), controls=())
+    for set_, heads in (("none", []), ("top", [(2, 1), (0, 3)])):
+        with handmade.by_hand(hf, heads, "zero"):
+            expected = [handmade.gold_logprob(hf, trial.tokens, trial.answer_tokens) for trial in trials()]
+        found = curve.per_trial[curve.per_trial["set"] == set_]["logprob"]
+        assert list(found) == pytest.approx(expected, abs=3e-5, rel=3e-4)
+
+
+def test_without_generating_only_teacher_forced_metrics_are_measured(gqa: Any) -> None:
+    curve = curve_of(gqa)
+    assert curve.metrics == ["logprob", "greedy_match"]
+    with pytest.raises(ValueError, match="metric 'contains' was not measured: there are logprob, greedy_match"):
+        curve.values("made-up", "top", 1, "contains")
+    with pytest.raises(ValueError, match="nothing was measured for made-up top k=2 on 'retrieval'"):
+        curve.values("made-up", "top", 2, "logprob")
+
+
+# Which heads
+
+
+def test_top_and_bottom_are_the_rankings_ends(gqa: Any) -> None:
+    found = sets(curve_of(gqa, {"lead": LEAD, "other": OTHER}, controls_for="all"))
+    assert found["none", "none", 0, 0] == set()
+    assert found["lead", "top", 3, 0] == parse("L2H1,L0H3,L2H0")
+    assert found["other", "top", 1, 0] == parse("L0H3")
+    assert found["lead", "bottom", 1, 0] == parse("L2H3")
+    assert found["lead", "bottom", 3, 0] == parse("L2H3,L2H2,L1H3")
+    assert found["other", "bottom", 3, 0] == parse("L2H3,L2H2,L2H0")
+
+
+def test_random_heads_lie_outside_every_top(gqa: Any) -> None:
+    found = sets(curve_of(gqa, {"lead": LEAD, "other": OTHER}, seeds=5))
+    for k in (1, 3):
+        taken = set(LEAD.top(k)) | set(OTHER.top(k))
+        drawn = [found["any", "random", k, seed] for seed in range(5)]
+        for heads in drawn:
+            assert len(heads) == k
+            assert not heads & taken
+        assert len({tuple(sorted(heads)) for heads in drawn}) > 1
+    assert not any(set_ == "random" and method != "any" for method, set_, _, _ in found)
+
+
+def test_random_heads_avoid_the_lead_when_there_are_too_few_others(gqa: Any) -> None:
+    """Six and six heads leave none over: then only the lead's are avoided."""
+    last = ranking([str(head) for head in ALL if head not in LEAD.top(6)], "last")
+    found = sets(curve_of(gqa, {"lead": LEAD, "last": last}, ks=(6,)))
+    for seed in range(2):
+        assert found["any", "random", 6, seed] == set(ALL) - set(LEAD.top(6))
+
+
+def test_random_like_has_as_many_heads_in_each_layer(gqa: Any) -> None:
+    found = sets(curve_of(gqa, seeds=5))
+    drawn = [found["made-up", "random_like", 3, seed] for seed in range(5)]
+    for heads in drawn:
+        assert Counter(head.layer for head in heads) == {2: 2, 0: 1}
+        assert not heads & set(LEAD.top(3))
+    assert len({tuple(sorted(heads)) for heads in drawn}) > 1
+
+
+def test_controls_are_the_leads_unless_told(gqa: Any) -> None:
+    both = {"lead": LEAD, "other": OTHER}
+
+    def controlled(**options: Any) -> set[tuple[str, str]]:
+        return {(method, set_) for method, set_, _, _ in sets(curve_of(gqa, both, ks=(1,), **options))}
+
+    plain = {("none", "none"), ("lead", "top"), ("other", "top")}
+    of_lead = {("lead", "bottom"), ("lead", "random_like")}
+    of_other = {("other", "bottom"), ("other", "random_like")}
+    assert controlled() == plain | of_lead | {("any", "random")}
+    assert controlled(controls_for="other") == plain | of_other | {("any", "random")}
+    assert controlled(controls_for="all") == plain | of_lead | of_other | {("any", "random")}
+    assert controlled(controls=()) == plain
+    assert controlled(controls=("bottom",)) == plain | {("lead", "bottom")}
+
+
+def test_ks_end_at_the_number_of_heads(gqa: Any, counted: Counted) -> None:
+    curve = curve_of(gqa, ks=(50, 100, 2), controls=("bottom",))
+    assert set(curve.per_trial["k"]) == {0, 2, 12}
+    assert sets(curve)["made-up", "top", 12, 0] == set(ALL)
+    assert len(counted.batches) == 3 * 4  # none, top 2, bottom 2, all.
+
+
+# What is run, and how often
+
+
+def test_equal_sets_of_heads_are_run_once(gqa: Any, counted: Counted) -> None:
+    """All twelve heads are every condition of k=12; equal rankings have one top; the order is no matter."""
+    swapped = ranking(["L0H3", "L2H1", "L2H0"], "swapped")
+    curve = curve_of(gqa, {"lead": LEAD, "twin": LEAD, "swapped": swapped}, ks=(2, 12), controls_for="all")
+    distinct = {tuple(sorted(heads)) for heads in sets(curve).values()}
+    assert len(counted.batches) == 3 * len(distinct)
+    assert len(sets(curve)) == 1 + 2 * (3 + 3 + 3 * 2 + 2)
+    of_all = curve.per_trial[curve.per_trial["k"] == 12]
+    assert (of_all.groupby("trial")["logprob"].nunique() == 1).all()
+    assert of_all.groupby("trial").size().tolist() == [14, 14, 14]
+
+
+def test_batches_do_not_mix_conditions(gqa: Any, counted: Counted) -> None:
+    curve_of(gqa, ks=(1,), controls=("bottom",), batch_size=8, specificity={"recall": trials(2, 40)})
+    assert (
+        sorted(counted.batches, key=len)
+        == [["random-40", "random-41"]] * 3 + [["random-10", "random-11", "random-12"]] * 3
+    )
+
+
+def test_a_run_folder_runs_only_what_is_missing(gqa: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clean, out = curve_of(gqa), tmp_path / "run"
+    monkeypatch.setattr(ablation, "answer_batch", Counted(stop_after=4))
+    with pytest.raises(KeyboardInterrupt):
+        curve_of(gqa, out=out)
+    monkeypatch.undo()
+    total = 3 * len({tuple(sorted(heads)) for heads in sets(clean).values()})
+    for missing in (total - 4, 0):
+        spy = Counted()
+        with monkeypatch.context() as patch:
+            patch.setattr(ablation, "answer_batch", spy)
+            curve = curve_of(gqa, out=out)
+        assert len(spy.batches) == missing
+        pd.testing.assert_frame_equal(curve.per_trial, clean.per_trial)
+    pd.testing.assert_frame_equal(AblationCurve.load(out).per_trial, clean.per_trial)
+    spy = Counted()
+    monkeypatch.setattr(ablation, "answer_batch", spy)
+    more = curve_of(gqa, ks=(1, 3, 5), controls=(), out=out)
+    assert len(spy.batches) == 3  # The top five; the rest is there.
+    assert set(more.per_trial["k"]) == {0, 1, 3, 5}
+
+
+def test_a_run_folder_of_other_settings_is_refused(gqa: Any, tmp_path: Path) -> None:
+    curve_of(gqa, out=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"kind: zero in the folder, uniform now"):
+        curve_of(gqa, kind="uniform", out=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"tasks\.retrieval"):
+        curve_of(gqa, trials=trials(2), out=tmp_path / "run")
+
+
+def test_a_run_folder_with_another_reference_is_refused(gqa: Any, tmp_path: Path) -> None:
+    """Also when two trials begin alike: only the second half, or only the trial, differs."""
+    z = torch.randn(3, 2000, 4, 8, generator=torch.Generator().manual_seed(0))
+    changed = z.clone()
+    changed[:, 1000:] += 1
+    options: dict[str, Any] = {"kind": "resample", "ks": (1,), "controls": (), "out": tmp_path / "run"}
+    curve_of(gqa, reference=TrialActivations(z, "a"), **options)
+    for other in (TrialActivations(changed, "a"), TrialActivations(z, "b")):
+        with pytest.raises(ValueError, match="reference: "):
+            curve_of(gqa, reference=other, **options)
+    curve_of(gqa, reference=TrialActivations(z.clone(), "a"), **options)
+
+
+def test_a_trial_that_raises_is_left_out(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = curve_of(gqa)
+    monkeypatch.setattr(ablation, "answer_batch", Counted(fail=lambda trial: trial.id == "random-11"))
+    with pytest.warns(UserWarning, match=r"ablating: .* failed; the first: RuntimeError: out of memory on random-11"):
+        curve = curve_of(gqa, batch_size=2)
+    assert set(curve.per_trial["trial"]) == {"random-10", "random-12"}
+    kept = clean.per_trial[clean.per_trial["trial"] != "random-11"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(curve.per_trial, kept, atol=3e-5, rtol=3e-4)
+    assert (curve.frame["trials"] == 2).all()
+
+
+def test_a_trial_that_raises_under_one_condition_is_paired_without_it(
+    gqa: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call is the first trial under the second set of heads: no ablation keeps it, the top head does not."""
+    spy = Counted()
+    spy.fail = lambda trial: len(spy.batches) == 2
+    monkeypatch.setattr(ablation, "answer_batch", spy)
+    with pytest.warns(UserWarning, match="1 of 6 failed"):
+        curve = curve_of(gqa, ks=(1,), controls=())
+    base, top = curve.values("none", "none", 0, "logprob"), curve.values("made-up", "top", 1, "logprob")
+    assert list(base.index) == ["random-10", "random-11", "random-12"]
+    assert list(top.index) == ["random-11", "random-12"]
+    row = curve.frame[curve.frame["set"] == "top"].iloc[0]
+    assert row["trials"] == 2
+    assert row["drop"] == pytest.approx((base[top.index] - top).mean(), rel=1e-5)
+
+
+def test_a_condition_that_always_raises_is_left_out(gqa: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One set of heads on which every trial of a task fails does not take the finished rest away."""
+    spy = Counted()
+    spy.fail = lambda trial: trial.id == "random-40" and len(spy.batches) > 7
+    monkeypatch.setattr(ablation, "answer_batch", spy)
+    with pytest.warns(UserWarning, match="failed"):
+        curve = curve_of(gqa, ks=(1,), controls=(), specificity={"recall": trials(1, 40)}, out=tmp_path / "run")
+    found = list(dict.fromkeys(curve.frame[["task", "set"]].to_records(index=False).tolist()))
+    assert found == [("retrieval", "none"), ("retrieval", "top"), ("recall", "none")]
+    assert curve.differences("logprob", "recall").empty
+    assert curve.dissociation("recall", "logprob").empty
+    assert len(curve.differences("logprob")) == 0
+    for missing in (curve.differences, curve.dissociation):
+        with pytest.raises(ValueError, match="nothing was measured for none none k=0 on 'nowhere'"):
+            missing(**{"metric": "logprob", "task" if missing == curve.differences else "other": "nowhere"})
+
+
+def test_other_tasks_can_be_run_for_some_rankings_alone(gqa: Any) -> None:
+    other = {"recall": trials(2, 40)}
+    curve = curve_of(
+        gqa, [LEAD, OTHER], ks=(1,), specificity=other, specificity_for="other", controls=("random", "bottom")
+    )
+    by_task = curve.per_trial.groupby("task")[["method", "set"]].apply(
+        lambda t: set(t.itertuples(index=False, name=None))
+    )
+    everything = {("none", "none"), ("made-up", "top"), ("other", "top"), ("made-up", "bottom"), ("any", "random")}
+    assert by_task["retrieval"] == everything
+    assert by_task["recall"] == {("none", "none"), ("other", "top"), ("any", "random")}
+    with pytest.raises(ValueError, match="specificity_for: there is no ranking 'nobody'"):
+        curve_of(gqa, specificity=other, specificity_for="nobody")
+
+
+def test_sets_by_name_are_ablated_as_they_are(gqa: Any) -> None:
+    chosen = {"ours": ["L0H1", "L2H2"], "one": "L1H0"}
+    curve = curve_of(gqa, ks=(1,), controls=(), sets=chosen)
+    assert sets(curve)[("ours", "given", 2, 0)] == {Head(0, 1), Head(2, 2)}
+    with lh.ablate(gqa, ["L0H1", "L2H2"], "zero"):
+        wanted = lh.evaluate(gqa, trials(), generate=False, progress=False).metrics["logprob"]
+    assert curve.values("ours", "given", 2, "logprob").to_list() == pytest.approx(wanted.tolist(), abs=1e-4)
+    with pytest.raises(ValueError, match="head L9H0 does not exist"):
+        curve_of(gqa, sets={"far": "L9H0"})
+
+
+def test_relative_loss_is_the_share_taken_away(gqa: Any) -> None:
+    curve = curve_of(gqa, ks=(3,), controls=())
+    before, after = (curve.values(*c, "logprob").to_numpy() for c in (("none", "none", 0), ("made-up", "top", 3)))
+    before, after = np.exp(before), np.exp(after)
+    loss, low, high = curve.relative_loss("made-up", "top", 3, "logprob")
+    assert loss == pytest.approx((before.mean() - after.mean()) / before.mean(), rel=1e-4)
+    single = (before - after) / before
+    assert single.min() - 1e-6 <= low <= loss <= high <= single.max() + 1e-6
+
+
+# What is refused
+
+
+def test_two_rankings_of_one_name_are_refused_in_a_list(gqa: Any) -> None:
+    with pytest.raises(ValueError, match="two rankings are called 'made-up': give a mapping"):
+        curve_of(gqa, [LEAD, ranking(["L0H0"])])
+
+
+def test_a_run_folder_refuses_a_hooked_model(gqa: Any, tmp_path: Path) -> None:
+    with lh.ablate(gqa, "L0H0", "zero"), pytest.raises(ValueError, match="something is hooked onto"):
+        curve_of(gqa, out=tmp_path / "run")
+
+
+def test_shared_trials_are_refused(gqa: Any, counted: Counted) -> None:
+    with pytest.raises(
+        ValueError, match=r"ranking 'made-up' was made on 1 of the trials, needles or companies .*'random-11'"
+    ):
+        curve_of(gqa, ranking(["L0H0"], trial_ids=("random-11", "s1")))
+    gated = ranking(["L0H0"], trials=[{"id": "random-10"}, {"id": "random-12"}, {"id": "s0"}])
+    with pytest.raises(
+        ValueError, match=r"ranking 'second' was made on 2 of the trials, needles or companies .*'random-10'"
+    ):
+        curve_of(gqa, {"first": LEAD, "second": gated})
+    assert counted.batches == []
+
+
+def test_rankings_of_another_shape_are_refused(gqa: Any, counted: Counted) -> None:
+    wide = HeadScores.from_trials("wide", torch.zeros(1, 3, 5), ["s"], {"model": "other-5"})
+    message = re.escape("ranking 'second' is for a model of 3 layers x 5 heads (other-5), but llama-gqa has 3 x 4")
+    with pytest.raises(ValueError, match=message):
+        curve_of(gqa, {"first": LEAD, "second": wide})
+    assert counted.batches == []
+
+
+WRONG = {
+    "no rankings": ({"rankings": {}}, "there are no rankings"),
+    "k below one": ({"ks": (0, 1)}, r"ks=\(0, 1\): numbers of heads from 1 on are needed"),
+    "no ks": ({"ks": ()}, r"ks=\(\): numbers of heads from 1 on"),
+    "unknown control": (
+        {"controls": ("middle",)},
+        "unknown control 'middle': the controls are bottom, random, random_like",
+    ),
+    "unknown ranking": ({"controls_for": "wu"}, "there is no ranking 'wu': the rankings are made-up"),
+    "task named like the main one": ({"specificity": {"retrieval": trials()}}, "has the name of the main task"),
+    "unknown kind": ({"kind": "erase"}, "unknown kind of ablation 'erase'"),
+    "missing option": ({"kind": "scale"}, r"kind='scale' needs factor"),
+    "unknown option": ({"factor": 2.0}, "kind='zero' has no option 'factor'"),
+    "missing reference": ({"kind": "mean"}, "kind='mean' needs a reference"),
+    "no trials": ({"trials": []}, "there are no trials"),
+    "no room": ({"generate": True, "max_new_tokens": 500}, "exceed the context window of 512"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG.keys())
+def test_what_is_refused_is_refused_before_anything_is_run(
+    gqa: Any, counted: Counted, call: Any, tmp_path: Path
+) -> None:
+    arguments, message = call
+    with pytest.raises(ValueError, match=message):
+        curve_of(gqa, **{"out": tmp_path / "run", **arguments})
+    assert counted.batches == []
+    assert not (tmp_path / "run").exists()
+
+
+# The statistics, on numbers made up by hand
+
+
+def observed(rows: dict[tuple[str, str, int, int, str], dict[str, float]], metric: str = "contains") -> AblationCurve:
+    """A curve with these values per (method, set, k, seed, task) and trial."""
+    observations = [
+        Observation(Condition(method, set_, k, seed), "", task, trial, "gold", "said", {metric: value})
+        for (method, set_, k, seed, task), values in rows.items()
+        for trial, value in values.items()
+    ]
+    return AblationCurve.from_observations(observations, {"rankings": ["lead", "other"], "ks": [1]})
+
+
+def values(*numbers: float, names: str = "abcdefgh") -> dict[str, float]:
+    return dict(zip(names, numbers, strict=False))
+
+
+MADE = {
+    ("none", "none", 0, 0, "retrieval"): values(1, 1, 0.5, 1),
+    ("lead", "top", 1, 0, "retrieval"): values(0, 0.5, 0, 0.25),
+    ("other", "top", 1, 0, "retrieval"): values(0.5, 1, 0.25, 1),
+    ("any", "random", 1, 0, "retrieval"): values(1, 1, 0, 1),
+    ("any", "random", 1, 1, "retrieval"): values(0.5, 1, 0.5, 0),
+    ("none", "none", 0, 0, "recall"): values(0.5, 1, names="xy"),
+    ("lead", "top", 1, 0, "recall"): values(0.5, 0.75, names="xy"),
+    ("other", "top", 1, 0, "recall"): values(0, 0, names="xy"),
+    ("any", "random", 1, 0, "recall"): values(0.5, 1, names="xy"),
+    ("any", "random", 1, 1, "recall"): values(0.5, 1, names="xy"),
+}
+
+
+def row(frame: pd.DataFrame, **at: Any) -> pd.Series:
+    for name, value in at.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+def test_the_frame_holds_means_and_intervals_of_the_trials() -> None:
+    curve = observed(MADE)
+    assert len(curve.frame) == 2 * 4
+    base, top = torch.tensor([1, 1, 0.5, 1]), torch.tensor([0, 0.5, 0, 0.25])
+    found = row(curve.frame, task="retrieval", method="lead", set="top")
+    low, high = bootstrap_interval(top)
+    assert (found["value"], found["low"], found["high"]) == pytest.approx((0.1875, float(low), float(high)))
+    expected = paired(base, top)
+    assert expected[0] == 0.6875
+    assert (found["drop"], found["drop_low"], found["drop_high"]) == pytest.approx(expected)
+    assert (found["trials"], found["k"], found["metric"]) == (4, 1, "contains")
+    none = row(curve.frame, task="recall", set="none")
+    assert (none["value"], none["drop"], none["drop_low"], none["drop_high"]) == (0.75, 0, 0, 0)
+
+
+def paired(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, float]:
+    """Mean of a - b over the same trials, with its interval."""
+    low, high = bootstrap_interval(a - b)
+    return float((a - b).mean()), float(low), float(high)
+
+
+def test_draws_of_a_random_control_are_averaged_by_trial() -> None:
+    found = row(observed(MADE).frame, task="retrieval", set="random")
+    draws = torch.tensor([[1.0, 1, 0, 1], [0.5, 1, 0.5, 0]])
+    expected = bootstrap_over_draws(draws)
+    assert expected[0] == 0.625
+    assert (found["value"], found["low"], found["high"]) == pytest.approx(expected)
+    assert (found["seed_min"], found["seed_max"]) == (0.5, 0.75)
+    assert found["trials"] == 4
+
+
+def test_a_positive_difference_means_the_lead_hurts_more() -> None:
+    found = observed(MADE).differences("contains")
+    assert list(zip(found["against"], found["set"], strict=True)) == [("other", "top"), ("any", "random")]
+    expected = paired(torch.tensor([0.5, 1, 0.25, 1]), torch.tensor([0, 0.5, 0, 0.25]))
+    other = row(found, against="other")
+    assert expected[0] == 0.5
+    assert (other["difference"], other["low"], other["high"]) == pytest.approx(expected)
+    assert (other["lead"], other["metric"], other["task"]) == ("lead", "contains", "retrieval")
+    turned = row(observed(MADE).differences("contains", lead="other"), against="lead")
+    assert turned["difference"] == -0.5
+    assert row(observed(MADE).differences("contains", "recall"), against="other")["difference"] == -0.625
+
+
+def test_differences_pair_trials_by_name_not_by_place() -> None:
+    made = dict(MADE)
+    made["lead", "top", 1, 0, "retrieval"] = {"d": 0.25, "c": 0.0, "a": 0.0}
+    made["other", "top", 1, 0, "retrieval"] = {"c": 0.25, "b": 1.0, "a": 0.5, "d": 1.0}
+    found = row(observed(made).differences("contains"), against="other")
+    expected = paired(torch.tensor([0.5, 0.25, 1]), torch.tensor([0, 0, 0.25]))
+    assert (found["difference"], found["low"], found["high"]) == pytest.approx(expected)
+
+
+def test_the_dissociation_score_by_hand() -> None:
+    """Retrieval falls from .875 to .1875, recall from .75 to .625."""
+    found = row(observed(MADE).dissociation("recall"), method="lead")
+    assert found["retrieval_loss"] == pytest.approx((0.875 - 0.1875) / 0.875)
+    assert found["other_loss"] == pytest.approx((0.75 - 0.625) / 0.75)
+    assert found["score"] == pytest.approx(found["retrieval_loss"] - found["other_loss"])
+    retrieval = bootstrap_means(torch.tensor([[1, 0], [1, 0.5], [0.5, 0], [1, 0.25]]))
+    recall = bootstrap_means(torch.tensor([[0.5, 0.5], [1, 0.75]]), seed=1)  # Other trials, resampled on their own.
+    samples = (1 - retrieval[:, 1] / retrieval[:, 0]) - (1 - recall[:, 1] / recall[:, 0])
+    expected = torch.quantile(samples, torch.tensor([0.025, 0.975], dtype=samples.dtype))
+    assert (found["low"], found["high"]) == pytest.approx(tuple(expected.tolist()))
+    other = row(observed(MADE).dissociation("recall"), method="other")
+    assert other["score"] == pytest.approx((0.875 - 0.6875) / 0.875 - 1)
+    assert len(observed(MADE).dissociation("recall")) == 3
+
+
+def test_a_baseline_of_zero_has_no_relative_loss() -> None:
+    made = MADE | {
+        (method, set_, k, seed, "recall"): values(0, 0, names="xy")
+        for method, set_, k, seed, task in MADE
+        if task == "recall"
+    }
+    found = row(observed(made).dissociation("recall"), method="lead")
+    assert math.isnan(found["score"])
+    assert math.isnan(found["other_loss"])
+    assert math.isnan(found["low"])
+    assert found["retrieval_loss"] == pytest.approx((0.875 - 0.1875) / 0.875)
+
+
+def test_log_probabilities_dissociate_by_their_exponential() -> None:
+    made = {at: {trial: math.log(value + 0.25) for trial, value in row.items()} for at, row in MADE.items()}
+    found = row(observed(made, "logprob").dissociation("recall", "logprob"), method="lead")
+    assert found["retrieval_loss"] == pytest.approx((1.125 - 0.4375) / 1.125, rel=1e-5)
+    assert found["other_loss"] == pytest.approx((1.0 - 0.875) / 1.0, rel=1e-5)
+
+
+def test_saved_and_loaded_a_curve_is_the_same(tmp_path: Path) -> None:
+    model = tiny("llama-gqa")
+    curve = curve_of(model, generate=True, max_new_tokens=2, specificity={"recall": trials(1, 40)})
+    loaded = AblationCurve.load(curve.save(tmp_path / "curve"))
+    pd.testing.assert_frame_equal(loaded.per_trial, curve.per_trial)
+    pd.testing.assert_frame_equal(loaded.frame, curve.frame)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "curve" / "summary.parquet"), curve.frame)
+    assert loaded.meta == curve.meta
+    assert loaded.meta["rankings"] == ["made-up"]
+    (tmp_path / "curve" / "curve.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"curve\.json is missing: .* holds no finished ablation curve"):
+        AblationCurve.load(tmp_path / "curve")
+
+
+def test_the_same_needle_under_another_id_is_refused() -> None:
+    """Selection and evaluation share no needle, whatever the trials are called."""
+    model = tiny("llama-gqa")
+    select = [random_trial(seed) for seed in range(3)]
+    ranking = lh.score_heads(model, select, ["locos"], teacher_forced=True, progress=False)["locos"]
+    renamed = [replace(trial, id=f"{trial.id}-again") for trial in select]
+    with pytest.raises(ValueError, match="3 of the trials, needles or companies"):
+        lh.ablation_curve(model, renamed, ranking, ks=(1,), kind="zero", generate=False, progress=False)
+    others = [random_trial(seed) for seed in range(3, 5)]
+    lh.ablation_curve(model, others, ranking, ks=(1,), kind="zero", generate=False, progress=False)
+
+
+def test_a_reference_from_the_evaluation_trials_is_refused() -> None:
+    model = tiny("llama-gqa")
+    select, test = [random_trial(0)], [random_trial(seed) for seed in (1, 2)]
+    ranking = lh.score_heads(model, select, ["locos"], teacher_forced=True, progress=False)["locos"]
+    means = lh.mean_activations(model, test, progress=False)
+    with pytest.raises(ValueError, match="reference was computed on 2 of the evaluation trials"):
+        lh.ablation_curve(model, test, ranking, ks=(1,), reference=means, generate=False, progress=False)
+
+
+def test_a_ranking_made_on_a_company_is_not_evaluated_on_it() -> None:
+    """Documents and needles of one company are other trials with other needles, but say the same."""
+    made = HeadScores("qr", torch.zeros(3, 4), torch.zeros(1, 3, 4), ("a",), {"trials": [{"id": "a", "cik": "7"}]})
+    mine, other = (replace(random_trial(1), id=cik, meta={"cik": cik}) for cik in ("7", "8"))
+    check_disjoint({"qr": made}, None, [other, random_trial(2)])
+    with pytest.raises(ValueError, match="ranking 'qr' was made on 1 of the trials, needles or companies"):
+        check_disjoint({"qr": made}, None, [other, mine])

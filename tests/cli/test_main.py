@@ -1,0 +1,455 @@
+"""The command line on a tiny model in a folder: results, files, exit codes and one-line errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lens_heads.cli import main as cli
+from lens_heads.heads.scores import HeadScores
+from tests import zoo
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny-llama")
+    zoo.hf_model("llama-gqa").save_pretrained(path)
+    zoo.tokenizer().save_pretrained(path)
+    return path
+
+
+def needles(path: Path, halves: tuple[str, ...] = ("one", "two")) -> Path:
+    """Own data in NoLiMa's schema, short enough for byte tokens and a window of 512."""
+    (path / "haystack").mkdir(parents=True)
+    (path / "haystack" / "book.txt").write_text("It rained. The sea was grey. A bell rang. " * 40)
+    for name in halves:
+        entry = {
+            "id": name,
+            "needle": "{CHAR} owns a {1}.",
+            "questions": {"onehop": "Who is fond of {2}?", "direct": "Who owns a {1}?"},
+            "character_set": ["Megan" if name == "one" else "Yuki"],
+            "tests": {"T1": {"input_args": ["boat", "sailing"]}, "T2": {"input_args": ["drum", "rhythm"]}},
+            "task_template": "{haystack}\n{question} ",
+        }
+        (path / f"{name}.json").write_text(json.dumps([entry]))
+    return path
+
+
+def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["lens-heads", *arguments])
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # The command sets it.
+    with pytest.raises(SystemExit) as done:
+        cli.main()
+    return int(done.value.code or 0)
+
+
+def task(source: Path, needle_set: str) -> list[str]:
+    given = [f"source={source}", f"needle_set={needle_set}.json", "lengths=[260]", "depths=[0.5]", "chat=false"]
+    return ["--task", "nolima", *[part for pair in given for part in ("--with", pair)]]
+
+
+def test_score_then_heads_then_ablate(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = needles(tmp_path / "data"), tmp_path / "run"
+    arguments = [
+        "score",
+        "-m",
+        str(folder),
+        *task(source, "one"),
+        "--teacher-forced",
+        "--methods",
+        "locos,copy",
+        "-o",
+        str(out),
+    ]
+    assert run(*arguments, monkeypatch=monkeypatch) == 0
+    assert "locos" in capsys.readouterr().out
+    scores = HeadScores.load(out / "locos.json")
+    assert (scores.n_layers, scores.n_heads, len(scores.trial_ids)) == (3, 4, 2)
+    assert set(json.loads((out / "run.json").read_text())["settings"]["methods"]) == {"locos", "copy"}
+
+    again = tmp_path / "again.json"
+    assert run("heads", str(out / "locos.json"), "--save", str(again), "--form", "lists", monkeypatch=monkeypatch) == 0
+    assert str(scores.top(1)[0]) in capsys.readouterr().out
+    assert torch.equal(HeadScores.load(again, "locos").values, scores.values)
+
+    curve = tmp_path / "curve"
+    arguments = [
+        "ablate",
+        "-m",
+        str(folder),
+        "-s",
+        str(out / "locos.json"),
+        *task(source, "two"),
+        "--kind",
+        "zero",
+        "--ks",
+        "1,2",
+    ]
+    assert run(*arguments, "--seeds", "1", "--max-new-tokens", "2", "-o", str(curve), monkeypatch=monkeypatch) == 0
+    assert "k = 2" in capsys.readouterr().out
+    assert (curve / "per_trial.parquet").exists()
+
+
+def test_check_says_whether_it_holds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run("check", str(folder), monkeypatch=monkeypatch) == 0
+    assert "contributions close on the logit" in capsys.readouterr().out
+    monkeypatch.setattr("lens_heads.model.check.CheckReport.passed", property(lambda self: False))
+    assert run("check", str(folder), monkeypatch=monkeypatch) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["check", "/nowhere/at/all"], "no model at /nowhere/at/all"),
+        (["score", "-m", "FOLDER", "--task", "pakaged"], "did you mean 'packaged'?"),
+        (["score", "-m", "FOLDER", "--with", "split"], "'split' is not name=value"),
+        (["score", "-m", "FOLDER", "--with", "half=test"], "has no argument 'half'"),
+        (["score", "-m", "FOLDER", "--methods", "locus", "--with", "n=2"], "did you mean 'locos'?"),
+        (["score", "-m", "FOLDER", "--dtype", "int8", "--with", "n=2"], "dtype 'int8'"),
+        (["heads", "missing.json"], "missing.json"),
+        (["heads", "FOLDER"], "is a folder: give a score file in it"),
+        (["heads", "SCORES", "--save", "/dev/null/scores.json"], "/dev/null"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,,2"], "--ks '1,,2': '' is no number of heads"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "x"], "--ks 'x': 'x' is no number of heads"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,0"], "'0' is no number of heads"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,-2"], "'-2' is no number of heads"),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "none", "--kind", "maen"],
+            "--kind 'maen' is unknown: use zero",
+        ),
+        (["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "none", "--kind", "resample"], "use it from Python"),
+        (["demo", "--quick", "--full"], "not both"),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "mbpp"],
+            "task 'mbpp' is judged by running generated code: allow that with --allow-code-execution, or measure",
+        ),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "--specificity", "humaneval"],
+            "task 'humaneval' is judged by running generated code",
+        ),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "--allow-code-execution", "--specificity", "arithmetic"],
+            "--allow-code-execution: nothing of packaged, arithmetic runs generated code: leave the flag out",
+        ),
+        (
+            ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "mbpp", "--no-text", "-w", "allow_code_execution=true"],
+            "only the flag --allow-code-execution",
+        ),
+        (["score", "-m", "nowhere", "-t", "mbpp", "-w", "allow_code_execution=true"], "only the flag --allow-code-ex"),
+    ],
+)
+def test_wrong_input_ends_in_one_line_and_exit_code_2(
+    arguments: list[str], text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = {"FOLDER": folder, "SCORES": score_file(folder / "scores.json") if "SCORES" in arguments else ""}
+    given = [str(made.get(part, part)) for part in arguments]
+    assert run(*given, monkeypatch=monkeypatch) == 2
+    printed = capsys.readouterr().err
+    assert text in printed
+    assert "Traceback" not in printed
+
+
+def score_file(path: Path, method: str = "locos") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scores = torch.arange(24.0).reshape(2, 3, 4)
+    return HeadScores.from_trials(method, scores, ["a", "b"]).save(path)
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_a_warning_is_one_line(debug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LENS_HEADS_DEBUG", debug)
+    run("--help", monkeypatch=monkeypatch)
+    shown = warnings.formatwarning("few masks", UserWarning, "file.py", 7, "the_line()")
+    assert shown == ("file.py:7: UserWarning: few masks\n  the_line()\n" if debug else "warning: few masks\n")
+
+
+@pytest.mark.parametrize("error", [ImportError("no module named 'accelerate'"), OSError("no space left on device")])
+def test_a_missing_package_or_a_full_disk_ends_in_one_line_too(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.cli_options, "load", fail)
+    assert run("check", "anything", monkeypatch=monkeypatch) == 2
+    assert capsys.readouterr().err == f"error: {error}\n"
+
+
+@pytest.mark.parametrize("top", ["-1", "0", "5", "1000"])
+def test_any_number_of_heads_can_be_asked_for(
+    top: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("heads", str(score_file(tmp_path / "s.json")), "--top", top, monkeypatch=monkeypatch) == 0
+    assert "L2H3" in capsys.readouterr().out
+
+
+def test_work_that_is_done_is_shown_whatever_top_says_and_nothing_saved_is_said(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*task(needles(tmp_path / "data"), "one"), "--teacher-forced", "--methods", "locos"]
+    for top in ("0", "1000"):
+        assert run("score", "-m", str(folder), *given, "--top", top, monkeypatch=monkeypatch) == 0
+        printed = capsys.readouterr().out
+        assert "nothing was saved: --out FOLDER keeps the results" in printed
+        assert "run folder" not in printed
+
+
+def test_score_files_of_one_method_keep_their_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [score_file(tmp_path / run / f"{name}.json", name) for run in ("a", "b") for name in ("locos", "copy")]
+    names = ["locos", "copy", "b/locos", "b/copy", "b/locos #2", "b/locos #3"]
+    found = cli._rankings([*files, files[2], files[2]])
+    assert list(found) == names
+    assert [scores.method for scores in found.values()] == ["locos", "copy", "locos", "copy", "locos", "locos"]
+    monkeypatch.chdir(tmp_path / "b")
+    assert list(cli._rankings([files[0], Path("locos.json")])) == ["locos", "b/locos"]
+
+
+@pytest.mark.parametrize(
+    ("given", "splits"),
+    [
+        ([], ("test", "select")),
+        (["--task", "ioi"], ("test", "select")),
+        (["--with", "n=3", "--calibrate-with", "n=3"], ("test", "select")),
+        (["--with", "split=select", "--calibrate-with", "split=test"], ("select", "test")),
+    ],
+)
+def test_arguments_of_a_task_add_to_its_split(
+    given: list[str], splits: tuple[str, str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[str]] = []
+
+    def stop(loaded: object, trials: list[Any], *_: object, **__: object) -> None:
+        seen.append({trial.id.removeprefix("ioi-").partition("-")[0] for trial in trials})
+
+    def stop_here(*arguments: Any, **options: Any) -> None:
+        stop(*arguments, **options)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("lens_heads.interventions.activations.mean_activations", stop)
+    monkeypatch.setattr("lens_heads.ablation.grid.ablation_curve", stop_here)
+    scores = score_file(tmp_path / "s.json")
+    assert run("ablate", "-m", str(folder), "-s", str(scores), *given, monkeypatch=monkeypatch) == 2
+    assert seen == [{splits[1]}, {splits[0]}]
+
+
+@pytest.mark.parametrize(
+    ("flags", "allowed"), [(["--allow-code-execution"], True), (["--no-text"], False), (["--no-text", "ALLOW"], True)]
+)
+def test_the_permission_to_run_code_reaches_the_tasks_that_take_it(
+    flags: list[str], allowed: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"task_id": 1, "text": "Add.", "code": "def f(): pass", "test_list": ["f()"], "test_setup_code": ""}
+    (tmp_path / "mbpp.jsonl").write_text(json.dumps(row))
+    seen: list[Any] = []
+
+    def stop_here(loaded: object, trials: list[Any], *_: object, **options: Any) -> None:
+        seen.extend([*trials, *options["specificity"]["arithmetic"]])
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("lens_heads.ablation.grid.ablation_curve", stop_here)
+    given = [flag.replace("ALLOW", "--allow-code-execution") for flag in flags]
+    source = ["-t", "mbpp", "-w", f"path={tmp_path / 'mbpp.jsonl'}", "--kind", "zero", "--specificity", "arithmetic"]
+    scores = str(score_file(tmp_path / "s.json"))
+    assert run("ablate", "-m", str(folder), "-s", scores, *source, *given, monkeypatch=monkeypatch) == 2
+    assert [trial.judge.allowed for trial in seen] == [allowed] + [False] * (len(seen) - 1)
+    assert len(seen) > 1
+
+
+def test_tasks_are_listed_with_their_arguments(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run("tasks", monkeypatch=monkeypatch) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("packaged", "nolima", "niah", "parametric", "arithmetic", "split='select'"))
+    assert "allow_code_execution" not in printed, "it is no argument of --with"
+
+
+def test_help_and_import_do_not_import_torch() -> None:
+    code = "import sys, lens_heads, lens_heads.cli.main; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_an_interrupt_is_reported_and_not_a_traceback(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lens_heads.model.check.check", stop)
+    assert run("check", str(folder), monkeypatch=monkeypatch) == 130
+    assert "interrupted" in capsys.readouterr().err.lower()
+
+
+def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from lens_heads.studies.locos_paper import study
+
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(study, "locos", lambda *args, **kwargs: calls.append((*args, kwargs)))
+    given = [
+        "-m",
+        "a",
+        "-m",
+        "b",
+        "--preset",
+        "quick",
+        "--out",
+        str(tmp_path),
+        "--dtype",
+        "bfloat16",
+        "--device",
+        "cpu",
+    ]
+    assert run("study", "locos", *given, monkeypatch=monkeypatch) == 0
+    assert run("study", "locos", monkeypatch=monkeypatch) == 0
+    assert calls == [
+        (["a", "b"], "quick", tmp_path, None, {"device": "cpu", "dtype": torch.bfloat16}),
+        (study.MODELS, "packaged", Path("runs/locos"), None, {"device": None, "dtype": torch.float32}),
+    ]
+
+
+def test_study_fragile_tasks_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from lens_heads.studies.fragile_paper import study
+
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(study, "fragile_tasks", lambda *args, **kwargs: calls.append((*args, kwargs)))
+    given = ["-m", "a", "--quick", "--path", "10-K.zip", "--out", str(tmp_path), "--dtype", "bfloat16"]
+    assert run("study", "fragile-tasks", *given, monkeypatch=monkeypatch) == 0
+    assert run("study", "fragile-tasks", monkeypatch=monkeypatch) == 0
+    assert calls == [
+        (["a"], "quick", tmp_path, Path("10-K.zip"), {"device": None, "dtype": torch.bfloat16}),
+        (study.MODELS, "packaged", Path("runs/fragile-tasks"), None, {"device": None, "dtype": torch.float32}),
+    ]
+    assert run("study", "fragile-tasks", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
+
+
+def test_study_capability_hands_its_options_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lens_heads.studies.capability_paper import study
+
+    with monkeypatch.context() as patch:
+        calls: list[tuple[Any, ...]] = []
+        patch.setattr(study, "capability", lambda *args, **kwargs: calls.append((*args, kwargs)))
+        given = ["-m", "a", "--capability", "capitals", "--capability", "rhyme", "--quick", "--out", str(tmp_path)]
+        more = ["--dtype", "bfloat16", "--allow-code-execution", "--words", "list.txt"]
+        assert run("study", "capability", *given, *more, monkeypatch=monkeypatch) == 0
+        assert run("study", "capability", monkeypatch=monkeypatch) == 0
+        loading = {"device": None, "dtype": torch.float32}
+        assert calls == [
+            (
+                ["a"],
+                ["capitals", "rhyme"],
+                "quick",
+                tmp_path,
+                Path("list.txt"),
+                True,
+                loading | {"dtype": torch.bfloat16},
+            ),
+            (study.MODELS, None, "packaged", Path("runs/capability"), None, False, loading),
+        ]
+        assert run("study", "capability", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
+        assert "give --quick or --preset paper, not both" in capsys.readouterr().err
+    assert run("study", "capability", "--preset", "big", monkeypatch=monkeypatch) == 2
+    assert "error: preset='big': use packaged, quick, paper" in capsys.readouterr().err
+    assert run("study", "capability", "--capability", "poetry", monkeypatch=monkeypatch) == 2
+    assert "there is no capability 'poetry' in this preset: use arithmetic, retrieval" in capsys.readouterr().err
+    assert run("study", "capability", "--allow-code-execution", monkeypatch=monkeypatch) == 2
+    assert "allow_code_execution is given, but none of arithmetic" in capsys.readouterr().err
+
+
+def test_documents_are_scored_from_the_shell(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {
+            "idx": "q",
+            "question": "Who?",
+            "paragraphs": [{"idx": "a", "paragraph_text": "He."}, {"idx": "b", "paragraph_text": "She did."}],
+            "gt_docs": ["b"],
+        }
+    ]
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    arguments = ["-m", str(folder), "-t", "qrhead", "-w", f"path={tmp_path / 'data.json'}", "-o", str(tmp_path / "run")]
+    assert run("score", *arguments, monkeypatch=monkeypatch) == 0
+    found = HeadScores.load(tmp_path / "run" / "qr.json")
+    assert found.meta["rule"] == "gold_mass"
+    assert str(found.top(1)[0]) in capsys.readouterr().out
+
+
+def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("study", "locos", "--preset", "big", monkeypatch=monkeypatch) == 2
+    assert "error: preset='big': use packaged, quick, paper, scripts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "method"), [([], "cri"), (["--ig-steps", "1"], "attribution")])
+def test_patch_writes_the_scores_that_python_gives(
+    more: list[str],
+    method: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import lens_heads as lh
+
+    source, out = needles(tmp_path / "data"), tmp_path / "run"
+    arguments = ["-m", str(folder), *task(source, "one"), "--positions", "all", "-o", str(out), *more]
+    assert run("patch", *arguments, monkeypatch=monkeypatch) == 0
+    found = HeadScores.load(out / f"{method}.json")
+    trials = lh.tasks.nolima(source, needle_set="one.json", lengths=[260], depths=[0.5], chat=False)
+    function = lh.patch_heads if method == "cri" else lh.attribution_patch
+    wanted = function(lh.load_model(folder), trials, positions="all", progress=False)
+    torch.testing.assert_close(found.values, wanted.values, atol=1e-5, rtol=1e-4)
+    shown = capsys.readouterr().out
+    assert str(wanted.top(1)[0]) in shown
+    assert f"2 pairs; run folder: {out}" in shown.replace("\n", "")
+
+
+def test_localize_finds_saves_and_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["localize", "-m", str(folder), "-t", "arithmetic", "-w", "n=4", "-w", "digits=1", "-o", str(out)]
+    masks = ["--masks", "12", "--sparsity", "0.2", "-k", "2"]
+    assert run(*arguments, *masks, monkeypatch=monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert f"run folder: {out}" in said
+    scores = HeadScores.load(out / "css.json")
+    assert f"{scores.meta['evaluations']} evaluations of 4 trials, logprob {scores.meta['base']:.3f}" in said
+    assert str(scores.top(1)[0]) in said
+    assert scores.meta["best"] == "lowest"
+    stored = len(list((out / "trials").iterdir()))
+    assert run(*arguments, "--method", "one_shot", monkeypatch=monkeypatch) == 0
+    assert len(list((out / "trials").iterdir())) > stored
+    assert HeadScores.load(out / "one_shot.json").meta["evaluations"] == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--method", "cs"], "unknown method 'cs': there are css, csb, csl, elastic_net, greedy, one_shot"),
+        (["--metric", "choice"], "trial arithmetic-"),
+        (["--sparsity", "0.01"], "sparsity=0.01 of 12 heads is less than one head"),
+        (["--allow-code-execution"], "nothing of arithmetic runs generated code"),
+    ],
+)
+def test_localize_says_what_is_wrong_in_a_line(
+    folder: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["localize", "-m", str(folder), "-t", "arithmetic", "-w", "n=2", "-w", "digits=1"]
+    assert run(*base, *arguments, monkeypatch=monkeypatch) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,361 @@
+"""Head and HeadScores: names, rankings, control sets, intervals, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.scores import HeadScores
+
+
+def scores(values: list[list[float]] | torch.Tensor, method: str = "m", **meta: str) -> HeadScores:
+    """One trial, so that values are the scores themselves."""
+    one = torch.as_tensor(values, dtype=torch.float32)[None]
+    return HeadScores.from_trials(method, one, ["t"], meta)
+
+
+def ramp(layers: int, heads: int) -> HeadScores:
+    """The score of a head is its rank from the front: L0H0 is best."""
+    return scores(torch.arange(layers * heads, 0, -1).reshape(layers, heads).float())
+
+
+@pytest.mark.parametrize("text", ["L12H1", "l12h1", "12-1", "12.1", "12:1", "12,1", " L12 H1 "])
+def test_every_spelling_reads_as_the_same_head(text: str) -> None:
+    assert Head.parse(text) == Head(12, 1)
+
+
+def test_a_head_is_written_and_keyed_one_way() -> None:
+    head = Head.parse((12, 1))
+    assert (str(head), repr(head), head.key) == ("L12H1", "Head(12, 1)", "12-1")
+    assert Head.parse(str(head)) == Head.parse(head.key) == Head.parse(head) == head
+
+
+def test_heads_sort_by_layer_then_head_as_numbers() -> None:
+    assert sorted([Head(10, 0), Head(2, 11), Head(2, 3)]) == [Head(2, 3), Head(2, 11), Head(10, 0)]
+
+
+@pytest.mark.parametrize("text", ["", "12", "L12", "H1", "12-", "-12-1", "L1H2H3", "a-b", "12-1.5"])
+def test_what_is_no_head_is_refused_with_the_value(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot read") as error:
+        Head.parse(text)
+    assert repr(text) in str(error.value)
+
+
+def test_a_triple_is_no_head() -> None:
+    with pytest.raises(ValueError, match=r"\(1, 2, 3\).*a pair"):
+        Head.parse((1, 2, 3))
+
+
+def test_a_list_of_heads_keeps_order_and_drops_repeats() -> None:
+    assert parse_heads("L3H0, 1-2 L3H0") == [Head(3, 0), Head(1, 2)]
+    assert parse_heads(["L1H1", (0, 2), Head(1, 1)]) == [Head(1, 1), Head(0, 2)]
+    assert parse_heads(Head(0, 0)) == [Head(0, 0)]
+
+
+def test_top_and_bottom_are_the_two_ends() -> None:
+    found = scores([[0.1, 3.0], [-2.0, 0.5]])
+    assert found.top(2) == [Head(0, 1), Head(1, 1)]
+    assert found.bottom(2) == [Head(1, 0), Head(0, 0)]
+    assert found.top(4) == found.bottom(4)[::-1]
+    assert found.top(0) == found.bottom(0) == []
+    assert found["L0H1"] == 3.0
+
+
+def test_equal_scores_come_in_order_of_layer_and_head() -> None:
+    found = scores([[1.0, 2.0, 1.0], [1.0, 2.0, 0.0]])
+    assert found.ranking() == [Head(0, 1), Head(1, 1), Head(0, 0), Head(0, 2), Head(1, 0), Head(1, 2)]
+    assert found.bottom(2) == [Head(1, 2), Head(1, 0)]
+
+
+@pytest.mark.parametrize("k", [-1, 7])
+@pytest.mark.parametrize("call", ["top", "bottom", "random"])
+def test_k_out_of_range_names_the_range(call: str, k: int) -> None:
+    with pytest.raises(ValueError, match=f"k={k} heads asked for: m has scores for 0 to 6"):
+        getattr(ramp(2, 3), call)(k)
+
+
+@pytest.mark.parametrize("head", ["L2H0", "L0H3"])
+def test_a_head_the_model_does_not_have_is_refused(head: str) -> None:
+    with pytest.raises(ValueError, match=f"head {head} does not exist: these scores have layers 0-1 and heads 0-2"):
+        ramp(2, 3)[head]
+
+
+def test_random_heads_are_never_top_heads_while_others_are_left() -> None:
+    found = ramp(4, 5)
+    for seed in range(20):
+        for like in (None, "layer"):
+            control = found.random(10, seed, like)
+            assert len(set(control)) == 10
+            assert not set(control) & set(found.top(10))
+
+
+def test_random_heads_follow_the_seed() -> None:
+    found = ramp(6, 6)
+    for like in (None, "layer"):
+        assert found.random(6, 3, like) == found.random(6, 3, like)
+        assert len({tuple(found.random(6, seed, like)) for seed in range(8)}) > 4
+    seen = {head for seed in range(200) for head in found.random(3, seed)}
+    assert seen == set(found.bottom(33))  # Every head that is not on top can be drawn.
+
+
+def test_when_too_few_others_are_left_all_of_them_are_taken_first() -> None:
+    found = ramp(2, 3)
+    control = found.random(4)
+    assert set(found.bottom(2)) <= set(control)
+    assert len(set(control)) == 4
+    assert set(found.random(6)) == set(found.random(6, like="layer")) == set(found.ranking())
+
+
+def test_like_layer_draws_as_many_from_each_layer_as_the_top_has() -> None:
+    values = torch.zeros(5, 4)
+    for head in ("L0H1", "L2H0", "L2H3", "L4H2"):
+        at = Head.parse(head)
+        values[at.layer, at.head] = 1
+    for seed in range(10):
+        control = scores(values).random(4, seed, like="layer")
+        assert Counter(head.layer for head in control) == {0: 1, 2: 2, 4: 1}
+
+
+def test_like_layer_lends_from_the_nearest_layers_when_short() -> None:
+    values = torch.zeros(6, 4)
+    values[2] = 1.0
+    values[5, 0] = 2.0
+    for seed in range(10):
+        control = scores(values).random(5, seed, like="layer")
+        layers = Counter(head.layer for head in control)
+        assert layers[5] == 1
+        assert layers[1] + layers[3] == 4
+
+
+def test_an_unknown_likeness_is_refused() -> None:
+    with pytest.raises(ValueError, match="like='depth'"):
+        ramp(2, 2).random(1, like="depth")  # type: ignore[arg-type]
+
+
+def test_the_interval_is_that_of_a_plain_bootstrap_loop() -> None:
+    generator = np.random.default_rng(5)
+    data = generator.normal(size=(25, 2, 3)).astype(np.float32) + np.arange(6).reshape(2, 3).astype(np.float32)
+    found = HeadScores.from_trials("m", torch.from_numpy(data), [str(i) for i in range(25)])
+    low, high = found.interval(level=0.9, n=300, seed=11)
+    resamples = np.random.default_rng(11).multinomial(25, [1 / 25] * 25, size=300)
+    for layer in range(2):
+        for head in range(3):
+            means = []
+            for counts in resamples:
+                drawn = [data[i, layer, head] for i in range(25) for _ in range(counts[i])]
+                means.append(sum(float(x) for x in drawn) / 25)
+            assert float(low[layer, head]) == pytest.approx(np.percentile(means, 5), abs=1e-6)
+            assert float(high[layer, head]) == pytest.approx(np.percentile(means, 95), abs=1e-6)
+    # And an independent loop with a generator of its own agrees as two bootstraps do.
+    other = np.random.default_rng(0)
+    means = [data[other.integers(0, 25, 25)].mean(0) for _ in range(4000)]
+    low, high = found.interval(level=0.9, n=4000)
+    np.testing.assert_allclose(low, np.percentile(means, 5, axis=0), atol=0.04)
+    np.testing.assert_allclose(high, np.percentile(means, 95, axis=0), atol=0.04)
+
+
+def noise(trials: int, layers: int, heads: int, seed: int) -> torch.Tensor:
+    return torch.randn(trials, layers, heads, generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_planted_signal_is_significant_and_nothing_else_is() -> None:
+    data = noise(40, 4, 6, seed=1)
+    planted = {Head(0, 3), Head(2, 2), Head(3, 5)}
+    for head in planted:
+        data[:, head.layer, head.head] += 1.5
+    data[:, 1, 1] -= 1.5  # A head below zero is not a finding.
+    found = HeadScores.from_trials("m", data, [str(i) for i in range(40)])
+    hit = {Head(int(i), int(j)) for i, j in found.significant(n=2000).nonzero()}
+    assert hit == planted
+
+
+def test_pure_noise_is_rarely_significant() -> None:
+    """With no true effect the false discovery rate is the chance of any discovery at all: 5 % of experiments."""
+    experiments = 60
+    any_hit = 0
+    for seed in range(experiments):
+        found = HeadScores.from_trials("m", noise(20, 3, 4, seed=100 + seed), [str(i) for i in range(20)])
+        any_hit += bool(found.significant(alpha=0.05, n=1000).any())
+    assert any_hit <= 8  # 3 expected; 9 or more would happen once in 300.
+
+
+def test_reliability_is_near_one_for_stable_scores_and_near_zero_for_noise() -> None:
+    stable = torch.randn(5, 8, generator=torch.Generator().manual_seed(0)) + 0.05 * noise(30, 5, 8, seed=2)
+    ids = [str(i) for i in range(30)]
+    assert HeadScores.from_trials("m", stable, ids).reliability() > 0.99
+    for seed in range(3):
+        assert abs(HeadScores.from_trials("m", noise(30, 5, 8, seed), ids).reliability()) < 0.3
+    assert np.isnan(ramp(2, 2).reliability())  # One trial has no halves.
+
+
+@pytest.mark.parametrize(("bad", "shown"), [(float("nan"), "nan"), (float("inf"), "inf"), (-float("inf"), "-inf")])
+def test_a_score_that_is_no_number_is_refused_and_the_head_named(bad: float, shown: str) -> None:
+    data = torch.zeros(2, 3, 4)
+    data[1, 2, 1] = bad
+    with pytest.raises(ValueError, match=rf"locos: the score of L2H1 is {shown} \(1 heads are not finite\)"):
+        HeadScores.from_trials("locos", data, ["a", "b"])
+
+
+def test_shapes_that_disagree_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"m: values \(2, 3\) must be \[layer, head\]"):
+        HeadScores("m", torch.zeros(2, 3), torch.zeros(1, 3, 2), ("a",))
+    with pytest.raises(ValueError, match="2 trials but 1 trial ids"):
+        HeadScores("m", torch.zeros(2, 3), torch.zeros(2, 2, 3), ("a",))
+    with pytest.raises(ValueError, match="no trial contributed a score"):
+        HeadScores.from_trials("m", torch.zeros(0, 2, 3), [])
+
+
+def test_scores_are_float32_means_over_the_trials_whatever_comes_in() -> None:
+    data = noise(3, 2, 2, seed=4).to(torch.bfloat16).requires_grad_()
+    found = HeadScores.from_trials("m", data, ["a", "b", "c"])
+    assert found.values.dtype == found.per_trial.dtype == torch.float32
+    assert not found.values.requires_grad
+    for layer in range(2):
+        for head in range(2):
+            plain = sum(float(data.detach()[i, layer, head]) for i in range(3)) / 3
+            assert found[layer, head] == pytest.approx(plain, abs=1e-6)
+
+
+def test_the_frame_lists_every_head_best_first() -> None:
+    data = noise(12, 3, 4, seed=6)
+    found = HeadScores.from_trials("m", data, [str(i) for i in range(12)])
+    frame = found.to_frame()
+    assert list(frame.columns) == ["layer", "head", "name", "score", "low", "high"]
+    assert list(frame["name"]) == [str(head) for head in found.ranking()]
+    assert list(frame["score"]) == sorted(frame["score"], reverse=True)
+    for row in frame.itertuples():
+        assert row.name == f"L{row.layer}H{row.head}"
+        assert row.score == pytest.approx(float(data[:, row.layer, row.head].mean()), abs=1e-6)
+        assert row.low < row.score < row.high
+    assert list(found.to_frame(interval=False).columns) == ["layer", "head", "name", "score"]
+
+
+def test_in_a_notebook_it_shows_method_model_and_the_ten_best() -> None:
+    html = scores(torch.arange(12, 0, -1).reshape(3, 4) / 7, method="locos", model="tiny-model")._repr_html_()
+    assert "locos" in html
+    assert "tiny-model" in html
+    assert "3 layers x 4 heads, 1 trials" in html
+    assert "1.714" in html  # 12 / 7
+    shown = [str(Head(i // 4, i % 4)) for i in range(12)]
+    assert all(f"<td>{name}</td>" in html for name in shown[:10])
+    assert not any(f"<td>{name}</td>" in html for name in shown[10:])
+
+
+def test_repr_names_the_three_best() -> None:
+    assert repr(ramp(2, 2)) == "HeadScores('m', 2 layers x 2 heads, 1 trials, best: L0H0 4, L0H1 3, L1H0 2)"
+
+
+@pytest.mark.parametrize("text", ["L0K1", "l12k3", " L2 K0 "])
+def test_a_kv_head_is_not_read_as_a_query_head(text: str) -> None:
+    for read in (Head.parse, parse_heads if " " not in text else Head.parse, ramp(2, 3).__getitem__):
+        with pytest.raises(ValueError, match=r"names a kv head: name its query heads, k \* group to .*\.group"):
+            read(text)
+
+
+BAD_PAIRS: list[Any] = [(0, -1), (-1, 0), (1.7, 2.2), (1, 2.0), ("0", 1), (True, 0), (0, None), (np.float32(1), 0)]
+
+
+@pytest.mark.parametrize("pair", BAD_PAIRS)
+def test_a_layer_or_head_that_is_no_number_from_zero_on_is_refused(pair: Any) -> None:
+    for read in (lambda p: Head(*p), Head.parse, lambda p: parse_heads([p]), ramp(2, 3).__getitem__):
+        with pytest.raises(
+            ValueError, match=r"cannot read Head\(.*\) as a head: its (layer|head) .* no integer from 0"
+        ):
+            read(pair)
+
+
+def test_integers_of_numpy_and_torch_are_integers() -> None:
+    for pair in ((np.int64(1), np.uint8(2)), torch.tensor([1, 2]), np.array([1, 2])):
+        head = Head.parse(pair)
+        assert head == Head(1, 2)
+        assert type(head.layer) is type(head.head) is int
+    assert ramp(2, 3)[np.int64(1), np.int64(2)] == 1.0
+    assert parse_heads(np.array([[0, 1], [1, 2]])) == [Head(0, 1), Head(1, 2)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pair", [(0, 1), [0, 1], (np.int64(0), np.int64(1))])
+def test_a_bare_pair_is_one_head(pair: Any) -> None:
+    assert parse_heads(pair) == [Head(0, 1)]
+
+
+@pytest.mark.parametrize("value", [3, None, 1.5])
+def test_what_holds_no_heads_is_refused_with_the_spellings(value: Any) -> None:
+    for given in (value, [value], (value,)):
+        with pytest.raises(TypeError, match=f"cannot read {value} as a head: write L12H1, 12-1 or a pair"):
+            parse_heads(given)
+
+
+def test_scores_are_no_choice_of_heads() -> None:
+    for given in (ramp(2, 3), [ramp(2, 3)]):
+        with pytest.raises(
+            TypeError, match=r"m: scores are a ranking, not a choice of heads: take some with \.top\(k\)"
+        ):
+            parse_heads(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("call", ["top", "bottom", "random", "ties"])
+def test_k_is_an_integer(call: str) -> None:
+    ask = getattr(ramp(2, 3), call)
+    for k in (3.0, "2", None, True):
+        with pytest.raises(ValueError, match=f"k={k} heads asked for: .* k is an integer"):
+            ask(k)
+    assert ask(np.int64(2)) == ask(2)
+
+
+def test_random_heads_are_as_they_were_drawn() -> None:
+    """A seed names the same heads from version to version."""
+    assert [str(head) for head in ramp(3, 4).random(4, seed=1)] == ["L1H0", "L1H2", "L2H0", "L2H3"]
+    assert ramp(2, 3).random(np.int64(4)) == ramp(2, 3).random(4)  # type: ignore[arg-type]
+
+
+def test_scores_are_equal_to_themselves_alone_and_hash() -> None:
+    one, other = ramp(2, 3), ramp(2, 3)
+    assert one == one
+    assert one != other
+    assert len({one, other, one}) == 2
+
+
+def test_one_trial_has_no_interval(tmp_path: Path) -> None:
+    found = ramp(2, 3)
+    low, high = found.interval()
+    assert low.shape == high.shape == (2, 3)
+    assert low.isnan().all()
+    assert high.isnan().all()
+    frame = found.to_frame()
+    assert frame["low"].isna().all()
+    assert frame["high"].isna().all()
+    html = found._repr_html_()
+    assert html.count("<td>–</td>") == 12
+    assert "nan" not in html.lower()
+    path = found.save(tmp_path / "s.json")
+    assert torch.equal(HeadScores.load(path).values, found.values)
+    for bounds in json.loads(path.read_text())["confidence_intervals"].values():
+        assert all(bound is None or np.isnan(bound) for bound in bounds)
+    two = HeadScores.from_trials("m", noise(2, 2, 3, seed=0), ["a", "b"])
+    assert (two.interval()[0] < two.interval()[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "meta"),
+    [("copy", {}), ("contrastive", {}), ("headkv", {}), ("mine", {"signed": False}), ("copy", {"signed": False})],
+)
+def test_scores_that_are_never_negative_have_no_sign_flip_test(method: str, meta: dict[str, Any]) -> None:
+    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0).abs(), [str(i) for i in range(8)], meta)
+    for test in (found.p_values, found.significant):
+        with pytest.raises(
+            ValueError, match=f"symmetric around zero .*; {method} cannot be negative: compare intervals"
+        ):
+            test()
+
+
+@pytest.mark.parametrize(("method", "meta"), [("locos", {}), ("mine", {}), ("mine", {"signed": True})])
+def test_signed_scores_have_one(method: str, meta: dict[str, Any]) -> None:
+    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0), [str(i) for i in range(8)], meta)
+    assert found.p_values(n=100).shape == found.significant(n=100).shape == (2, 3)

@@ -1,0 +1,84 @@
+"""check: everything holds on every architecture, and each statement notices when it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import lens_heads as lh
+from lens_heads.model import check as checking
+from lens_heads.model.hooks import has_hooks, hooked
+from tests import zoo
+from tests.conftest import tiny
+
+
+def failed(report: checking.CheckReport) -> list[str]:
+    return [check.name for check in report.checks if not check.passed]
+
+
+def test_everything_holds_on_every_architecture(model: Any) -> None:
+    report = lh.check(model)
+    assert report.passed, report.frame.to_string()
+    assert len(report.checks) == 8
+    assert not has_hooks(model)
+
+
+def test_a_bfloat16_model_holds_within_its_own_tolerance() -> None:
+    report = lh.check(zoo.bridge("llama-gqa", dtype=torch.bfloat16))
+    assert report.passed, report.frame.to_string()
+    assert {check.tolerance for check in report.checks[3:7]} == {0.05}
+
+
+@pytest.mark.parametrize(
+    ("hook", "edit", "name"),
+    [
+        ("attn.hook_pattern", lambda x: x * 1.01, "patterns sum to one"),
+        ("attn.hook_pattern", lambda x: x.flip(-1), "patterns are causal and inside the window"),
+        ("attn.hook_v", lambda x: x.roll(1, dims=-1), "z = pattern @ v of the head's kv group"),
+        ("hook_attn_out", lambda x: x * 1.05, "head writes sum to the attention output"),
+        ("hook_resid_post", lambda x: x + 1.0, "attention and MLP outputs sum to the residual stream"),
+    ],
+)
+def test_a_broken_model_is_noticed(hook: str, edit: Any, name: str) -> None:
+    """What the check sees is changed behind the model's back: a hook added before shows it something else."""
+    model = zoo.bridge("llama-gqa")
+    seen_only = hook in ("attn.hook_v",)
+
+    def change(x: torch.Tensor, hook: Any) -> torch.Tensor:
+        return edit(x)
+
+    if seen_only:  # The values shown are not the values used: patch the report's own input.
+        original = checking._attention
+
+        def shifted(shape: Any, seen: dict[str, torch.Tensor], tolerance: float) -> list[checking.Check]:
+            return original(shape, {k: edit(v) if k.endswith("hook_v") else v for k, v in seen.items()}, tolerance)
+
+        checking._attention = shifted
+        try:
+            assert name in failed(lh.check(model))
+        finally:
+            checking._attention = original
+        return
+    with hooked(model, [(f"blocks.1.{hook}", change)]):
+        assert name in failed(lh.check(model))
+
+
+def test_a_wrong_read_out_does_not_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lens_heads.model.directions import Directions
+
+    exact = Directions.unembedding
+    monkeypatch.setattr(Directions, "unembedding", lambda self, *args: 1.01 * exact(self, *args))
+    assert failed(lh.check(tiny("gemma3"))) == ["contributions close on the logit"]
+
+
+def test_processed_weights_are_refused() -> None:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = TransformerBridge.boot_transformers(
+        "x", hf_model=zoo.hf_model("gpt2"), tokenizer=zoo.tokenizer(), device="cpu"
+    )
+    model.enable_compatibility_mode(disable_warnings=True)
+    with pytest.raises(ValueError, match="processed weights"):
+        lh.check(model)
