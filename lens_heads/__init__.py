@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ablate": "interventions.ablate",
-    "ablation_curve": "ablation.grid",
+    "ablation_curve": "ablation.curve",
     "AblationCurve": "ablation.curves",
     "attribution_patch": "causal.attribution",
     "check": "model.check",
@@ -49,7 +49,7 @@ _MODULES = {
     "compare": "compare",
     "localize": "localize",
     "plots": "plots",
-    "report": "report.report",
+    "report": "report",
     "scorers": "scoring.scorers",
     "stats": "stats",
     "studies": "studies",
@@ -78,13 +78,14 @@ if TYPE_CHECKING:
     from lens_heads import compare as compare
     from lens_heads import localize as localize
     from lens_heads import plots as plots
+    from lens_heads import report as report
     from lens_heads import stats as stats
     from lens_heads import studies as studies
     from lens_heads import tasks as tasks
+    from lens_heads.ablation.curve import ablation_curve as ablation_curve
     from lens_heads.ablation.curves import AblationCurve as AblationCurve
     from lens_heads.ablation.evaluation import Evaluation as Evaluation
     from lens_heads.ablation.evaluation import evaluate as evaluate
-    from lens_heads.ablation.grid import ablation_curve as ablation_curve
     from lens_heads.causal.attribution import attribution_patch as attribution_patch
     from lens_heads.causal.pairs import TokenPair as TokenPair
     from lens_heads.causal.patching import patch as patch
@@ -104,7 +105,6 @@ if TYPE_CHECKING:
     from lens_heads.model.check import check as check
     from lens_heads.model.geometry import geometry as geometry
     from lens_heads.model.load import load_model as load_model
-    from lens_heads.report import report as report
     from lens_heads.scoring import anatomy as anatomy
     from lens_heads.scoring import scorers as scorers
     from lens_heads.scoring.reranking import rerank as rerank

@@ -7,12 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
 import lens_heads as lh
 from lens_heads.model.hooks import has_hooks
-from lens_heads.studies import demo
+from lens_heads.studies import runner
+from lens_heads.studies.locos_paper import presets
+from lens_heads.studies.locos_paper.study import locos as locos_study
 from tests import reference
 from tests.conftest import real_model
 
@@ -176,16 +179,18 @@ def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> 
 
 
 def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = demo.Size(4, 3, 2, 2, 240, (1, 5), ("locos", "attention_spatial"), seeds=1)
-    monkeypatch.setitem(demo.SIZES, "quick", small)
-    monkeypatch.setattr(demo, "load_model", real_model)
-    (finding,) = demo.run(("smollm2-135m-instruct",), "quick", tmp_path / "demo")
+    small = presets._demo(
+        4, 3, 2, 240, ks=(1, 5), ablated=("locos", "attention_spatial"), calibrate=2, controls=("random",), seeds=1
+    )
+    monkeypatch.setitem(presets.PRESETS, "demo-quick", small)
+    monkeypatch.setattr(runner, "load_model", real_model)
+    (finding,) = locos_study("smollm2-135m-instruct", "demo-quick", tmp_path / "demo")
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert str(finding.scores["locos"].top(1)[0]) in page
     assert 'src="http' not in page
-    assert "nats per token" in finding.verdict
+    assert "of 3 answers are right instead of" in page
     shards = sorted((tmp_path / "demo").rglob("*.safetensors"))
     before = [shard.stat().st_mtime_ns for shard in shards]
-    (again,) = demo.run(("smollm2-135m-instruct",), "quick", tmp_path / "demo")
+    (again,) = locos_study("smollm2-135m-instruct", "demo-quick", tmp_path / "demo")
     assert [shard.stat().st_mtime_ns for shard in shards] == before
-    assert again.verdict == finding.verdict
+    pd.testing.assert_frame_equal(again.claims, finding.claims)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,39 +14,16 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.evaluation import METRICS
 from lens_heads.runs.store import write_atomic
 from lens_heads.stats import bootstrap_means, bootstrap_over_draws, percentile_interval
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-MAIN_TASK = "retrieval"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """Which heads were ablated: the `set` of `method`, k of them.
-
-    "none", "top", "bottom", "random", "random_like" (as many per layer), or "given", a set by the name `method`.
-    """
-
-    method: str
-    set: str
-    k: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One trial under one condition."""
-
-    condition: Condition
-    heads: str
-    task: str
-    trial: str
-    answer: str
-    text: str
-    metrics: dict[str, float]
+MAIN_TASK = "main"
+"""What the task of a curve is called unless its trials are given by a name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,34 +37,33 @@ class AblationCurve:
     per_trial: pd.DataFrame
     meta: dict[str, Any]
 
-    @classmethod
-    def from_observations(cls, observations: Sequence[Observation], meta: dict[str, Any]) -> AblationCurve:
-        """Lay observations out as a table."""
-        rows = [
-            {
-                **asdict(o.condition),
-                "heads": o.heads,
-                "task": o.task,
-                "trial": o.trial,
-                "answer": o.answer,
-                "text": o.text,
-                **o.metrics,
-            }
-            for o in observations
-        ]
-        return cls(pd.DataFrame(rows), meta)
+    @property
+    def main_task(self) -> str:
+        """The name of the task whose trials the curve is of; the others are measured beside it."""
+        return str(self.per_trial["task"].iloc[0])
+
+    @property
+    def rankings(self) -> list[str]:
+        """Names of the rankings, the lead first."""
+        top = self.per_trial[self.per_trial["set"] == "top"]
+        return list(dict.fromkeys(top["method"]))
 
     @property
     def metrics(self) -> list[str]:
         """The metrics measured."""
-        from lens_heads.ablation.evaluation import METRICS
-
         return [name for name in METRICS if name in self.per_trial.columns]
 
-    def _conditions(self, task: str) -> list[tuple[str, str, int]]:
-        """(method, set, k) with any trial of the task, in the order they were run."""
-        rows = self.per_trial[self.per_trial["task"] == task]
-        return list(dict.fromkeys(zip(rows["method"], rows["set"], rows["k"], strict=True)))
+    def conditions(self, task: str | None = None) -> list[Condition]:
+        """Those with any trial of the task (the main one by default), in the order they were run."""
+        rows = self.per_trial[self.per_trial["task"] == (task or self.main_task)]
+        return [Condition(*found) for found in dict.fromkeys(zip(rows["method"], rows["set"], rows["k"], strict=True))]
+
+    def heads(self, condition: Condition, draw: int = 0) -> str:
+        """The heads that were ablated, as "L1H2,L3H0"."""
+        rows = self.per_trial[self.per_trial["seed"] == draw]
+        for column, value in asdict(condition).items():
+            rows = rows[rows[column] == value]
+        return str(rows["heads"].iloc[0])
 
     @cached_property
     def _by_condition(self) -> dict[Any, pd.DataFrame]:
@@ -96,35 +71,36 @@ class AblationCurve:
         rows = self.per_trial.set_index(["trial", "seed"]).sort_index()
         return dict(iter(rows.groupby(["task", "method", "set", "k"], sort=False)[self.metrics]))
 
-    def draws(self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK) -> pd.DataFrame:
+    def draws(self, condition: Condition, metric: str, task: str | None = None) -> pd.DataFrame:
         """The metric under a condition: one row per trial, one column per draw of heads (a single one unless random)."""
         if metric not in self.metrics:
             raise ValueError(f"metric {metric!r} was not measured: there are {', '.join(self.metrics)}")
-        rows = self._by_condition.get((task, method, set, k))
+        task = task or self.main_task
+        rows = self._by_condition.get((task, condition.method, condition.set, condition.k))
         if rows is None:
-            raise ValueError(f"nothing was measured for {method} {set} k={k} on {task!r}: see curve.frame")
+            raise ValueError(f"nothing was measured for {condition} on {task!r}: see curve.frame")
         return rows[metric].unstack("seed")
 
-    def values(self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK) -> pd.Series:
+    def values(self, condition: Condition, metric: str, task: str | None = None) -> pd.Series:
         """The metric per trial under a condition, averaged over the draws of a random control; indexed by trial."""
-        return self.draws(method, set, k, metric, task).mean(axis=1)
+        return self.draws(condition, metric, task).mean(axis=1)
 
     def gaps(
-        self, one: tuple[str, str, int], other: tuple[str, str, int], metric: str, task: str = MAIN_TASK
+        self, one: Condition, other: Condition, metric: str, task: str | None = None
     ) -> Float[np.ndarray, "draw trial"]:
-        """Paired differences one - other, two conditions (method, set, k), on the trials measured in both.
+        """Paired differences one - other on the trials measured in both.
 
         A row per pair of draws, a single one where neither is random; no column where no trial is in both.
         """
-        a, b = self.draws(*one, metric, task).dropna(), self.draws(*other, metric, task).dropna()
+        a, b = self.draws(one, metric, task).dropna(), self.draws(other, metric, task).dropna()
         both = a.index.intersection(b.index)
         gap = a.loc[both].to_numpy()[:, :, None] - b.loc[both].to_numpy()[:, None, :]
         return gap.reshape(len(both), a.shape[1] * b.shape[1]).T.copy()
 
     def difference(
-        self, one: tuple[str, str, int], other: tuple[str, str, int], metric: str, task: str
+        self, one: Condition, other: Condition, metric: str, task: str | None = None
     ) -> tuple[float, float, float]:
-        """Mean paired difference one - other, two conditions (method, set, k): (difference, low, high)."""
+        """Mean paired difference one - other: (difference, low, high)."""
         gap = self.gaps(one, other, metric, task)
         return bootstrap_over_draws(torch.from_numpy(gap)) if gap.shape[1] else (math.nan, math.nan, math.nan)
 
@@ -140,18 +116,15 @@ class AblationCurve:
             for metric in self.metrics:
                 if self.per_trial.loc[self.per_trial["task"] == task, metric].isna().all():
                     continue
-                for method, set_, k in self._conditions(task):
-                    rows.append(
-                        {"task": task, "method": method, "set": set_, "k": k, "metric": metric}
-                        | self._summary((method, set_, k), metric, task)
-                    )
+                for condition in self.conditions(task):
+                    about = {"task": task, **asdict(condition), "metric": metric}
+                    rows.append(about | self._summary(condition, metric, task))
         return pd.DataFrame(rows)
 
-    def _summary(self, condition: tuple[str, str, int], metric: str, task: str) -> dict[str, Any]:
-        draws = self.draws(*condition, metric, task).dropna()
+    def _summary(self, condition: Condition, metric: str, task: str) -> dict[str, Any]:
+        draws, none = self.draws(condition, metric, task).dropna(), Condition.none()
         value, low, high = bootstrap_over_draws(torch.from_numpy(draws.to_numpy().T.copy()))
-        none = ("none", "none", 0)
-        measured = none in self._conditions(task)
+        measured = none in self.conditions(task)
         drop = self.difference(none, condition, metric, task) if measured else (math.nan, math.nan, math.nan)
         by_draw = draws.mean(axis=0)
         return {
@@ -166,66 +139,63 @@ class AblationCurve:
             "trials": len(draws),
         }
 
-    def differences(self, metric: str, task: str = MAIN_TASK, lead: str | None = None) -> pd.DataFrame:
+    def differences(self, metric: str, task: str | None = None, lead: str | None = None) -> pd.DataFrame:
         """Paired differences, other condition minus the lead ranking's top k on the same trials, with intervals.
 
         Positive: ablating the lead's heads hurts more. `lead` defaults to the first ranking.
         """
-        lead = str(lead or self.meta["rankings"][0])
-        self.values("none", "none", 0, metric, task)  # Refuse an unknown metric or task.
+        task, lead = task or self.main_task, lead or self.rankings[0]
+        self.values(Condition.none(), metric, task)  # Refuse an unknown metric or task.
         rows: list[dict[str, Any]] = []
-        measured = self._conditions(task)
-        for method, set_, k in measured:
-            if k == 0 or (method, set_) == (lead, "top") or (lead, "top", k) not in measured:
+        measured = self.conditions(task)
+        for condition in measured:
+            best = Condition.top(lead, condition.k)
+            if condition.k == 0 or condition == best or best not in measured:
                 continue
-            difference, low, high = self.difference((method, set_, k), (lead, "top", k), metric, task)
+            difference, low, high = self.difference(condition, best, metric, task)
             rows.append(
-                {"against": method, "set": set_, "k": k, "difference": difference, "low": low, "high": high}
-                | {"lead": lead, "metric": metric, "task": task}
+                {"against": condition.method, "set": condition.set, "k": condition.k, "difference": difference}
+                | {"low": low, "high": high, "lead": lead, "metric": metric, "task": task}
             )
         return pd.DataFrame(rows)
 
     def dissociation(self, other: str, metric: str = "contains", n: int = 1000, seed: int = 0) -> pd.DataFrame:
-        """Dissociation score per ranking and k: (R0 - Rk)/R0 - (P0 - Pk)/P0, retrieval R against another task P.
+        """Dissociation score per condition: (R0 - Rk)/R0 - (P0 - Pk)/P0, the main task R against another task P.
 
         With a bootstrap interval over the trials of both. Needs a metric that is zero at worst: with "logprob" its
         exponential is used. NaN where a baseline is zero.
         """
-        self.values("none", "none", 0, metric, other)  # Refuse an unknown metric or task.
+        self.values(Condition.none(), metric, other)  # Refuse an unknown metric or task.
         rows: list[dict[str, Any]] = []
-        measured = self._conditions(other)
-        for method, set_, k in self._conditions(MAIN_TASK):
-            if k == 0 or (method, set_, k) not in measured:
+        measured = self.conditions(other)
+        for condition in self.conditions():
+            if condition.k == 0 or condition not in measured:
                 continue
             # Different trials, so independent resamples: one seed for both would pair trial i with trial i.
-            loss = [
-                self._relative_loss(method, set_, k, metric, task, n, seed + i)
-                for i, task in enumerate((MAIN_TASK, other))
-            ]
-            low, high = percentile_interval(loss[0][1] - loss[1][1])
+            (main, mine), (beside, theirs) = (
+                self._lost(condition, metric, task, n, seed + i) for i, task in enumerate((self.main_task, other))
+            )
+            low, high = percentile_interval(mine - theirs)
             rows.append(
-                {"method": method, "set": set_, "k": k, "against": other, "metric": metric}
-                | {"retrieval_loss": loss[0][0], "other_loss": loss[1][0], "score": loss[0][0] - loss[1][0]}
-                | {"low": float(low), "high": float(high)}
+                {**asdict(condition), "against": other, "metric": metric, "main_loss": main, "other_loss": beside}
+                | {"score": main - beside, "low": float(low), "high": float(high)}
             )
         return pd.DataFrame(rows)
 
-    def relative_loss(
-        self, method: str, set: str, k: int, metric: str, task: str = MAIN_TASK
-    ) -> tuple[float, float, float]:
+    def relative_loss(self, condition: Condition, metric: str, task: str | None = None) -> tuple[float, float, float]:
         """(R0 - Rk) / R0 with its bootstrap interval over trials: the share of a score that an ablation takes away.
 
         Needs a metric that is zero at worst; of "logprob" the exponential is used. NaN where nothing is there to lose.
         """
-        loss, samples = self._relative_loss(method, set, k, metric, task, 1000, 0)
+        loss, samples = self._lost(condition, metric, task or self.main_task)
         low, high = percentile_interval(samples)
         return loss, float(low), float(high)
 
-    def _relative_loss(
-        self, method: str, set_: str, k: int, metric: str, task: str, n: int, seed: int
+    def _lost(
+        self, condition: Condition, metric: str, task: str, n: int = 1000, seed: int = 0
     ) -> tuple[float, np.ndarray]:
         """(R0 - Rk)/R0 and its bootstrap samples, trials resampled in pairs."""
-        base, now = self.values("none", "none", 0, metric, task), self.values(method, set_, k, metric, task)
+        base, now = self.values(Condition.none(), metric, task), self.values(condition, metric, task)
         both = base.index.intersection(now.index)
         pair = torch.stack([_tensor(base[both]), _tensor(now[both])], 1)
         pair = pair.exp() if metric == "logprob" else pair
@@ -235,7 +205,7 @@ class AblationCurve:
         start, end = (float(x) for x in pair.mean(0))
         return ((start - end) / start if start else math.nan), samples
 
-    def plot(self, metric: str | None = None, task: str = MAIN_TASK, title: str | None = None) -> go.Figure:
+    def plot(self, metric: str | None = None, task: str | None = None, title: str | None = None) -> go.Figure:
         """The metric against k: one line per ranking with its interval, controls dashed."""
         from lens_heads import plots
 
@@ -261,10 +231,10 @@ class AblationCurve:
 
     def __repr__(self) -> str:
         ks = sorted(set(self.per_trial["k"]))
-        return f"AblationCurve({', '.join(self.meta['rankings'])}; k = {ks}; metrics {', '.join(self.metrics)})"
+        return f"AblationCurve({', '.join(self.rankings)}; k = {ks}; metrics {', '.join(self.metrics)})"
 
     def _repr_html_(self) -> str:
-        first = self.frame[(self.frame["metric"] == self.metrics[0]) & (self.frame["task"] == MAIN_TASK)]
+        first = self.frame[(self.frame["metric"] == self.metrics[0]) & (self.frame["task"] == self.main_task)]
         return first.to_html(index=False, float_format=lambda x: f"{x:.3f}")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,10 +15,11 @@ from lens_heads.interventions.replay import Prefilled
 from lens_heads.model.decoding import greedy, text_of
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill
 from lens_heads.model.geometry import Model, geometry, is_bridge
-from lens_heads.model.identity import fingerprint
+from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import engine
-from lens_heads.runs.store import Result, RunFolder
+from lens_heads.runs.options import Run, RunOptions
+from lens_heads.runs.store import Result
 from lens_heads.stats import bootstrap_interval
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -84,41 +84,33 @@ def evaluate(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
     generate: bool = True,
-    max_new_tokens: int = 50,
-    batch_size: int = 1,
-    progress: bool = True,
-    out: str | Path | None = None,
+    **run: Unpack[RunOptions],
 ) -> Evaluation:
     """Evaluate the model as it stands on trials (with or without needle).
 
     Args:
         generate: also decode greedily (to a newline, a stop token or `max_new_tokens`) and judge the text; without it
             only `logprob` and `greedy_match` are measured, which need no decoding.
-        out: a run folder that resumes. It cannot know what else is hooked onto the model: use one per condition.
+        **run: see `runs.options.RunOptions`. A run folder cannot identify an ablation: to store results under one, use
+            `ablation_curve`.
 
-    Raises ValueError for no trials, prompts longer than the context window, nothing to generate, or trials whose judging would
-    run generated code that nobody allowed to run; TypeError for what is no TransformerLens model.
+    Raises ValueError for no trials, `out` while the model has hooks attached, prompts longer than the context window, nothing
+    to generate, or trials whose judging would run generated code without permission; TypeError for anything but a
+    TransformerLens model.
     """
     is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
-    if generate and max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens={max_new_tokens}: give at least 1, or generate=False for logprob alone")
-    shape = geometry(model)
-    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens if generate else 0, shape.d_vocab)
-    settings = {
-        "model": shape.name,
-        "weights": fingerprint(model),
-        "dtype": str(model.cfg.dtype),
-        "trials": trials_digest(encoded),
-        "max_new_tokens": max_new_tokens if generate else None,
-    }
+    options = Run.of(run)
+    shape, room = geometry(model), options.room(generate)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room or None}
     results = engine.run(
         encoded,
-        lambda batch: answer_batch(model, batch, max_new_tokens if generate else 0),
+        lambda batch: answer_batch(model, batch, room),
         key=lambda trial: trial.id,
-        folder=RunFolder(out, settings) if out is not None else None,
-        batch_size=batch_size,
+        folder=folder_for(model, options.out, settings),
+        batch_size=options.batch_size,
         size=len,
-        progress=progress,
+        progress=options.progress,
         description="evaluating",
     )
     return collect(encoded, results)

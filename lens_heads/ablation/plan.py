@@ -1,87 +1,95 @@
-"""Which sets of heads an ablation study evaluates: rankings cut at k, their controls, sets given by name."""
+"""Which sets of heads an ablation curve evaluates: rankings cut at k, and their controls."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
-from lens_heads.ablation.curves import MAIN_TASK, Condition
+from lens_heads.ablation.conditions import CONTROLS, NO_ABLATION, Condition, HeadSet, head_set
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.replay import together
-from lens_heads.trials.encoded import EncodedTrial
-
-CONTROLS = ("bottom", "random", "random_like")
+from lens_heads.heads.sets import check_draws
+from lens_heads.model.geometry import HeadGeometry
 
 
-@dataclass(frozen=True)
-class Unit:
-    """One trial of one task under one set of ablated heads; `block` are the trials of like length it is run with."""
+def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
+    """The rankings by name, each of this model's shape."""
+    if isinstance(rankings, HeadScores):
+        rankings = [rankings]
+    if not isinstance(rankings, Mapping):
+        names = [getattr(ranking, "method", "?") for ranking in rankings]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two rankings are called {twice!r}: give a mapping of names to rankings")
+        rankings = dict(zip(names, rankings, strict=True))
+    named = dict(rankings)
+    if not named:
+        raise ValueError("there are no rankings: give the result of score_heads, or one HeadScores")
+    for name, scores in named.items():
+        if not isinstance(scores, HeadScores):
+            raise ValueError(
+                f"ranking {name!r} must be a HeadScores, as score_heads returns, not a {type(scores).__name__}"
+            )
+        shape.check_scores(scores, f"ranking {name!r}")
+    return named
 
-    task: str
-    trial: EncodedTrial
-    heads: tuple[Head, ...]
-    block: int
 
-    @property
-    def key(self) -> str:
-        return f"{self.task}|{self.trial.id}|{','.join(head.key for head in sorted(self.heads))}"
+def capped(ks: Sequence[int] | int, shape: HeadGeometry) -> list[int]:
+    """Numbers of heads to ablate, smallest first, capped at the model's. ValueError for anything else."""
+    listed = [ks] if isinstance(ks, int) else list(ks)
+    if not listed or any(isinstance(k, str) or int(k) != k or k < 1 for k in listed):
+        raise ValueError(f"ks={ks!r}: must be positive integers (k = 0, no ablation, is always included)")
+    return sorted({min(int(k), shape.n_layers * shape.n_heads) for k in listed})
 
 
-@dataclass
-class Plan:
-    """Which sets of heads are evaluated, and what each stands for (one set may stand for several conditions)."""
-
-    conditions: list[tuple[Condition, tuple[Head, ...]]] = field(default_factory=list)
-
-    def add(self, heads: Sequence[Head], **condition: Any) -> None:
-        self.conditions.append((Condition(**condition), tuple(heads)))
-
-    def units(
-        self, tasks: dict[str, list[EncodedTrial]], rankings: Sequence[str] | None, batch_size: int
-    ) -> list[Unit]:
-        """Every trial under every different set of heads, once; other tasks than the main one for some rankings only.
-
-        All sets on one block of trials come before the next block: they share one unablated prefill.
-        """
-        sets: dict[tuple[Head, ...], bool] = {}
-        for condition, heads in self.conditions:
-            key = tuple(sorted(heads))
-            every = rankings is None or condition.method in ("none", "any", *rankings)
-            sets[key] = sets.get(key, False) or every
-        found: list[Unit] = []
-        for task, encoded in tasks.items():
-            wanted = [heads for heads, every in sets.items() if every or task == MAIN_TASK]
-            for block, trials in enumerate(together(encoded, batch_size)):
-                found += [Unit(task, trial, heads, block) for heads in wanted for trial in trials]
-        return found
+def warn_of_ties(rankings: Mapping[str, HeadScores], sizes: Sequence[int]) -> None:
+    """Say where a ranking does not choose among its heads."""
+    for name, scores in rankings.items():
+        tied = {k: len(scores.ties(k)) for k in sizes if k < scores.values.numel()}
+        if any(tied.values()):
+            found = ", ".join(f"{count} of the top {k}" for k, count in tied.items() if count)
+            warnings.warn(
+                f"ranking {name!r} does not choose its heads: {found} score the same as the next head below and are taken "
+                "in order of layer and head; more trials would tell them apart",
+                stacklevel=3,
+            )
 
 
 def plan_sets(
-    rankings: dict[str, HeadScores],
-    ks: list[int],
-    controls: Sequence[str],
+    rankings: Mapping[str, HeadScores],
+    ks: Sequence[int],
+    controls: Sequence[str] | str,
     controls_for: str | Sequence[str] | None,
     seeds: int,
-) -> Plan:
-    for control in controls:
-        if control not in CONTROLS:
-            raise ValueError(f"unknown control {control!r}: the controls are {', '.join(CONTROLS)}")
+) -> list[HeadSet]:
+    """No ablation; then for every k the top k of every ranking, and its controls."""
+    controls = [controls] if isinstance(controls, str) else list(controls)
+    unknown = next((control for control in controls if control not in CONTROLS), None)
+    if unknown is not None:
+        raise ValueError(f"unknown control {unknown!r}: the controls are {', '.join(CONTROLS)}")
+    check_draws(seeds)
     named = named_rankings(next(iter(rankings)) if controls_for is None else controls_for, rankings, "controls_for")
-    plan = Plan()
-    plan.add([], method="none", set="none", k=0, seed=0)
+    sets = [NO_ABLATION]
     for k in ks:
-        for name, scores in rankings.items():
-            plan.add(scores.top(k), method=name, set="top", k=k, seed=0)
+        sets += [head_set(Condition.top(name, k), scores.top(k)) for name, scores in rankings.items()]
         for name in named:
+            scores = rankings[name]
             if "bottom" in controls:
-                plan.add(rankings[name].bottom(k), method=name, set="bottom", k=k, seed=0)
-            for seed in range(seeds if "random_like" in controls else 0):
-                plan.add(rankings[name].random(k, seed, like="layer"), method=name, set="random_like", k=k, seed=seed)
-        for seed in range(seeds if "random" in controls else 0):
-            plan.add(_random(rankings, k, seed), method="any", set="random", k=k, seed=seed)
-    return plan
+                sets.append(head_set(Condition.bottom(name, k), scores.bottom(k)))
+            if "random_like" in controls:
+                like = Condition.random_like(name, k)
+                sets += [head_set(like, scores.random(k, seed, like="layer"), seed) for seed in range(seeds)]
+        if "random" in controls:
+            sets += [head_set(Condition.random(k), _random(rankings, k, seed), seed) for seed in range(seeds)]
+    return sets
+
+
+def limited(sets: Sequence[HeadSet], rankings: Sequence[str], task: str) -> list[HeadSet]:
+    """The sets of rankings that are not among these run on one task only; controls of no ranking run everywhere."""
+    everywhere = ("none", "any", *rankings)
+    return [one if one.condition.method in everywhere else replace(one, tasks=(task,)) for one in sets]
 
 
 def named_rankings(names: str | Sequence[str], rankings: Mapping[str, HeadScores], what: str) -> list[str]:
@@ -93,7 +101,7 @@ def named_rankings(names: str | Sequence[str], rankings: Mapping[str, HeadScores
     return named
 
 
-def _random(rankings: dict[str, HeadScores], k: int, seed: int) -> list[Head]:
+def _random(rankings: Mapping[str, HeadScores], k: int, seed: int) -> list[Head]:
     """k random heads outside every ranking's top k, while there are enough of them; else outside the lead's."""
     lead = next(iter(rankings.values()))
     taken = {head for scores in rankings.values() for head in scores.top(k)}

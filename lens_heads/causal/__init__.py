@@ -5,9 +5,10 @@ from lens_heads.causal.pairs import TokenPair, make_pairs
 from lens_heads.causal.patching import patch, patch_heads
 from lens_heads.causal.paths import path_patch
 from lens_heads.causal.recover import recovery
-from lens_heads.causal.recovery_table import Recovery
+from lens_heads.causal.recovery_table import NothingFlipped, Recovery
 
 __all__ = [
+    "NothingFlipped",
     "Recovery",
     "TokenPair",
     "attribution_patch",

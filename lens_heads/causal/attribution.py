@@ -7,8 +7,7 @@ Activations and gradients come from TransformerLens.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from einops import reduce
@@ -19,11 +18,12 @@ from transformer_lens.tools.analysis.attribution_patching import GradientCache, 
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
 from lens_heads.causal.runs import Positions, Z
-from lens_heads.causal.sweep import PairScore, sweep
+from lens_heads.causal.sweep import PairScore, Setup, sweep
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
+from lens_heads.runs.options import LoopOptions
 
 EMBED = "hook_embed"
 
@@ -35,13 +35,12 @@ def attribution_patch(
     positions: Positions = "all",
     corruption: Corruption = "remove",
     ig_steps: int = 1,
-    progress: bool = True,
-    out: str | Path | None = None,
+    **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """Estimate of `patch_heads` for every head: sum over positions of (z_clean - z_corrupt) . d metric / d z.
 
     Args:
-        pairs, metric, corruption, out: as in `patch_heads`; a metric of one's own has to be differentiable.
+        pairs, metric, corruption, **run: as in `patch_heads`; a metric of one's own has to be differentiable.
         positions: as there, but "all" unless said otherwise: compare with `patch_heads(..., positions="all")`.
         ig_steps: 1 takes the gradient in the corrupt run: two forwards and one backward per pair. m > 1 takes its mean over
             m runs whose embeddings lie at 1/m, 2/m, ... m/m of the way from corrupt to clean (m forwards and backwards).
@@ -77,7 +76,7 @@ def attribution_patch(
         return torch.stack(scores), {"clean": float(clean.metric), "corrupt": float(corrupt.metric)}
 
     method = "attribution" if ig_steps == 1 else "eap_ig"
-    return sweep(model, method, pairs, score, metric, positions, corruption, progress, out, ig_steps=ig_steps)
+    return sweep(model, method, pairs, score, Setup(metric, positions, corruption), run, ig_steps=ig_steps)
 
 
 def _corrupt_run(

@@ -12,7 +12,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lens_heads.heads.made_on import MadeOn
 from lens_heads.model.geometry import HeadGeometry
+from lens_heads.runs.store import digest
 from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
 from lens_heads.trials.encoding import encode_all, several
@@ -32,6 +34,7 @@ class TokenPair:
 
     `clean` and `corrupt` [position] are token ids including the answer, `answer` the half-open span (start, end) of the
     answer in both: row start-1 produces its first token. Tokens after `end` are not run. `meta` goes into the results.
+    `group`: as in `Trial`.
 
     Raises ValueError when the lengths differ, the span is no part of them behind the first token, or the answers differ.
     """
@@ -41,10 +44,13 @@ class TokenPair:
     answer: tuple[int, int]
     id: str
     meta: dict[str, Any] = field(default_factory=dict)
+    group: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
-            raise ValueError(f"pair id {self.id!r} is no string: write {str(self.id)!r}, results are stored under it")
+            raise ValueError(
+                f"pair id {self.id!r} must be a string, e.g. {str(self.id)!r}: results are stored under it"
+            )
         for name in ("clean", "corrupt"):
             object.__setattr__(self, name, token_ids(getattr(self, name), f"pair {self.id}", name))
         if len(self.clean) != len(self.corrupt):
@@ -67,6 +73,12 @@ class TokenPair:
                 f"pair {self.id}: clean and corrupt end in different answers; both runs are forced through the gold "
                 f"answer, so put clean[{start}:{end}] into corrupt too"
             )
+
+    @property
+    def made_on(self) -> MadeOn:
+        """What tells whether a ranking made on this pair may be evaluated on a trial."""
+        prompt = digest(self.clean[: self.answer[0]].tolist())
+        return MadeOn(self.id, self.group, str(self.meta.get("needle") or ""), prompt)
 
     @property
     def gold(self) -> Int[Tensor, " step"]:
@@ -155,7 +167,8 @@ def _pair(trial: EncodedTrial, corruption: Corruption, tokenizer: Any, others: l
         )
     clean = torch.cat([trial.tokens, trial.answer_tokens])
     corrupt = torch.cat([corrupt, trial.answer_tokens])
-    return TokenPair(clean, corrupt, (len(trial), len(clean)), trial.id, {"needle": needle_digest(trial)})
+    meta = {"needle": needle_digest(trial)}
+    return TokenPair(clean, corrupt, (len(trial), len(clean)), trial.id, meta, trial.group)
 
 
 def _remove(trial: EncodedTrial, tokenizer: Any, others: list[EncodedTrial]) -> Tensor:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Float
@@ -29,12 +28,13 @@ from lens_heads.causal.runs import (
     rerun,
     run_pair,
 )
-from lens_heads.causal.sweep import PairScore, sweep
+from lens_heads.causal.sweep import PairScore, Setup, sweep
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.runs.options import LoopOptions
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -83,8 +83,7 @@ def patch_heads(
     positions: Positions = "answer",
     corruption: Corruption = "remove",
     heads_per_pass: int | None = None,
-    progress: bool = True,
-    out: str | Path | None = None,
+    **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """Patch every head on its own from the clean into the corrupt run: metric(patched) - metric(corrupt), per pair.
 
@@ -97,7 +96,7 @@ def patch_heads(
             run again; "all" patches every position, so also what the head writes for later layers to fetch.
         corruption: "remove", "swap" or a function, for trials.
         heads_per_pass: heads of one layer that are patched side by side; fewer take less memory and change nothing.
-        out: a run folder; finished pairs are stored at once, and the same call continues it.
+        **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns:
         HeadScores of method "cri"; positive: the head carries the answer. `meta["trials"]` lists the metric of the clean
@@ -124,7 +123,7 @@ def patch_heads(
 
     if heads_per_pass is not None and heads_per_pass < 1:
         raise ValueError(f"heads_per_pass={heads_per_pass}: at least one head is patched at a time")
-    return sweep(model, "cri", pairs, score, metric, positions, corruption, progress, out)
+    return sweep(model, "cri", pairs, score, Setup(metric, positions, corruption), run)
 
 
 def _patched(

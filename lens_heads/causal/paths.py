@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from jaxtyping import Float
@@ -14,12 +13,13 @@ from torch import Tensor
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
 from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Z, batched, rerun, run_pair
-from lens_heads.causal.sweep import PairScore, sweep
+from lens_heads.causal.sweep import PairScore, Setup, sweep
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import HookFunction
+from lens_heads.runs.options import LoopOptions
 
 Component = Literal["q", "k", "v"]
 Heads = Iterable[Head | str | Sequence[int]] | Head | str
@@ -57,8 +57,7 @@ def path_patch(
     base: Literal["clean", "corrupt"] = "clean",
     corruption: Corruption = "remove",
     freeze_mlps: bool = False,
-    progress: bool = True,
-    out: str | Path | None = None,
+    **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """How much of the answer each sender carries along the path to the receivers alone.
 
@@ -71,7 +70,7 @@ def path_patch(
         receivers: heads, patched together, or "logits".
         component: what the path leads into. Query heads of a group read the same keys and values: with "k" and "v" all
             heads of a receiver's group receive.
-        metric, corruption, out: as in `patch_heads`.
+        metric, corruption, **run: as in `patch_heads`.
         base: "clean" (the paper's direction): score = metric(clean) - metric(clean with the path corrupt). "corrupt":
             score = metric(corrupt with the path clean) - metric(corrupt). Positive either way: the path carries the answer.
         freeze_mlps: False, as in the paper, lets MLPs between sender and receiver answer to the sender; True leaves only
@@ -106,7 +105,7 @@ def path_patch(
         "base": base,
         "freeze_mlps": freeze_mlps,
     }
-    return sweep(model, "path_patch", pairs, score, metric, "all", corruption, progress, out, **more)
+    return sweep(model, "path_patch", pairs, score, Setup(metric, "all", corruption), run, **more)
 
 
 def _check(

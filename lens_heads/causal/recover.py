@@ -8,27 +8,28 @@ nothing, and controls that were themselves ablated. How the result is summarised
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
-from lens_heads.ablation.grid import check_disjoint, reference_digest
+from lens_heads.ablation.independence import check_independent
 from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
 from lens_heads.causal.runs import Z
 from lens_heads.heads import sets as control_sets
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablate import ablate, check_ablation
-from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.ablate import ablate
+from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.activations import TrialActivations
+from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, prefilled
 from lens_heads.model.decoding import greedy, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, left_pad, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import hooked
-from lens_heads.model.identity import fingerprint, folder_for
+from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import engine
 from lens_heads.runs.store import Result
@@ -61,11 +62,9 @@ def recovery(
     draws: int = 20,
     fair: bool = True,
     flipped: bool = True,
-    kind: str = "zero",
-    reference: MeanActivations | None = None,
-    max_new_tokens: int = 30,
-    progress: bool = True,
-    out: str | Path | None = None,
+    kind: str | Ablation = "zero",
+    reference: Reference | None = None,
+    **options: Unpack[AblationRun],
 ) -> Recovery:
     """Ablate heads at all positions, write back what other (or the same) heads wrote in the clean run, and see what returns.
 
@@ -81,29 +80,30 @@ def recovery(
             full), "bottom" (the lowest of `scores`; left out without them).
         fair: also ablate every control set itself and patch it: a control that was never ablated has little to give back.
         kind, reference: of the ablation, as in `ablate`.
-        out: a run folder; finished examples are stored at once.
+        **options: run options (`runs.options.RunOptions`; at most 30 new tokens by default, one example at a time), and
+            those of the ablation.
 
     Returns a `Recovery`; `.frame` has the ratio of sums with interval, the median ratio, the share of small denominators.
 
     Raises ValueError for heads the model does not have, no heads, unknown controls, examples that `scores` were made on,
     and when no example flips.
     """
-    shape, room = geometry(model), max_new_tokens if flipped else 0
+    ablation, run = ablation_run(model, kind, reference, options, max_new_tokens=30)
+    shape, room = geometry(model), run.max_new_tokens if flipped else 0
     controls = [controls] if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)
-    check_ablation(model, kind, reference)
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     if scores is not None:
         shape.check_scores(scores, f"ranking {scores.method!r}")
-    check_disjoint({scores.method: scores} if scores is not None else {}, reference, encoded)
-    sets = _sets(shape, broken, mended, controls, scores, draws, fair)
-    settings = _settings(model, encoded, sets, kind, reference, room)
+    check_independent({scores.method: scores} if scores is not None else {}, ablation.reference, encoded)
+    sets = _sets(broken, mended, _controls(shape, broken, mended, controls, scores, draws), fair)
+    settings = _settings(model, encoded, sets, ablation, room)
     results = engine.run(
         encoded,
-        lambda batch: [_example(model, batch[0], sets, kind, reference, room)],
+        lambda batch: [_example(model, batch[0], sets, ablation, room)],
         key=lambda trial: trial.id,
-        folder=folder_for(model, out, settings),
-        progress=progress,
+        folder=folder_for(model, run.out, settings),
+        progress=run.progress,
         description="recovery",
     )
     kept = [(trial.id, result.record) for trial, result in zip(encoded, results, strict=True) if result.keep]
@@ -111,16 +111,13 @@ def recovery(
 
 
 def _settings(
-    model: Model, trials: list[EncodedTrial], sets: list[_Set], kind: str, reference: Any, room: int
+    model: Model, trials: list[EncodedTrial], sets: list[_Set], ablation: Ablation, room: int
 ) -> dict[str, Any]:
     """What a stored example depends on."""
     return {
-        "model": geometry(model).name,
-        "weights": fingerprint(model),
-        "dtype": str(model.cfg.dtype),
+        **identify(model).settings,
+        **ablation.settings,
         "trials": trials_digest(trials),
-        "kind": kind,
-        "reference": reference_digest(reference),
         "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],
         "max_new_tokens": room,
     }
@@ -140,15 +137,15 @@ def _check(
     return broken, mended
 
 
-def _sets(
+def _controls(
     shape: HeadGeometry,
     broken: tuple[Head, ...],
     mended: tuple[Head, ...],
     controls: Sequence[str],
     scores: HeadScores | None,
     draws: int,
-    fair: bool,
-) -> list[_Set]:
+) -> list[tuple[str, int, list[Head]]]:
+    """Heads to patch in place of the mended ones: name, draw, heads."""
     everyone = control_sets.every_head(shape.n_layers, shape.n_heads)
     avoid = list(dict.fromkeys([*broken, *mended]))
     others = [head for head in everyone if head not in avoid]
@@ -165,6 +162,13 @@ def _sets(
             lowest = scores.ranking()[::-1] if scores is not None else []
             found = [[head for head in lowest if head not in avoid][: len(mended)]]
         chosen += [(name, draw, heads) for draw, heads in enumerate(found) if heads]
+    return chosen
+
+
+def _sets(
+    broken: tuple[Head, ...], mended: tuple[Head, ...], chosen: list[tuple[str, int, list[Head]]], fair: bool
+) -> list[_Set]:
+    """The heads themselves, then every control, then those again that were ablated too."""
     sets = [_Set("patched", 0, False, broken, mended)]
     sets += [_Set(name, draw, False, broken, tuple(heads)) for name, draw, heads in chosen]
     if fair:
@@ -173,9 +177,7 @@ def _sets(
 
 
 @torch.no_grad()
-def _example(
-    model: Model, trial: EncodedTrial, sets: list[_Set], kind: str, reference: Any, max_new_tokens: int
-) -> Result:
+def _example(model: Model, trial: EncodedTrial, sets: list[_Set], ablation: Ablation, max_new_tokens: int) -> Result:
     """Log-probabilities of one example: clean, and per set ablated and patched; whether its text was right."""
     record: dict[str, Any] = {"sets": []}
     filled = prefilled(model, [trial])
@@ -193,7 +195,7 @@ def _example(
             flipped = record["right_clean"] and not record.get("right_ablated")
             if max_new_tokens and group != sets[0].ablated and not flipped:
                 break  # It does not count, so its controls need not be run.
-            with ablate(model, group, kind, reference):
+            with ablate(model, group, ablation):
                 cache = _cache(model, trial, filled, group)
                 before = _logprob(model, trial, cache.branch())
                 if group == sets[0].ablated:

@@ -18,6 +18,10 @@ SMALL = 0.5
 """Nats: under this a denominator says that ablation cost nothing, and a ratio with it says nothing."""
 
 
+class NothingFlipped(ValueError):  # noqa: N818 - a finding, too
+    """No example is right when clean and wrong when ablated, so nothing can be recovered."""
+
+
 @dataclass(frozen=True, eq=False)
 class Recovery:
     """The result of `recovery`.
@@ -35,14 +39,14 @@ class Recovery:
     def from_records(
         cls, records: Sequence[tuple[str, dict[str, Any]]], sets: Sequence[Any], flipped: bool, meta: dict[str, Any]
     ) -> Recovery:
-        """From what `recovery` stored per example. ValueError when no example is right clean and wrong ablated."""
+        """From what `recovery` stored per example. NothingFlipped when no example is right clean and wrong ablated."""
         right = [record for _, record in records if record["right_clean"]]
         used = [(id, r) for id, r in records if not flipped or (r["right_clean"] and not r["right_ablated"])]
         counts = {"all": len(records), "used": len(used)}
         if flipped:
             counts |= {"right_clean": len(right), "right_ablated": sum(bool(r["right_ablated"]) for _, r in records)}
         if not used:
-            raise ValueError(
+            raise NothingFlipped(
                 f"no example is right when clean and wrong when ablated: {counts['right_clean']} of {len(records)} are right "
                 f"when clean, {counts['right_ablated']} when ablated; ablate more heads, give easier or more examples, or "
                 "flipped=False to use them all"

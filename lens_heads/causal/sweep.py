@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
 from lens_heads.causal.runs import Positions, check_positions
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.model.identity import fingerprint, folder_for
+from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
+from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.store import Result, code_of, digest
 
 UNITS = {"answer_logprob": "nats", "first_token_logit_diff": "logits"}
@@ -25,30 +26,34 @@ PairScore = tuple[Float[Tensor, "layer head"], dict[str, Any]]
 """The scores of one pair and what is recorded beside them."""
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What is measured, where heads are patched, and what makes a trial's corrupt prompt."""
+
+    metric: str | Measure
+    positions: Positions
+    corruption: Corruption
+
+
 def sweep(
     model: Model,
     method: str,
     pairs: Iterable[AnyPair] | AnyPair,
     score: Callable[[TokenPair], PairScore],
-    metric: str | Measure,
-    positions: Positions,
-    corruption: Corruption,
-    progress: bool,
-    out: str | Path | None,
+    setup: Setup,
+    run: LoopOptions,
     **more: Any,
 ) -> HeadScores:
     """HeadScores of `score` over all pairs. `more` are settings of the method that a run folder has to know."""
-    shape = geometry(model)  # TypeError for what is no TransformerLens model.
-    check_positions(positions)
-    name = check_metric(metric)
-    made = make_pairs(pairs, model.tokenizer, shape, corruption)
+    shape, options = geometry(model), Run.of(run, LoopOptions)
+    check_positions(setup.positions)
+    name, corruption = check_metric(setup.metric), setup.corruption
+    made, identity = make_pairs(pairs, model.tokenizer, shape, corruption), identify(model)
     settings = {
         "method": method,
-        "model": shape.name,
-        "weights": fingerprint(model),
-        "dtype": str(model.cfg.dtype),
-        "metric": name if isinstance(metric, str) else f"{name} ({digest(code_of(metric))})",
-        "positions": positions,
+        **identity.settings,
+        "metric": name if isinstance(setup.metric, str) else f"{name} ({digest(code_of(setup.metric))})",
+        "positions": setup.positions,
         "corruption": corruption if isinstance(corruption, str) else getattr(corruption, "__name__", "function"),
         "pairs": digest([[p.id, p.clean.tolist(), p.corrupt.tolist(), p.answer] for p in made]),
         "n_pairs": len(made),
@@ -59,15 +64,18 @@ def sweep(
         values, record = score(batch[0])
         return [Result({"score": values.float().cpu()}, {**batch[0].meta, **record})]
 
-    folder = folder_for(model, out, settings)
-    results = engine.run(made, work, lambda pair: pair.id, folder=folder, progress=progress, description=method)
+    folder = folder_for(model, options.out, settings)
+    results = engine.run(made, work, lambda pair: pair.id, folder=folder, progress=options.progress, description=method)
     kept = [(pair, result) for pair, result in zip(made, results, strict=True) if result.keep]
     listed = [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]
     found = HeadScores.from_trials(
         method,
         torch.stack([result.arrays["score"] for _, result in kept]),
         [pair.id for pair, _ in kept],
-        {**settings, "signed": True, "score_unit": UNITS.get(name, ""), "trials": listed},
+        {**settings, "trials": listed},
+        score_unit=UNITS.get(name, ""),
+        model=identity,
+        made_on=tuple(pair.made_on for pair in made),
     )
     if folder is not None:
         found.save(folder.path / f"{method}.json")

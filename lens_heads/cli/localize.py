@@ -45,16 +45,17 @@ def localize(
 ) -> None:
     """Find the heads whose ablation costs a task most, from few runs with random heads ablated."""
     from lens_heads.ablation.evaluation import FORCED_METRICS
-    from lens_heads.localize import localize_heads
+    from lens_heads.localize import MaskedMetric
+    from lens_heads.localize import localize as localized
     from lens_heads.report import tables
     from lens_heads.tasks import to_select
 
     allowed = cli_options.code_execution([task], allow_code_execution, metric not in FORCED_METRICS)
     trials = cli_options.trials(task, with_, **to_select(task), **allowed[task])
     loaded = cli_options.load(model, device, dtype, lens)
-    options: dict[str, Any] = {"kind": kind, "level": level, "patience": patience, "seed": seed, "out": out}
-    options |= {"max_new_tokens": max_new_tokens, "batch_size": batch_size}
-    scores = localize_heads(loaded, trials, method, n_masks, sparsity, metric, k, estimator, **options)
+    options: dict[str, Any] = {"level": level, "out": out, "max_new_tokens": max_new_tokens, "batch_size": batch_size}
+    measured = MaskedMetric(loaded, trials, metric, kind, **options)
+    scores = localized(measured, method, n_masks, sparsity, k, estimator, patience, seed)
     tables.show(tables.ranking(scores, top, 0))
     fit = scores.meta.get("fit", {})
     left_out = float("nan") if fit.get("held_out_r2") is None else fit["held_out_r2"]

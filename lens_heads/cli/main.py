@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -58,21 +58,18 @@ def score(
 ) -> None:
     """Score every head by every method, one pass per trial."""
     from lens_heads.report import tables
-    from lens_heads.scoring import score as scoring
+    from lens_heads.scoring.documents import score_documents
+    from lens_heads.scoring.score import score_heads
+    from lens_heads.trials.documents import DocumentTrial
 
     chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
     trials = cli_options.trials(task, with_)
     loaded = cli_options.load(model, device, dtype, lens)
-    scores = scoring.score_heads(
-        loaded,
-        trials,
-        chosen,
-        teacher_forced=teacher_forced,
-        direction=direction,
-        batch_size=batch_size,
-        out=out,
-        max_new_tokens=max_new_tokens,
-    )
+    if isinstance(trials[0], DocumentTrial):
+        scores = score_documents(loaded, trials, chosen, out=out)
+    else:
+        running: dict[str, Any] = {"batch_size": batch_size, "out": out, "max_new_tokens": max_new_tokens}
+        scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **running)
     tables.show(tables.top_heads(scores, top))
     outcomes = next(iter(scores.values())).meta["outcomes"]
     cli_options.say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
@@ -101,7 +98,7 @@ def ablate(
     lens: Lens = None,
 ) -> None:
     """Ablate ever more of each ranking's heads, with controls, on trials the rankings never saw."""
-    from lens_heads.ablation import grid as ablation
+    from lens_heads.ablation import curve as ablation
     from lens_heads.interventions import activations
     from lens_heads.report import tables
 
@@ -116,7 +113,7 @@ def ablate(
     reference = activations.mean_activations(loaded, calibration) if needs_means else None
     curve = ablation.ablation_curve(
         loaded,
-        trials,
+        {task: trials},
         rankings,
         ks=numbers,
         kind=kind,
@@ -129,7 +126,7 @@ def ablate(
         out=out,
         **cli_options.options(option),
     )
-    for name in ["retrieval", *others]:
+    for name in [task, *others]:
         tables.show(tables.curve(curve, task=name))
     cli_options.say(f"{len(curve.per_trial)} evaluations", out)
 
@@ -156,9 +153,7 @@ def check(
 
 @app.command()
 def demo(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="At most 2 minutes on 2 cores: fewer trials, one k less.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer trials, and one k less.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Every trial, method and control.")] = False,
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="Models (default: both packaged ones).")
@@ -168,21 +163,32 @@ def demo(
     ),
 ) -> None:
     """Find the heads that retrieve by meaning in two real models, and prove it: scores, ablation, one HTML page."""
-    from lens_heads.studies import demo as study
+    from lens_heads.studies.locos_paper.study import locos
+    from lens_heads.studies.runner import MODELS
 
     if quick and full:
         raise ValueError("give --quick or --full, not both")
-    size = "quick" if quick else "full" if full else "standard"
-    folder = out if size == "standard" else out.with_name(f"{out.name}-{size}")
-    study.run(tuple(model) if model else study.MODELS, size, folder)
+    size = "-quick" if quick else "-full" if full else ""
+    locos(tuple(model) if model else MODELS, f"demo{size}", out.with_name(f"{out.name}{size}"))
+    typer.echo("More: lens-heads demo --full (100 trials, every method), lens-heads study locos (the paper's argument)")
 
 
 @app.command()
 def tasks() -> None:
     """List the tasks and their arguments."""
-    from lens_heads.report import tables
+    from rich.table import Table
 
-    tables.show(tables.tasks())
+    from lens_heads.report import tables
+    from lens_heads.tasks import TASKS, arguments_of
+
+    table = Table(title="Tasks")
+    for column in ("task", "what it asks", "arguments (--with name=value)"):
+        table.add_column(column)
+    for name, task in TASKS.items():
+        parameters = [p for p in arguments_of(name).values() if p.name != cli_options.ALLOW]
+        arguments = ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
+        table.add_row(name, task.about, arguments)
+    tables.show(table)
 
 
 @app.command()
@@ -222,14 +228,14 @@ def _numbers(ks: str) -> list[int]:
     """Comma-separated numbers of heads."""
     for part in ks.split(","):
         if not part.strip().isdecimal() or int(part) < 1:
-            raise ValueError(f"--ks {ks!r}: {part!r} is no number of heads: write numbers from 1 on, e.g. 1,5,10")
+            raise ValueError(f"--ks {ks!r}: {part!r} must be positive integers, e.g. 1,5,10")
     return [int(part) for part in ks.split(",")]
 
 
 def _needs_means(kind: str) -> bool:
     """Whether a kind of ablation puts means in; ValueError for a kind that the command line cannot run."""
-    from lens_heads.interventions.ablate import KINDS
     from lens_heads.interventions.activations import MeanActivations
+    from lens_heads.interventions.kinds import KINDS
 
     usable = [name for name, known in KINDS.items() if known.reference in (None, MeanActivations)]
     if kind not in usable:

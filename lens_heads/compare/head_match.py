@@ -75,7 +75,7 @@ class HeadMatch:
         """Both models side by side, a line from each head (or from some) to its partner."""
         from lens_heads import plots
 
-        return plots.match_diagram(self, heads, title)
+        return plots.match_diagram(self, None if heads is None else parse_heads(heads), title)
 
     def save(self, folder: str | Path) -> Path:
         """Write `pairs.parquet`, `distance.parquet` and `match.json` (everything else)."""

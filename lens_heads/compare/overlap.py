@@ -201,7 +201,7 @@ def check_pair(a: HeadScores, b: HeadScores) -> None:
 
 
 def _name(scores: HeadScores) -> str:
-    return f"{scores.method} of {scores.meta.get('model', 'an unnamed model')}"
+    return f"{scores.method} of {scores.model}"
 
 
 def _shape(scores: HeadScores) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -18,13 +19,13 @@ def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
     outcomes of all.
 
     Raises ValueError for no tasks, scores of another model or method, a trial in two tasks, and heads in an order of their
-    own (`meta["order"]`, of `localize_heads`), which only a new search over all trials can give.
+    own (`order`, of `localize_heads`), which only a new search over all trials can give.
     """
     if not scores_by_task:
         raise ValueError("there are no scores to pool: give {task: scores}")
     (name, first), *others = scores_by_task.items()
     for task, found in scores_by_task.items():
-        if "order" in found.meta:
+        if found.order:
             raise ValueError(
                 f"{task}: {found.method} ranks heads in an order of its own: localize on all trials instead"
             )
@@ -32,8 +33,8 @@ def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
         check_pair(first, found)
         if found.method != first.method:
             raise ValueError(f"{name} is scored by {first.method}, {task} by {found.method}: pool scores of one method")
-        if found.meta.get("model") != first.meta.get("model"):
-            models = f"{first.meta.get('model')!r}, {task} of {found.meta.get('model')!r}"
+        if found.model.name != first.model.name:
+            models = f"{first.model.name!r}, {task} of {found.model.name!r}"
             raise ValueError(f"{name} holds scores of {models}: heads of two models are not the same heads")
     every = list(scores_by_task.values())
     ids = [trial for found in every for trial in found.trial_ids]
@@ -43,4 +44,8 @@ def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
     trials = [trial for found in every for trial in found.meta.get("trials", ())]
     outcomes = sum((Counter(found.meta.get("outcomes", {})) for found in every), Counter[str]())
     meta = {**first.meta, "trials": trials, "n_trials": len(trials), "outcomes": dict(outcomes)}
-    return HeadScores.from_trials(first.method, torch.cat([found.per_trial for found in every]), ids, meta, first.unit)
+    made_on = tuple(trial for found in every for trial in found.made_on)
+    per_trial = torch.cat([found.per_trial for found in every])
+    return replace(
+        first, values=per_trial.mean(0), per_trial=per_trial, trial_ids=tuple(ids), meta=meta, made_on=made_on
+    )

@@ -8,26 +8,23 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
-from lens_heads.ablation.curves import Observation
-from lens_heads.ablation.evaluation import check_metric
-from lens_heads.ablation.grid import capped, check_disjoint, run_plan, run_settings, warn_of_ties
-from lens_heads.ablation.plan import Plan
+from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.ablation.evaluation import METRICS, check_metric
+from lens_heads.ablation.grid import Grid
+from lens_heads.ablation.plan import capped, warn_of_ties
 from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import check_draws, every_head, random_heads, shuffled
-from lens_heads.interventions.ablate import check_ablation
-from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.model.identity import folder_for
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 Ranking = HeadScores | Iterable[Head | str | Sequence[int]]
@@ -38,17 +35,13 @@ def transfer_matrix(
     rankings_by_task: Mapping[str, Ranking],
     tasks: Mapping[str, Iterable[AnyTrial]],
     ks: Sequence[int] = (8, 16, 32, 48, 64, 96, 128),
-    kind: str = "zero",
+    kind: str | Ablation = "zero",
     random_draws: int = 5,
     metric: str = "correct",
-    reference: MeanActivations | TrialActivations | None = None,
+    reference: Reference | None = None,
     generate: bool = True,
-    max_new_tokens: int = 30,
-    batch_size: int = 1,
-    progress: bool = True,
-    out: str | Path | None = None,
     seed: int = 0,
-    **options: float,
+    **options: Unpack[AblationRun],
 ) -> TransferMatrix:
     """Evaluate every task with the top k heads of every task ablated, at every k, beside random heads and no ablation.
 
@@ -61,55 +54,37 @@ def transfer_matrix(
             `meta["heads"]` what was ablated).
         tasks: the targets: trials by task, none of which a ranking was made on; every source is one of them.
         ks: numbers of heads; those beyond the number of heads in the model become that number.
-        kind, reference, **options: as in `ablate`.
+        kind, reference: as in `ablate`.
         random_draws: random sets at every k, of heads outside every source's top k while there are enough. Random heads do
             harm where k is large: one draw tells little.
         metric: what the statistics are on; `per_item` has a column for each measured.
         generate: also decode and judge the text; without it only "logprob" and "greedy_match" are measured.
-        out: a run folder: every finished trial is stored at once, and the same call continues it.
+        **options: run options (`runs.options.RunOptions`; at most 30 new tokens by default), and those of the ablation.
 
     Trials that fail under some set of heads are left out under all (warned about; `meta["left_out"]`).
 
     Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another model's
     shape, a metric that is not measured, k below 1, and whatever `ablate` refuses, all before anything is run.
     """
-    shape, room = geometry(model), max_new_tokens if generate else 0
-    how = {"kind": kind, "reference": reference, **options}
-    check_ablation(model, **how)
+    ablation, run = ablation_run(model, kind, reference, options, max_new_tokens=30)
     check_draws(random_draws)
-    encoded, sizes = _encode(model, shape, tasks, room), capped(ks, shape)
-    check_metric(metric, [trial for trials in encoded.values() for trial in trials], generate)
-    scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
-    orders, completed = _orders(rankings_by_task, encoded, shape, sizes[-1], seed)
-    check_disjoint(scored, reference, [trial for trials in encoded.values() for trial in trials])
-    warn_of_ties(scored, sizes)
-    plan = _plan(orders, sizes, shape, random_draws, seed)
-    settings = run_settings(model, shape, kind, options, reference, room, encoded)
-    folder, units = folder_for(model, out, settings), plan.units(encoded, None, batch_size)
-    observations = run_plan(model, plan, units, how, room, folder, batch_size, progress)
-    rows, left_out = _complete(observations, encoded, len(plan.conditions))
-    meta = {**settings, **_heads(plan), "ks": sizes, "seed": seed, "completed": completed, "left_out": left_out}
-    matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
-    if folder is not None:
-        matrix.save(folder.path)
-    return matrix
-
-
-def _encode(
-    model: Model, shape: HeadGeometry, tasks: Mapping[str, Iterable[AnyTrial]], room: int
-) -> dict[str, list[EncodedTrial]]:
-    """The trials of every task in tokens."""
-    if not tasks:
-        raise ValueError("there are no tasks: give {name: trials}")
-    encoded = {}
-    for name, trials in tasks.items():
+    for name in tasks:
         if name in (NONE, RANDOM):
-            raise ValueError(f"a task cannot be called {name!r}, which stands for a control: call it something else")
-        try:
-            encoded[name] = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-        except ValueError as error:
-            raise ValueError(f"task {name!r}: {error}") from error
-    return encoded
+            raise ValueError(f"a task cannot be called {name!r}, which stands for a control: choose another name")
+    grid, shape = Grid.of(model, tasks, ablation, run, generate), geometry(model)
+    sizes = capped(ks, shape)
+    check_metric(metric, grid.trials, generate)
+    scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
+    orders, completed = _orders(rankings_by_task, grid.tasks, shape, sizes[-1], seed)
+    grid.check_independent(scored)
+    warn_of_ties(scored, sizes)
+    sets = _sets(orders, sizes, shape, random_draws, seed)
+    rows, left_out = _complete(grid.run(sets), grid.tasks, len(sets))
+    meta = {**grid.settings, **_heads(sets), "ks": sizes, "seed": seed, "completed": completed, "left_out": left_out}
+    matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
+    if grid.folder is not None:
+        matrix.save(grid.folder.path)
+    return matrix
 
 
 def _orders(
@@ -118,7 +93,7 @@ def _orders(
     """Every source's heads, best first, at least `most`; and how many were given where random ones had to be added."""
     if not rankings:
         raise ValueError("there are no rankings: give {task: HeadScores, or heads in order}")
-    everyone = _everyone(shape)
+    everyone = every_head(shape.n_layers, shape.n_heads)
     orders, completed = {}, {}
     for name, ranking in rankings.items():
         if name not in tasks:
@@ -129,7 +104,7 @@ def _orders(
             continue
         given = shape.check_heads(ranking)
         if not given:
-            raise ValueError(f"ranking {name!r} has no heads: leave it away, or list its best heads in order")
+            raise ValueError(f"ranking {name!r} has no heads: omit it, or list its best heads in order")
         # By the name, so that tasks do not share what chance adds, nor depend on their order.
         chance = shuffled(everyone, zlib.crc32(f"{seed} {name}".encode()))
         orders[name] = list(dict.fromkeys([*given, *chance]))
@@ -141,49 +116,38 @@ def _orders(
     return orders, completed
 
 
-def _plan(
+def _sets(
     orders: Mapping[str, Sequence[Head]], sizes: Sequence[int], shape: HeadGeometry, random_draws: int, seed: int
-) -> Plan:
-    plan, everyone = Plan(), _everyone(shape)
-    plan.add([], method=NONE, set=NONE, k=0, seed=0)
+) -> list[HeadSet]:
+    sets, everyone = [NO_ABLATION], every_head(shape.n_layers, shape.n_heads)
     for k in sizes:
         tops = {name: order[:k] for name, order in orders.items()}
-        for name, heads in tops.items():
-            plan.add(heads, method=name, set="top", k=k, seed=0)
+        sets += [head_set(Condition.top(name, k), heads) for name, heads in tops.items()]
         taken = {head for heads in tops.values() for head in heads}
-        for draw in range(random_draws):
-            plan.add(random_heads(everyone, taken, k, seed + draw), method=RANDOM, set=RANDOM, k=k, seed=draw)
-    return plan
+        chance = Condition.random(k, RANDOM)
+        sets += [head_set(chance, random_heads(everyone, taken, k, seed + draw), draw) for draw in range(random_draws)]
+    return sets
 
 
-def _heads(plan: Plan) -> dict[str, Any]:
+def _heads(sets: Sequence[HeadSet]) -> dict[str, Any]:
     """Which heads were ablated: of each source the largest set, best first; of random heads every set, by k."""
     sources: dict[str, list[str]] = {}
     drawn: dict[str, list[list[str]]] = {}
-    for condition, heads in plan.conditions:
-        names = [str(head) for head in heads]
-        if condition.set == RANDOM:
-            drawn.setdefault(str(condition.k), []).append(names)
-        elif condition.set == "top":
-            sources[condition.method] = names
+    for one in sets:
+        names = [str(head) for head in one.heads]
+        if one.condition.set == RANDOM:
+            drawn.setdefault(str(one.condition.k), []).append(names)
+        elif one.condition.set == "top":
+            sources[one.condition.method] = names
     return {"heads": sources, "random_heads": drawn}
 
 
-def _everyone(shape: HeadGeometry) -> list[Head]:
-    return every_head(shape.n_layers, shape.n_heads)
-
-
 def _complete(
-    observations: Sequence[Observation], tasks: Mapping[str, Sequence[EncodedTrial]], conditions: int
+    table: pd.DataFrame, tasks: Mapping[str, Sequence[EncodedTrial]], conditions: int
 ) -> tuple[pd.DataFrame, dict[str, list[str]]]:
     """A row per item and cell, items that some cell lacks left out, and which those are."""
-    found = pd.DataFrame(
-        [
-            {"source": o.condition.method, "target": o.task, "k": o.condition.k, "draw": o.condition.seed}
-            | {"item": o.trial, **o.metrics}
-            for o in observations
-        ]
-    )
+    columns = {"method": "source", "task": "target", "k": "k", "seed": "draw", "trial": "item"}
+    found = table.rename(columns=columns)[[*columns.values(), *(name for name in METRICS if name in table.columns)]]
     cells = found.groupby(["target", "item"])["k"].transform("size")
     rows = found[cells == conditions].reset_index(drop=True)
     left_out = {}

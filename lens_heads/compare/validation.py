@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
+import pandas as pd
 import torch
 
-from lens_heads.ablation.evaluation import evaluate
+from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.compare.depth import depth_bins
 from lens_heads.compare.head_match import AnyHeads, HeadMatch
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import layer_matched
-from lens_heads.interventions.ablate import ablate, check_ablation
-from lens_heads.interventions.activations import MeanActivations
+from lens_heads.interventions.ablation import Ablation
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.store import write_atomic
 from lens_heads.stats import bootstrap_over_draws
-from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
-Tasks = Mapping[str, Iterable[AnyTrial]]
 SETS = ("a", "matched", "random")
 """Heads of a, their partners in b, random heads of b from the same depth bins."""
 
@@ -50,8 +47,6 @@ class MatchValidation:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row per group, task and set: mean drop with its 95 % bootstrap interval over trials (and draws), trials."""
-        import pandas as pd
-
         rows = []
         for (group, task, which), part in self.per_trial.groupby(["group", "task", "set"], sort=False):
             drops = part.pivot(index="draw", columns="trial", values="drop").dropna(axis=1)
@@ -68,8 +63,6 @@ class MatchValidation:
         their range. NaN with fewer than three tasks, or where all drop alike. The last row, "all groups", correlates over
         groups and tasks together.
         """
-        import pandas as pd
-
         drops = (
             self.per_trial.groupby(["group", "task", "set", "draw"], sort=False)["drop"].mean().unstack(["set", "draw"])
         )
@@ -104,8 +97,6 @@ class MatchValidation:
     @classmethod
     def load(cls, folder: str | Path) -> MatchValidation:
         """Read what `save` wrote. FileNotFoundError names the file that is missing."""
-        import pandas as pd
-
         table, about = (Path(folder) / f"validation.{kind}" for kind in ("parquet", "json"))
         for file in (table, about):
             if not file.exists():
@@ -132,85 +123,85 @@ def validate_match(
     *,
     groups: Mapping[str, HeadScores | AnyHeads],
     k: int = 10,
-    kind: str = "zero",
-    reference_a: MeanActivations | None = None,
-    reference_b: MeanActivations | None = None,
+    kind: str | tuple[Ablation, Ablation] = "zero",
     draws: int = 3,
     seed: int = 0,
-    batch_size: int = 1,
-    progress: bool = True,
+    **run: Unpack[RunOptions],
 ) -> MatchValidation:
     """Ablate groups of heads in a, their partners in b, and random heads of b as deep, and compare which tasks break.
 
     Args:
         tasks_a, tasks_b: trials by name of task, the same names for both models; b gets those of a by default.
         groups: heads of a by name, or scores of a's heads, whose top `k` are taken. Heads without a partner are left out.
-        kind, reference_a, reference_b: as in `ablate`, one reference per model.
+        kind: as in `ablate`, or an `Ablation` for either model, where the kind needs a reference.
         draws: random sets, each with as many heads per depth bin of the match as the partners have, none of them partners
             while others are left.
+        **run: see `runs.options.RunOptions`; nothing is generated. With `out`, the folders `a` and `b` in it are continued.
 
     The measure is the gold answer's mean log-probability per token, teacher-forced; drops are paired by trial.
 
     Raises ValueError for models that were not matched, different names of tasks, no groups, groups without a partner,
     draws below 1, tasks that share trials with the scores of a group, and whatever `ablate` refuses.
     """
-    import pandas as pd
-    from rich.progress import track
-
-    tasks = _encoded(match, (model_a, model_b), tasks_a, tasks_a if tasks_b is None else tasks_b)
-    sets = _sets(match, groups, k, draws, seed)
-    _check_disjoint(groups, tasks)
-    references = reference_a, reference_b
-    for model, reference in zip((model_a, model_b), references, strict=True):
-        check_ablation(model, kind, reference)
-    clean = [
-        {task: _logprobs(model, trials, batch_size) for task, trials in each.items()}
-        for model, each in zip((model_a, model_b), tasks, strict=True)
+    tasks_b = tasks_a if tasks_b is None else tasks_b
+    _check_sides(match, (model_a, model_b), tasks_a, tasks_b)
+    kinds, options = (kind, kind) if isinstance(kind, str) else kind, Run.of(run)
+    grids = [
+        Grid.of(model, tasks, Ablation.of(model, how), _inside(options, side), generate=False)
+        for model, tasks, how, side in zip((model_a, model_b), (tasks_a, tasks_b), kinds, "ab", strict=True)
     ]
-    parts = []
-    for (group, which, draw), heads in track(list(sets.items()), "validating", disable=not progress, transient=True):
-        side = 0 if which == "a" else 1
-        model = (model_a, model_b)[side]
-        for task, trials in tasks[side].items():
-            with ablate(model, heads, kind, references[side]):
-                ablated = _logprobs(model, trials, batch_size)
-            table = pd.DataFrame({"clean": clean[side][task], "ablated": ablated}).dropna().rename_axis("trial")
-            named = {"group": group, "task": task, "set": which, "draw": draw, "heads": ",".join(map(str, heads))}
-            parts.append(table.reset_index().assign(**named, drop=lambda t: t["clean"] - t["ablated"]))
-    meta = {"model_a": geometry(model_a).name, "model_b": geometry(model_b).name, "kind": kind, "k": k, "seed": seed}
-    return MatchValidation(pd.concat(parts, ignore_index=True), meta)
+    sets = _sets(match, groups, k, draws, seed)
+    scored = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
+    for grid in grids:
+        grid.check_independent(scored)
+        _ = grid.folder  # Refuse one of other settings before the first model is run.
+    tables = [grid.run(mine) for grid, mine in zip(grids, sets, strict=True)]
+    meta = {"model_a": geometry(model_a).name, "model_b": geometry(model_b).name}
+    meta |= {"kind": grids[0].ablation.kind, "k": k, "seed": seed}
+    found = MatchValidation(pd.concat([_drops(table) for table in tables], ignore_index=True), meta)
+    if options.out is not None:
+        found.save(options.out)
+    return found
 
 
-def _encoded(match: HeadMatch, models: tuple[Model, Model], *tasks: Tasks) -> list[dict[str, list[EncodedTrial]]]:
-    """The trials of every task in either model's tokens."""
+def _inside(options: Run, side: str) -> Run:
+    """The options of one model's grid: its results lie in a folder of their own."""
+    return options if options.out is None else replace(options, out=Path(options.out) / side)
+
+
+def _check_sides(match: HeadMatch, models: tuple[Model, Model], *tasks: Tasks) -> None:
+    """ValueError unless these are the matched models, with tasks of the same names."""
     if not tasks[0] or set(tasks[0]) != set(tasks[1]):
         raise ValueError(
             f"tasks of a are {sorted(tasks[0])}, those of b {sorted(tasks[1])}: give the same names, at least one"
         )
-    found = []
-    for model, each, wanted in zip(models, tasks, (match.shape_a, match.shape_b), strict=True):
+    for model, wanted in zip(models, (match.shape_a, match.shape_b), strict=True):
         shape = geometry(model)
         if (shape.n_layers, shape.n_heads) != wanted:
             raise ValueError(
                 f"{shape.name} has {shape.n_layers} layers x {shape.n_heads} heads, the match has {wanted[0]} x {wanted[1]} "
                 "on that side: give the models that were matched, in the same order"
             )
-        encoded = {
-            name: encode_all(each[name], model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab) for name in tasks[0]
-        }
-        found.append(encoded)
-    return found
+
+
+def _drops(table: pd.DataFrame) -> pd.DataFrame:
+    """A grid's table as drops: every row beside the same trial without ablation; trials that lack either are left out."""
+    columns = {"method": "group", "seed": "draw", "logprob": "ablated"}
+    wide = table.rename(columns=columns)[["group", "task", "set", "draw", "heads", "trial", "ablated"]]
+    clean = wide[wide["set"] == "none"].set_index(["task", "trial"])["ablated"].rename("clean")
+    found = wide[wide["set"] != "none"].join(clean, on=["task", "trial"]).dropna()
+    return found.assign(drop=found["clean"] - found["ablated"])
 
 
 def _sets(
     match: HeadMatch, groups: Mapping[str, HeadScores | AnyHeads], k: int, draws: int, seed: int
-) -> dict[tuple[str, str, int], list[Head]]:
-    """Which heads are ablated, by group, set and draw."""
+) -> tuple[list[HeadSet], list[HeadSet]]:
+    """Which heads are ablated in a, and which in b: none, then those of every group."""
     if not groups or draws < 1:
         raise ValueError(
             f"{len(groups)} groups and {draws} draws: at least 1 of both is needed, groups as {{name: heads}}"
         )
-    found: dict[tuple[str, str, int], list[Head]] = {}
+    in_a, in_b = [NO_ABLATION], [NO_ABLATION]
     for name, given in groups.items():
         if isinstance(given, HeadScores) and tuple(given.values.shape) != match.shape_a:
             raise ValueError(
@@ -222,10 +213,11 @@ def _sets(
         partners = match.matched(heads)
         if not partners:
             raise ValueError(f"group {name!r} has no head with a partner in {match.meta['model_b']}: name other heads")
-        found[name, "a", 0], found[name, "matched", 0] = heads, partners
-        for draw in range(draws):
-            found[name, "random", draw] = _as_deep(match, partners, seed + draw)
-    return found
+        in_a.append(head_set(Condition(name, "a", len(heads)), heads))
+        in_b.append(head_set(Condition(name, "matched", len(partners)), partners))
+        chance = Condition.random(len(partners), name)
+        in_b += [head_set(chance, _as_deep(match, partners, seed + draw), draw) for draw in range(draws)]
+    return in_a, in_b
 
 
 def _as_deep(match: HeadMatch, partners: Sequence[Head], seed: int) -> list[Head]:
@@ -238,20 +230,6 @@ def _as_deep(match: HeadMatch, partners: Sequence[Head], seed: int) -> list[Head
     }
     drawn = layer_matched([*everyone.values()], [everyone[head] for head in partners], seed)
     return [Head(*divmod(head.head, heads)) for head in drawn]
-
-
-def _check_disjoint(groups: Mapping[str, HeadScores | AnyHeads], tasks: list[dict[str, list[EncodedTrial]]]) -> None:
-    from lens_heads.ablation.grid import check_disjoint  # Brings pandas, which importing `compare` should not.
-
-    made = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
-    for each in tasks:
-        for trials in each.values():
-            check_disjoint(made, None, trials)
-
-
-def _logprobs(model: Model, trials: list[EncodedTrial], batch_size: int) -> pd.Series:
-    found = evaluate(model, trials, generate=False, batch_size=batch_size, progress=False)
-    return found.frame.set_index("trial")["logprob"]
 
 
 def _pearson(x: np.ndarray, y: np.ndarray) -> float:

@@ -8,65 +8,76 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from lens_heads.heads.head import Head, parse_heads
-from lens_heads.heads.scores import HeadScores, Unit
 from lens_heads.runs.store import write_atomic
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 _LARGEST = torch.finfo(torch.float32).max
+_CHOICES = {"unit": ("query_head", "kv_head"), "best": ("highest", "lowest")}
+"""Fields of `meta` that must be one of a few words."""
+_TEXTS = ("method", "model", "weights", "dtype", "score_unit")
+_LISTS = {"order": (str, "a list of heads"), "made_on": (dict, "a list of objects")}
+"""Fields of `meta` that must be lists, and of what."""
 
 
-def save(scores: HeadScores, path: str | Path, form: str = "envelope") -> Path:
-    """Write one of the two forms; floats survive the round trip exactly. Returns the path."""
-    path = Path(path)
-    by_head = {head.key: scores.per_trial[:, head.layer, head.head].tolist() for head in scores.ranking()}
-    lost = [name for name in ("best", "order") if scores.meta.get(name, "highest") != "highest"]
-    if form == "lists" and lost:
-        raise ValueError(
-            f"{scores.method}: form 'lists' has no place for meta[{lost[0]!r}], and a reader would take other heads for the "
-            "best: use form='envelope'"
-        )
-    if form == "lists":
-        write_atomic(path, json.dumps(by_head))
-        return path
-    if form != "envelope":
-        raise ValueError(f"form={form!r}: use 'envelope' (meta, scores, trial_ids, intervals) or 'lists' (Wu et al.)")
-    low, high = scores.interval() if len(scores.per_trial) else (scores.values, scores.values)
+@dataclass(frozen=True, eq=False)
+class ScoreFile:
+    """What a score file says."""
+
+    per_trial: Float[Tensor, "trial layer head"]
+    trial_ids: tuple[str, ...]
+    meta: dict[str, Any]
+
+
+def write_lists(path: str | Path, ranking: Sequence[Head], per_trial: Float[Tensor, "trial layer head"]) -> Path:
+    """Write the form of Wu et al., best head first. Returns the path."""
+    write_atomic(Path(path), json.dumps(_by_head(ranking, per_trial)))
+    return Path(path)
+
+
+def write_envelope(
+    path: str | Path,
+    ranking: Sequence[Head],
+    per_trial: Float[Tensor, "trial layer head"],
+    trial_ids: Sequence[str],
+    meta: dict[str, Any],
+    interval: tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]],
+) -> Path:
+    """Write the form of LOCOS, best head first; a missing bound (NaN, which JSON lacks) is null. Returns the path."""
+    low, high = interval
     envelope = {
-        "meta": {
-            **scores.meta,
-            "method": scores.method,
-            "unit": scores.unit,
-            "shape": [scores.n_layers, scores.n_heads],
-        },
-        "scores": by_head,
-        "trial_ids": list(scores.trial_ids),
+        "meta": meta,
+        "scores": _by_head(ranking, per_trial),
+        "trial_ids": list(trial_ids),
         "confidence_intervals": {
-            head.key: [_json(low[head.layer, head.head]), _json(high[head.layer, head.head])]
-            for head in scores.ranking()
+            head.key: [_json(low[head.layer, head.head]), _json(high[head.layer, head.head])] for head in ranking
         },
     }
-    write_atomic(path, json.dumps(envelope))
-    return path
+    write_atomic(Path(path), json.dumps(envelope))
+    return Path(path)
+
+
+def _by_head(ranking: Sequence[Head], per_trial: Float[Tensor, "trial layer head"]) -> dict[str, list[float]]:
+    return {head.key: per_trial[:, head.layer, head.head].tolist() for head in ranking}
 
 
 def _json(bound: Tensor) -> float | None:
-    """JSON has no NaN: the interval of a single trial is null."""
     return None if bound.isnan() else float(bound)
 
 
-def load(path: str | Path, method: str | None = None) -> HeadScores:
-    """Read either form. `method` names the scores of a file that does not (default: "copy", the published files' method).
+def read_scores(path: str | Path) -> ScoreFile:
+    """Read either form.
 
-    Raises ValueError naming the file and the head or field for truncated JSON, a score that is no finite number, ragged
-    lists, missing heads and a wrong meta, shape, unit or trial_ids; FileNotFoundError when there is no file.
+    Raises ValueError naming the file and the head or field for truncated JSON, a score that is not a finite number, ragged
+    lists, missing heads and malformed fields; FileNotFoundError when there is no file.
     """
     path = Path(path)
     if path.is_dir():
@@ -74,13 +85,13 @@ def load(path: str | Path, method: str | None = None) -> HeadScores:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not complete JSON ({error}): it was cut off or is no score file") from None
+        raise ValueError(f"{path} is not complete JSON ({error}): it was cut off or is not a score file") from None
     if not isinstance(found, dict) or not found:
-        raise ValueError(f'{path} is no score file: a JSON object {{"layer-head": [scores]}} was expected')
+        raise ValueError(f'{path} is not a score file: expected a JSON object {{"layer-head": [scores]}}')
     envelope = "scores" in found
     meta = _read_meta(path, found.get("meta")) if envelope else {}
-    by_head = _read_heads(path, found["scores"] if envelope else found)
-    per_trial = _stack(path, by_head, meta.pop("shape", None))
+    shape, values = meta.pop("shape", None), meta.get("values")
+    per_trial = _stack(path, _read_heads(path, found["scores"] if envelope else found), shape)
     ids = found.get("trial_ids") if envelope else None
     if ids is None:
         ids = range(len(per_trial))
@@ -88,10 +99,18 @@ def load(path: str | Path, method: str | None = None) -> HeadScores:
         raise _wrong(path, "trial_ids", ids, "a list with one id per trial")
     if len(ids) != len(per_trial):
         raise ValueError(f"{path}: {len(ids)} trial_ids but {len(per_trial)} scores per head")
-    name = method or meta.get("method") or "copy"
+    if values is not None and _shape(values) != tuple(per_trial.shape[1:]):
+        raise _wrong(path, "meta.values", values, "one number per layer and head")
     meta.setdefault("source", path.name)
-    unit = meta.pop("unit", "query_head")
-    return HeadScores.from_trials(name, per_trial, [str(i) for i in ids], meta, unit)
+    return ScoreFile(per_trial, tuple(str(i) for i in ids), meta)
+
+
+def _shape(values: Any) -> tuple[int, ...] | None:
+    """The shape of nested lists of numbers; None where they are ragged or hold anything else."""
+    try:
+        return tuple(torch.tensor(values, dtype=torch.float32).shape)
+    except (ValueError, TypeError):
+        return None
 
 
 def load_heads(path: str | Path) -> list[Head]:
@@ -112,7 +131,7 @@ def load_heads(path: str | Path) -> list[Head]:
 
 
 def _wrong(path: Path, field: str, value: Any, wanted: str) -> ValueError:
-    return ValueError(f"{path}: {field} is {value!r}: {wanted} was expected; correct it or leave it out")
+    return ValueError(f"{path}: {field} is {value!r}: expected {wanted}; correct it or omit it")
 
 
 def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
@@ -121,16 +140,20 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
         return {}
     if not isinstance(meta, dict):
         raise _wrong(path, "meta", meta, "an object")
-    shape, units = meta.get("shape"), get_args(Unit)
+    shape = meta.get("shape")
     numbers = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n > 0 for n in shape)
     if shape is not None and not numbers:
         raise _wrong(path, "meta.shape", shape, "[layers, heads]")
-    if "unit" in meta and meta["unit"] not in units:
-        raise _wrong(path, "meta.unit", meta["unit"], " or ".join(units))
-    if meta.get("best", "highest") not in ("highest", "lowest"):
-        raise _wrong(path, "meta.best", meta["best"], "highest or lowest")
-    if not isinstance(meta.get("method", ""), str):
-        raise _wrong(path, "meta.method", meta["method"], "a name")
+    for name, known in _CHOICES.items():
+        if name in meta and meta[name] not in known:
+            raise _wrong(path, f"meta.{name}", meta[name], " or ".join(known))
+    for name in _TEXTS:
+        if not isinstance(meta.get(name, ""), str):
+            raise _wrong(path, f"meta.{name}", meta[name], "a text")
+    for name, (kind, wanted) in _LISTS.items():
+        listed = meta.get(name, [])
+        if not isinstance(listed, list) or not all(isinstance(item, kind) for item in listed):
+            raise _wrong(path, f"meta.{name}", listed, wanted)
     return dict(meta)
 
 

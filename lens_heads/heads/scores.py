@@ -1,42 +1,54 @@
-"""Head, and HeadScores: the one value that every ranking method returns and every intervention takes.
+"""HeadScores: the one value that every ranking method returns and every intervention takes.
 
-Reading and writing score files is in `scorefiles.py`, drawing in `plots`, the statistics themselves in `stats.py`.
+The file format is in `files.py`, drawing in `plots`, the statistics themselves in `stats`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads import stats
+from lens_heads.heads.files import read_scores, write_envelope, write_lists
 from lens_heads.heads.head import Head, whole
+from lens_heads.heads.made_on import MadeOn
+from lens_heads.heads.sets import layer_matched, random_heads
+from lens_heads.runs.identity import ModelIdentity
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
 Unit = Literal["query_head", "kv_head"]
+Best = Literal["highest", "lowest"]
 
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
     """Scores of every head of one model by one method.
 
-    `values` float32 [layer, head] is the mean over the trials that count for the method; `per_trial` float32
-    [trial, layer, head] and `trial_ids` keep each of them, so that everything can be resampled. `meta` says what was
-    run (model, direction, number of trials, outcomes). `unit` is "query_head" or "kv_head".
+    `values` float32 [layer, head] is the mean over the trials that count for the method, unless the method says otherwise;
+    `per_trial` float32 [trial, layer, head] and `trial_ids` keep each of them, so that everything can be resampled.
 
-    The best heads are those with the highest scores; where `meta["best"]` is "lowest" (`localize_heads`: what ablating the
-    head does to a metric), those with the lowest. Heads in `meta["order"]` come before all others, in that order.
+    Attributes:
+        unit: what is scored, "query_head" or "kv_head".
+        best: which scores are best, "highest" or "lowest" (`localize_heads`: what ablating the head does to a metric).
+        order: heads that come before all others, in this order; all others follow by score.
+        selected: the heads were chosen on these trials, so the trials say nothing about how good they are.
+        signed: scores can be negative, which sign-flip tests need; by default, whether any of them is.
+        score_unit: unit of the scores, for figures ("logits", "nats").
+        model: which model the scores belong to.
+        made_on: the trials the scores were made on, those that did not count among them.
+        meta: what else was run, for people to read (direction, outcomes, settings).
 
-    Raises ValueError on NaN or infinite scores, another `meta["best"]`, and when the shapes disagree.
+    Raises ValueError on NaN or infinite scores, an unknown `best`, and when the shapes disagree.
     """
 
     method: str
@@ -45,20 +57,36 @@ class HeadScores:
     trial_ids: tuple[str, ...]
     meta: dict[str, Any] = field(default_factory=dict)
     unit: Unit = "query_head"
+    best: Best = "highest"
+    order: tuple[Head, ...] = ()
+    selected: bool = False
+    signed: bool = None  # type: ignore[assignment]  # read off the scores
+    score_unit: str = ""
+    model: ModelIdentity = ModelIdentity("")
+    made_on: tuple[MadeOn, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", self.values.detach().to("cpu", torch.float32))
         object.__setattr__(self, "per_trial", self.per_trial.detach().to("cpu", torch.float32))
         object.__setattr__(self, "trial_ids", tuple(self.trial_ids))
+        object.__setattr__(self, "order", tuple(Head.parse(head) for head in self.order))
         if self.values.ndim != 2 or self.per_trial.shape[1:] != self.values.shape:
             raise ValueError(
                 f"{self.method}: values {tuple(self.values.shape)} must be [layer, head] and per_trial "
                 f"{tuple(self.per_trial.shape)} [trial, layer, head] of the same model"
             )
-        if self.meta.get("best", "highest") not in ("highest", "lowest"):
-            raise ValueError(f"{self.method}: meta['best'] is {self.meta['best']!r}: use 'highest' or 'lowest'")
+        for name, known in (("unit", Unit), ("best", Best)):
+            if getattr(self, name) not in get_args(known):
+                raise ValueError(
+                    f"{self.method}: {name}={getattr(self, name)!r}: must be {' or '.join(map(repr, get_args(known)))}"
+                )
         if len(self.trial_ids) != len(self.per_trial):
             raise ValueError(f"{self.method}: {len(self.per_trial)} trials but {len(self.trial_ids)} trial ids")
+        self._check_finite()
+        if self.signed is None:
+            object.__setattr__(self, "signed", bool((self.per_trial < 0).any()))
+
+    def _check_finite(self) -> None:
         bad = ~torch.isfinite(torch.cat([self.values[None], self.per_trial]))
         if bad.any():
             at, layer, head = (int(i) for i in bad.nonzero()[0])
@@ -76,12 +104,12 @@ class HeadScores:
         per_trial: Float[Tensor, "trial layer head"],
         trial_ids: Sequence[str],
         meta: dict[str, Any] | None = None,
-        unit: Unit = "query_head",
+        **about: Any,
     ) -> HeadScores:
-        """The mean over trials as `values`. ValueError when there is no trial to average."""
+        """The mean over trials as `values`; `about` are further attributes. ValueError when there are no trials."""
         if len(per_trial) == 0:
             raise ValueError(f"{method}: no trial contributed a score: {(meta or {}).get('outcomes', 'empty input')}")
-        return cls(method, per_trial.float().mean(0), per_trial, tuple(trial_ids), meta or {}, unit)
+        return cls(method, per_trial.float().mean(0), per_trial, tuple(trial_ids), meta or {}, **about)
 
     @property
     def n_layers(self) -> int:
@@ -102,13 +130,13 @@ class HeadScores:
     @property
     def sign(self) -> int:
         """-1 where the lowest scores are the best, else 1."""
-        return -1 if self.meta.get("best") == "lowest" else 1
+        return -1 if self.best == "lowest" else 1
 
     def ranking(self) -> list[Head]:
         """All heads, best first; equal scores in order of layer, then head."""
         order = torch.argsort(self.sign * self.values.flatten(), descending=True, stable=True)
         ranked = [Head(int(i) // self.n_heads, int(i) % self.n_heads) for i in order]
-        return list(dict.fromkeys([*(Head.parse(head) for head in self.meta.get("order", ())), *ranked]))
+        return list(dict.fromkeys([*self.order, *ranked]))
 
     def top(self, k: int) -> list[Head]:
         """The k best heads, best first."""
@@ -126,17 +154,18 @@ class HeadScores:
         """
         if like not in (None, "layer"):
             raise ValueError(f"like={like!r}: use None (any head) or 'layer' (as many per layer as the top k has)")
-        from lens_heads.heads.sets import layer_matched, random_heads
-
         top, ranked = self.top(k), self.ranking()
         return random_heads(ranked, top, len(top), seed) if like is None else layer_matched(ranked, top, seed)
 
     def interval(
         self, level: float = 0.95, n: int = 1000, seed: int = 0
     ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
-        """Percentile bootstrap over trials: (low, high), each [layer, head]; NaN with one trial, which tells no spread, and
-        where heads were chosen on these trials (`meta["selected"]`), which would make them look better than they are."""
-        if len(self.per_trial) == 1 or self.meta.get("selected"):
+        """Percentile bootstrap over trials: (low, high), each [layer, head].
+
+        NaN with a single trial, which has no spread, and where the heads were `selected` on these trials, which would make
+        them look better than they are.
+        """
+        if len(self.per_trial) == 1 or self.selected:
             return self.values * torch.nan, self.values * torch.nan
         return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
 
@@ -145,11 +174,9 @@ class HeadScores:
 
         Smallest possible 1/(n+1). ValueError for scores that are never negative, or whose heads were chosen on these trials.
         """
-        from lens_heads.scoring.scorers import signed
-
-        if self.meta.get("selected"):
+        if self.selected:
             raise ValueError(f"{self.method} chose its heads on these trials: test them on others (ablation_curve)")
-        if not self.meta.get("signed", signed(self.method)):  # Score files from elsewhere do not say it.
+        if not self.signed:
             why = "sign-flip tests assume scores symmetric around zero under the null"
             raise ValueError(f"{why}; {self.method} cannot be negative: compare intervals, or controls")
         return stats.sign_flip_p(self.sign * self.per_trial, n=n, seed=seed)
@@ -165,14 +192,14 @@ class HeadScores:
 
     def ties(self, k: int) -> list[Head]:
         """Heads of the top k that score exactly what the next head below scores: among them the choice says nothing."""
-        ranked, chosen = self.ranking(), {Head.parse(head) for head in self.meta.get("order", ())}
+        ranked, chosen = self.ranking(), set(self.order)
         top = ranked[: self._count(k)]
         return [head for head in top if k < len(ranked) and self[head] == self[ranked[k]] and head not in chosen]
 
     def reliability(self, n: int = 100, seed: int = 0) -> float:
         """Split-half reliability of the ranking: mean Spearman over n random halvings, Spearman-Brown corrected; NaN for
         heads that were chosen on all of the trials."""
-        if self.meta.get("selected"):
+        if self.selected:
             return float("nan")
         return stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
 
@@ -198,7 +225,7 @@ class HeadScores:
         best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
         return (
             f"<b>{escape(self.method)}</b>: {self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials, "
-            f"{escape(str(self.meta.get('model', 'model unknown')))}; the ten best, with 95 % intervals over trials{best}"
+            f"{escape(str(self.model))}; the ten best, with 95 % intervals over trials{best}"
         )
 
     def __repr__(self) -> str:
@@ -207,17 +234,61 @@ class HeadScores:
         return f"HeadScores({self.method!r}, {what}, best: {best})"
 
     def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
-        """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals) or "lists" (Wu et al.)."""
-        from lens_heads.heads import files as scorefiles
+        """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals) or "lists" (Wu et al.).
 
-        return scorefiles.save(self, path, form)
+        Floats survive the round trip exactly. ValueError for "lists" where it would lose what decides the ranking.
+        """
+        if form == "lists":
+            self._check_plain()
+            return write_lists(path, self.ranking(), self.per_trial)
+        if form != "envelope":
+            raise ValueError(
+                f"form={form!r}: use 'envelope' (meta, scores, trial_ids, intervals) or 'lists' (Wu et al.)"
+            )
+        about: dict[str, Any] = {name: getattr(self, name) for name in ("method", "unit", "best", "selected", "signed")}
+        about |= {"score_unit": self.score_unit, "shape": list(self.values.shape)}
+        about |= {"model": self.model.name, "weights": self.model.weights, "dtype": self.model.dtype}
+        about |= {"order": [str(head) for head in self.order], "made_on": [one.record for one in self.made_on]}
+        if not self._is_mean:
+            about["values"] = self.values.tolist()
+        bounds = self.interval() if len(self.per_trial) else (self.values, self.values)
+        return write_envelope(path, self.ranking(), self.per_trial, self.trial_ids, {**self.meta, **about}, bounds)
 
     @classmethod
     def load(cls, path: str | Path, method: str | None = None) -> HeadScores:
-        """Read either published JSON form. ValueError names the file, the head and what is wrong."""
-        from lens_heads.heads import files as scorefiles
+        """Read either published JSON form; `method` names the scores of a file that does not (default: "copy").
 
-        return scorefiles.load(path, method)
+        Raises ValueError naming the file and the head or field for truncated JSON, a score that is not a finite number,
+        ragged lists, missing heads and malformed fields; FileNotFoundError when there is no file.
+        """
+        read = read_scores(path)
+        meta = dict(read.meta)
+        fields = ("unit", "best", "selected", "signed", "score_unit")
+        about: dict[str, Any] = {name: meta.pop(name) for name in fields if name in meta}
+        try:
+            about["order"] = tuple(map(Head.parse, meta.pop("order", ())))
+        except ValueError as error:
+            raise ValueError(f"{path}: meta.order: {error}") from None
+        about["model"] = ModelIdentity(*(str(meta.pop(name, "")) for name in ("model", "weights", "dtype")))
+        # Files from before `made_on` say it among what they tell of every trial.
+        listed = meta.pop("made_on", None) or meta.get("trials")
+        rows = listed if isinstance(listed, list) else []
+        about["made_on"] = tuple(MadeOn.read(one) for one in rows if isinstance(one, dict))
+        named, values = method or meta.pop("method", None) or "copy", meta.pop("values", None)
+        found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, **about)
+        return found if values is None else replace(found, values=torch.tensor(values))
+
+    @property
+    def _is_mean(self) -> bool:
+        return torch.equal(self.values, self.per_trial.mean(0))
+
+    def _check_plain(self) -> None:
+        lost = "best" if self.sign < 0 else "order" if self.order else "" if self._is_mean else "values"
+        if lost:
+            raise ValueError(
+                f"{self.method}: form 'lists' has no place for {lost!r}, and a reader would rank other heads first: use "
+                "form='envelope'"
+            )
 
     def _count(self, k: int) -> int:
         number = whole(k)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,53 +14,48 @@ from lens_heads.heads.scores import HeadScores
 def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
     """Scores of kv heads [layer, kv head]: each has those of the best of its `group` query heads (`geometry(model).group`).
 
-    An order of heads (`meta["order"]`) becomes that of the kv heads they read.
+    An `order` of heads becomes that of the kv heads they read.
     Raises ValueError when the heads are no query heads, or do not divide into groups of this size.
     """
     _check(scores, "query_head", group)
     best = rearrange(scores.sign * scores.values, "layer (kv group) -> layer kv group", group=group).argmax(-1)
     by_group = rearrange(scores.per_trial, "trial layer (kv group) -> trial layer kv group", group=group)
     per_trial = by_group.gather(-1, best.expand(len(by_group), *best.shape)[..., None])[..., 0]
-    meta = _in_order(scores, lambda head: [Head(head.layer, head.head // group)])
-    return HeadScores.from_trials(scores.method, per_trial, scores.trial_ids, meta, "kv_head")
+    order = dict.fromkeys(Head(head.layer, head.head // group) for head in scores.order)
+    fields = {"per_trial": per_trial, "values": per_trial.mean(0), "order": tuple(order), "meta": _unfitted(scores)}
+    return replace(scores, unit="kv_head", **fields)
 
 
 def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
     """Scores of query heads [layer, head]: each has that of the kv head it reads, so a group's heads score the same.
 
-    An order of heads (`meta["order"]`) is kept, the heads of a group side by side: take them in multiples of `group`.
+    An `order` of heads is kept, the heads of a group side by side: take them in multiples of `group`.
     Raises ValueError when the heads are no kv heads, or the group is below 1.
     """
     _check(scores, "kv_head", group)
     spread = {
         name: repeat(getattr(scores, name), "... kv -> ... (kv group)", group=group) for name in ("values", "per_trial")
     }
-    meta = _in_order(scores, lambda kv: [Head(kv.layer, kv.head * group + i) for i in range(group)])
-    return replace(scores, **spread, unit="query_head", meta=meta)
+    order = [Head(kv.layer, kv.head * group + i) for kv in scores.order for i in range(group)]
+    return replace(scores, **spread, unit="query_head", order=tuple(order), meta=_unfitted(scores))
 
 
 def highest_first(scores: HeadScores) -> HeadScores:
     """The same scores with their sign turned, if the lowest were best."""
     if scores.sign > 0:
         return scores
-    turned = {"values": -scores.values, "per_trial": -scores.per_trial}
-    return replace(scores, **turned, meta={**scores.meta, "best": "highest"})
+    return replace(scores, values=-scores.values, per_trial=-scores.per_trial, best="highest")
 
 
-def _in_order(scores: HeadScores, others: Callable[[Head], list[Head]]) -> dict[str, Any]:
-    """The meta, its order (if it has one) in heads of the other unit."""
-    meta = dict(scores.meta)
-    if "fit" in meta:  # Intervals and stability of heads of the unit that was fitted.
-        meta["fit"] = {name: value for name, value in meta["fit"].items() if name != "heads"}
-    if "order" in meta:
-        found = dict.fromkeys(other for head in meta["order"] for other in others(Head.parse(head)))
-        meta["order"] = [str(head) for head in found]
-    return meta
+def _unfitted(scores: HeadScores) -> dict[str, Any]:
+    """The meta without what a fit says of single heads: they were heads of the other unit."""
+    fit = {name: value for name, value in scores.meta.get("fit", {}).items() if name != "heads"}
+    return {**scores.meta, "fit": fit} if fit else scores.meta
 
 
 def _check(scores: HeadScores, unit: str, group: int) -> None:
     if scores.unit != unit:
-        raise ValueError(f"{scores.method} scores {scores.unit}s, not {unit}s: they are what is asked for already")
+        raise ValueError(f"{scores.method} scores {scores.unit}s already: pass scores of {unit}s")
     if group < 1 or (unit == "query_head" and scores.n_heads % group):
         raise ValueError(
             f"group={group}: {scores.n_heads} {unit}s do not come from groups of that size; it is geometry(model).group"

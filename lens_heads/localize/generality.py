@@ -6,25 +6,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
 
 from lens_heads.ablation.choices import CHOICE_METRICS, without_choices
+from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head_set
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.evaluation import FORCED_METRICS, check_metric
-from lens_heads.ablation.grid import check_disjoint, run_plan, run_settings, warn_of_ties
-from lens_heads.ablation.plan import Plan
+from lens_heads.ablation.grid import Grid, Tasks
+from lens_heads.ablation.plan import warn_of_ties
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import check_draws, every_head, random_heads
-from lens_heads.interventions.ablate import check_ablation
-from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.model.identity import folder_for
 from lens_heads.runs.store import write_atomic
-from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -42,6 +40,11 @@ class Generality:
     curve: AblationCurve
     metrics: dict[str, str]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many heads each source has."""
+        return {one.method: one.k for task in self.metrics for one in self.curve.conditions(task) if one.set == "top"}
+
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row per source and task: k (heads), metric, base, value, damage (base - value, paired, with low and high),
@@ -50,12 +53,11 @@ class Generality:
         Intervals are 95 % percentile bootstraps over trials, and over the draws of random heads.
         """
         rows: list[dict[str, Any]] = []
-        sizes = {name: int(k) for name, k in self.curve.meta["sizes"].items()}
         for task, metric in self.metrics.items():
             table = self.curve.frame
             table = table[(table["task"] == task) & (table["metric"] == metric)]
             found = {(row["method"], row["k"]): row for row in table.to_dict("records")}
-            for source, k in sizes.items():
+            for source, k in self.sizes.items():
                 here = found[source, k]
                 row = {"source": source, "task": task, "k": k, "metric": metric, "base": found["none", 0]["value"]}
                 row |= {
@@ -65,7 +67,7 @@ class Generality:
                     "high": here["drop_high"],
                 }
                 if ("any", k) in found:
-                    gap = self.curve.difference(("any", "random", k), (source, "top", k), metric, task)
+                    gap = self.curve.difference(Condition.random(k), Condition.top(source, k), metric, task)
                     row |= {"random_damage": found["any", k]["drop"]}
                     row |= dict(zip(("beyond_random", "beyond_low", "beyond_high"), gap, strict=True))
                 rows.append(row)
@@ -76,7 +78,7 @@ class Generality:
         if column not in self.frame:
             raise ValueError(f"no column {column!r}: the frame has {', '.join(map(str, self.frame.columns))}")
         wide = self.frame.pivot(index="source", columns="task", values=column)
-        return wide.loc[list(self.curve.meta["sizes"]), list(self.metrics)]
+        return wide.loc[list(self.sizes), list(self.metrics)]
 
     def plot(self, column: str = "damage", title: str | None = None) -> go.Figure:
         """Heat map of `matrix`."""
@@ -91,7 +93,7 @@ class Generality:
         return Path(folder)
 
     def __repr__(self) -> str:
-        return f"Generality({', '.join(self.curve.meta['sizes'])} on {', '.join(self.metrics)})"
+        return f"Generality({', '.join(self.sizes)} on {', '.join(self.metrics)})"
 
     def _repr_html_(self) -> str:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
@@ -100,18 +102,14 @@ class Generality:
 def generality(
     model: Model,
     heads: Mapping[str, Heads] | Heads,
-    tasks: Mapping[str, Iterable[AnyTrial]],
+    tasks: Tasks,
     metric: str | Mapping[str, str] = "logprob",
     k: int = 5,
-    kind: str = "zero",
-    reference: MeanActivations | TrialActivations | None = None,
+    kind: str | Ablation = "zero",
+    reference: Reference | None = None,
     random_draws: int = 5,
-    max_new_tokens: int = 50,
-    batch_size: int = 8,
-    progress: bool = True,
-    out: str | Path | None = None,
     seed: int = 0,
-    **options: float,
+    **options: Unpack[AblationRun],
 ) -> Generality:
     """Ablate a capability's heads on tasks: its own, other data of the same capability, unrelated ones.
 
@@ -120,42 +118,31 @@ def generality(
         tasks: trials by name, none of which a ranking was made on.
         metric: one of `evaluate`'s for all tasks, or one for each by name.
         k: heads of each ranking; lists are taken whole.
-        kind, reference, **options: as in `ablate`.
+        kind, reference: as in `ablate`.
         random_draws: random sets of each size, of any heads: those outside all sets would be heads that nobody needs.
-        out: a run folder: every finished trial is stored at once, and the same call continues it.
+        **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and those of the ablation.
 
     Raises ValueError before anything is run: trials shared between selection and evaluation, scores of another shape or of kv
     heads (`units.to_query_heads`), a list without heads, a metric that is not measured, what `ablate` refuses.
     """
-    shape, how = geometry(model), {"kind": kind, "reference": reference, **options}
-    check_ablation(model, **how)
+    ablation, run = ablation_run(model, kind, reference, options, batch_size=8)
     check_draws(random_draws)
-    if not tasks:
-        raise ValueError("there are no tasks: give {name: trials}")
-    named = _named(heads)
-    metrics = _metrics(metric, list(tasks))
-    room = max_new_tokens if any(name not in FORCED_METRICS for name in metrics.values()) else 0
-    encoded = {
-        name: encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab) for name, trials in tasks.items()
-    }
+    shape, named, metrics = geometry(model), _named(heads), _metrics(metric, list(tasks))
+    generate = any(name not in FORCED_METRICS for name in metrics.values())
+    grid = Grid.of(model, tasks, ablation, run, generate)
     for task, name in metrics.items():
-        check_metric(name, encoded[task], generate=room > 0)
+        check_metric(name, grid.tasks[task], generate)
         if name not in CHOICE_METRICS:  # They would cost more than the answers.
-            encoded[task] = without_choices(encoded[task])
+            grid.tasks[task] = without_choices(grid.tasks[task])
     scored = {name: found for name, found in named.items() if isinstance(found, HeadScores)}
-    sets = {name: _cut(name, found, k, shape) for name, found in named.items()}
-    check_disjoint(scored, reference, [trial for trials in encoded.values() for trial in trials])
+    sources = {name: _cut(name, found, k, shape) for name, found in named.items()}
+    grid.check_independent(scored)
     warn_of_ties(scored, [k])
-    settings = run_settings(model, shape, kind, options, reference, room, encoded)
-    folder = folder_for(model, out, settings)
-    plan = _plan(sets, shape, random_draws, seed)
-    observations = run_plan(model, plan, plan.units(encoded, None, batch_size), how, room, folder, batch_size, progress)
-    listed = {name: [str(head) for head in found] for name, found in sets.items()}
-    sizes = {name: len(found) for name, found in sets.items()}
-    meta = {**settings, "rankings": list(sets), "sizes": sizes, "heads": listed, "seed": seed}
-    found = Generality(AblationCurve.from_observations(observations, meta), metrics)
-    if folder is not None:
-        found.save(folder.path)
+    listed = {name: [str(head) for head in found] for name, found in sources.items()}
+    table = grid.run(_sets(sources, shape, random_draws, seed))
+    found = Generality(AblationCurve(table, {**grid.settings, "heads": listed, "seed": seed}), metrics)
+    if grid.folder is not None:
+        found.save(grid.folder.path)
     return found
 
 
@@ -198,13 +185,10 @@ def _cut(name: str, heads: Heads, k: int, shape: HeadGeometry) -> list[Head]:
     return found
 
 
-def _plan(sets: Mapping[str, list[Head]], shape: HeadGeometry, random_draws: int, seed: int) -> Plan:
-    plan = Plan()
+def _sets(sources: Mapping[str, list[Head]], shape: HeadGeometry, random_draws: int, seed: int) -> list[HeadSet]:
     everyone = every_head(shape.n_layers, shape.n_heads)
-    plan.add([], method="none", set="none", k=0, seed=0)
-    for name, heads in sets.items():
-        plan.add(heads, method=name, set="top", k=len(heads), seed=0)
-    for k in sorted({len(heads) for heads in sets.values()}):
-        for draw in range(random_draws):
-            plan.add(random_heads(everyone, (), k, seed + draw), method="any", set="random", k=k, seed=draw)
-    return plan
+    sets = [NO_ABLATION, *(head_set(Condition.top(name, len(heads)), heads) for name, heads in sources.items())]
+    for k in sorted({len(heads) for heads in sources.values()}):
+        chance = Condition.random(k)
+        sets += [head_set(chance, random_heads(everyone, (), k, seed + draw), draw) for draw in range(random_draws)]
+    return sets

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -21,14 +20,16 @@ from jaxtyping import Bool, Float
 
 from lens_heads import tasks
 from lens_heads.heads.head import Head
-from lens_heads.heads.scores import HeadScores, Unit
-from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.options import AblationRun
 from lens_heads.localize.greedy import greedy, one_shot, others
 from lens_heads.localize.lasso import FOLDS, METHODS
 from lens_heads.localize.masks import draw_masks, share
 from lens_heads.localize.measure import Level, MaskedMetric
 from lens_heads.localize.sparse_fit import Fit, fit, recover
 from lens_heads.model.geometry import Model
+from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
 
 DESIGNED = {
@@ -55,23 +56,17 @@ def localize_heads(
     sparsity: float = 0.02,
     metric: str = "logprob",
     k: int = 5,
-    estimator: str | None = None,
-    kind: str = "zero",
-    reference: MeanActivations | TrialActivations | None = None,
+    kind: str | Ablation = "zero",
+    reference: Reference | None = None,
     level: Level = "query_head",
-    patience: int | None = None,
     seed: int = 0,
-    max_new_tokens: int = 50,
-    batch_size: int = 8,
-    progress: bool = True,
-    out: str | Path | None = None,
-    **options: float,
+    **options: Unpack[AblationRun],
 ) -> HeadScores:
     """Find the few heads that a capability needs   (Compressed Sensing for Capability Localization)
 
     y_m = the task's metric with the heads of mask m ablated; a sparse regression on the masks finds the heads whose ablation
     lowers it. Values are its coefficients: the change of the metric when the head is ablated. **Negative hurts**, and the most
-    negative heads come first (`meta["best"]` is "lowest"): `top(5)` are the task's heads.
+    negative heads come first (`best` is "lowest"): `top(5)` are the task's heads.
 
     Args:
         task: trials, or the name of a task of `lens_heads.tasks`: its "select" half where it has halves.
@@ -80,13 +75,12 @@ def localize_heads(
         n_masks, sparsity: how many masks, and the share of heads each ablates.
         metric: any of `evaluate`'s. Those of generated text ("correct", ..) decode; "logprob" and those of choices do not,
             and need far fewer trials: a mask moves few right or wrong answers, but the log-probability of every one.
-        k: how many heads are looked for: what "greedy" adds, and what `patience` watches.
-        estimator: another regression of `localize.lasso.METHODS` than the method's.
-        kind, reference, **options: as in `ablate`; "zero" is the paper's.
+        k: how many heads are looked for, which is what "greedy" adds.
+        kind, reference: as in `ablate`; "zero" is the paper's.
         level: "query_head", or "kv_group": all query heads of a kv head are ablated together, and scores are of kv heads.
-        patience: stop once the k first heads were the same in so many rounds of 25 masks after the first (`stopped_early`).
         seed: of the masks, folds and resamples.
-        out: a run folder of finished masks, which any method continues, with the newest scores of each as `method.json`.
+        **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and those of the ablation. The run
+            folder holds finished masks, which any method continues, and the newest scores of each as `method.json`.
 
     Returns:
         HeadScores with, per trial, the least-squares coefficients on the heads the lasso chose (their mean is the value);
@@ -95,18 +89,16 @@ def localize_heads(
         and its stability; `meta["evaluations"]`; `meta["base"]`, the metric without ablation. For "greedy" values are the
         change when the head was added, and heads rank in that order (`meta["chosen"]` of them), the others as last tried.
 
-    The model is as it was afterwards, also after an error. Raises ValueError for an unknown method or estimator, too few
-    masks, k or patience out of range, a sparsity that ablates no head or every head, a metric that is the same under every
+    For another regression, or to stop when the ranking has settled, make a `MaskedMetric` and call `localize`.
+
+    The model is as it was afterwards, also after an error. Raises ValueError for an unknown method, too few masks, k out of
+    range, a sparsity that ablates no head or every head, a metric that is the same under every
     mask, and what `MaskedMetric` refuses; RuntimeError when runs of a search or a tenth of the masks failed (fewer: a warning).
     """
-    _check(method, estimator, n_masks, k, patience)
+    _check(method, None, n_masks, k, None)
     trials = tasks.load(task, **tasks.to_select(task)) if isinstance(task, str) else task
-    running = (max_new_tokens, batch_size, progress, out)
-    measured = MaskedMetric(model, trials, metric, kind, reference, level, *running, **options)
-    scores = localize(measured, method, n_masks, sparsity, k, estimator, patience, seed)
-    if measured.folder is not None:
-        scores.save(measured.folder.path / f"{method}.json")
-    return scores
+    measured = MaskedMetric(model, trials, metric, kind, reference, level, **options)
+    return localize(measured, method, n_masks, sparsity, k, seed=seed)
 
 
 def localize(
@@ -121,8 +113,12 @@ def localize(
 ) -> HeadScores:
     """`localize_heads` on trials whose runs are kept: several methods or settings share every mask that they have in common.
 
-    `meta["evaluations"]` counts the masks that this method asked for, whoever asked for them before. Arguments, result and
-    errors as in `localize_heads`.
+    Args:
+        method, n_masks, sparsity, k, seed: as in `localize_heads`, as are result and errors.
+        estimator: another regression of `localize.lasso.METHODS` than the method's.
+        patience: stop once the k first heads were the same in so many rounds of 25 masks after the first (`stopped_early`).
+
+    `meta["evaluations"]` counts the masks that this method asked for, whoever asked for them before.
     """
     masks = masks_of(measured.units, method, n_masks, sparsity, k, estimator, patience, seed)
     measured.requested.clear()
@@ -132,10 +128,13 @@ def localize(
         more |= {"sparsity": sparsity, "design": design}
     elif method == "greedy":
         order, found = greedy(measured, k)
-        more = {"chosen": len(order), "order": [str(head) for head in [*order, *others(measured, order)]]}
+        more = {"chosen": len(order), "order": [*order, *others(measured, order)]}
     else:
         found, more = one_shot(measured), {}
-    return _scores(measured, method, found, {**more, "seed": seed})
+    scores = _scores(measured, method, found, {**more, "seed": seed})
+    if measured.folder is not None:
+        scores.save(measured.folder.path / f"{method}.json")
+    return scores
 
 
 def masks_of(
@@ -200,7 +199,7 @@ def _sensed(
         )
     stopped, used, values = len(used) < len(masks), used[~failed], values[~failed]
     with warnings.catch_warnings():
-        if len(used) == len(masks):  # What there is to say of them was said when they were drawn.
+        if len(used) == len(masks):  # Already warned about when the masks were drawn.
             warnings.filterwarnings("ignore", "masks: ", UserWarning)
         result = fit(used, values, estimator, base=base, seed=seed)
     hurting = int((result.raw < 0).sum())
@@ -210,7 +209,7 @@ def _sensed(
             "difference between masks with and without them: draw more masks, ablate more heads in each, or take a finer metric",
             stacklevel=4,
         )
-    order = [str(head) for head in _order(result, used, values.mean(1))]
+    order = _order(result, used, values.mean(1))
     more = {"n_masks": len(used), "stopped_early": stopped, "order": order, "fit": result.record()}
     return result.per_trial, more
 
@@ -271,19 +270,17 @@ def _until_settled(
 def _scores(
     measured: MaskedMetric, method: str, per_trial: Float[np.ndarray, "trial layer head"], more: dict[str, Any]
 ) -> HeadScores:
-    unit: Unit = "query_head" if measured.level == "query_head" else "kv_head"
-    meta = {
-        **measured.settings,
-        "metric": measured.metric,
+    order = more.pop("order", ())
+    meta = {**measured.settings, "metric": measured.metric, "base": float(measured.base.mean()), **more}
+    meta |= {"evaluations": len(measured.requested), "n_trials": len(measured.trials)}
+    about: dict[str, Any] = {
+        "unit": "query_head" if measured.level == "query_head" else "kv_head",
         "best": "lowest",
-        "score_unit": f"change of {measured.metric}",
-        "signed": True,
+        "order": tuple(order),
         "selected": method != "one_shot",  # The heads were chosen on these trials, which cannot test them again.
-        "base": float(measured.base.mean()),
-        "evaluations": len(measured.requested),
-        "trials": measured.about,
-        "n_trials": len(measured.trials),
-        **more,
+        "score_unit": f"change of {measured.metric}",
+        "model": measured.identity,
+        "made_on": made_on(measured.trials),
     }
     ids = [trial.id for trial in measured.trials]
-    return HeadScores.from_trials(method, torch.from_numpy(per_trial), ids, meta, unit)
+    return HeadScores.from_trials(method, torch.from_numpy(per_trial), ids, meta, **about)

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
 from lens_heads.ablation.choices import CHOICE_METRICS, without_choices
-from lens_heads.ablation.curves import MAIN_TASK
 from lens_heads.ablation.evaluation import FORCED_METRICS, answer_batch, check_metric
-from lens_heads.ablation.grid import check_reference, run_settings
+from lens_heads.ablation.independence import check_reference
 from lens_heads.heads.head import Head
-from lens_heads.interventions.ablate import ablate, check_ablation
-from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.ablate import ablate
+from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
 from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.hooks import has_hooks
-from lens_heads.model.identity import folder_for
+from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import engine
 from lens_heads.runs.store import Result
-from lens_heads.trials.digests import needle_digest, prompt_digest
+from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -55,35 +54,29 @@ class MaskedMetric:
         model: Model,
         trials: Iterable[AnyTrial] | AnyTrial,
         metric: str = "logprob",
-        kind: str = "zero",
-        reference: MeanActivations | TrialActivations | None = None,
+        kind: str | Ablation = "zero",
+        reference: Reference | None = None,
         level: Level = "query_head",
-        max_new_tokens: int = 50,
-        batch_size: int = 8,
-        progress: bool = True,
-        out: str | Path | None = None,
-        **options: float,
+        **options: Unpack[AblationRun],
     ) -> None:
-        self.model, self.metric, self.level, self.progress = model, metric, level, progress
         require_raw_weights(model)
-        self.shape = geometry(model)
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: at least 1 trial is run at a time")
+        self.model, self.metric, self.level, self.shape = model, metric, level, geometry(model)
+        self.ablation, self.options = ablation_run(model, kind, reference, options, batch_size=8)
         if level not in LEVELS:
             raise ValueError(f"level={level!r}: use {' or '.join(map(repr, LEVELS))}")
-        self.how = {"kind": kind, "reference": reference, **options}
-        check_ablation(model, **self.how)
-        self.room = 0 if metric in FORCED_METRICS else max_new_tokens
+        self.room = 0 if metric in FORCED_METRICS else self.options.max_new_tokens
         self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
         check_metric(metric, self.trials, generate=self.room > 0)
         if metric not in CHOICE_METRICS:  # They would cost more than the answers.
             self.trials = without_choices(self.trials)
-        check_reference(reference, self.trials, "trials that are measured", "compute it on others, of a third kind")
-        self.settings = run_settings(
-            model, self.shape, kind, options, reference, self.room, {MAIN_TASK: self.trials}
-        ) | {"level": level}
-        self.folder = folder_for(model, out, self.settings)
-        self._blocks = together(self.trials, batch_size)
+        check_reference(
+            self.ablation.reference, self.trials, "trials that are measured", "compute it on a third, untouched split"
+        )
+        self.identity = identify(model)
+        self.settings = {**self.identity.settings, **self.ablation.settings, "level": level}
+        self.settings |= {"trials_digest": trials_digest(self.trials), "max_new_tokens": self.room}
+        self.folder = folder_for(model, self.options.out, self.settings)
+        self._blocks = together(self.trials, self.options.batch_size)
         self._kept: list[Prefilled | None] | None = None
         self._shared: Prefilled | None = None
         self.requested: set[bytes] = set()
@@ -94,19 +87,6 @@ class MaskedMetric:
     def units(self) -> tuple[int, int]:
         """Layers, and heads or kv groups in each: the shape of one mask."""
         return self.shape.n_layers, self.shape.n_heads if self.level == "query_head" else self.shape.n_kv_heads
-
-    @property
-    def about(self) -> list[dict[str, Any]]:
-        """The trials as rankings list them, so that nobody evaluates on them."""
-        return [
-            {
-                "id": trial.id,
-                "needle": needle_digest(trial),
-                "cik": trial.meta.get("cik"),
-                "prompt": prompt_digest(trial),
-            }
-            for trial in self.trials
-        ]
 
     @property
     def share_run(self) -> float:
@@ -131,8 +111,7 @@ class MaskedMetric:
             )
         if has_hooks(self.model):
             raise ValueError(
-                f"something is hooked onto {self.shape.name} (an ablation?), and what is measured is kept: end the context "
-                "first"
+                f"{self.shape.name} has hooks attached (an ablation?), and measurements are kept: end the context first"
             )
         self.requested |= {mask.tobytes() for mask in masks}
         new = {mask.tobytes(): mask for mask in masks if mask.tobytes() not in self._known}
@@ -141,7 +120,7 @@ class MaskedMetric:
             lambda batch: [self._measure(mask) for mask in batch],
             key=lambda mask: f"mask {np.packbits(mask).tobytes().hex()}",
             folder=self.folder,
-            progress=self.progress,
+            progress=self.options.progress,
             description="ablating masks",
         )
         self._known |= dict(zip(new, results, strict=True))
@@ -172,7 +151,7 @@ class MaskedMetric:
         lowest = min((head.layer for head in heads), default=self.shape.n_layers)
         by_trial: dict[str, dict[str, Any]] = {}
         kept = self._prefilled()
-        with ablate(self.model, heads, **self.how):
+        with ablate(self.model, heads, self.ablation):
             beginning = self._begin(lowest)
             for block, filled in zip(self._blocks, kept, strict=True):
                 results = answer_batch(self.model, block, self.room, filled=filled, layer=lowest, beginning=beginning)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads.ablation.grid import check_made_on
+from lens_heads.ablation.independence import check_made_on
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import check_draws, every_head, random_heads
@@ -20,6 +20,7 @@ from lens_heads.localize.heads import DESIGNED, localize, masks_of
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.geometry import Model
 from lens_heads.stats import bootstrap_over_draws
+from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoding import several
 from lens_heads.trials.trial import AnyTrial
 
@@ -85,7 +86,7 @@ def search(
     fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
     measured = MaskedMetric(model, trials, metric, out=place and place / "fit", **options)
     judge = MaskedMetric(model, held_out, metric, out=place and place / "held_out", **options)
-    check_made_on("of the search", measured.about, judge.trials)
+    check_made_on("of the search", made_on(measured.trials), judge.trials)
     settings = [(method, sparsity, count) for method in methods for sparsity in sparsities for count in n_masks]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # What there is to warn of is said when the masks are measured.

@@ -59,7 +59,7 @@ class HeadGeometry:
         if (scores.n_layers, scores.n_heads) != (self.n_layers, self.n_heads):
             raise ValueError(
                 f"{what} is for a model of {scores.n_layers} layers x {scores.n_heads} heads "
-                f"({scores.meta.get('model', 'model unknown')}), but {self.name} has {self.n_layers} x {self.n_heads}: "
+                f"({scores.model}), but {self.name} has {self.n_layers} x {self.n_heads}: "
                 "score this model, or load the model the scores came from"
             )
 

@@ -1,7 +1,7 @@
 """Figures of head scores and studies; a method has the same colour and symbol in all of them (`LOOKS`).
 
-Every figure draws numbers that values and tables already hold, and computes nothing of its own but ranks and their
-correlation. Placing figures on a page is in `report.py`.
+Figures take data frames, tensors, and any object with the members in `protocols.py`; nothing here imports the rest of the
+package. They draw the numbers they are given, and compute only ranks and rank correlations.
 """
 
 from lens_heads.plots.agreement import jaccard_curves, method_agreement

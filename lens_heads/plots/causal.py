@@ -1,4 +1,4 @@
-"""Recovery: what comes back when heads get back what they wrote, beside what other heads bring back."""
+"""Recovery: how much of the ablation cost patching the heads recovers, beside patching other heads."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ SETS = {
     "patched": "the ablated<br>heads",
     "random": "random",
     "matched_layers": "random,<br>same layers",
-    "same_layer": "next head of<br>the layer",
+    "same_layer": "next head in<br>the layer",
     "bottom": "lowest<br>scores",
 }
 SHOWN = (-1.0, 2.0)
-"""The axis ends here at the latest: a ratio far outside has a denominator near zero."""
+"""The largest range of the axis: a ratio far outside it has a denominator near zero."""
 _COLUMNS = ["set", "fair", "recovery", "low", "high", "median", "undefined", "cost", "draws", "examples"]
 _KINDS = {
     "the ablated heads, patched": ("#2A6DAF", ""),
-    "others, patched in their place": (GREY, ""),
-    "others, themselves ablated and patched": ("#6E6E6E", "/"),
+    "other heads, patched instead": (GREY, ""),
+    "other heads, themselves ablated and patched": ("#6E6E6E", "/"),
 }
 
 
 def recovery_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
-    """`Recovery.frame`: the share of the ablation's cost that returns, per set of heads, with its interval.
+    """The share of the ablation cost that patching recovers, per set of heads, with its interval; takes `Recovery.frame`.
 
-    Each control stands beside its fair variant (hatched), which was itself ablated. Pale: in half or more of the cases
-    ablation cost under 0.5 nats, so that there was little to return. The axis ends at -1 and 2 at the latest; where a bar or
-    a whisker runs past it an arrow says to which number.
+    Each control stands beside its fair variant (hatched), whose heads were themselves ablated. A bar is pale if ablation cost
+    less than 0.5 nats in at least half of the cases, so that there was little to recover. The axis never exceeds -1 to 2; an
+    arrow gives the value of any bar or whisker that it cuts.
     """
     check_columns("recovery_bars", frame, _COLUMNS, "the frame of a Recovery")
     rows: list[dict[str, Any]] = [
@@ -65,11 +65,11 @@ def recovery_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
     subtitle = f"Ratio of sums over {' to '.join(map(str, counts[:: max(1, len(counts) - 1)]))} examples"
     subtitle += "; whiskers: 95 % bootstrap interval"
     if any(row["undefined"] >= 0.5 for row in rows):
-        subtitle += "<br>Pale: ablation cost under 0.5 nats in half of the cases or more"
-    heading = title or "Recovery: what returns when heads get back what they wrote"
+        subtitle += "<br>Pale: ablation cost under 0.5 nats in at least half of the cases"
+    heading = title or "Recovery: share of the ablation cost that patching restores"
     figure = figure_of(heading, 540, traces, subtitle, 860)
     notes = [note for row in rows for note in _notes(row, axis)]
-    for y, text in ((0, "nothing<br>returns"), (1, "all of it<br>returns")):
+    for y, text in ((0, "nothing<br>recovered"), (1, "everything<br>recovered")):
         line = {"color": LINE, "dash": "dash"} if y else {"color": INK, "dash": "solid"}
         figure.add_hline(y=y, line={**line, "width": 1.2})
         notes.append({"text": text, "x": 1.01, "xref": "paper", "xanchor": "left", "y": y, "align": "left"})
@@ -80,13 +80,13 @@ def recovery_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
     labels = [SETS.get(name, escape(name)) + drawn[name] for name in middles]
     figure.update_xaxes(tickvals=[*middles.values()], ticktext=labels, range=[-0.6, len(middles) - 0.4])
     figure.update_xaxes(showgrid=False, showline=False, ticks="")
-    figure.update_yaxes(title="recovery (share of what ablation cost)", range=list(axis))
-    figure.update_layout(barmode="overlay", margin={"r": 84, "b": 130})
+    figure.update_yaxes(title="recovery (share of the ablation cost)", range=list(axis))
+    figure.update_layout(barmode="overlay", margin={"r": 90, "b": 130})
     return legend_below(figure, 66)
 
 
 def _axis(frame: pd.DataFrame) -> tuple[float, float]:
-    """All bars and whiskers, zero and one, but never beyond `SHOWN`."""
+    """Fits all bars and whiskers, zero and one, but never exceeds `SHOWN`."""
     ends = frame[["recovery", "low", "high"]].to_numpy(dtype=float)
     ends = np.append(ends[np.isfinite(ends)], [0.0, 1.0])
     room = 0.08 * (ends.max() - ends.min())
@@ -94,21 +94,21 @@ def _axis(frame: pd.DataFrame) -> tuple[float, float]:
 
 
 def _bars(kind: str, rows: list[dict[str, Any]], axis: tuple[float, float]) -> go.Bar:
-    """The bars of one kind of set, at their own places."""
+    """The bars of one kind of set, at the rows' own `x`."""
     color, hatch = _KINDS[kind]
     value, low, high = (np.array([row[column] for row in rows], dtype=float) for column in ("recovery", "low", "high"))
     hover = []
     for row in rows:
         cut = (
-            f"<br>runs past the axis, which ends at {_short(axis[0])} and {_short(axis[1])}"
+            f"<br>cut off by the axis, which ends at {_short(axis[0])} and {_short(axis[1])}"
             if _notes(row, axis) and math.isfinite(row["recovery"])
             else ""
         )
         hover.append(
             f"recovery {number(row['recovery'], 3)}{interval_text(row['low'], row['high'])}{cut}<br>"
-            f"median of the examples {number(row['median'], 3)}<br>"
-            f"{row['undefined']:.0%} of the denominators under 0.5 nats<br>"
-            f"ablation cost {number(row['cost'])} nats in the mean<br>"
+            f"median over examples {number(row['median'], 3)}<br>"
+            f"{row['undefined']:.0%} of denominators under 0.5 nats<br>"
+            f"mean ablation cost {number(row['cost'])} nats<br>"
             f"{row['draws']} draw{'s' * (row['draws'] > 1)}, {row['examples']} examples"
         )
     return go.Bar(
@@ -124,7 +124,7 @@ def _bars(kind: str, rows: list[dict[str, Any]], axis: tuple[float, float]) -> g
 
 
 def _notes(row: dict[str, Any], axis: tuple[float, float]) -> list[dict[str, Any]]:
-    """An arrow with the number where the bar or its whisker leaves the axis; a word where there is no bar."""
+    """An arrow with the value where the axis cuts a bar or its whisker; a note where the ratio is undefined."""
     value, found = row["recovery"], []
     if not math.isfinite(value):
         return [{"text": "not<br>defined", "x": row["x"], "y": 0, "yanchor": "bottom"}]

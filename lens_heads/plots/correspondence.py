@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterable
+from typing import Any
 
 import plotly.graph_objects as go
 
-from lens_heads.heads.head import Head, parse_heads
-from lens_heads.heads.sets import every_head
-from lens_heads.plots.theme import INK, SEQUENTIAL, escape, figure_of, legend_below, number
-
-if TYPE_CHECKING:
-    from lens_heads.compare.head_match import AnyHeads, HeadMatch
+from lens_heads.plots.protocols import HeadLike, MatchLike
+from lens_heads.plots.theme import INK, SEQUENTIAL, check_columns, escape, figure_of, legend_below, number
 
 STABLE = {
-    "90 % of resamples or more": (0.9, SEQUENTIAL[4][1], 1.8),
-    "half or more": (0.5, SEQUENTIAL[2][1], 1.2),
-    "fewer": (0.0, "#D9C9B8", 0.8),
+    "at least 90 % of resamples": (0.9, SEQUENTIAL[4][1], 1.8),
+    "at least half": (0.5, SEQUENTIAL[2][1], 1.2),
+    "less than half": (0.0, "#D9C9B8", 0.8),
 }
-"""How often a pair is found again: from which share on, colour and width of its line."""
+"""How often a pair is found again: the smallest share, and the colour and width of its line."""
 _COLUMNS = (0.0, 2.0)
 """Where the columns of a and b begin; each is 1 wide, its heads beside each other."""
+_PAIRS = ["head_a", "head_b", "distance", "stability"]
 
 
-def match_diagram(match: HeadMatch, heads: AnyHeads | None = None, title: str | None = None) -> go.Figure:
+def match_diagram(
+    match: MatchLike, heads: Iterable[HeadLike | str] | None = None, title: str | None = None
+) -> go.Figure:
     """A dot per head in its layer, a on the left and b on the right, and a line from each head of a to its partner.
 
-    Both models are drawn to the same height, so that a level line joins heads of the same relative depth. Lines are dark
-    where resampled texts and trials give the same partner. `heads` of a: only their lines.
+    Both models have the same height, so a horizontal line joins heads of the same relative depth. The more often resampled
+    texts and trials give the same partner, the darker the line. `heads`: draw only the lines of these heads of a ("L12H1").
     """
-    every = [Head.parse(name) for name in match.pairs["head_a"]]
-    shown = set(every if heads is None else parse_heads(heads))
-    rows = [row for head, row in zip(every, match.pairs.to_dict("records"), strict=True) if head in shown]
+    check_columns("match_diagram", match.pairs, _PAIRS, "the result of match_heads")
+    rows = match.pairs.to_dict("records")
+    if heads is not None:
+        named = {_layer_and_head(str(head)) for head in ([heads] if isinstance(heads, str) else heads)}
+        rows = [row for row in rows if _layer_and_head(row["head_a"]) in named]
     if not rows:
-        raise ValueError(
-            f"match_diagram: none of the {len(shown)} heads has a partner: name heads of {match.meta['model_a']}"
-        )
+        model = match.meta["model_a"]
+        raise ValueError(f"match_diagram: none of the given heads has a partner. Pass matched heads of {model}.")
     bounds = [least for least, _, _ in STABLE.values()]
     traces: list[Any] = []
     for (name, (least, color, width)), above in zip(STABLE.items(), [1.1, *bounds], strict=False):
@@ -46,7 +48,8 @@ def match_diagram(match: HeadMatch, heads: AnyHeads | None = None, title: str | 
         traces.append(go.Scatter(x=lines[0], y=lines[1], mode="lines", line=line, name=name, hoverinfo="skip"))
     traces = [*traces[::-1], *(_dots(match, side) for side in (0, 1))]
     layers = max(match.shape_a[0], match.shape_b[0])
-    subtitle = f"{len(rows)} pairs; lines by how often resampled texts and trials give the same partner"
+    pairs = f"{len(rows)} pair{'' if len(rows) == 1 else 's'}"
+    subtitle = f"{pairs}; line colour: how often resampled texts and trials give the same partner"
     heading = title or f"Heads of {escape(match.meta['model_a'])} and their partners in {escape(match.meta['model_b'])}"
     figure = figure_of(heading, min(900, 240 + 18 * layers), traces, subtitle, 860)
     names = [escape(match.meta["model_a"]), escape(match.meta["model_b"])]
@@ -60,30 +63,38 @@ def match_diagram(match: HeadMatch, heads: AnyHeads | None = None, title: str | 
     return legend_below(figure, 40)
 
 
-def _place(match: HeadMatch, side: int, head: Head | str) -> tuple[float, float]:
+def _layer_and_head(name: str) -> tuple[int, int]:
+    """The layer and head that "L12H1" names."""
+    found = re.fullmatch(r"L(\d+)H(\d+)", name)
+    if found is None:
+        raise ValueError(f"match_diagram: {name!r} is not the name of a head. Write layer and head as in 'L12H1'.")
+    return int(found[1]), int(found[2])
+
+
+def _place(match: MatchLike, side: int, name: str) -> tuple[float, float]:
     """Across: the column of the model, heads beside each other. Up: relative depth."""
-    found, (layers, heads) = Head.parse(head), (match.shape_a, match.shape_b)[side]
-    return _COLUMNS[side] + (found.head + 0.5) / heads, found.layer / max(layers - 1, 1)
+    (layer, head), (layers, heads) = _layer_and_head(name), (match.shape_a, match.shape_b)[side]
+    return _COLUMNS[side] + (head + 0.5) / heads, layer / max(layers - 1, 1)
 
 
-def _dots(match: HeadMatch, side: int) -> go.Scatter:
-    """Every head of one model; hovering tells its partner."""
+def _dots(match: MatchLike, side: int) -> go.Scatter:
+    """Every head of one model, its partner in the hover text."""
     layers, heads = (match.shape_a, match.shape_b)[side]
     mine, theirs = ("head_a", "head_b") if side == 0 else ("head_b", "head_a")
-    told = {
+    partners = {
         row[mine]: f"{row[theirs]}: distance {number(row['distance'])}, stability {row['stability']:.2f}"
         for row in match.pairs.to_dict("records")
     }
-    every = every_head(layers, heads)
-    places = [_place(match, side, head) for head in every]
+    names = [f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]
+    places = [_place(match, side, name) for name in names]
     return go.Scatter(
         x=[across for across, _ in places],
         y=[up for _, up in places],
         yaxis="y" if side == 0 else "y2",
         mode="markers",
         marker={"color": INK, "size": 5},
-        text=[str(head) for head in every],
-        customdata=[told.get(str(head), "no partner") for head in every],
+        text=names,
+        customdata=[partners.get(name, "no partner") for name in names],
         hovertemplate="<b>%{text}</b> %{customdata}<extra></extra>",
         showlegend=False,
         name=str(match.meta["model_b" if side else "model_a"]),
@@ -91,7 +102,7 @@ def _dots(match: HeadMatch, side: int) -> go.Scatter:
 
 
 def _layer_axis(layers: int) -> dict[str, Any]:
-    """Relative depth, labelled with layers, at most some fifteen of them."""
+    """Relative depth, with the numbers of at most 15 layers."""
     labelled = range(0, layers, -(-layers // 15))
     return {
         "range": [-0.04, 1.04],

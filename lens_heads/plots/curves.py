@@ -10,27 +10,30 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
+from lens_heads.plots.protocols import CurveLike
 from lens_heads.plots.theme import CONTROLS, INK, METRIC_LABELS, figure_of, interval_text, look, whiskers
 
 
 def ablation_curves(
-    curve: AblationCurve, metric: str, task: str = MAIN_TASK, title: str | None = None, height: int | None = None
+    curve: CurveLike, metric: str, task: str | None = None, title: str | None = None, height: int | None = None
 ) -> go.Figure:
-    """The metric against the number k of heads ablated: a line per ranking's top k, controls grey and broken.
+    """The metric against the number k of heads ablated: a line per ranking's top k; controls are grey and dashed or dotted.
 
-    Whiskers are 95 % intervals over trials, bands the range of the random draws, the black line is no ablation (k = 0).
-    Points of one k stand side by side around it. Controls of rankings other than the lead wait in the legend.
+    `task` is the curve's main task by default. Whiskers are 95 % intervals over trials, bands the range of the random draws;
+    the black line is no ablation (k = 0). Points of one k stand side by side around it. Controls of rankings other than the
+    first are hidden until clicked in the legend.
     """
+    task = curve.main_task if task is None else task
     rows: Any = curve.frame[(curve.frame["metric"] == metric) & (curve.frame["task"] == task)]
     ablated = rows[rows["k"] > 0]
     if ablated.empty:
         tasks = ", ".join(map(str, curve.frame["task"].unique()))
-        raise ValueError(f"no {metric!r} on {task!r}: this curve has {', '.join(curve.metrics)} on {tasks}")
+        measured = f"This curve has {', '.join(curve.metrics)} on {tasks}."
+        raise ValueError(f"ablation_curves: metric {metric!r} was not measured on task {task!r}. {measured}")
     ks = sorted({int(k) for k in ablated["k"]})
     step = min([math.log(after / before) for before, after in pairwise(ks)], default=1.0)
     start, end = ks[0] * math.exp(-max(step, 0.4)), ks[-1] * math.exp(0.3 * max(step, 0.4))
-    lead = str((curve.meta.get("rankings") or [ablated["method"].iloc[0]])[0])
+    lead = next(iter(curve.rankings), ablated["method"].iloc[0])
     groups = [(*name, part.sort_values("k")) for name, part in ablated.groupby(["method", "set"], sort=False)]
     groups.sort(key=lambda group: (group[1] != "top", group[0] not in (lead, "any")))
     beside = sum(set_ == "top" or method in (lead, "any") for method, set_, _ in groups)
@@ -39,7 +42,7 @@ def ablation_curves(
     for place, (method, set_, part) in enumerate(groups):
         shift = math.exp((min(place, beside - 1) - (beside - 1) / 2) * gap)
         traces += _line(curve, method, set_, part, shift, visible=True if place < beside else "legendonly")
-    heading = title or ("" if task == MAIN_TASK else f"Task: {html.escape(task)}")
+    heading = title or ("" if task == curve.main_task else f"Task: {html.escape(task)}")
     figure = figure_of(heading, height or max(480, 140 + 27 * len(groups)), traces)
     span = [math.log10(start) - 0.05, math.log10(end)]
     figure.update_xaxes(title="heads ablated (k)", type="log", range=span, tickvals=[start, *ks], ticktext=["0", *ks])
@@ -48,15 +51,15 @@ def ablation_curves(
     return figure.update_layout(legend={"tracegroupgap": 4, "font": {"size": 12}}, hovermode="closest")
 
 
-def _line(curve: AblationCurve, method: str, set_: str, rows: Any, shift: float, visible: bool | str) -> list[Any]:
-    """One condition along k: the line with its intervals, and under it the band of the draws if there were several."""
+def _line(curve: CurveLike, method: str, set_: str, rows: Any, shift: float, visible: bool | str) -> list[Any]:
+    """One condition along k: the line with its intervals, above the band of the draws if there were several."""
     shown, table = look(method), curve.per_trial
     draws = int(table.loc[(table["method"] == method) & (table["set"] == set_), "seed"].nunique())
     name = {
         "top": f"top k by {shown.label}",
-        "bottom": f"lowest k by {shown.label}",
+        "bottom": f"bottom k by {shown.label}",
         "random": f"random k ({draws} draws)",
-        "random_like": f"random k, layers<br>as {shown.label} ({draws} draws)",
+        "random_like": f"random k, same layers<br>as {shown.label} ({draws} draws)",
     }.get(set_, f"{html.escape(set_)} {shown.label}")
     top, (color, dash) = set_ == "top", CONTROLS.get(set_, (shown.color, "solid"))
     common: dict[str, Any] = {"legendgroup": f"{method}|{set_}", "visible": visible}

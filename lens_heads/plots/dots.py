@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Bool, Float
 
-from lens_heads.compare import by_layer_third
-from lens_heads.heads.head import Head
-from lens_heads.heads.scores import HeadScores
 from lens_heads.plots.agreement import spearman
-from lens_heads.plots.theme import GREY, INK, figure_of, legend_below, look_of, number
+from lens_heads.plots.protocols import HeadLike, ScoresLike
+from lens_heads.plots.theme import (
+    GREY,
+    INK,
+    check_columns,
+    check_one_model,
+    figure_of,
+    legend_below,
+    look_of,
+    number,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 THIRDS = {"early": ("#FB8861", "circle"), "middle": ("#B63679", "diamond"), "late": ("#2C105C", "triangle-up")}
 """Colour and symbol by depth: darker is later, in print too, and none is a method's."""
 _PLOT = (740, 400)
-"""Pixels of the plot of `score_scatter`, near enough to keep its labels apart."""
+"""Width and height of the plot area of `score_scatter` in pixels, precise enough to keep its labels apart."""
+_THIRD = ["third", "first_layer", "last_layer", "spearman", "low", "high"]
 
 
-def scatter(a: HeadScores, b: HeadScores, mark: int = 5, title: str | None = None) -> go.Figure:
+def scatter(a: ScoresLike, b: ScoresLike, mark: int = 5, title: str | None = None) -> go.Figure:
     """Every head's score by one method (x) against another (y); the best `mark` heads of either are named."""
-    if a.values.shape != b.values.shape:
-        shapes = f"{a.method} {tuple(a.values.shape)}, {b.method} {tuple(b.values.shape)}"
-        raise ValueError(f"rankings of one model are needed, these have [layers, heads] {shapes}")
+    check_one_model("scatter", [(a.method, a), (b.method, b)])
     x, y, every = look_of(a), look_of(b), a.ranking()
     top_a, top_b = (set(found.top(min(mark, len(every)))) for found in (a, b))
     traces = []
@@ -51,18 +63,22 @@ def scatter(a: HeadScores, b: HeadScores, mark: int = 5, title: str | None = Non
     return figure.update_xaxes(title=x.axis, zeroline=True).update_yaxes(title=y.axis, zeroline=True)
 
 
-def score_scatter(a: HeadScores, b: HeadScores, title: str | None = None, mark: int = 5) -> go.Figure:
+def score_scatter(
+    a: ScoresLike, b: ScoresLike, thirds: pd.DataFrame, title: str | None = None, mark: int = 5
+) -> go.Figure:
     """Every head's score by one method (x) against another (y), by layer third; the best `mark` of either are named.
 
-    Beneath the title: Spearman over all heads and within each third (95 % bootstrap interval over its heads), since methods
-    that agree on depth alone correlate over all heads.
+    `thirds` is the table of `compare.by_layer_third(a, b)`. The subtitle gives Spearman over all heads and within each third
+    (with its 95 % interval), because methods that agree only about depth also correlate over all heads.
     """
-    thirds = by_layer_third(a, b)
+    check_one_model("score_scatter", [(a.method, a), (b.method, b)])
+    _check_thirds(thirds, a.n_layers)
     x, y, every = look_of(a), look_of(b), a.ranking()
     traces, rhos = [], []
     for row in thirds.to_dict("records"):
         color, symbol = THIRDS[row["third"]]
-        heads = sorted(head for head in every if row["first_layer"] <= head.layer <= row["last_layer"])
+        heads = [head for head in every if row["first_layer"] <= head.layer <= row["last_layer"]]
+        heads.sort(key=lambda head: (head.layer, head.head))
         trace = go.Scatter(
             x=[a[head] for head in heads],
             y=[b[head] for head in heads],
@@ -98,8 +114,22 @@ def score_scatter(a: HeadScores, b: HeadScores, title: str | None = None, mark: 
     return legend_below(figure.update_yaxes(title=y.axis, zeroline=True, range=list(spans[1])))
 
 
-def _span(scores: HeadScores) -> tuple[float, float]:
-    """The axis: all scores, and room for labels at both ends."""
+def _check_thirds(thirds: pd.DataFrame, n_layers: int) -> None:
+    """ValueError unless the table splits all layers into an early, a middle and a late third."""
+    source = "the table of compare.by_layer_third(a, b)"
+    check_columns("score_scatter, thirds", thirds, _THIRD, source)
+    if list(thirds["third"]) != list(THIRDS):
+        found = ", ".join(map(str, thirds["third"]))
+        raise ValueError(f"score_scatter: thirds has the rows {found}, not {', '.join(THIRDS)}. Pass {source}.")
+    layers = [
+        at for row in thirds.to_dict("records") for at in range(int(row["first_layer"]), int(row["last_layer"]) + 1)
+    ]
+    if layers != list(range(n_layers)):
+        raise ValueError(f"score_scatter: thirds does not split the layers 0 to {n_layers - 1}. Pass {source}.")
+
+
+def _span(scores: ScoresLike) -> tuple[float, float]:
+    """The axis range: all scores, and room for labels at both ends."""
     low, high = float(scores.values.min()), float(scores.values.max())
     room = 0.07 * (high - low) or 1.0
     return low - room, high + room
@@ -109,8 +139,8 @@ def _pixel(value: float, span: tuple[float, float], pixels: int) -> float:
     return (value - span[0]) / (span[1] - span[0]) * pixels
 
 
-def _beside(named: list[Head], pixels: dict[Head, tuple[float, ...]]) -> dict[Head, tuple[int, int]]:
-    """Where each name goes, in pixels from its dot: the nearest of 60 places that hides the fewest dots, names and lines."""
+def _beside(named: Sequence[HeadLike], pixels: dict[HeadLike, tuple[float, ...]]) -> dict[HeadLike, tuple[int, int]]:
+    """Where each label goes, in pixels from its dot: of 60 places the nearest that hides the fewest dots, labels and lines."""
     turns = np.pi / 6 * np.array([3, 9, 0, 6, 1, 5, 7, 11, 2, 4, 8, 10])
     around = np.concatenate([reach * np.stack([34 * np.cos(turns), 17 * np.sin(turns)], 1) for reach in range(1, 6)])
     far, size = np.repeat(np.arange(5.0), len(turns)), np.array(_PLOT)

@@ -1,4 +1,4 @@
-"""The heads of one method: the map of all of them, the best with their intervals, and what they look at."""
+"""The heads of one method: a map of all of them, the best with their intervals, and what they attend to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
-from lens_heads.heads.head import Head
-from lens_heads.heads.scores import HeadScores
+from lens_heads.plots.protocols import ScoresLike
 from lens_heads.plots.theme import (
     INK,
     MARK,
@@ -35,23 +34,23 @@ SOURCES = {
     "neighbourhood": "#949494",
     "bulk": "#DADADA",
 }
-"""What a head can look at, in the order in which it is stacked: texts in colour, the rest in greys."""
+"""What a head can attend to, in stacking order: text spans in colour, the rest in greys."""
 
 
-def head_map(scores: HeadScores, title: str | None = None, mark: int = 5) -> go.Figure:
+def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.Figure:
     """Scores by layer (0 at the bottom) and head; the best `mark` heads are outlined, and named or numbered by rank.
 
-    Orange is below zero, white zero, blue above; without negative scores the scale starts at zero.
+    Orange is negative, white zero, blue positive; without negative scores the scale starts at zero.
     """
     z, shown = scores.values.numpy(), look_of(scores)
     largest = float(np.abs(z).max()) or 1.0
-    rank = {head: place for place, head in enumerate(scores.ranking(), 1)}
     low, high = interval(scores)
-    rows = [[Head(layer, head) for head in range(scores.n_heads)] for layer in range(scores.n_layers)]
+    hover = {
+        (at.layer, at.head): [str(at), rank, interval_text(low[at.layer, at.head], high[at.layer, at.head])]
+        for rank, at in enumerate(scores.ranking(), 1)
+    }
     trace = heat(z, largest, bool((z < 0).any()), shown.unit or "score").update(
-        customdata=[
-            [[str(h), rank[h], interval_text(low[h.layer, h.head], high[h.layer, h.head])] for h in r] for r in rows
-        ],
+        customdata=[[hover[layer, head] for head in range(scores.n_heads)] for layer in range(scores.n_layers)],
         hovertemplate="<b>%{customdata[0]}</b>  rank %{customdata[1]}<br>score %{z:.3g}%{customdata[2]}<extra></extra>",
     )
     cell = min(max(640 / scores.n_heads, 11), 72)
@@ -73,7 +72,7 @@ def head_map(scores: HeadScores, title: str | None = None, mark: int = 5) -> go.
     return figure.update_yaxes(title="layer", showgrid=False, **whole_axis(scores.n_layers))
 
 
-def ranking_bars(scores: HeadScores, k: int = 10, title: str | None = None) -> go.Figure:
+def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> go.Figure:
     """The k best heads, best on top, each with its 95 % bootstrap interval over trials."""
     best, shown = scores.top(min(k, scores.values.numel())), look_of(scores)
     low, high = interval(scores)
@@ -89,16 +88,16 @@ def ranking_bars(scores: HeadScores, k: int = 10, title: str | None = None) -> g
         hovertemplate="<b>%{y}</b>  %{x:.3g}%{customdata}<extra></extra>",
     )
     subtitle = f"Whiskers: 95 % bootstrap interval over {len(scores.per_trial)} trials"
-    heading = title or f"The {len(best)} best heads by {shown.label}"
+    heading = title or f"Top {len(best)} heads by {shown.label}"
     figure = figure_of(heading, 150 + 26 * len(best), [trace], subtitle if len(scores.per_trial) > 1 else "", 720)
     figure.update_layout(bargap=0.35).update_xaxes(title=shown.axis, zeroline=True)
     return figure.update_yaxes(autorange="reversed", showgrid=False, showline=False, tickcolor="white")
 
 
 def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
-    """What each head's most attended key is while the answer is written: a stacked bar per head, the first on top.
+    """What each head attends to most at the answer steps: a stacked bar per head, the first on top.
 
-    `frame` is that of `anatomy.provenance`. Shares of 7 % and more are written into the bar.
+    `frame` is the table of `anatomy.provenance`. Shares of at least 7 % are written in the bar.
     """
     check_columns("provenance_bars", frame, ["head", *SOURCES, "trials"], "the table of anatomy.provenance")
     traces = []
@@ -121,8 +120,8 @@ def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
         traces.append(bar)
     trials = sorted({int(n) for n in frame["trials"]})
     over = f"{trials[0]} trials" if len(trials) == 1 else f"{trials[0]} to {trials[-1]} trials"
-    heading = title or "What the heads look at while the answer is written"
-    subtitle = f"Kind of each answer step's most attended key, mean over {over}"
+    heading = title or "What the heads attend to while the answer is written"
+    subtitle = f"Type of the most attended key at each answer step, mean over {over}"
     figure = figure_of(heading, 210 + 26 * len(frame), traces, subtitle, 820)
     figure.update_layout(barmode="stack", bargap=0.25, margin={"b": 110, "r": 40}, legend={"traceorder": "normal"})
     figure.update_xaxes(title="share of answer steps", range=[0, 1], tickformat=".0%")

@@ -1,4 +1,4 @@
-"""Any study's long table of groups and names as grouped bars with intervals."""
+"""Grouped bars with intervals from a long table."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def drop_bars(
     axis: str = "drop",
     groups: str = "",
 ) -> go.Figure:
-    """Grouped bars with their intervals: a group of bars per `group`, in it a bar per `name`, both in order of appearance.
+    """Grouped bars with their intervals: one group of bars per `group`, one bar per `name`, both in order of appearance.
 
-    `frame` has the columns group, name, value, low, high; a name that a group does not have leaves a gap there. `axis` and
-    `unit` title the values, `groups` the groups. Methods have their colours, controls are grey and hatched.
+    `frame` has the columns group, name, value, low, high; a name missing from a group leaves a gap. `axis` and `unit` label
+    the value axis, `groups` the other. Methods have their own colours; controls are grey and hatched.
     """
-    check_columns("drop_bars", frame, ["group", "name", "value", "low", "high"], "one row per bar")
+    check_columns("drop_bars", frame, ["group", "name", "value", "low", "high"], "a frame with one row per bar")
     twice = frame[frame.duplicated(["group", "name"])]
     if not twice.empty:
         group, name = twice.iloc[0][["group", "name"]]
         raise ValueError(
-            f"drop_bars: group {str(group)!r} has {name!r} more than once: average or choose before drawing"
+            f"drop_bars: group {str(group)!r} has more than one row for {name!r}. Average them, or keep one."
         )
     order = [_wrapped(group) for group in dict.fromkeys(frame["group"])]
     traces, hatches = [], dict(zip(CONTROLS, ("/", "x", "."), strict=True))
@@ -70,5 +70,5 @@ def drop_bars(
 
 
 def _wrapped(group: object) -> str:
-    """A group's name in short lines."""
+    """A group's name, broken into short lines."""
     return "<br>".join(escape(line) for line in textwrap.wrap(str(group).replace("_", " "), 16))

@@ -13,7 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 
-from lens_heads.heads.scores import HeadScores
+from lens_heads.plots.protocols import ScoresLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ class Look(NamedTuple):
         return f"{self.label} score" + (f" ({self.unit})" if self.unit else "")
 
 
-# Okabe and Ito's palette, told apart by readers with any colour vision; the symbols repeat the distinction.
+# Okabe and Ito's palette can be distinguished with any colour vision; the symbols repeat the distinction.
 LOOKS: dict[str, Look] = {
     "locos": Look("#0072B2", "circle", "LOCOS", "logits"),
     "attention_spatial": Look("#56B4E9", "square", "attention, spatial", "attention mass"),
@@ -60,8 +60,8 @@ METRIC_LABELS = {"rougeL": "ROUGE-L", "rouge1_recall": "ROUGE-1 recall", "token_
     "correct": "share of correct answers",
     "logprob": "log-probability of the gold answer (nats per token)",
     "greedy_match": "share of trials whose greedy decoding begins with the gold answer",
-    "choice": "share of trials whose gold choice is the likeliest",
-    "choice_norm": "share of trials whose gold choice is the likeliest per character",
+    "choice": "share of trials whose gold choice is the most likely",
+    "choice_norm": "share of trials whose gold choice is the most likely per character",
     "choice_logprob": "log-probability of the gold choice among the choices (nats)",
 }
 SEQUENTIAL = [[0.0, "#F7F9FC"], [0.25, "#BDD3EA"], [0.5, "#6BA3D0"], [0.75, "#2A6DAF"], [1.0, "#08306B"]]
@@ -77,10 +77,10 @@ def look(method: str) -> Look:
     return LOOKS.get(method) or Look(SPARE_COLORS[number % 5], SPARE_SYMBOLS[number // 5 % 5], label)
 
 
-def look_of(scores: HeadScores) -> Look:
-    """The look of these scores; a unit that they state themselves (`meta["score_unit"]`) comes first."""
+def look_of(scores: ScoresLike) -> Look:
+    """The look of these scores; a unit of their own (`score_unit`) takes precedence."""
     shown = look(scores.method)
-    return shown._replace(unit=str(scores.meta.get("score_unit") or shown.unit))
+    return shown._replace(unit=scores.score_unit or shown.unit)
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
@@ -103,13 +103,23 @@ def escape(text: object) -> str:
 
 
 def check_columns(what: str, frame: pd.DataFrame, needed: Sequence[str], source: str) -> None:
-    """ValueError unless the frame has rows and the columns that the figure draws."""
+    """ValueError unless the frame has rows and the columns that the figure draws; `source` says what to pass instead."""
     missing = [column for column in needed if column not in frame.columns]
     if missing:
         has = ", ".join(map(str, frame.columns)) or "none"
-        raise ValueError(f"{what}: no column {', '.join(missing)} among those of the frame ({has}): give {source}")
+        raise ValueError(f"{what}: the frame has no column {', '.join(missing)} (columns: {has}). Pass {source}.")
     if frame.empty:
-        raise ValueError(f"{what}: the frame has no rows, so there is nothing to draw: give {source}")
+        raise ValueError(f"{what}: the frame has no rows, so there is nothing to draw. Pass {source}.")
+
+
+def check_one_model(what: str, named: Iterable[tuple[str, ScoresLike]]) -> None:
+    """ValueError unless there are scores, and all of them have the same layers and heads."""
+    shapes = [(name, tuple(scores.values.shape)) for name, scores in named]
+    if not shapes:
+        raise ValueError(f"{what}: there are no scores to draw. Pass the scores of at least one method.")
+    if len({shape for _, shape in shapes}) > 1:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes)
+        raise ValueError(f"{what}: scores have different [layer, head] shapes: {listed}. Pass scores of one model.")
 
 
 def heat(z: np.ndarray, largest: float, diverging: bool, unit: str) -> go.Heatmap:
@@ -119,8 +129,8 @@ def heat(z: np.ndarray, largest: float, diverging: bool, unit: str) -> go.Heatma
     return go.Heatmap(z=z, zmin=-largest if diverging else 0.0, zmax=largest, xgap=1, ygap=1, colorbar=bar, **scale)
 
 
-def interval(scores: HeadScores) -> tuple[np.ndarray, np.ndarray]:
-    """The 95 % interval per head, NaN where fewer than two trials make one impossible."""
+def interval(scores: ScoresLike) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % interval per head; NaN with fewer than two trials."""
     missing = (torch.full_like(scores.values, math.nan),) * 2
     low, high = scores.interval() if len(scores.per_trial) > 1 else missing
     return low.numpy(), high.numpy()
@@ -132,7 +142,7 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def interval_text(low: float, high: float) -> str:
-    """The bounds in brackets, for hovering; empty where there are none."""
+    """The bounds in brackets, for hover text; empty where there are none."""
     return "" if math.isnan(low) or math.isnan(high) else f"  [{low:.3g}, {high:.3g}]"
 
 

@@ -1,4 +1,4 @@
-"""Transfer between tasks: the drops source by target, and one model's fragile tasks against another's; generality."""
+"""Transfer between tasks: drops by source and target, damage by capability and task, and two models' statistics compared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from lens_heads.compare.correlate import Correlation
-from lens_heads.compare.transfer_matrix import TransferMatrix
+from lens_heads.plots.protocols import CorrelationLike, GeneralityLike, TransferLike
 from lens_heads.plots.theme import (
     GREY,
     INK,
@@ -28,16 +27,17 @@ from lens_heads.plots.theme import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lens_heads.localize.generality import Generality
+
+_BRACKETS = "In brackets: metric without ablation."
 
 
-def transfer_map(matrix: TransferMatrix, k: int, relative: bool = False, title: str | None = None) -> go.Figure:
-    """What the top k heads of each task (rows) cost each task (columns); the last row is the mean over random sets.
+def transfer_map(matrix: TransferLike, k: int, relative: bool = False, title: str | None = None) -> go.Figure:
+    """The drop in each task (columns) when the top k heads of each task (rows) are ablated; last row: mean over random sets.
 
-    Blue is harm, orange gain; the diagonal is outlined. Under each target stands its accuracy without ablation.
+    Blue is a loss, orange a gain; each task's own heads are outlined. Below each target is its metric without ablation.
     """
     if k not in matrix.ks:
-        raise ValueError(f"k={k} was not run: this matrix has k = {', '.join(map(str, matrix.ks))}")
+        raise ValueError(f"transfer_map: k={k} was not run. This matrix has k = {', '.join(map(str, matrix.ks))}.")
     drops = matrix.drop(relative).loc[k].to_numpy()
     rows = [_written(source) for source in matrix.sources]
     if matrix.draws:
@@ -49,32 +49,36 @@ def transfer_map(matrix: TransferMatrix, k: int, relative: bool = False, title: 
     ]
     what = "relative drop" if relative else "drop"
     unit = f"{what}: {METRIC_LABELS.get(matrix.metric, escape(matrix.metric))}"
-    subtitle = f"Top {k} heads of the row's task ablated; in brackets without ablation; outlined: a task's own heads"
-    heading = title or f"What {k} heads of one task do to another"
+    subtitle = f"Ablated: top {k} heads of the row's task. Outlined: a task's own heads.<br>{_BRACKETS}"
+    heading = title or f"Effect of ablating each task's top {k} heads"
     own = [(row, matrix.targets.index(source)) for row, source in enumerate(matrix.sources)]
     return _cells(drops, rows, columns, own, what, unit, heading, subtitle)
 
 
-def generality_map(found: Generality, column: str = "damage", title: str | None = None) -> go.Figure:
-    """What each set of heads (rows) costs each task (columns), in the task's own metric; the last row are random heads.
+def generality_map(found: GeneralityLike, column: str = "damage", title: str | None = None) -> go.Figure:
+    """Damage to each task (columns) when each set of heads (rows) is ablated, in the task's own metric; last row: random heads.
 
-    Colours are relative to the largest number of a task, for tasks have different metrics. Blue is harm, orange gain; a
-    task's own heads are outlined. Under each task stand its metric and its value without ablation.
+    Tasks have different metrics, so colours are relative to the largest value of a task. Blue is a loss, orange a gain; each
+    task's own heads are outlined. Below each task are its metric and its value without ablation. `column` of `frame` is drawn.
     """
     table, frame = found.matrix(column), found.frame
     values, rows = table.to_numpy(), [_written(source) for source in table.index]
     if values.dtype.kind not in "fi":
-        raise ValueError(f"column {column!r} holds no numbers: draw 'damage', 'beyond_random', 'value', ...")
+        raise ValueError(
+            f"generality_map: column {column!r} is not numeric. Choose a numeric one, such as 'damage' or 'beyond_random'."
+        )
     if "random_damage" in frame and column == "damage":
         values = np.vstack([values, found.matrix("random_damage").mean()])
         rows.append("random heads")
     base = frame.groupby("task", sort=False)["base"].first()
     columns = [f"{_written(task)}<br>({found.metrics[task]} {number(base[task])})" for task in table.columns]
     own = [(row, list(table.columns).index(name)) for row, name in enumerate(table.index) if name in table.columns]
-    subtitle = "Heads of the row's capability ablated; in brackets the metric without ablation; outlined: its own heads"
-    heading = title or "What a capability's heads cost it, and others"
+    subtitle = f"Ablated: heads of the row's capability. Outlined: a task's own heads.<br>{_BRACKETS}"
+    heading = title or "Effect of ablating each capability's heads"
     scale = np.nanmax(np.abs(values), axis=0)
-    return _cells(values, rows, columns, own, escape(column), "share of the task's largest", heading, subtitle, scale)
+    return _cells(
+        values, rows, columns, own, escape(column), "relative to the task's largest", heading, subtitle, scale
+    )
 
 
 def _cells(
@@ -88,7 +92,7 @@ def _cells(
     subtitle: str,
     scale: Float[np.ndarray, " target"] | float = 1.0,
 ) -> go.Figure:
-    """Sources by targets with every number written in its cell, coloured by its share of the scale; own ones outlined."""
+    """Sources by targets, each value written in its cell and coloured relative to the scale; `own` cells are outlined."""
     shares = values / np.where(np.asarray(scale) == 0, 1.0, scale)
     largest = float(np.nanmax(np.abs(shares), initial=0.0)) or 1.0
     trace = heat(shares, largest, bool((values < 0).any()), unit).update(
@@ -108,10 +112,10 @@ def _cells(
     return figure.update_yaxes(title="heads of", autorange="reversed", **axis)
 
 
-def transfer_scatter(found: Correlation, title: str | None = None) -> go.Figure:
+def transfer_scatter(found: CorrelationLike, title: str | None = None) -> go.Figure:
     """A point per task and k: one model (x) against the other (y), after the control, with 95 % intervals over items.
 
-    A colour and symbol per task; the larger the point, the more heads ablated. The line is the least-squares fit.
+    Each task has its own colour and symbol; larger points have more heads ablated. The line is the least-squares fit.
     """
     points, ks = found.points, sorted(found.points["k"].unique())
     x, y = points["a_controlled"].to_numpy(), points["b_controlled"].to_numpy()
@@ -125,20 +129,20 @@ def transfer_scatter(found: Correlation, title: str | None = None) -> go.Figure:
             _points(part, _written(task), shown, [6 + 7 * ks.index(k) / max(1, len(ks) - 1) for k in part["k"]])
         )
     subtitle = f"R² = {number(found.r2, 3)}" + ("" if found.interval is None else interval_text(*found.interval))
-    subtitle += f", p = {found.p:.2g} over orders of the tasks"
+    subtitle += f", p = {found.p:.2g} over permutations of the tasks"
     if found.noise_ceiling_r2 is not None:
         subtitle += f"; noise ceiling {number(found.noise_ceiling_r2, 3)}"
     subtitle += f"<br>Larger points: more heads ablated ({', '.join(map(str, ks))})"
     what = escape(found.statistic.replace("_", " "))
-    heading = title or f"{what.capitalize()} of tasks in two models"
+    heading = title or f"{what.capitalize()} of the tasks in two models"
     figure = figure_of(heading, 640, traces, subtitle, 760).update_layout(margin={"b": 170})
-    axis = what + (", mean at each k removed" if found.control == "k" else "")
+    axis = what + (", minus the mean at each k" if found.control == "k" else "")
     figure.update_xaxes(title=f"{escape(found.names[0])}: {axis}", zeroline=True)
     return legend_below(figure.update_yaxes(title=f"{escape(found.names[1])}: {axis}", zeroline=True))
 
 
 def _points(part: pd.DataFrame, label: str, shown: Look, sizes: list[float]) -> go.Scatter:
-    """One task's points, with whiskers where its items are known."""
+    """One task's points, with whiskers where the points have intervals."""
     x, y = part["a_controlled"].to_numpy(), part["b_controlled"].to_numpy()
     drawn = go.Scatter(x=x, y=y, mode="markers", name=label, customdata=[[int(k), "", ""] for k in part["k"]])
     drawn.update(marker={"color": shown.color, "symbol": shown.symbol, "size": sizes, "opacity": 0.9})

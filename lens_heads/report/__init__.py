@@ -1,0 +1,18 @@
+"""A study as one HTML page, and its numbers as tables in the terminal."""
+
+from lens_heads.report.html import page, write_report
+from lens_heads.report.parts import Card, Example, Figure, Page, Provenance, Section, Summary, Table, Texts
+
+__all__ = [
+    "Card",
+    "Example",
+    "Figure",
+    "Page",
+    "Provenance",
+    "Section",
+    "Summary",
+    "Table",
+    "Texts",
+    "page",
+    "write_report",
+]

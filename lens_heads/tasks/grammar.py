@@ -1,4 +1,4 @@
-"""Sentences from patterns: every slot in braces is filled from a word list, with words not used before while there are any."""
+"""Sentences from patterns: every slot in braces is filled from a word list, preferring words not used before."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 SLOT = re.compile(r"\{([A-Za-z_]+)2?((?: -?\d+)*)\}")
-"""`{name}` or, where numbers bound what is drawn, `{name 3 9}`; a trailing 2 only marks a second draw."""
+"""`{name}`, or `{name 3 9}` with bounds for the number drawn; a trailing 2 only marks a second draw."""
 
 
 class Expander:
-    """Fills the slots of patterns: with the fixed word of that name, else with a draw from the list of that name."""
+    """Fills the slots of patterns: with the fixed word of that name if there is one, else by drawing from the list."""
 
     def __init__(self, rng: random.Random, lists: Mapping[str, Sequence[str]], fixed: Mapping[str, str]) -> None:
         self.rng = rng
@@ -20,14 +20,14 @@ class Expander:
         self.used: set[str] = set()
 
     def draw(self, options: Sequence[str]) -> str:
-        """One of the options, one not drawn before if there is any."""
+        """A random option, one not drawn before if any is left."""
         fresh = [option for option in options if option not in self.used]
         chosen = self.rng.choice(fresh or options)
         self.used.add(chosen)
         return chosen
 
     def fill(self, slot: str, *bounds: int) -> str:
-        """The text for one slot; words of a list may have slots themselves."""
+        """The text for one slot; list entries may contain slots themselves."""
         if slot in self.fixed:
             return self.fixed[slot]
         return self.expand(self.draw(self.lists[slot]))

@@ -6,7 +6,8 @@ import random
 import re
 from pathlib import Path
 
-from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows
+from lens_heads.tasks.rows import Row, table
+from lens_heads.tasks.sampling import check_known, enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.judges import Judge
 from lens_heads.trials.trial import Trial
@@ -26,30 +27,30 @@ def gsm8k(
     reasoning: bool = True,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Word problems after four original examples, judged by the final number.
+    """Word problems after four original few-shot examples, judged by the final number.
 
     Args:
-        n: trials; fewer than there are means a random draw. None: 200, or all where there are fewer.
-        split: of the hub's data, "test" or "train": find heads on one, evaluate them on the other.
-        seed: of the draw.
-        path: a local copy instead, of either split (.jsonl, .json, .csv or .parquet; fields `question` and `answer`).
-        reasoning: True asks for a worked solution that ends in "#### n", of several lines (evaluate with
-            `max_new_tokens` of 200 or more); the gold answer, for the log-probability, is the whole worked solution. False
-            asks for the number alone.
-        chat: as in `Trial`. False by default, for chat models too: the few examples are a text to go on with.
+        n: number of trials, drawn at random. None: 200, or all if there are fewer.
+        split: the hub's split, "test" or "train": find heads on one, evaluate them on the other.
+        seed: random seed for the draw.
+        path: a local copy of either split (.jsonl, .json, .csv or .parquet; fields `question` and `answer`).
+        reasoning: True asks for a worked solution of several lines that ends in "#### n" (evaluate with `max_new_tokens`
+            of 200 or more); the gold answer, used for the log-probability, is the whole worked solution. False asks for
+            the bare number.
+        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
         Trials without needle and haystack, with ids such as "gsm8k-test-17" (the row); `meta` holds the kind, the source
-        (the split, or the name of the local copy) and the number of steps of the solution.
+        (the split, or the name of the local copy) and the number of steps in the solution.
 
     Raises:
-        FileNotFoundError, ValueError: naming the file, the row and the field; an unknown split; more trials than rows.
+        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), unknown split, or `n` out of
+            range.
 
-    Differs from the benchmark: the calculator's marks (<<48/2=24>>) are taken out of the solutions.
+    Differs from the benchmark: the calculator annotations (<<48/2=24>>) are removed from the solutions.
     """
-    if split not in SPLITS:
-        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}")
-    rows = hub_rows(HUB, config="main", split=split) if path is None else local_rows(path, f"{HUB}, main, {split}")
+    check_known("split", split, SPLITS)
+    rows = table(path, HUB, config="main", split=split)
     name = split if path is None else Path(path).stem
     drawn = random.Random(seed).sample(
         rows, enough(n, len(rows), f"problems in {HUB if path is None else path}", USUAL)
@@ -74,11 +75,12 @@ def _trial(row: Row, name: str, prompt: str, judged: Judge, reasoning: bool, cha
 
 
 def _solution(row: Row) -> tuple[str, str]:
-    """The worked solution without the calculator's marks, and the number it ends in."""
+    """The worked solution without calculator annotations, and its final number."""
     solution, marked, final = _CALCULATION.sub("", row.text("answer")).rpartition("####")
     final = final.strip()
     if not marked or not solution.strip() or not _FINAL.fullmatch(final):
         raise ValueError(
-            f"{row.where}: field 'answer' is {row.text('answer')!r}: give a worked solution that ends in '#### ' and a number"
+            f"{row.where}: field 'answer' must be a worked solution that ends in '#### ' and a number, "
+            f"got {row.text('answer')!r}"
         )
     return "\n".join(line.strip() for line in solution.strip().splitlines()), final

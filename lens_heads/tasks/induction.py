@@ -1,4 +1,4 @@
-"""Induction: a list of words comes again; what is the next one?   (Olsson et al., arXiv 2209.11895)"""
+"""Induction: a word list repeats; which word comes next?   (Olsson et al., arXiv 2209.11895)"""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ def induction(
     seed: int = 0,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Lists of different random words, said `repeats` times, the last time cut before one of them: that is the answer.
+    """Lists of distinct random words, written `repeats` times; the last repeat stops before one word, which is the answer.
 
-    The paper repeats random tokens; these are common English words with a comma between them, so that every tokenizer sees
-    words, and nothing but the first time says which one follows.
+    The paper repeats random tokens; these are common English words separated by commas, so that every tokenizer sees
+    words, and only the earlier repeats tell which word follows.
 
     Args:
-        n: trials, each with its own list.
-        words: in a list, 4 or more.
-        repeats: 2 or more, the cut one included.
-        split: "select" to find heads, "test" to evaluate them: they share no word; None takes all words.
-        seed: of the lists, the cuts and the choices.
-        chat: as in `Trial`. False by default, for chat models too: the list is a text to go on with.
+        n: number of trials, each with its own list.
+        words: words per list, 4 or more.
+        repeats: 2 or more, including the truncated one.
+        split: "select" for finding heads, "test" for evaluating them; the two share no word. None takes all words.
+        seed: random seed for the lists, the truncation points and the choices.
+        chat: see `Trial`. False by default even for chat models, since the list is text to continue.
 
     Returns:
-        Trials without needle and haystack, with ids such as "induction-select-0-17" (split, seed, number), the answer and
-        three other words of the list as choices; `meta` holds the list and the place of the answer in it, from 1 on (never 0,
-        which nothing of the last time comes before). Right when the text up to the next comma is the answer.
+        Trials without needle and haystack, with ids such as "induction-select-0-17" (split, seed, number); the choices are
+        the answer and three other words of the list. `meta` holds the list and the answer's 0-based index in it, never 0,
+        since at least one word precedes it in the last repeat. Correct if the text up to the next comma is the answer.
 
     Raises:
-        ValueError: an unknown split, less than one trial or two repeats, or `words` below 4 or above those that there are.
+        ValueError: unknown split, fewer than 1 trial or 2 repeats, or `words` below 4 or above the number of known words.
     """
     known = [word for group in rhyme_groups(split) for word in group]
     if not 4 <= words <= len(known):
-        raise ValueError(f"words={words}: a list has 4 to {len(known)} different words")
+        raise ValueError(f"words={words} is out of range: use 4 to {len(known)} words per list")
     if n < 1 or repeats < 2:
-        raise ValueError(f"n={n}, repeats={repeats}: ask for at least 1 trial, and 2 repeats")
+        raise ValueError(f"n={n}, repeats={repeats}: use at least 1 trial and at least 2 repeats")
     rng = random.Random(f"{split}-{seed}")
     name = f"induction-{split or 'all'}-{seed}"
     return [_trial(f"{name}-{number}", rng.sample(known, words), repeats, rng, chat) for number in range(n)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, permutations, product
 
 from lens_heads.tasks.packaged import entries
-from lens_heads.tasks.rows import enough
+from lens_heads.tasks.sampling import enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
@@ -22,32 +22,32 @@ def ioi(
     nouns: Mapping[str, Sequence[str]] | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Sentences of two people that end where the indirect object goes, such as "Then, Sarah and Peter went to the store.
+    """Sentences about two people that stop before the indirect object, such as "Then, Sarah and Peter went to the store.
     Sarah gave the milk to", with the templates and nouns of `transformer_lens.evals.IOIDataset`.
 
     Args:
-        n: trials; no two have the same prompt.
-        split: whose names, "select" to find heads, "test" to evaluate them: the 14 of each half of the packaged needles,
-            none in both.
-        seed: of the draw.
-        symmetric: every sentence also with the two names exchanged, right after it; `n` is even.
-        names: others than those of `split`; `IOIDataset`'s own are "John" and "Mary".
-        templates: others than `IOIDataset`'s two, in its form: "[B]" is the subject, "[A]" the indirect object, the last
-            word; nouns are such as "[OBJECT]".
-        nouns: what the nouns of the templates can be, by name.
-        chat: as in `Trial`. False by default, for chat models too: the sentence is a text to go on with.
+        n: number of trials, all with distinct prompts.
+        split: which names to use, "select" for finding heads, "test" for evaluating them: the 14 names of either half of
+            the packaged needles; the two share none.
+        seed: random seed for the draw.
+        symmetric: follow every sentence with its copy that swaps the two names; `n` must be even.
+        names: names to use instead of those of `split`; `IOIDataset`'s own are "John" and "Mary".
+        templates: templates to use instead of `IOIDataset`'s two, in its format: "[B]" is the subject, "[A]" the indirect
+            object (the last word), and nouns are slots such as "[OBJECT]".
+        nouns: the values of each noun slot, by name.
+        chat: see `Trial`. False by default even for chat models, since the sentence is text to continue.
 
     Returns:
         Trials without needle, with ids such as "ioi-select-Peter-Sarah-0"; the choices are the indirect object, which is the
-        answer, and the subject. `meta` holds the kind, both, and "corrupt": the prompt whose last subject is the other name,
-        so that the answer is too (for `TokenPair`, where both names have as many tokens).
+        answer, and the subject. `meta` holds the kind, both names, and "corrupt": the prompt whose last subject is the other
+        name, which flips the answer (for `TokenPair`, if both names have the same number of tokens).
 
     Raises:
-        ValueError: an unknown split, fewer than two names, a template without its places, an odd number of symmetric
-            trials, more trials than there are prompts.
+        ValueError: unknown split, fewer than two names, a template that lacks a placeholder, an odd number of symmetric
+            trials, or `n` out of range.
 
-    Differs from `IOIDataset`: no prompt is drawn twice, and there are more names. `ioi_eval` sets the names' first different
-    tokens against each other; choices are compared by all their tokens.
+    Differs from `IOIDataset`: no prompt is drawn twice, and there are more names. `ioi_eval` compares the names' first
+    differing tokens; choices are compared by all their tokens.
     """
     from transformer_lens.evals import IOIDataset
 
@@ -60,9 +60,9 @@ def ioi(
     frames = list(dict.fromkeys(frame for text in texts for frame in _frames(text, given)))
     pairs = list((combinations if symmetric else permutations)(names, 2))
     each = 2 if symmetric else 1
-    enough(n, each * len(frames) * len(pairs), "different prompts of these names, templates and nouns")
+    enough(n, each * len(frames) * len(pairs), "distinct prompts with these names, templates and nouns")
     if n % each:
-        raise ValueError(f"n={n}: symmetric sentences come in twos: ask for an even number")
+        raise ValueError(f"n={n} must be even with symmetric=True, which draws sentences in pairs")
     drawn = random.Random(seed).sample(range(len(frames) * len(pairs)), n // each)
     chosen = [(frames[at % len(frames)], pairs[at // len(frames)]) for at in drawn]
     cast = [(frame, people) for frame, (a, b) in chosen for people in ((a, b), (b, a))[:each]]
@@ -72,19 +72,19 @@ def ioi(
 
 
 def _several(given: Sequence[str], what: str, least: int) -> list[str]:
-    """The different texts of a list; ValueError when there are too few."""
+    """The distinct texts of a list; ValueError if there are too few."""
     found = list(dict.fromkeys([given] if isinstance(given, str) else given))
     if len(found) < least or not all(isinstance(text, str) and text.strip() for text in found):
-        raise ValueError(f"{what}={given!r}: give a list of {least} or more different texts")
+        raise ValueError(f"{what}={given!r} must be a list of {least} or more distinct texts")
     return found
 
 
 def _frames(text: str, nouns: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """A template with its nouns filled in, in every way; ValueError for one that is not of two people."""
+    """A template with every combination of nouns filled in; ValueError for one without two people."""
     if text.count("[A]") < 2 or text.count("[B]") < 2 or not text.endswith(" [A]"):
         raise ValueError(
-            f"the template {text!r} is not of two people: name the subject '[B]' twice, and the indirect object '[A]' "
-            "before and as the last word"
+            f"the template {text!r} lacks a placeholder: use '[B]' (subject) twice, and '[A]' (indirect object) twice, "
+            "the second time as the last word"
         )
     used = [noun for noun in nouns if f"[{noun}]" in text]
     for words in product(*(_several(nouns[noun], f"nouns {noun}", 1) for noun in used)):

@@ -1,7 +1,7 @@
-"""Multiple choice from the hub: HellaSwag, BoolQ, ARC, MMLU, WMDP, as lm-evaluation-harness asks without examples.
+"""Multiple choice from the hub: HellaSwag, BoolQ, ARC, MMLU, WMDP, in lm-evaluation-harness's zero-shot format.
 
-Each benchmark is how one of its rows reads; drawing and trials are shared. Judge them by `choice` or `choice_norm`; a
-generated text is right when the first choice that it names is.
+A benchmark defines only how to read one of its rows; drawing and building trials are shared. Judge by `choice` or
+`choice_norm`; a generated text is correct if the first choice it names is.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows
+from lens_heads.tasks.rows import Row, table
+from lens_heads.tasks.sampling import check_known, enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 USUAL = 200
-"""Trials by default, where there are as many."""
+"""Default number of trials, if that many exist."""
 
 LETTERS = ("A", "B", "C", "D")
 HAZARDS = {"bio": "biology", "chem": "chemistry", "cyber": "cybersecurity"}
@@ -29,7 +29,7 @@ _BRACKETS = re.compile(r"\[.*?\]")
 
 @dataclass(frozen=True)
 class _Item:
-    """A row as a question; `gold` is the place of the right choice."""
+    """A row as a question; `gold` is the index of the right choice."""
 
     question: str
     choices: tuple[str, ...]
@@ -40,7 +40,7 @@ class _Item:
 
 @dataclass(frozen=True)
 class _Benchmark:
-    """Where a benchmark is, how a row of it reads, and its part of the template file. The first split is the usual one."""
+    """A benchmark's location, its row reader and its entry in the template file. The first split is the default."""
 
     name: str
     hub: str
@@ -57,24 +57,24 @@ def hellaswag(
     path: str | Path | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """How does it go on? HellaSwag, `Rowan/hellaswag` (Zellers et al., arXiv 1905.07830): four endings.
+    """How does the text continue? HellaSwag, `Rowan/hellaswag` (Zellers et al., arXiv 1905.07830): four endings.
 
     Args:
-        n: trials; fewer than there are means a random draw. None: 200, or all where there are fewer.
-        split: of the hub, "validation" by default, or "train". Its test split has no labels.
-        seed: of the draw.
-        path: a local copy instead (.jsonl, .json, .csv, .tsv or .parquet), all of it.
-        chat: as in `Trial`. False by default, for chat models too.
+        n: number of trials, drawn at random. None: 200, or all if there are fewer.
+        split: the hub's split, "validation" by default, or "train". The test split has no labels.
+        seed: random seed for the draw.
+        path: a local copy (.jsonl, .json, .csv, .tsv or .parquet), read whole.
+        chat: see `Trial`. False by default even for chat models.
 
     Returns:
-        Trials without needle, with ids such as "hellaswag-validation-17" (the row; of a copy the file's name); the choices
-        are the endings. `meta` holds kind, subject and n_choices.
+        Trials without needle, with ids such as "hellaswag-validation-17" (split, or the name of the local copy, and row);
+        the choices are the endings. `meta` holds kind, subject and n_choices.
 
     Raises:
         FileNotFoundError: the hub cannot be reached, or there is no file at `path`.
-        ValueError: an unknown split, more trials than there are questions, or a faulty row, naming it and the field.
+        ValueError: unknown split, `n` out of range, or a faulty row (named with its field).
 
-    Warns of rows with two equal choices, or an empty one, which are left out. Published accuracies are `choice_norm`.
+    Warns about, and drops, rows with duplicate or empty choices. Published accuracies correspond to `choice_norm`.
     """
     benchmark = _Benchmark("hellaswag", "Rowan/hellaswag", None, ("validation", "train"), _hellaswag, "hellaswag")
     return _trials(benchmark, n, split, seed, path, chat)
@@ -87,10 +87,10 @@ def boolq(
     path: str | Path | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Yes or no, by a passage: BoolQ, `aps/super_glue` boolq (Clark et al., arXiv 1905.10044).
+    """Yes or no, given a passage: BoolQ, `aps/super_glue` boolq (Clark et al., arXiv 1905.10044).
 
-    A copy may also be of `google/boolq`, whose answers are true and false. Arguments, errors and the rest as in
-    `hellaswag`; splits are "validation" and "train". The passage is the trial's haystack.
+    A local copy may also be of `google/boolq`, whose answers are true and false. Otherwise as `hellaswag`; splits are
+    "validation" (the default) and "train". The passage is the trial's haystack.
     """
     benchmark = _Benchmark("boolq", "aps/super_glue", "boolq", ("validation", "train"), _boolq, "boolq")
     return _trials(benchmark, n, split, seed, path, chat)
@@ -103,10 +103,10 @@ def arc_challenge(
     path: str | Path | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Science at school, three to five choices: `allenai/ai2_arc` ARC-Challenge (Clark et al., arXiv 1803.05457).
+    """Grade-school science, three to five choices: `allenai/ai2_arc` ARC-Challenge (Clark et al., arXiv 1803.05457).
 
-    Arguments, errors and the rest as in `hellaswag`; splits are "test", the default, "validation" and "train". The choices
-    are texts that the prompt does not list. Published accuracies are `choice_norm`.
+    Arguments and errors as in `hellaswag`; splits are "test" (the default), "validation" and "train". The choices are texts
+    that the prompt does not list. Published accuracies correspond to `choice_norm`.
     """
     splits = ("test", "validation", "train")
     benchmark = _Benchmark("arc_challenge", "allenai/ai2_arc", "ARC-Challenge", splits, _arc, "arc_challenge")
@@ -123,11 +123,11 @@ def mmlu(
 ) -> list[Trial]:
     """Knowledge of 57 subjects, four choices by letter: MMLU, `cais/mmlu` (Hendrycks et al., arXiv 2009.03300).
 
-    The prompt names the subject and lists the choices; the answer is a letter. `subjects`: only of these, such as
-    "abstract_algebra"; None for all. Splits are "test", the default, "validation" and "dev". A copy holds `question`, `subject`,
-    `choices` or four columns `A` to `D`, and `answer`, 0 to 3 or A to D, with small or capital names. Arguments, errors
-    and the rest as in `hellaswag`; an unknown subject is a ValueError. Published accuracies are `choice`, mostly after five
-    examples; here there are none.
+    The prompt names the subject and lists the choices; the answer is a letter. `subjects` restricts the questions, for example
+    to "abstract_algebra"; None for all, ValueError for an unknown one. Splits are "test" (the default), "validation" and
+    "dev". A local copy has the columns `question`, `subject`, `choices` or `A` to `D`, and `answer` (0 to 3 or A to D), in
+    lower or upper case. Other arguments and errors as in `hellaswag`. Published accuracies correspond to `choice`, mostly
+    five-shot; here the prompt is zero-shot.
     """
     benchmark = _Benchmark("mmlu", "cais/mmlu", "all", ("test", "validation", "dev"), _lettered, "lettered")
     return _trials(benchmark, n, split, seed, path, chat, subjects)
@@ -141,13 +141,12 @@ def wmdp(
     path: str | Path | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Knowledge that helps to do harm, four choices by letter: WMDP, `cais/wmdp` (Li et al., arXiv 2403.03218).
+    """Hazardous knowledge, four choices by letter: WMDP, `cais/wmdp` (Li et al., arXiv 2403.03218).
 
-    `subject` is "bio", "chem" or "cyber"; of a copy it says what its rows are about. The only split is "test". Asked as
-    `mmlu`; arguments, errors and the rest as in `hellaswag`, an unknown subject is a ValueError.
+    `subject` is "bio", "chem" or "cyber" (ValueError otherwise); for a local copy it states the subject of its rows. The
+    only split is "test". Prompts as in `mmlu`, other arguments and errors as in `hellaswag`.
     """
-    if subject not in HAZARDS:
-        raise ValueError(f"there is no subject {subject!r}: use {', '.join(map(repr, HAZARDS))}")
+    check_known("subject", subject, HAZARDS)
 
     def item(row: Row) -> _Item:
         return _lettered(replace(row, fields={**row.fields, "subject": HAZARDS[subject]}))
@@ -166,29 +165,25 @@ def _trials(
     subjects: str | Sequence[str] | None = None,
 ) -> list[Trial]:
     if path is not None and split is not None:
-        raise ValueError(f"split={split!r} is of the hub: a copy at path= is read whole")
+        raise ValueError(f"split={split!r} requires the hub: a local copy is read whole, so omit split= with path=")
     split = benchmark.splits[0] if split is None else split
-    if split not in benchmark.splits:
-        raise ValueError(f"{benchmark.name} has no split {split!r} with answers: use {', '.join(benchmark.splits)}")
+    check_known(f"{benchmark.name} split", split, benchmark.splits, " (splits with answers)")
     name = split if path is None else Path(path).stem
-    if path is None:
-        rows = hub_rows(benchmark.hub, config=benchmark.config, split=split)
-    else:
-        rows = local_rows(path, f"{benchmark.hub}, {split}")
+    rows = table(path, benchmark.hub, config=benchmark.config, split=split)
     where = f"{benchmark.name} {name}"
     items = _chosen([(row, benchmark.item(row)) for row in rows], subjects)
     kept = [(row, item) for row, item in items if all(item.choices) and len(set(item.choices)) == len(item.choices)]
     if len(kept) < len(items):
         out = len(items) - len(kept)
         warnings.warn(
-            f"{out} of {len(items)} rows of {where} have two equal choices or an empty one: left out", stacklevel=3
+            f"dropped {out} of {len(items)} rows of {where}, which have duplicate or empty choices", stacklevel=3
         )
     drawn = random.Random(seed).sample(kept, enough(n, len(kept), f"questions in {where}", USUAL))
     return [_trial(benchmark, f"{benchmark.name}-{name}-{row.number}", item, chat) for row, item in drawn]
 
 
 def _chosen(items: list[tuple[Row, _Item]], subjects: str | Sequence[str] | None) -> list[tuple[Row, _Item]]:
-    """The items of these subjects; ValueError for one that none is of, naming the nearest."""
+    """The items of these subjects; the ValueError for an unknown one suggests the closest."""
     if subjects is None:
         return items
     wanted = [subjects] if isinstance(subjects, str) else list(subjects)
@@ -196,7 +191,7 @@ def _chosen(items: list[tuple[Row, _Item]], subjects: str | Sequence[str] | None
     unknown = next((subject for subject in wanted or [""] if subject not in have), None)
     if unknown is not None:
         near = difflib.get_close_matches(unknown, have, n=3) or have
-        raise ValueError(f"there is no subject {unknown!r}: use {', '.join(near)}")
+        raise ValueError(f"unknown subject {unknown!r}: use {', '.join(near)}")
     return [(row, item) for row, item in items if item.subject in wanted]
 
 
@@ -216,7 +211,7 @@ def _trial(benchmark: _Benchmark, name: str, item: _Item, chat: bool | None) -> 
 
 
 def _hellaswag(row: Row) -> _Item:
-    """The harness's clean-up of the texts from WikiHow, whose headings are in brackets."""
+    """Cleans up the WikiHow texts, which have headings in brackets, as the harness does."""
 
     def clean(text: str) -> str:
         return _BRACKETS.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ").strip()
@@ -236,39 +231,36 @@ def _boolq(row: Row) -> _Item:
 def _arc(row: Row) -> _Item:
     choices = row.fields.get("choices")
     if not isinstance(choices, dict):
-        raise ValueError(f"{row.where}: field 'choices' is {choices!r}: give {{'text': [..], 'label': [..]}}")
+        raise ValueError(f"{row.where}: field 'choices' must be {{'text': [..], 'label': [..]}}, got {choices!r}")
     inner = Row(f"{row.where}, choices", row.number, choices)
     texts, labels = _texts(inner, "text"), _texts(inner, "label")
     if len(texts) != len(labels):
-        raise ValueError(f"{inner.where}: {len(texts)} texts but {len(labels)} labels: give one each")
+        raise ValueError(f"{inner.where}: {len(texts)} texts but {len(labels)} labels; their numbers must be equal")
     return _Item(row.text("question"), texts, _place(row, "answerKey", labels))
 
 
 def _lettered(row: Row) -> _Item:
-    """A question with its choices listed by letter, which are what is chosen from."""
+    """A question that lists its choices by letter; the letters are the answer choices."""
     row = replace(row, fields={name.lower(): value for name, value in row.fields.items()})
     columns = [letter.lower() for letter in LETTERS]
     texts = _texts(row, "choices") if "choices" in row.fields else tuple(row.text(column) for column in columns)
     if len(texts) != len(LETTERS):
-        raise ValueError(f"{row.where}: field 'choices' has {len(texts)} texts: give {len(LETTERS)}")
+        raise ValueError(f"{row.where}: field 'choices' has {len(texts)} texts, but must have {len(LETTERS)}")
     listed = (f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=True))
     gold = _place(row, "answer", ("0", "1", "2", "3"), LETTERS)
     return _Item("\n".join((row.text("question"), *listed)), LETTERS, gold, row.text("subject"))
 
 
 def _texts(row: Row, field: str) -> tuple[str, ...]:
-    """A field that must hold a list of texts; they may be empty."""
-    value: Any = row.fields.get(field)
-    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(text, str) for text in value):
-        raise ValueError(f"{row.where}: field {field!r} is {value!r}: give a list of two texts or more")
-    return tuple(text.strip() for text in value)
+    """A field with a list of two or more strings, which may be empty."""
+    return tuple(text.strip() for text in row.texts(field, least=2, empty=True))
 
 
 def _place(row: Row, field: str, *names: Sequence[str]) -> int:
-    """The place of the right choice, which the field names in one of these ways."""
+    """The index of the right choice, which the field gives in one of several notations (`names`)."""
     value = str(row.fields.get(field, "")).strip()
     for each in names:
         if value in each:
             return each.index(value)
     known = " or ".join(", ".join(each) for each in names)
-    raise ValueError(f"{row.where}: field {field!r} is {value!r}, which is no choice: give it {known}")
+    raise ValueError(f"{row.where}: field {field!r} must be one of {known}, got {value!r}")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows, packaged_rows
-from lens_heads.tasks.sampling import SPLITS, check_split
+from lens_heads.tasks.rows import Row, packaged_rows, table
+from lens_heads.tasks.sampling import SPLITS, check_known, check_split, enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.text import squad
 from lens_heads.trials.trial import Trial
@@ -29,45 +29,42 @@ def musique(
     path: str | Path | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Multi-hop questions over their paragraphs, judged by MuSiQue's exact match; its F1 is the metric `token_f1`.
+    """Multi-hop questions over their paragraphs, judged by MuSiQue's exact match; the metric `token_f1` is its F1.
 
     Args:
-        source: "packaged", 60 made-up questions about invented people and places, shipped, short, for small models
-            too; or "hub", the validation split of the answerable questions, `bdsaglam/musique` (2 to 4 hops, 20
+        source: "packaged", 60 original questions about fictional people and places, shipped and short enough for small
+            models; or "hub", the validation split of the answerable questions, `bdsaglam/musique` (2 to 4 hops, 20
             paragraphs each).
-        n: trials; fewer than there are means a random draw. None for all.
-        seed: of the draw.
-        hops: only questions with so many; None for any. 1 asks the last step of every question alone, with the answers of
-            the earlier ones filled in: no question of MuSiQue, but one that small models can answer.
-        split: half of the packaged questions, "select" to find heads, "test" to evaluate them: they share no name.
-            None for both.
-        distractors: keep only so many of the paragraphs that are not needed, at random; None for all of them.
-        needle: "answer paragraph" makes the paragraph that holds the answer the trial's needle, where it stands, so that
-            heads can be scored on the trial; None, the default, leaves all paragraphs haystack.
-        path: for "hub", a local copy instead (.jsonl, .json or .parquet).
-        chat: as in `Trial`. False by default, for chat models too: the few examples are a text to go on with.
+        n: number of trials, drawn at random; None for all.
+        seed: random seed for the draw.
+        hops: only questions with this many hops; None for any. 1 asks only the last step of every question, with the earlier
+            answers filled in: not a MuSiQue question, but one that small models can answer.
+        split: half of the packaged questions: "select" for finding heads, "test" for evaluating them; the two share no
+            name. None for both.
+        distractors: number of non-supporting paragraphs to keep, chosen at random; None for all.
+        needle: "answer paragraph" makes the paragraph with the answer the trial's needle, in its original position, so that
+            heads can be scored on the trial. None (the default) leaves all paragraphs in the haystack.
+        path: for "hub", a local copy (.jsonl, .json or .parquet).
+        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
         Trials with ids such as "musique-2hop__select_01"; `meta` holds the source and the number of hops.
 
     Raises:
-        FileNotFoundError, ValueError: naming the file, the row and the field; an unknown source, split or needle; more
-            trials than there are questions.
+        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), unknown source, split or
+            needle, or `n` out of range.
 
-    Differs from the benchmark: two examples come first, and the paragraphs that support the answer are not judged.
+    Differs from the benchmark: two examples come first, and predictions of the supporting paragraphs are not judged.
     """
-    if source not in ("packaged", "hub"):
-        raise ValueError(f"there is no source {source!r}: use 'packaged' or 'hub' (with path= for a local copy)")
+    check_known("source", source, ("packaged", "hub"), " (with path= for a local copy)")
     if needle not in (None, ANSWER):
-        raise ValueError(f"needle={needle!r}: use {ANSWER!r}, or None for trials without needle")
+        raise ValueError(f"unknown needle={needle!r}: use {ANSWER!r}, or None for trials without a needle")
     rows = _packaged(split, path) if source == "packaged" else _hub(split, path)
     items = [_item(row) for row in rows]
     kept = [item.last_step() for item in items] if hops == 1 else [i for i in items if hops is None or i.hops == hops]
     if not kept:
         have = sorted({item.hops for item in items})
-        raise ValueError(
-            f"hops={hops}: the questions have {', '.join(map(str, have))} hops: ask for one of these, 1 or None"
-        )
+        raise ValueError(f"hops={hops}: no question has that many; use {', '.join(map(str, have))}, 1 or None")
     rng = random.Random(seed)
     drawn = rng.sample(kept, enough(n, len(kept), f"questions in {source} (hops={hops})"))
     return [_trial(item.fewer(distractors, rng), source, needle, chat) for item in drawn]
@@ -81,7 +78,7 @@ class _Paragraph:
 
 @dataclass(frozen=True)
 class _Item:
-    """A checked row; `holder` is the place of the paragraph that holds the answer, None where none does."""
+    """A validated row; `holder` is the index of the paragraph that contains the answer, None if there is none."""
 
     where: str
     id: str
@@ -93,19 +90,19 @@ class _Item:
     last: str
 
     def last_step(self) -> _Item:
-        """The item with its last step for a question; ValueError without a decomposition."""
+        """The item with its last step as the question; ValueError without a decomposition."""
         if not self.last:
             raise ValueError(
-                f"{self.where}: field 'question_decomposition' is missing: hops=1 needs it, a list of {{question, answer}}"
+                f"{self.where}: hops=1 requires field 'question_decomposition', a list of {{question, answer}} objects"
             )
         return replace(self, id=f"{self.id}-last", hops=1, question=self.last)
 
     def fewer(self, distractors: int | None, rng: random.Random) -> _Item:
-        """The item with at most so many paragraphs that do not support its answer, in their order."""
+        """The item with at most `distractors` non-supporting paragraphs, in their original order."""
         if distractors is None:
             return self
         if distractors < 0:
-            raise ValueError(f"distractors={distractors}: give 0 or more, or None for all")
+            raise ValueError(f"distractors={distractors} must be 0 or more, or None for all")
         spare = [i for i, paragraph in enumerate(self.paragraphs) if not paragraph.supports and i != self.holder]
         dropped = set(rng.sample(spare, max(0, len(spare) - distractors)))
         left = [i for i in range(len(self.paragraphs)) if i not in dropped]
@@ -115,7 +112,7 @@ class _Item:
 
 def _packaged(split: str | None, path: str | Path | None) -> list[Row]:
     if path is not None:
-        raise ValueError("path= is for source='hub': the packaged questions are shipped")
+        raise ValueError("path= requires source='hub': the packaged questions are shipped")
     check_split(split)
     return [row for half in SPLITS if split in (None, half) for row in packaged_rows(f"musique_{half}")]
 
@@ -123,22 +120,19 @@ def _packaged(split: str | None, path: str | Path | None) -> list[Row]:
 def _hub(split: str | None, path: str | Path | None) -> list[Row]:
     if split is not None:
         raise ValueError(
-            f"split={split!r} is for source='packaged': the hub's questions are those of its validation split"
+            f"split={split!r} requires source='packaged': the hub's questions all come from its validation split"
         )
-    if path is not None:
-        return local_rows(path, f"{HUB}, answerable, validation")
-    return hub_rows(HUB, config="answerable", split="validation")
+    return table(path, HUB, config="answerable", split="validation")
 
 
 def _item(row: Row) -> _Item:
     question, answer = row.text("question"), row.text("answer")
-    aliases = row.fields.get("answer_aliases") or []
-    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
-        raise ValueError(f"{row.where}: field 'answer_aliases' is {aliases!r}: give a list of texts, or leave it out")
+    aliases = row.texts("answer_aliases", empty=True) if row.fields.get("answer_aliases") else []
     raw = row.fields.get("paragraphs")
     if not isinstance(raw, list) or not raw:
         raise ValueError(
-            f"{row.where}: field 'paragraphs' is {raw!r}: give a list of {{title, paragraph_text, is_supporting}}"
+            f"{row.where}: field 'paragraphs' must be a list of {{title, paragraph_text, is_supporting}} objects, "
+            f"got {raw!r}"
         )
     shown = template("musique")["paragraph"]
     paragraphs = tuple(_paragraph(value, f"{row.where}, paragraph {i}", shown) for i, value in enumerate(raw, 1))
@@ -150,15 +144,15 @@ def _item(row: Row) -> _Item:
 
 def _paragraph(raw: Any, where: str, shown: str) -> _Paragraph:
     if not isinstance(raw, dict):
-        raise ValueError(f"{where}: is {raw!r}: give an object {{title, paragraph_text, is_supporting}}")
+        raise ValueError(f"{where}: expected an object {{title, paragraph_text, is_supporting}}, got {raw!r}")
     title, text = (Row(where, 0, raw).text(field) for field in ("title", "paragraph_text"))
     if not isinstance(raw.get("is_supporting"), bool):
-        raise ValueError(f"{where}: field 'is_supporting' is {raw.get('is_supporting')!r}: give true or false")
+        raise ValueError(f"{where}: field 'is_supporting' must be true or false, got {raw.get('is_supporting')!r}")
     return _Paragraph(shown.replace("{title}", title).replace("{text}", text), raw["is_supporting"])
 
 
 def _hops(row: Row, name: str) -> int:
-    """By the field `hops`, the id ("2hop__..", "3hop1__.."), the decomposition, or the supporting paragraphs."""
+    """From the field `hops`, the id ("2hop__..", "3hop1__.."), the decomposition, or the supporting paragraphs."""
     if isinstance(row.fields.get("hops"), int):
         return row.fields["hops"]
     named = re.match(r"(\d+)hop", name)
@@ -169,7 +163,7 @@ def _hops(row: Row, name: str) -> int:
 
 
 def _holder(row: Row, answers: tuple[str, ...], paragraphs: tuple[_Paragraph, ...]) -> int | None:
-    """The supporting paragraph that the last step is answered from; else the last one in which an answer stands."""
+    """The supporting paragraph of the last step if it contains an answer, else the last one that does."""
     holding = [
         i
         for i, paragraph in enumerate(paragraphs)
@@ -181,11 +175,11 @@ def _holder(row: Row, answers: tuple[str, ...], paragraphs: tuple[_Paragraph, ..
 
 
 def _last_step(row: Row) -> str:
-    """The last question of the decomposition, its "#1", "#2", .. replaced by the answers of those steps."""
+    """The last question of the decomposition, with "#1", "#2", .. replaced by the answers of those steps."""
     steps = row.fields.get("question_decomposition") or []
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise ValueError(
-            f"{row.where}: field 'question_decomposition' is {steps!r}: give a list of {{question, answer}}"
+            f"{row.where}: field 'question_decomposition' must be a list of {{question, answer}} objects, got {steps!r}"
         )
     last = str(steps[-1].get("question") or "") if steps else ""
     for number, step in enumerate(steps[:-1], 1):
@@ -194,14 +188,14 @@ def _last_step(row: Row) -> str:
 
 
 def _trial(item: _Item, source: str, needle: str | None, chat: bool | None) -> Trial:
-    """With a needle, the paragraphs around it go into the template: it then stands exactly where it stood."""
+    """With a needle, the paragraphs around it become part of the template, which keeps the needle in its position."""
     shots = template("musique")
     texts = [paragraph.text for paragraph in item.paragraphs]
     haystack, prompt, depth = "\n\n".join(texts), shots["template"], 0.5
     if needle:
         if item.holder is None:
             raise ValueError(
-                f"{item.where}: the answer {item.answers[0]!r} stands in no supporting paragraph: use needle=None"
+                f"{item.where}: no supporting paragraph contains the answer {item.answers[0]!r}; use needle=None"
             )
         before, after = "\n\n".join(texts[: item.holder]), "\n\n".join(texts[item.holder + 1 :])
         slots = "\n\n".join(part for part in (before, "{haystack}", after) if part)

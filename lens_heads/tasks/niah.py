@@ -1,4 +1,4 @@
-"""Needle in a haystack as Wu et al. detect retrieval heads (arXiv 2404.15574)."""
+"""Needle in a haystack, as used by Wu et al. to detect retrieval heads (arXiv 2404.15574)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lens_heads.tasks.books import at_least, parse_json, read_book, read_text
+from lens_heads.tasks.rows import Row
 from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
 from lens_heads.trials.trial import Trial
 
@@ -29,23 +29,22 @@ def niah(
     """Trials from a folder in the format of Wu et al.'s `haystack_for_detect`.
 
     Args:
-        folder: holds `needles.jsonl`, a line {"needle", "question", "real_needle"} each, and for needle i the texts
-            `part{i}/*.txt`. A text may be a page of the hub's data viewer in JSON, as theirs are.
-        lengths: tokens of the whole prompt; a list, or a number of them spaced evenly over 1,000..50,000.
-        depths: 0 to 1; a list, or a number of them spaced evenly.
-        n: draw so many, stratified over (needle, depth), by `seed`; None for all.
-        chat: as in `Trial`; True puts the text between <book> tags, as they do for chat models.
+        folder: contains `needles.jsonl`, with one {"needle", "question", "real_needle"} per line, and for needle i the
+            texts `part{i}/*.txt`. A text may be a JSON page of the hub's data viewer, as theirs are.
+        lengths: prompt lengths in tokens; a list, or how many to space evenly over 1,000..50,000.
+        depths: needle depths from 0 to 1; a list, or how many to space evenly.
+        n: number of trials, stratified over (needle, depth) and seeded by `seed`; None for all.
+        chat: see `Trial`; True also puts the text between <book> tags, as they do for chat models.
 
     Returns:
-        Trials with ids such as "niah-1-len1000-depth11". The answer is `real_needle`, the needle's span that of
+        Trials with ids such as "niah-1-len1000-depth11". The answer is `real_needle`, and the needle span is that of
         `real_needle` within the needle (its `needle_focus`).
 
     Raises:
-        FileNotFoundError, ValueError: naming file, line and field.
+        FileNotFoundError, ValueError: missing or faulty data, named by file, line and field.
 
-    Differs from their code: the span is tracked, not searched by token overlap; of a viewer page only the texts are
-    read, not the JSON around them; sentence ends are `.`, `!` and `?`, not the full stop alone; the question begins on
-    a new line.
+    Differs from their code: the span is tracked, not searched by token overlap; only the texts of a viewer page are read,
+    not the surrounding JSON; sentences end at `.`, `!` and `?`, not only at `.`; the question starts on a new line.
     """
     folder = Path(folder).expanduser()
     grid, at = lengths_grid(lengths), depths_grid(depths)
@@ -83,7 +82,7 @@ class _Needle:
 
 
 def _needles(file: Path) -> list[_Needle]:
-    """The needle of every line."""
+    """One needle per line."""
     needles: list[_Needle] = []
     for number, line in enumerate(read_text(file).splitlines(), 1):
         if not line.strip():
@@ -91,29 +90,24 @@ def _needles(file: Path) -> list[_Needle]:
         where = f"{file}, line {number}"
         raw = parse_json(line, where)
         if not isinstance(raw, dict):
-            raise ValueError(f"{where}: a needle is a JSON object with needle, question and real_needle")
-        text, question, real = (_text(raw, field, where) for field in ("needle", "question", "real_needle"))
+            raise ValueError(
+                f"{where}: expected a JSON object with needle, question and real_needle, got {type(raw).__name__}"
+            )
+        text, question, real = (Row(where, number, raw).text(field) for field in ("needle", "question", "real_needle"))
         needles.append(_Needle(text, _focus(text, real, where), question, real))
     if not needles:
-        raise ValueError(f"{file}: there is no needle in it: write one JSON object per line")
+        raise ValueError(f"{file}: the file contains no needle: write one JSON object per line")
     return needles
 
 
 def _focus(needle: str, real: str, where: str) -> str:
-    """`real_needle` as the needle writes it: one of theirs begins with a capital that the needle does not have."""
+    """`real_needle` as spelled in the needle: one of theirs is capitalized only in `real_needle`."""
     found = re.findall(re.escape(real), needle, re.IGNORECASE)
     if len(found) != 1:
         raise ValueError(
-            f"{where}: 'real_needle' {real!r} must stand once in 'needle', it is there {len(found)} times: {needle!r}"
+            f"{where}: field 'real_needle' must occur once in 'needle', but {real!r} occurs {len(found)} times: {needle!r}"
         )
     return found[0]
-
-
-def _text(raw: dict[str, Any], field: str, where: str) -> str:
-    value = raw.get(field)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: field {field!r} is missing or empty: give it a text")
-    return value.strip()
 
 
 def _novel(folder: Path) -> str:
@@ -121,7 +115,7 @@ def _novel(folder: Path) -> str:
     files = [file for file in files if not file.with_suffix(".plain.txt").is_file()]
     if not files:
         raise FileNotFoundError(
-            f"{folder} has no .txt file: needle {folder.name[4:]} of needles.jsonl needs a text there"
+            f"{folder} contains no .txt file: put the haystack of needle {folder.name[4:]} of needles.jsonl there"
         )
     return "\n\n".join(_plain(read_book(file), file) for file in files)
 
@@ -134,5 +128,5 @@ def _plain(text: str, file: Path) -> str:
         return "\n\n".join(row["row"]["text"] for row in json.loads(text)["rows"])
     except (ValueError, KeyError, TypeError):
         raise ValueError(
-            f'{file}: begins like a data viewer page, but has no {{"rows": [{{"row": {{"text"}}}}]}}'
+            f'{file}: begins like a data viewer page, but lacks {{"rows": [{{"row": {{"text"}}}}]}}; use plain text'
         ) from None

@@ -1,4 +1,4 @@
-"""NoLiMa: needles whose question shares no word with them (Modarressi et al., ICML 2025, arXiv 2502.05167)."""
+"""NoLiMa: needles whose questions share no word with them (Modarressi et al., ICML 2025, arXiv 2502.05167)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lens_heads.tasks.books import at_least, read_book, read_books
 from lens_heads.tasks.rows import hub_file
-from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
+from lens_heads.tasks.sampling import check_known, depths_grid, lengths_grid, stratified
 from lens_heads.tasks.schema import Case, Entry, cases, read_entries
 from lens_heads.trials.trial import Trial
 
@@ -19,7 +19,7 @@ _STANDARD, _DIRECT = "needle_set.json", "needle_set_ONLYDirect.json"
 
 @dataclass(frozen=True)
 class Preset:
-    """A grid: `lengths` in tokens, how many `depths`, which of each entry's characters, how many trials of all."""
+    """A grid: `lengths` in tokens, the number of `depths`, a slice of each entry's characters, the number of trials."""
 
     lengths: tuple[int, ...]
     depths: int
@@ -29,7 +29,7 @@ class Preset:
 
 
 # The grids of the LOCOS paper (arXiv 2607.01002): as documented; as its job scripts ran; and for ablation, with the
-# characters that the other two leave. Lengths, depths, which of each entry's characters, trials drawn, chat template.
+# characters that the other two leave out.
 PRESETS = {
     "paper": Preset(tuple(lengths_grid(20, 1_000, 50_000)), 10, slice(0, 1), 200, False),
     "scripts": Preset(tuple(lengths_grid(10, 1_000, 5_000)), 10, slice(0, 3), 200, True),
@@ -54,33 +54,33 @@ def nolima(
 ) -> list[Trial]:
     """NoLiMa trials over a grid of context lengths and needle depths.
 
-    The official files are under the Adobe Research License (non-commercial): fetched from the hub, never shipped.
+    The official files are under the Adobe Research License (non-commercial): they are downloaded from the hub, never shipped.
 
     Args:
-        source: None for the official files (dataset `amodaresi/NoLiMa`); or a folder of the same layout, or with your
-            own data: `needlesets/*.json` or `*.json` in NoLiMa's schema (see `schema`), and `haystack/**/*.txt`.
-        questions: "onehop", "twohop", "direct", or any other type the entries have.
-        preset: the grids of the LOCOS paper, see `PRESETS`: "paper", "scripts" (as its jobs ran) or "evaluation". None:
-            lengths 1,000, 2,000, 4,000 x 5 depths, one character per entry. Any argument below overrides the preset.
-        n: draw so many, stratified over (needle, test, depth); a preset draws fewer where its grid is smaller.
-        lengths: tokens of the whole prompt; a list, or a number of them spaced evenly over 1,000..50,000.
-        depths: 0 to 1; a list, or a number of them spaced evenly.
-        characters: the first so many of each entry's character_set, or names in it.
-        seed: of the draw.
-        chat: as in `Trial`.
-        needle_set: file name; by default needle_set.json (needle_set_ONLYDirect.json for direct questions), or in a
-            folder with neither, every .json file there.
-        skip_missing: leave out entries without a question of this type (the default for the official files, where
-            only some have every type) instead of raising.
+        source: None for the official files (dataset `amodaresi/NoLiMa`); or a folder with the same layout or your own
+            data: `needlesets/*.json` or `*.json` in NoLiMa's schema (see `schema`), and `haystack/**/*.txt`.
+        questions: "onehop", "twohop", "direct", or any other question type in the entries.
+        preset: a grid of the LOCOS paper, see `PRESETS`: "paper", "scripts" (as its jobs ran) or "evaluation". None:
+            lengths 1,000, 2,000, 4,000 x 5 depths, one character per entry. The arguments below override the preset.
+        n: number of trials, stratified over (needle, test, depth); a preset draws fewer if its grid is smaller.
+        lengths: prompt lengths in tokens; a list, or how many to space evenly over 1,000..50,000.
+        depths: needle depths from 0 to 1; a list, or how many to space evenly.
+        characters: names of each entry's character_set to use: how many (the first ones), or a list.
+        seed: random seed for the draw.
+        chat: see `Trial`.
+        needle_set: file name; by default needle_set.json (needle_set_ONLYDirect.json for direct questions), or every
+            .json file in a folder that has neither.
+        skip_missing: skip entries without a question of this type instead of raising. Default: only for the official
+            files, where not every entry has every type.
 
     Returns trials with ids such as "0401-T16_C02-onehop-Yuki-len1000-depth11"; `meta` holds entry, test, kind,
-    questions, character and book. FileNotFoundError or ValueError names file, entry and field, and what to do.
+    questions, character and book. FileNotFoundError or ValueError names the file, entry, field and remedy.
 
     Differs from the authors' sampling, which cuts test ids at an underscore and so mixes tests in one stratum.
-    Entries take the books in turn, as there; a book shorter than the longest length is repeated.
+    As there, entries cycle through the books; a book shorter than the longest length is repeated.
     """
-    if preset is not None and preset not in PRESETS:
-        raise ValueError(f"there is no preset {preset!r}: use {', '.join(map(repr, PRESETS))}, or None")
+    if preset is not None:
+        check_known("preset", preset, PRESETS, ", or None")
     chosen = PRESETS[preset] if preset else _DEFAULT
     grid = lengths_grid(lengths if lengths is not None else chosen.lengths)
     at = depths_grid(depths if depths is not None else chosen.depths)
@@ -106,27 +106,30 @@ def _trial(case: Case, questions: str, book: tuple[str, str], depth: float, leng
 
 
 def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice) -> tuple[str, ...]:
-    """The names an entry is asked with, in its own order."""
+    """The names to use for an entry, in its own order."""
     if not entry.characters:
         return ()
-    have = f"{entry.where}: field 'character_set' has {len(entry.characters)} names"
+    have = f"field 'character_set' has {len(entry.characters)} names"
     if isinstance(wanted, str):
-        raise ValueError(f"characters={wanted!r}: give a number, or a list of names such as [{wanted!r}]")
+        raise ValueError(f"characters={wanted!r} must be a number or a list of names such as [{wanted!r}]")
     if isinstance(wanted, int):
         if not 1 <= wanted <= len(entry.characters):
-            raise ValueError(f"{have}, characters={wanted} were asked for: ask for 1 to {len(entry.characters)}")
+            raise ValueError(
+                f"{entry.where}: characters={wanted} is out of range: {have}; use 1 to {len(entry.characters)}"
+            )
         return entry.characters[:wanted]
     if wanted is not None:
         strangers = [name for name in wanted if name not in entry.characters]
+        fault = f"contains {', '.join(strangers)}; use only these names" if strangers else "is empty; use some of them"
         if strangers or not wanted:
             raise ValueError(
-                f"{have}, {', '.join(strangers) or 'none'} asked for is not one: {', '.join(entry.characters)}"
+                f"{entry.where}: {have} ({', '.join(entry.characters)}), but characters={list(wanted)} " + fault
             )
         return tuple(name for name in entry.characters if name in wanted)
     if not entry.characters[preset]:
         raise ValueError(
-            f"{have}, and the evaluation preset leaves the first {preset.start} to selection: "
-            "add names, or say which to use: characters=[..]"
+            f"{entry.where}: {have}, and the evaluation preset reserves the first {preset.start} for selection; "
+            "add names, or choose some with characters=[..]"
         )
     return entry.characters[preset]
 
@@ -134,7 +137,7 @@ def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice)
 def _files(
     source: str | Path | None, questions: str, needle_set: str | None, skip: bool
 ) -> tuple[list[Entry], dict[str, str]]:
-    """Entries and books; with `skip` without the entries that lack the question type, if any has it."""
+    """Entries and books; `skip` drops the entries that lack the question type, unless all do."""
     entries, books = _read(source, questions, needle_set)
     asked = [entry for entry in entries if questions in entry.questions]
     return (asked if skip and asked else entries), books
@@ -147,7 +150,7 @@ def _read(source: str | Path | None, questions: str, needle_set: str | None) -> 
         return entries, {Path(book).stem: read_book(_download(book)) for book in BOOKS}
     folder = Path(source).expanduser()
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not a folder: give one with needlesets/*.json and haystack/*.txt")
+        raise FileNotFoundError(f"{folder} is not a folder: pass one with needlesets/*.json and haystack/*.txt")
     entries: list[Entry] = []
     for file in _needle_files(folder, questions, needle_set):
         entries += read_entries(file)
@@ -155,8 +158,8 @@ def _read(source: str | Path | None, questions: str, needle_set: str | None) -> 
     for entry in entries:
         if first.setdefault(entry.id, entry) is not entry:
             raise ValueError(
-                f"{entry.where}: {first[entry.id].where} has the same id: make field 'id' unique, "
-                "or name one file with needle_set="
+                f"{entry.where}: {first[entry.id].where} has the same id; make field 'id' unique, "
+                "or choose one file with needle_set="
             )
     return entries, read_books(folder)
 
@@ -171,9 +174,9 @@ def _needle_files(folder: Path, questions: str, needle_set: str | None) -> list[
     found = next((files for place in places if (files := sorted(place.glob("*.json")))), [])
     if needle_set:
         have = ", ".join(file.name for file in found) or "no .json file"
-        raise FileNotFoundError(f"{folder} has no needle set {needle_set}, only {have}: name one of these")
+        raise FileNotFoundError(f"{folder} contains no needle set {needle_set}, only {have}: use one of these")
     if not found:
-        raise FileNotFoundError(f"{folder} has no needle set: put a .json file into {folder / 'needlesets'}")
+        raise FileNotFoundError(f"{folder} contains no needle set: put a .json file in {folder / 'needlesets'}")
     return found
 
 
@@ -181,5 +184,5 @@ def _download(name: str) -> Path:
     return hub_file(
         HUB,
         name,
-        "give the folder of a copy with source=, or use the packaged task, which needs no download",
+        "pass the folder of a local copy as source=, or use the packaged task, which needs no download",
     )

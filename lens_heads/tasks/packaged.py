@@ -1,4 +1,4 @@
-"""The packaged needle sets: everything runs without a download. Made for this package, in NoLiMa's schema."""
+"""Needle trials from the packaged needle sets, which were written for this package in NoLiMa's schema: no download."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from importlib import resources
 
 from lens_heads.tasks import prose
-from lens_heads.tasks.sampling import SPLITS, balanced, depths_grid
+from lens_heads.tasks.sampling import SPLITS, balanced, check_known, depths_grid, enough
 from lens_heads.tasks.schema import Case, Entry, cases, read_entries
 from lens_heads.trials.trial import Trial
 
 _CHARACTERS_PER_TOKEN = 8
-"""More than any tokenizer packs into a token of English on average, so that every stretch is long enough."""
+"""Above any tokenizer's average for English, so that every passage is long enough."""
 
 
 def packaged(
@@ -24,29 +24,27 @@ def packaged(
     chat: bool | None = False,
     depths: int | Sequence[float] | None = None,
 ) -> list[Trial]:
-    """Short needle trials for small models, each in another stretch of made-up prose.
+    """Short needle trials for small models, each in a different passage of synthetic prose.
 
     Args:
-        split: "select" to find heads, "test" to evaluate them: they share no needle, name or first argument.
-        n: trials, spread evenly over kinds of needle, entries, names and tests.
-        context_length: tokens of the whole prompt.
-        seed: decides needles, names, depths and stretches.
-        questions: "onehop" (no word in common with the needle) or "direct".
-        chat: as in `Trial`.
-        depths: 0 to 1, a list or a number of even steps, used evenly; None spreads them uniformly over 0 to 1.
+        split: "select" for finding heads, "test" for evaluating them; the two share no needle, name or first argument.
+        n: number of trials, spread evenly over needle kinds, entries, names and tests.
+        context_length: length of the whole prompt, in tokens.
+        seed: determines needles, names, depths and passages.
+        questions: "onehop" (shares no word with the needle) or "direct".
+        chat: see `Trial`.
+        depths: needle depths from 0 to 1, used equally often; a list, or how many to space evenly. None spreads them
+            uniformly over 0 to 1.
 
     Returns:
-        Trials with ids such as "select-S03-T01-Megan-0" (entry, test, name, seed; direct questions end in "-direct");
-        `meta` holds entry, test, kind, questions, character and book.
+        Trials with ids such as "select-S03-T01-Megan-0" (entry, test, name, seed; ids of direct questions end in
+        "-direct"); `meta` holds entry, test, kind, questions, character and book.
 
     Raises:
-        ValueError: an unknown split or question type, or an `n` above the number of different needles.
+        ValueError: unknown split or question type, or `n` above the number of distinct needles.
     """
     every = [case for entry in entries(split) for case in cases(entry)]
-    if not 1 <= n <= len(every):
-        raise ValueError(
-            f"n={n}: the {split} split has {len(every)} different needles (entry, test, name): use at most that"
-        )
+    enough(n, len(every), f"distinct needles (entry, test, name) in the {split} split")
     rng = random.Random(f"{split}-{seed}")
     chosen = balanced(every, n, (_kind, _entry, _name, _test), rng)
     stretches = _stretches(n, context_length, rng)
@@ -59,8 +57,7 @@ def packaged(
 
 def entries(split: str) -> list[Entry]:
     """The packaged needles of a split; ValueError for an unknown one."""
-    if split not in SPLITS:
-        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}")
+    check_known("split", split, SPLITS)
     file = resources.files("lens_heads.tasks") / "data" / "packaged" / "needlesets" / f"needle_set_{split}.json"
     return read_entries(file)
 
@@ -82,7 +79,7 @@ def _test(case: Case) -> tuple[str, str]:
 
 
 def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) -> list[float]:
-    """One depth per trial in random order: the given ones equally often, or one from each of n equal parts of 0..1."""
+    """One depth per trial, in random order: the given depths equally often, or one from each of n equal parts of 0..1."""
     if depths is None:
         spread = [(part + rng.random()) / n for part in range(n)]
     else:
@@ -93,7 +90,7 @@ def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) ->
 
 
 def _stretches(n: int, context_length: int, rng: random.Random) -> list[str]:
-    """Stretches of prose that begin with a paragraph, another one each while there are enough."""
+    """Passages of prose, each starting at a different paragraph until all have been used."""
     paragraphs = prose.haystack(words=max(45_000, 2 * context_length)).split("\n\n")
     enough = context_length * _CHARACTERS_PER_TOKEN
     starts = [
@@ -103,7 +100,7 @@ def _stretches(n: int, context_length: int, rng: random.Random) -> list[str]:
 
 
 def _stretch(paragraphs: list[str], start: int, characters: int) -> str:
-    """Whole paragraphs from `start` on, from the first one again after the last, until there are enough characters."""
+    """Whole paragraphs from `start` on, wrapping around at the end, until they have enough characters."""
     taken: list[str] = []
     while sum(map(len, taken)) < characters and len(taken) < len(paragraphs):
         taken.append(paragraphs[(start + len(taken)) % len(paragraphs)])

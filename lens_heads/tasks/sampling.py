@@ -1,76 +1,94 @@
-"""Grids of lengths and depths, and samples of them that stay balanced."""
+"""Checked arguments, grids of lengths and depths, splits, and balanced samples."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
 SPLITS = ("select", "test")
-"""To find heads, and to evaluate them: they share no trial."""
+"""For finding heads, and for evaluating them; the two share no trial."""
+
+
+def check_known(what: str, value: object, known: Iterable[object], otherwise: str = "", where: str = "") -> None:
+    """ValueError for a `value` that is not among the `known` ones; its message begins with `where`, ends in `otherwise`."""
+    if value not in (names := list(known)):
+        *most, last = map(repr, names)
+        listed = f"{', '.join(most)} or {last}" if most else last
+        raise ValueError(f"{where}unknown {what} {value!r}: use {listed}{otherwise}")
+
+
+def enough(n: int | None, have: int, what: str, usual: int | None = None) -> int:
+    """How many of `have` items to draw: `n`, or by default all of them, at most `usual`. ValueError if n is out of range."""
+    if n is None:
+        n = min(have, usual or have)
+    if not 1 <= n <= have:
+        raise ValueError(f"n={n} is out of range: there are {have} {what}; use 1 to {have}")
+    return n
 
 
 def lengths_grid(lengths: int | Sequence[int], low: int = 1_000, high: int = 50_000) -> list[int]:
-    """Context lengths in tokens: a list as given, or a number of them spaced evenly over `low`..`high`, rounded.
+    """Context lengths in tokens: the list itself, or that many lengths evenly spaced over `low`..`high`, rounded.
 
-    ValueError for an empty list or a length under 1.
+    ValueError for an empty list or a length below 1.
     """
     if isinstance(lengths, int):
         lengths = [round(at) for at in _even(lengths, low, high, "lengths")]
     if not lengths or min(lengths) < 1:
-        raise ValueError(f"lengths {list(lengths)} must be at least one number of tokens, each above 0")
+        raise ValueError(f"lengths={list(lengths)} must contain at least one length, each 1 token or more")
     return list(dict.fromkeys(lengths))
 
 
 def depths_grid(depths: int | Sequence[float]) -> list[float]:
-    """Needle depths, 0 (first) to 1 (last): a list as given, or a number of them spaced evenly, in whole per cents.
+    """Needle depths, 0 (start) to 1 (end): the list itself, or that many evenly spaced depths in whole percent.
 
     ValueError for an empty list or a depth outside 0 to 1.
     """
     if isinstance(depths, int):
         depths = [round(at) / 100 for at in _even(depths, 0, 100, "depths")]
     if not depths or min(depths) < 0 or max(depths) > 1:
-        raise ValueError(f"depths {list(depths)} must be shares of the haystack from 0 to 1 (write 0.5 for 50 %)")
+        raise ValueError(
+            f"depths={list(depths)} must contain at least one fraction of the haystack, each from 0 to 1 (0.5 is 50 %)"
+        )
     return list(dict.fromkeys(depths))
 
 
 def check_split(split: str | None) -> None:
-    """ValueError for what is neither a split nor None, which is both."""
-    if split not in (None, *SPLITS):
-        raise ValueError(f"there is no split {split!r}: use {' or '.join(map(repr, SPLITS))}, or None for both")
+    """ValueError unless `split` is a split or None, which stands for both."""
+    if split is not None:
+        check_known("split", split, SPLITS, ", or None for both")
 
 
 def half(items: Sequence[Item], split: str | None) -> list[Item]:
-    """The items of a split: every other one, so that both halves are alike in what the items are ordered by; None: all."""
+    """Every other item, so that both splits cover the items' order evenly; all of them for None."""
     check_split(split)
     return list(items if split is None else items[SPLITS.index(split) :: 2])
 
 
 def in_split(key: str, split: str | None) -> bool:
-    """Whether what the key names belongs to a split: drawn once for each key, for items too many to list."""
+    """Whether a key belongs to a split, by a coin toss seeded with the key: for sets too large to list."""
     check_split(split)
     return split is None or random.Random(key).choice(SPLITS) == split
 
 
 def _even(count: int, low: float, high: float, what: str) -> list[float]:
     if count < 1:
-        raise ValueError(f"{what}={count}: give at least 1, or a list")
+        raise ValueError(f"{what}={count} must be at least 1, or a list of values")
     if count == 1:
         return [low]
     return [low + (high - low) * i / (count - 1) for i in range(count)]
 
 
 def stratified(items: Sequence[Item], n: int, key: Callable[[Item], Hashable], seed: int) -> list[Item]:
-    """`n` items whose strata (groups of equal `key`) are used evenly; in their given order, the same for one seed.
+    """`n` items drawn evenly from the strata (groups of equal `key`), in their original order; deterministic per seed.
 
-    Strata are visited in random order, one random item of each per round: their counts differ by at most one while
-    none is used up. ValueError when there are fewer than `n` items.
+    Each round takes one random item from every stratum, in random order: counts differ by at most one until a stratum
+    is exhausted. ValueError if there are fewer than `n` items.
     """
-    if not 1 <= n <= len(items):
-        raise ValueError(f"n={n}: there are {len(items)} trials to draw from, ask for 1 to {len(items)}")
+    enough(n, len(items), "trials to draw from")
     rng = random.Random(seed)
     groups: dict[Hashable, list[int]] = {}
     for at, item in enumerate(items):
@@ -88,13 +106,12 @@ def stratified(items: Sequence[Item], n: int, key: Callable[[Item], Hashable], s
 def balanced(
     items: Sequence[Item], n: int, keys: Sequence[Callable[[Item], Hashable]], rng: random.Random
 ) -> list[Item]:
-    """`n` items, each the one whose values of `keys` were used least so far (first key first), ties at random.
+    """`n` items, each time the one whose `keys` values were used least so far (first key first), ties broken at random.
 
-    The values of the first key are used evenly, within each those of the second, and so on. ValueError when there
-    are fewer than `n` items.
+    The values of the first key are used evenly; within each of them, those of the second; and so on. ValueError if
+    there are fewer than `n` items.
     """
-    if not 1 <= n <= len(items):
-        raise ValueError(f"n={n}: there are {len(items)} trials to draw from, ask for 1 to {len(items)}")
+    enough(n, len(items), "trials to draw from")
     values = [[(level, key(item)) for level, key in enumerate(keys)] for item in items]
     left = list(range(len(items)))
     rng.shuffle(left)

@@ -1,17 +1,17 @@
-"""Needle files in NoLiMa's schema: read, checked, filled in and made into trials.
+"""Needle files in NoLiMa's schema: read, validated, filled in and turned into trials.
 
 A needle file is a JSON list of entries:
 
     id               unique name
     needle           a sentence with {CHAR} (the answer) and {1}, {2}, .. (arguments)
     questions        {"onehop": .., "twohop": .., "direct": ..}, any of them, with {1}, {2}, ..
-    character_set    names that {CHAR} takes
-    tests            {"T01": {"input_args": [..]}, ..}: what {1}, {2}, .. are
+    character_set    names for {CHAR}
+    tests            {"T01": {"input_args": [..]}, ..}: values for {1}, {2}, ..
     task_template    the prompt, with {haystack} and {question}, each once
-    gold_answers     optional, in an entry or a test: the right answers, where the character is not the answer
-    kind             optional: what the needle is about
+    gold_answers     optional, in an entry or a test: the right answers, if the character is not the answer
+    kind             optional: the needle's topic
 
-Other fields (`reasoning_type`, `system_prompt`) are not used. Every fault is a ValueError or FileNotFoundError that
+Other fields (`reasoning_type`, `system_prompt`) are ignored. Every fault raises a ValueError or FileNotFoundError that
 names the file, the entry, the field and the remedy.
 """
 
@@ -31,9 +31,9 @@ _SLOT = re.compile(r"\{(\w*)\}")
 
 @dataclass(frozen=True)
 class Test:
-    """One filling of an entry's placeholders: `args[0]` is {1}; `gold` are its right answers, if not the character."""
+    """Values for an entry's placeholders: `args[0]` fills {1}; `gold` are the right answers, if not the character."""
 
-    __test__ = False  # Not a test to pytest.
+    __test__ = False  # Keeps pytest from collecting it.
 
     id: str
     args: tuple[str, ...]
@@ -42,7 +42,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Entry:
-    """One needle with its questions, checked. `characters` is empty when the needle has no {CHAR}."""
+    """One validated needle with its questions. `characters` is empty if the needle has no {CHAR}."""
 
     id: str
     needle: str
@@ -54,18 +54,18 @@ class Entry:
     where: str
 
     def question(self, questions: str) -> str:
-        """The question of a type; ValueError naming the types there are."""
+        """The question of a given type; the ValueError for an unknown one lists the types of the entry."""
         if questions not in self.questions:
             have = ", ".join(repr(name) for name in self.questions)
             raise ValueError(
-                f"{self.where}: questions has no {questions!r}, only {have}: add it, or ask for one of these"
+                f"{self.where}: field 'questions' has no {questions!r}, only {have}: add it, or use one of these"
             )
         return self.questions[questions]
 
 
 @dataclass(frozen=True)
 class Case:
-    """An entry, one of its tests and a character: a filled needle."""
+    """An entry with one of its tests and one character, which together fill the needle."""
 
     entry: Entry
     test: Test
@@ -78,7 +78,7 @@ class Case:
     def trial(
         self, id: str, questions: str, haystack: str, book: str, depth: float, length: int, chat: bool | None
     ) -> Trial:
-        """The filled trial; `meta` says which entry, test, kind, question type, character and book it is."""
+        """The filled-in trial; `meta` holds entry, test, kind, question type, character and book."""
         entry, test = self.entry, self.test
         filled = {"CHAR": self.character, **{str(i): arg for i, arg in enumerate(test.args, 1)}}
         gold = tuple(_fill(answer, filled) for answer in test.gold) or (self.character,)
@@ -105,7 +105,7 @@ class Case:
 
 
 def cases(entry: Entry, characters: tuple[str, ...] | None = None) -> list[Case]:
-    """Every test of an entry with every one of its characters, or of those given."""
+    """Every test of an entry with each of its characters, or with each of the given ones."""
     names = entry.characters if characters is None else characters
     return [Case(entry, test, name) for test in entry.tests for name in names or ("",)]
 
@@ -117,19 +117,19 @@ def _fill(text: str, filled: dict[str, str]) -> str:
 def read_entries(file: TextFile) -> list[Entry]:
     """All entries of a needle file.
 
-    Raises FileNotFoundError for a missing file, ValueError for one that is not UTF-8, not JSON, not a list of entries,
-    or has a faulty entry or the same id twice.
+    Raises FileNotFoundError for a missing file, ValueError if it is not UTF-8, not JSON or not a list of entries, or if
+    it has a faulty entry or a duplicate id.
     """
     raw = read_json(file)
     if not isinstance(raw, list):
-        raise ValueError(f"{file}: a needle file is a JSON list of entries, this is {_kind(raw)}: wrap it in [ ]")
+        raise ValueError(f"{file}: expected a JSON list of entries, got {_kind(raw)}; wrap it in [ ]")
     if not raw:
         raise ValueError(f"{file}: the list of entries is empty: add at least one")
     entries = [_entry(value, number, str(file)) for number, value in enumerate(raw, 1)]
     seen: set[str] = set()
     for entry in entries:
         if entry.id in seen:
-            raise ValueError(f"{entry.where}: another entry has the id {entry.id!r} too: make field 'id' unique")
+            raise ValueError(f"{entry.where}: duplicate id {entry.id!r}; make field 'id' unique")
         seen.add(entry.id)
     return entries
 
@@ -137,10 +137,10 @@ def read_entries(file: TextFile) -> list[Entry]:
 def _entry(raw: Any, number: int, file: str) -> Entry:
     where = f"{file}, entry {number}"
     if not isinstance(raw, dict):
-        raise ValueError(f"{where}: an entry is a JSON object {{..}}, this is {_kind(raw)}")
+        raise ValueError(f"{where}: expected a JSON object {{..}}, got {_kind(raw)}")
     id = raw.get("id")
     if not isinstance(id, str | int) or not str(id).strip():
-        raise ValueError(f"{where}: field 'id' is missing or empty: give the entry a unique name")
+        raise ValueError(f"{where}: field 'id' is missing or empty; it must be a unique name")
     where = f"{file}, entry {id!r}"
     if raw.get("distractors"):
         raise ValueError(f"{where}: field 'distractors' is not supported: use a needle file without it")
@@ -168,11 +168,11 @@ def _characters(raw: dict[str, Any], needle: str, where: str) -> tuple[str, ...]
     names = raw.get("character_set")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(
-            f"{where}: field 'character_set' is {_kind(names)}, the needle's {{CHAR}} takes its names from it: "
-            'give a list of names such as ["Megan", "Calvin"]'
+            f"{where}: field 'character_set' is {_kind(names)}, but the needle contains {{CHAR}}: "
+            'use a list of names such as ["Megan", "Calvin"]'
         )
     if len(set(names)) < len(names):
-        raise ValueError(f"{where}: field 'character_set' names someone twice: keep each name once")
+        raise ValueError(f"{where}: field 'character_set' has duplicate names; keep each name once")
     return tuple(names)
 
 
@@ -182,7 +182,7 @@ def _tests(raw: dict[str, Any], where: str) -> Iterator[Test]:
         args = test.get("input_args") if isinstance(test, dict) else None
         if not isinstance(args, list) or not all(isinstance(arg, str | int | float) for arg in args):
             raise ValueError(
-                f"{where}, test {name!r}: field 'input_args' is {_kind(args)}: give a list of texts, the first is {{1}}"
+                f"{where}, test {name!r}: field 'input_args' is {_kind(args)}: use a list of strings for {{1}}, {{2}}, .."
             )
         yield Test(name, tuple(str(arg) for arg in args), _gold(test, f"{where}, test {name!r}") or shared)
 
@@ -191,25 +191,30 @@ def _gold(raw: dict[str, Any], where: str) -> tuple[str, ...]:
     gold = raw.get("gold_answers") or []
     gold = [gold] if isinstance(gold, str) else gold
     if not isinstance(gold, list) or not all(isinstance(answer, str) and answer.strip() for answer in gold):
-        raise ValueError(f"{where}: field 'gold_answers' must be a text or a list of texts, or left out")
+        raise ValueError(
+            f"{where}: field 'gold_answers' must be a non-empty string or a list of them; otherwise omit it"
+        )
     return tuple(gold)
 
 
 def _check_slots(entry: Entry) -> None:
-    """Every placeholder can be filled, and every test has an answer."""
+    """Checks that every placeholder can be filled and that every test has an answer."""
     for slot in ("haystack", "question"):
         if entry.template.count(f"{{{slot}}}") != 1:
-            raise ValueError(f"{entry.where}: field 'task_template' must hold {{{slot}}} once: {entry.template!r}")
+            raise ValueError(
+                f"{entry.where}: field 'task_template' must contain {{{slot}}} once, got {entry.template!r}"
+            )
     for slot in set(_SLOT.findall(entry.template)) - {"haystack", "question"}:
         raise ValueError(
             f"{entry.where}: field 'task_template' has the unknown placeholder {{{slot}}}: "
-            "only {haystack} and {question} are filled in there"
+            "use only {haystack} and {question}"
         )
     texts = [("needle", entry.needle), *((f"questions.{name}", text) for name, text in entry.questions.items())]
     for test in entry.tests:
         if not entry.characters and not test.gold:
             raise ValueError(
-                f"{entry.where}, test {test.id!r}: no answer: put {{CHAR}} into field 'needle', or add 'gold_answers'"
+                f"{entry.where}, test {test.id!r}: there is no answer: put {{CHAR}} in field 'needle', or add "
+                "'gold_answers'"
             )
         known = {str(i) for i in range(1, len(test.args) + 1)} | ({"CHAR"} if entry.characters else set())
         for field, text in [*texts, *(("gold_answers", answer) for answer in test.gold)]:
@@ -217,7 +222,7 @@ def _check_slots(entry: Entry) -> None:
                 if slot not in known:
                     raise ValueError(
                         f"{entry.where}, test {test.id!r}: field {field!r} has the placeholder {{{slot}}}, but "
-                        f"{_can_fill(test, bool(entry.characters))}: correct it, or add to 'input_args'"
+                        f"{_can_fill(test, bool(entry.characters))}; correct it, or extend 'input_args'"
                     )
 
 
@@ -229,14 +234,14 @@ def _can_fill(test: Test, character: bool) -> str:
 def _text(raw: dict[str, Any], field: str, where: str) -> str:
     value = raw.get(field)
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: field {field!r} is {_kind(value)}: give it a text")
+        raise ValueError(f"{where}: field {field!r} is {_kind(value)}; it must be a non-empty string")
     return value
 
 
 def _dict(raw: dict[str, Any], field: str, where: str, example: str) -> dict[str, Any]:
     value = raw.get(field)
     if not isinstance(value, dict) or not value:
-        raise ValueError(f"{where}: field {field!r} is {_kind(value)}: give an object such as {example}")
+        raise ValueError(f"{where}: field {field!r} is {_kind(value)}: use an object such as {example}")
     return value
 
 
@@ -248,8 +253,8 @@ def _kind(value: Any) -> str:
     names = {
         dict: "an object",
         list: "a list",
-        str: "a text",
-        bool: "true or false",
+        str: "a string",
+        bool: "a boolean",
         int: "a number",
         float: "a number",
     }

@@ -1,4 +1,4 @@
-"""Few-shot templates and judges, which are data: `data/templates/*.json`."""
+"""Few-shot templates and judges, stored as data in `data/templates/*.json`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lens_heads.trials.judges import Judge
 
 
 def template(name: str) -> dict[str, Any]:
-    """A template file: "template" holds {question} and ends where the answer goes, "question" is how one is asked."""
+    """A template file: "template" contains {question} and ends where the answer begins, "question" phrases one question."""
     return read_json(resources.files("lens_heads.tasks") / "data" / "templates" / f"{name}.json")
 
 
 def judge(shots: dict[str, Any], **fields: Any) -> Judge:
-    """The judge of a template file (its "judge" object holds the fields of `Judge`), with some fields set here."""
+    """The judge of a template file, whose "judge" object holds the fields of `Judge`; keyword arguments override them."""
     return Judge(**{**shots["judge"], **fields})

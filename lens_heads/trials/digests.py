@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 
+from lens_heads.heads.made_on import MadeOn
 from lens_heads.runs.store import digest
+from lens_heads.trials.documents import EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
 
 
@@ -26,6 +29,14 @@ def needle_digest(trial: EncodedTrial) -> str | None:
     return digest(trial.tokens[slice(*trial.needle)].tolist()) if trial.needle is not None else None
 
 
-def prompt_digest(trial: EncodedTrial) -> str:
-    """Hash of the prompt's tokens: the same question under another id is no other trial."""
-    return digest(trial.tokens.tolist())
+def made_on(trials: Iterable[EncodedTrial | EncodedDocuments]) -> tuple[MadeOn, ...]:
+    """What tells whether a ranking made on these trials may be evaluated on others."""
+    return tuple(
+        MadeOn(
+            id=trial.id,
+            group=trial.group,
+            needle=(needle_digest(trial) or "") if isinstance(trial, EncodedTrial) else "",
+            prompt=digest(trial.tokens.tolist()),
+        )
+        for trial in trials
+    )

@@ -59,7 +59,7 @@ class DocumentTrial:
     """A query, documents, and which of them hold the answer.
 
     `documents` are `Document`s or plain texts; those without an id are called "1", "2", ... by their place. `gold` are
-    ids of documents. `answer` is kept for those who evaluate it elsewhere.
+    ids of documents. `answer` is kept for those who evaluate it elsewhere. `group`: as in `Trial`.
 
     Raises ValueError for no query, no or empty documents, two with the same id or the same text, and a gold id that no
     document has, or none at all.
@@ -71,6 +71,7 @@ class DocumentTrial:
     gold: tuple[str, ...]
     answer: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
+    group: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
@@ -93,7 +94,8 @@ class DocumentTrial:
 
     def encode(self, tokenizer: Any, frame: str | None = None) -> EncodedDocuments:
         """Compose the prompt in tokens; see `lens_heads.trials.documents.encode`."""
-        return encode(self.id, self.query, self.documents, tokenizer, self.gold, self.meta, frame)
+        encoded = encode(self.id, self.query, self.documents, tokenizer, self.gold, frame)
+        return replace(encoded, meta=self.meta, group=self.group)
 
     def shuffled(self, seed: int) -> DocumentTrial:
         """The documents in an order that only the seed and the id decide, ids kept."""
@@ -145,6 +147,7 @@ class EncodedDocuments:
     tags: tuple[int, ...]
     gold: tuple[int, ...]
     meta: dict[str, Any] = field(default_factory=dict)
+    group: str = ""
 
     def __len__(self) -> int:
         return max(len(self.tokens), len(self.null_tokens))
@@ -176,7 +179,6 @@ def encode(
     documents: Sequence[Document],
     tokenizer: Any,
     gold: Sequence[str] = (),
-    meta: dict[str, Any] | None = None,
     frame: str | None = None,
 ) -> EncodedDocuments:
     """Query and documents in tokens; spans are read off the tokenizer's character offsets.
@@ -213,7 +215,6 @@ def encode(
         documents=tuple(_inside(offsets, *span) for span in spans),
         tags=tuple(end - start for start, end in (_inside(offsets, *tag) for tag in tags)),
         gold=tuple(ids.index(one) for one in gold),
-        meta=meta or {},
     )
 
 

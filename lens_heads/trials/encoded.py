@@ -21,7 +21,7 @@ class EncodedTrial:
     `tokens` [position] is the prompt without the answer, `needle` the half-open span (start, end) of the needle in it
     (None when there is none), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
     of the question where it is known, `choice_tokens` the tokens of every one of `choices` in place of the answer. Lists of
-    ints are accepted for all token fields.
+    ints are accepted for all token fields. `group`: as in `Trial`.
 
     Raises ValueError when the id is no string, the needle no pair of ints inside the prompt, the prompt, the answer or a
     choice has no token, or the answer is not among the choices.
@@ -38,6 +38,7 @@ class EncodedTrial:
     judge: Judge = DEFAULT
     choices: tuple[str, ...] = ()
     choice_tokens: tuple[Int[Tensor, " step"], ...] = ()
+    group: str = ""
 
     def __post_init__(self) -> None:
         check_id(self.id)

@@ -34,6 +34,8 @@ class Trial:
     where that is not all of it. `judge` says what of a generated text is the answer, and whether it is right.
     `choices`: the answers of a multiple-choice question, one of them `answer`; how likely the model finds each of them in
     that place says which it would choose.
+    `group`: trials of one group (a company, a needle, a name) share what their answers depend on. They are never split
+    between selection and evaluation. Empty: the trial stands for itself, and its needle for a group.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Trial:
     needle_focus: str = ""
     judge: Judge = DEFAULT
     choices: tuple[str, ...] = ()
+    group: str = ""
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -113,6 +116,7 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
         judge=trial.judge,
         choices=trial.choices,
         choice_tokens=tuple(_answer(tokenizer, choice, spaced) for choice in trial.choices),  # type: ignore[arg-type]
+        group=trial.group,
     )
 
 

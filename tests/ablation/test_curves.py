@@ -17,16 +17,20 @@ import torch
 import lens_heads as lh
 from lens_heads.ablation import grid as ablation
 from lens_heads.ablation.choices import CHOICE_METRICS
-from lens_heads.ablation.curves import AblationCurve, Condition, Observation
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curve import ablation_curve
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.evaluation import METRICS
-from lens_heads.ablation.grid import ablation_curve, check_disjoint
+from lens_heads.ablation.independence import check_independent
 from lens_heads.heads.head import Head
+from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import TrialActivations, mean_activations, trial_activations
 from lens_heads.model.hooks import has_hooks
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.stats import bootstrap_interval, bootstrap_means, bootstrap_over_draws
 from lens_heads.trials.encoded import EncodedTrial
-from tests import handmade, zoo
+from tests import curves, handmade, zoo
 from tests.conftest import random_trial, tiny
 
 ALL = [Head(layer, head) for layer in range(3) for head in range(4)]
@@ -45,7 +49,7 @@ def ranking(
     values = torch.zeros(3, 4)
     for place, head in enumerate(order):
         values[head.layer, head.head] = len(order) - place
-    return HeadScores.from_trials(method, torch.stack([values + 1, values - 1]), trial_ids, meta)
+    return HeadScores.from_trials(method, torch.stack([values + 1, values - 1]), trial_ids, **meta)
 
 
 LEAD = ranking(["L2H1", "L0H3", "L2H0", "L1H1"])
@@ -70,7 +74,9 @@ def curve_of(model: Any, rankings: Any = None, **options: Any) -> AblationCurve:
         "progress": False,
         "seeds": 2,
     } | options
-    return ablation_curve(model, settings.pop("trials", trials()), LEAD if rankings is None else rankings, **settings)
+    asked = settings.pop("trials", trials())
+    asked = asked if isinstance(asked, dict) else {"retrieval": asked}
+    return ablation_curve(model, asked, LEAD if rankings is None else rankings, **settings)
 
 
 class Counted:
@@ -147,9 +153,9 @@ def test_without_generating_only_teacher_forced_metrics_are_measured(gqa: Any) -
     curve = curve_of(gqa)
     assert curve.metrics == ["logprob", "greedy_match"]
     with pytest.raises(ValueError, match="metric 'contains' was not measured: there are logprob, greedy_match"):
-        curve.values("made-up", "top", 1, "contains")
+        curve.values(Condition("made-up", "top", 1), "contains")
     with pytest.raises(ValueError, match="nothing was measured for made-up top k=2 on 'retrieval'"):
-        curve.values("made-up", "top", 2, "logprob")
+        curve.values(Condition("made-up", "top", 2), "logprob")
 
 
 # Which heads
@@ -303,7 +309,10 @@ def test_a_trial_that_raises_under_one_condition_is_paired_without_it(
     monkeypatch.setattr(ablation, "answer_batch", spy)
     with pytest.warns(UserWarning, match="1 of 6 failed"):
         curve = curve_of(gqa, ks=(1,), controls=())
-    base, top = curve.values("none", "none", 0, "logprob"), curve.values("made-up", "top", 1, "logprob")
+    base, top = (
+        curve.values(Condition("none", "none", 0), "logprob"),
+        curve.values(Condition("made-up", "top", 1), "logprob"),
+    )
     assert list(base.index) == ["random-10", "random-11", "random-12"]
     assert list(top.index) == ["random-11", "random-12"]
     row = curve.frame[curve.frame["set"] == "top"].iloc[0]
@@ -324,7 +333,7 @@ def test_a_condition_that_always_raises_is_left_out(gqa: Any, monkeypatch: pytes
     assert curve.dissociation("recall", "logprob").empty
     assert len(curve.differences("logprob")) == 0
     for missing in (curve.differences, curve.dissociation):
-        with pytest.raises(ValueError, match="nothing was measured for none none k=0 on 'nowhere'"):
+        with pytest.raises(ValueError, match="nothing was measured for no ablation on 'nowhere'"):
             missing(**{"metric": "logprob", "task" if missing == curve.differences else "other": "nowhere"})
 
 
@@ -349,16 +358,16 @@ def test_sets_by_name_are_ablated_as_they_are(gqa: Any) -> None:
     assert sets(curve)[("ours", "given", 2, 0)] == {Head(0, 1), Head(2, 2)}
     with lh.ablate(gqa, ["L0H1", "L2H2"], "zero"):
         wanted = lh.evaluate(gqa, trials(), generate=False, progress=False).metrics["logprob"]
-    assert curve.values("ours", "given", 2, "logprob").to_list() == pytest.approx(wanted.tolist(), abs=1e-4)
+    assert curve.values(Condition("ours", "given", 2), "logprob").to_list() == pytest.approx(wanted.tolist(), abs=1e-4)
     with pytest.raises(ValueError, match="head L9H0 does not exist"):
         curve_of(gqa, sets={"far": "L9H0"})
 
 
 def test_relative_loss_is_the_share_taken_away(gqa: Any) -> None:
     curve = curve_of(gqa, ks=(3,), controls=())
-    before, after = (curve.values(*c, "logprob").to_numpy() for c in (("none", "none", 0), ("made-up", "top", 3)))
+    before, after = (curve.values(c, "logprob").to_numpy() for c in (Condition.none(), Condition.top("made-up", 3)))
     before, after = np.exp(before), np.exp(after)
-    loss, low, high = curve.relative_loss("made-up", "top", 3, "logprob")
+    loss, low, high = curve.relative_loss(Condition("made-up", "top", 3), "logprob")
     assert loss == pytest.approx((before.mean() - after.mean()) / before.mean(), rel=1e-4)
     single = (before - after) / before
     assert single.min() - 1e-6 <= low <= loss <= high <= single.max() + 1e-6
@@ -373,25 +382,25 @@ def test_two_rankings_of_one_name_are_refused_in_a_list(gqa: Any) -> None:
 
 
 def test_a_run_folder_refuses_a_hooked_model(gqa: Any, tmp_path: Path) -> None:
-    with lh.ablate(gqa, "L0H0", "zero"), pytest.raises(ValueError, match="something is hooked onto"):
+    with lh.ablate(gqa, "L0H0", "zero"), pytest.raises(ValueError, match="has hooks attached"):
         curve_of(gqa, out=tmp_path / "run")
 
 
 def test_shared_trials_are_refused(gqa: Any, counted: Counted) -> None:
     with pytest.raises(
-        ValueError, match=r"ranking 'made-up' was made on 1 of the trials, needles or companies .*'random-11'"
+        ValueError, match=r"ranking 'made-up' was made on 1 of the trials, needles or groups .*'random-11'"
     ):
         curve_of(gqa, ranking(["L0H0"], trial_ids=("random-11", "s1")))
-    gated = ranking(["L0H0"], trials=[{"id": "random-10"}, {"id": "random-12"}, {"id": "s0"}])
+    gated = ranking(["L0H0"], made_on=tuple(map(MadeOn, ("random-10", "random-12", "s0"))))
     with pytest.raises(
-        ValueError, match=r"ranking 'second' was made on 2 of the trials, needles or companies .*'random-10'"
+        ValueError, match=r"ranking 'second' was made on 2 of the trials, needles or groups .*'random-10'"
     ):
         curve_of(gqa, {"first": LEAD, "second": gated})
     assert counted.batches == []
 
 
 def test_rankings_of_another_shape_are_refused(gqa: Any, counted: Counted) -> None:
-    wide = HeadScores.from_trials("wide", torch.zeros(1, 3, 5), ["s"], {"model": "other-5"})
+    wide = HeadScores.from_trials("wide", torch.zeros(1, 3, 5), ["s"], model=ModelIdentity("other-5"))
     message = re.escape("ranking 'second' is for a model of 3 layers x 5 heads (other-5), but llama-gqa has 3 x 4")
     with pytest.raises(ValueError, match=message):
         curve_of(gqa, {"first": LEAD, "second": wide})
@@ -400,8 +409,8 @@ def test_rankings_of_another_shape_are_refused(gqa: Any, counted: Counted) -> No
 
 WRONG = {
     "no rankings": ({"rankings": {}}, "there are no rankings"),
-    "k below one": ({"ks": (0, 1)}, r"ks=\(0, 1\): numbers of heads from 1 on are needed"),
-    "no ks": ({"ks": ()}, r"ks=\(\): numbers of heads from 1 on"),
+    "k below one": ({"ks": (0, 1)}, r"ks=\(0, 1\): must be positive integers"),
+    "no ks": ({"ks": ()}, r"ks=\(\): must be positive integers"),
     "unknown control": (
         {"controls": ("middle",)},
         "unknown control 'middle': the controls are bottom, random, random_like",
@@ -434,11 +443,11 @@ def test_what_is_refused_is_refused_before_anything_is_run(
 def observed(rows: dict[tuple[str, str, int, int, str], dict[str, float]], metric: str = "contains") -> AblationCurve:
     """A curve with these values per (method, set, k, seed, task) and trial."""
     observations = [
-        Observation(Condition(method, set_, k, seed), "", task, trial, "gold", "said", {metric: value})
+        curves.row(Condition(method, set_, k), task, trial, {metric: value}, seed=seed)
         for (method, set_, k, seed, task), values in rows.items()
         for trial, value in values.items()
     ]
-    return AblationCurve.from_observations(observations, {"rankings": ["lead", "other"], "ks": [1]})
+    return curves.curve_of(observations)
 
 
 def values(*numbers: float, names: str = "abcdefgh") -> dict[str, float]:
@@ -522,9 +531,9 @@ def test_differences_pair_trials_by_name_not_by_place() -> None:
 def test_the_dissociation_score_by_hand() -> None:
     """Retrieval falls from .875 to .1875, recall from .75 to .625."""
     found = row(observed(MADE).dissociation("recall"), method="lead")
-    assert found["retrieval_loss"] == pytest.approx((0.875 - 0.1875) / 0.875)
+    assert found["main_loss"] == pytest.approx((0.875 - 0.1875) / 0.875)
     assert found["other_loss"] == pytest.approx((0.75 - 0.625) / 0.75)
-    assert found["score"] == pytest.approx(found["retrieval_loss"] - found["other_loss"])
+    assert found["score"] == pytest.approx(found["main_loss"] - found["other_loss"])
     retrieval = bootstrap_means(torch.tensor([[1, 0], [1, 0.5], [0.5, 0], [1, 0.25]]))
     recall = bootstrap_means(torch.tensor([[0.5, 0.5], [1, 0.75]]), seed=1)  # Other trials, resampled on their own.
     samples = (1 - retrieval[:, 1] / retrieval[:, 0]) - (1 - recall[:, 1] / recall[:, 0])
@@ -545,13 +554,13 @@ def test_a_baseline_of_zero_has_no_relative_loss() -> None:
     assert math.isnan(found["score"])
     assert math.isnan(found["other_loss"])
     assert math.isnan(found["low"])
-    assert found["retrieval_loss"] == pytest.approx((0.875 - 0.1875) / 0.875)
+    assert found["main_loss"] == pytest.approx((0.875 - 0.1875) / 0.875)
 
 
 def test_log_probabilities_dissociate_by_their_exponential() -> None:
     made = {at: {trial: math.log(value + 0.25) for trial, value in row.items()} for at, row in MADE.items()}
     found = row(observed(made, "logprob").dissociation("recall", "logprob"), method="lead")
-    assert found["retrieval_loss"] == pytest.approx((1.125 - 0.4375) / 1.125, rel=1e-5)
+    assert found["main_loss"] == pytest.approx((1.125 - 0.4375) / 1.125, rel=1e-5)
     assert found["other_loss"] == pytest.approx((1.0 - 0.875) / 1.0, rel=1e-5)
 
 
@@ -575,7 +584,7 @@ def test_the_same_needle_under_another_id_is_refused() -> None:
     select = [random_trial(seed) for seed in range(3)]
     ranking = lh.score_heads(model, select, ["locos"], teacher_forced=True, progress=False)["locos"]
     renamed = [replace(trial, id=f"{trial.id}-again") for trial in select]
-    with pytest.raises(ValueError, match="3 of the trials, needles or companies"):
+    with pytest.raises(ValueError, match="3 of the trials, needles or groups"):
         lh.ablation_curve(model, renamed, ranking, ks=(1,), kind="zero", generate=False, progress=False)
     others = [random_trial(seed) for seed in range(3, 5)]
     lh.ablation_curve(model, others, ranking, ks=(1,), kind="zero", generate=False, progress=False)
@@ -592,8 +601,8 @@ def test_a_reference_from_the_evaluation_trials_is_refused() -> None:
 
 def test_a_ranking_made_on_a_company_is_not_evaluated_on_it() -> None:
     """Documents and needles of one company are other trials with other needles, but say the same."""
-    made = HeadScores("qr", torch.zeros(3, 4), torch.zeros(1, 3, 4), ("a",), {"trials": [{"id": "a", "cik": "7"}]})
-    mine, other = (replace(random_trial(1), id=cik, meta={"cik": cik}) for cik in ("7", "8"))
-    check_disjoint({"qr": made}, None, [other, random_trial(2)])
-    with pytest.raises(ValueError, match="ranking 'qr' was made on 1 of the trials, needles or companies"):
-        check_disjoint({"qr": made}, None, [other, mine])
+    made = HeadScores("qr", torch.zeros(3, 4), torch.zeros(1, 3, 4), ("a",), made_on=(MadeOn("a", group="7"),))
+    mine, other = (replace(random_trial(1), id=cik, group=cik) for cik in ("7", "8"))
+    check_independent({"qr": made}, None, [other, random_trial(2)])
+    with pytest.raises(ValueError, match="ranking 'qr' was made on 1 of the trials, needles or groups"):
+        check_independent({"qr": made}, None, [other, mine])

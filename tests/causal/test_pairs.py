@@ -96,7 +96,7 @@ def test_results_know_the_needle_so_that_selection_and_evaluation_can_be_kept_ap
         ({"answer": 3}, r"answer 3 must be a pair of ints"),
         ({"corrupt": [5, 9, 7, 9]}, r"end in different answers.*put clean\[3:4\] into corrupt"),
         ({"clean": [0.5, 1, 2, 3]}, "clean must be a list of token ids"),
-        ({"id": 7}, "pair id 7 is no string: write '7'"),
+        ({"id": 7}, "pair id 7 must be a string, e.g. '7'"),
     ],
 )
 def test_wrong_pairs_say_what_is_wrong(change: dict[str, Any], message: str) -> None:

@@ -222,7 +222,7 @@ def test_heads_outside_the_model_and_foreign_objects_are_refused(gqa: Any) -> No
 
 
 def test_a_run_folder_refuses_a_hooked_model(gqa: Any, tmp_path: Any) -> None:
-    with lh.ablate(gqa, "L0H0", "zero"), pytest.raises(ValueError, match="something is hooked onto"):
+    with lh.ablate(gqa, "L0H0", "zero"), pytest.raises(ValueError, match="has hooks attached"):
         lh.patch_heads(gqa, [random_pair()], progress=False, out=tmp_path / "run")
 
 

@@ -80,7 +80,7 @@ def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: 
 def test_the_planted_heads_recover_and_controls_do_not() -> None:
     model, trials = planted.model(), planted_trials(7)
     made = lh.patch_heads(model, trials, progress=False)
-    with pytest.raises(ValueError, match="ranking 'cri' was made on 7 of the trials, needles or companies"):
+    with pytest.raises(ValueError, match="ranking 'cri' was made on 7 of the trials, needles or groups"):
         recover(model, SOURCES, SOURCES, trials, scores=made)
     scores = lh.HeadScores.from_trials("cri", made.per_trial, [f"other-{i}" for i in range(7)])
     found = recover(model, SOURCES, SOURCES, trials, scores=scores, max_new_tokens=2)
@@ -276,5 +276,5 @@ def test_run_folders_know_the_reference_and_refuse_a_hooked_model(tmp_path: Any)
     recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[0], **options)
     with pytest.raises(ValueError, match="holds a run of other settings:\n  reference"):
         recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[1], **options)
-    with lh.ablate(model, "L0H0", "zero"), pytest.raises(ValueError, match="something is hooked onto"):
+    with lh.ablate(model, "L0H0", "zero"), pytest.raises(ValueError, match="has hooks attached"):
         recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[0], **options)

@@ -121,10 +121,10 @@ def test_check_says_whether_it_holds(
         (["heads", "missing.json"], "missing.json"),
         (["heads", "FOLDER"], "is a folder: give a score file in it"),
         (["heads", "SCORES", "--save", "/dev/null/scores.json"], "/dev/null"),
-        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,,2"], "--ks '1,,2': '' is no number of heads"),
-        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "x"], "--ks 'x': 'x' is no number of heads"),
-        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,0"], "'0' is no number of heads"),
-        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,-2"], "'-2' is no number of heads"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,,2"], "--ks '1,,2': '' must be positive integers"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "x"], "--ks 'x': 'x' must be positive integers"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,0"], "'0' must be positive integers"),
+        (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,-2"], "'-2' must be positive integers"),
         (
             ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "none", "--kind", "maen"],
             "--kind 'maen' is unknown: use zero",
@@ -231,14 +231,15 @@ def test_arguments_of_a_task_add_to_its_split(
     seen: list[set[str]] = []
 
     def stop(loaded: object, trials: list[Any], *_: object, **__: object) -> None:
-        seen.append({trial.id.removeprefix("ioi-").partition("-")[0] for trial in trials})
+        listed = next(iter(trials.values())) if isinstance(trials, dict) else trials
+        seen.append({trial.id.removeprefix("ioi-").partition("-")[0] for trial in listed})
 
     def stop_here(*arguments: Any, **options: Any) -> None:
         stop(*arguments, **options)
         raise ValueError("far enough")
 
     monkeypatch.setattr("lens_heads.interventions.activations.mean_activations", stop)
-    monkeypatch.setattr("lens_heads.ablation.grid.ablation_curve", stop_here)
+    monkeypatch.setattr("lens_heads.ablation.curve.ablation_curve", stop_here)
     scores = score_file(tmp_path / "s.json")
     assert run("ablate", "-m", str(folder), "-s", str(scores), *given, monkeypatch=monkeypatch) == 2
     assert seen == [{splits[1]}, {splits[0]}]
@@ -255,10 +256,10 @@ def test_the_permission_to_run_code_reaches_the_tasks_that_take_it(
     seen: list[Any] = []
 
     def stop_here(loaded: object, trials: list[Any], *_: object, **options: Any) -> None:
-        seen.extend([*trials, *options["specificity"]["arithmetic"]])
+        seen.extend([*trials["mbpp"], *options["specificity"]["arithmetic"]])
         raise ValueError("far enough")
 
-    monkeypatch.setattr("lens_heads.ablation.grid.ablation_curve", stop_here)
+    monkeypatch.setattr("lens_heads.ablation.curve.ablation_curve", stop_here)
     given = [flag.replace("ALLOW", "--allow-code-execution") for flag in flags]
     source = ["-t", "mbpp", "-w", f"path={tmp_path / 'mbpp.jsonl'}", "--kind", "zero", "--specificity", "arithmetic"]
     scores = str(score_file(tmp_path / "s.json"))
@@ -392,7 +393,10 @@ def test_documents_are_scored_from_the_shell(
 
 def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("study", "locos", "--preset", "big", monkeypatch=monkeypatch) == 2
-    assert "error: preset='big': use packaged, quick, paper, scripts" in capsys.readouterr().err
+    assert (
+        "error: preset='big': use demo-quick, demo, demo-full, packaged, quick, paper, scripts"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("more", "method"), [([], "cri"), (["--ig-steps", "1"], "attribution")])
@@ -431,7 +435,7 @@ def test_localize_finds_saves_and_goes_on(
     scores = HeadScores.load(out / "css.json")
     assert f"{scores.meta['evaluations']} evaluations of 4 trials, logprob {scores.meta['base']:.3f}" in said
     assert str(scores.top(1)[0]) in said
-    assert scores.meta["best"] == "lowest"
+    assert scores.best == "lowest"
     stored = len(list((out / "trials").iterdir()))
     assert run(*arguments, "--method", "one_shot", monkeypatch=monkeypatch) == 0
     assert len(list((out / "trials").iterdir())) > stored

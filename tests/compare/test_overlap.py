@@ -17,11 +17,12 @@ from scipy import stats as scipy_stats
 from lens_heads import compare
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores, Unit
+from lens_heads.runs.identity import ModelIdentity
 
 
 def make(values: Any, method: str = "locos", model: str = "tiny", unit: Unit = "query_head") -> HeadScores:
     scores = torch.tensor(values, dtype=torch.float32)
-    return HeadScores(method, scores, scores[None], ("one",), {"model": model}, unit)
+    return HeadScores(method, scores, scores[None], ("one",), unit=unit, model=ModelIdentity(model))
 
 
 def ranked(order: list[int], layers: int = 1, method: str = "locos") -> HeadScores:

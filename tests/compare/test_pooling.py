@@ -10,11 +10,12 @@ import torch
 
 from lens_heads import compare, score_heads
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs.identity import ModelIdentity
 from tests.conftest import random_trial
 
 
 def made(method: str = "dla", heads: int = 4, ids: tuple[str, str] = ("a", "b"), **meta: Any) -> HeadScores:
-    return HeadScores.from_trials(method, torch.arange(2.0 * 3 * heads).reshape(2, 3, heads), ids, meta)
+    return HeadScores.from_trials(method, torch.arange(2.0 * 3 * heads).reshape(2, 3, heads), ids, **meta)
 
 
 def test_pooled_scores_are_those_of_all_trials_at_once(gqa: Any) -> None:
@@ -39,7 +40,7 @@ def test_pooled_scores_are_those_of_all_trials_at_once(gqa: Any) -> None:
         ({"one": made(), "other": replace(made(), unit="kv_head")}, "4 query heads against 3 layers x 4 kv heads"),
         ({"one": made(), "other": made(ids=("c", "b"))}, "trial 'b' is in several tasks and would count as often"),
         (
-            {"one": made(model="x"), "other": made(model="y")},
+            {"one": made(model=ModelIdentity("x")), "other": made(model=ModelIdentity("y"))},
             "one holds scores of 'x', other of 'y': heads of two models",
         ),
         ({"one": made(), "other": made("qr")}, "one is scored by dla, other by qr: pool scores of one method"),

@@ -17,6 +17,7 @@ from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.evaluation import METRICS, Evaluation
 from lens_heads.compare import TransferMatrix, transfer_matrix
 from lens_heads.heads.head import Head
+from lens_heads.heads.made_on import MadeOn
 from lens_heads.model.hooks import has_hooks
 from tests.ablation.test_curves import ALL, Counted, ranking, trials
 from tests.conftest import tiny
@@ -210,7 +211,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown source": ({"rankings": {"five": ["L0H0"]}}, "source 'five' has no trials: the tasks are one, two, three"),
     "empty ranking": ({"rankings": {"one": []}}, "ranking 'one' has no heads"),
     "no such head": ({"rankings": {"one": ["L9H0"]}}, "head L9H0 does not exist"),
-    "k below one": ({"ks": (0, 2)}, r"ks=\(0, 2\): numbers of heads from 1 on"),
+    "k below one": ({"ks": (0, 2)}, r"ks=\(0, 2\): must be positive integers"),
     "negative draws": ({"random_draws": -1}, "random_draws=-1: a number of random sets"),
     "unknown metric": ({"metric": "accuracy", "generate": True}, "metric 'accuracy' is not measured: there is rougeL"),
     "metric of text": (
@@ -222,11 +223,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no room": ({"generate": True, "max_new_tokens": 500}, "task 'one': .*exceed the context window of 512"),
     "seen trials": (
         {"rankings": {"one": ranking(["L0H0"], trial_ids=("random-40", "s1"))}},
-        "ranking 'one' was made on 1 of the trials, needles or companies .*'random-40'",
+        "ranking 'one' was made on 1 of the trials, needles or groups .*'random-40'",
     ),
     "seen documents": (
-        {"rankings": {"one": ranking(["L0H0"], trials=[{"id": "random-12"}, {"id": "s0"}])}},
-        "ranking 'one' was made on 1 of the trials, needles or companies .*'random-12'",
+        {"rankings": {"one": ranking(["L0H0"], made_on=(MadeOn("random-12"), MadeOn("s0")))}},
+        "ranking 'one' was made on 1 of the trials, needles or groups .*'random-12'",
     ),
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from lens_heads.heads.files import load_heads
 from lens_heads.heads.head import Head
+from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs.identity import ModelIdentity
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "wu_head_scores"
 
@@ -34,15 +38,24 @@ def test_both_forms_round_trip_exactly(tmp_path: Path, data: np.ndarray, form: s
 
 
 def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None:
-    meta = {"model": "m", "outcomes": {"passed": 2}, "direction": "raw"}
-    before = HeadScores.from_trials("locos", torch.randn(2, 3, 4), ["b", "a"], meta, unit="kv_head")
+    meta = {"outcomes": {"passed": 2}, "direction": "raw"}
+    about: dict[str, Any] = {
+        "model": ModelIdentity("m", "abc", "torch.float32"),
+        "score_unit": "logits",
+        "selected": True,
+    }
+    about["made_on"] = (MadeOn("a", "company", "needle", "prompt"), MadeOn("b"))
+    before = HeadScores.from_trials("locos", torch.randn(2, 3, 4), ["b", "a"], meta, unit="kv_head", **about)
     path = before.save(tmp_path / "s.json")
     after = HeadScores.load(path)
     assert (after.method, after.unit, after.trial_ids) == ("locos", "kv_head", ("b", "a"))
     assert meta.items() <= after.meta.items()
+    assert {name: getattr(after, name) for name in about} == about
     written = json.loads(path.read_text())
     assert set(written) == {"meta", "scores", "trial_ids", "confidence_intervals"}
+    before = replace(before, selected=False)
     low, high = before.interval()
+    written = json.loads(before.save(path).read_text())
     assert written["confidence_intervals"]["1-2"] == [float(low[1, 2]), float(high[1, 2])]
     assert written["scores"]["1-2"] == before.per_trial[:, 1, 2].tolist()
 

@@ -17,21 +17,20 @@ from lens_heads import compare, plots
 from lens_heads.ablation.plan import plan_sets
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.scoring import anatomy
 
 
-def turned(scores: HeadScores, **meta: Any) -> HeadScores:
+def turned(scores: HeadScores, **about: Any) -> HeadScores:
     """The same scores below zero instead of above, and said to be so."""
-    return replace(
-        scores, values=-scores.values, per_trial=-scores.per_trial, meta={**scores.meta, "best": "lowest", **meta}
-    )
+    return replace(scores, values=-scores.values, per_trial=-scores.per_trial, **{"best": "lowest", **about})
 
 
 def noisy(seed: int, name: str = "m", trials: int = 16) -> HeadScores:
     """Scores of 4 layers and 6 heads, half of them above zero, with noise from trial to trial."""
     generator = torch.Generator().manual_seed(seed)
     data = torch.randn(4, 6, generator=generator) + 0.5 * torch.randn(trials, 4, 6, generator=generator)
-    return HeadScores.from_trials(name, data, [f"t{i}" for i in range(trials)], {"model": "tiny"})
+    return HeadScores.from_trials(name, data, [f"t{i}" for i in range(trials)], model=ModelIdentity("tiny"))
 
 
 A, B = noisy(0, "a"), noisy(1, "b")
@@ -67,7 +66,7 @@ ALIKE: dict[str, Callable[[HeadScores, HeadScores], Any]] = {
     "depth": lambda a, b: compare.overlap_by_depth(a, b, 6, bins=4, permutations=50),
     "checkpoints": lambda a, b: compare.compare_checkpoints(a, replace(b, method="a"), 5, n=200),
     "concentration": lambda a, _: anatomy.concentration(a),
-    "plan": lambda a, b: plan_sets({"a": a, "b": b}, [2, 5], ["bottom", "random", "random_like"], "all", 2).conditions,
+    "plan": lambda a, b: plan_sets({"a": a, "b": b}, [2, 5], ["bottom", "random", "random_like"], "all", 2),
 }
 
 
@@ -84,14 +83,14 @@ def test_one_kind_of_scores_compares_with_the_other(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in ALIKE if name != "reliability"])
 def test_scores_that_do_not_say_so_are_read_the_other_way_round(name: str) -> None:
     """So that the tests above can fail."""
-    silent = replace(turned(A), meta=A.meta)
+    silent = replace(turned(A), best="highest")
     with pytest.raises(AssertionError):
         same(ALIKE[name](silent, B), ALIKE[name](A, B))
 
 
 def test_by_hand() -> None:
     values = torch.tensor([[-3.0, 0.5, 0], [0, -4, 2]])
-    scores = HeadScores.from_trials("css", values[None], ["t"], {"best": "lowest"})
+    scores = HeadScores.from_trials("css", values[None], ["t"], best="lowest")
     assert scores.top(2) == [Head(1, 1), Head(0, 0)]
     assert scores.bottom(2) == [Head(1, 2), Head(0, 1)]
     assert scores.ranking()[2:4] == [Head(0, 2), Head(1, 0)], "equal scores in order of layer and head"
@@ -104,7 +103,7 @@ def test_by_hand() -> None:
 def test_heads_in_an_order_of_their_own_come_first() -> None:
     values = torch.tensor([[-3.0, 0, 0], [0, -4, 0]])
     order = {"order": ["L0H0", "L1H1", "L1H2"]}
-    scores = HeadScores.from_trials("greedy", values[None], ["t"], {"best": "lowest", **order})
+    scores = HeadScores.from_trials("greedy", values[None], ["t"], best="lowest", **order)
     assert scores.top(3) == [Head(0, 0), Head(1, 1), Head(1, 2)]
     assert scores.ranking()[3:] == [Head(0, 1), Head(0, 2), Head(1, 0)]
     assert scores.bottom(1) == [Head(1, 0)]
@@ -123,27 +122,27 @@ def test_a_head_map_outlines_the_lowest() -> None:
     np.testing.assert_allclose(bars.x, [-A[head] for head in A.top(4)])
 
 
-@pytest.mark.parametrize("meta", [{}, {"order": ["L3H5", "L0H0"]}])
-def test_files_keep_which_end_is_best_and_the_order(tmp_path: Path, meta: dict[str, Any]) -> None:
-    scores = turned(A, **meta)
+@pytest.mark.parametrize("about", [{}, {"order": ["L3H5", "L0H0"]}])
+def test_files_keep_which_end_is_best_and_the_order(tmp_path: Path, about: dict[str, Any]) -> None:
+    scores = turned(A, **about)
     loaded = HeadScores.load(scores.save(tmp_path / "s.json"))
     assert loaded.ranking() == scores.ranking()
     assert loaded.sign == -1
-    assert scores.ranking() != replace(scores, meta={}).ranking()
+    assert scores.ranking() != replace(scores, best="highest", order=()).ranking()
 
 
 def test_the_form_without_meta_is_refused() -> None:
-    for scores, name in ((turned(A), "best"), (replace(A, meta={"order": ["L3H5"]}), "order")):
-        with pytest.raises(ValueError, match=rf"form 'lists' has no place for meta\['{name}'\].*use form='envelope'"):
+    for scores, name in ((turned(A), "best"), (replace(A, order=("L3H5",)), "order")):
+        with pytest.raises(ValueError, match=rf"form 'lists' has no place for '{name}'.*use form='envelope'"):
             scores.save("never.json", "lists")
     assert not Path("never.json").exists()
 
 
 def test_another_end_is_refused_by_value(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"a: meta\['best'\] is 'smallest': use 'highest' or 'lowest'"):
+    with pytest.raises(ValueError, match=r"a: best='smallest': must be 'highest' or 'lowest'"):
         turned(A, best="smallest")
     path = A.save(tmp_path / "s.json")
     written = json.loads(path.read_text())
     path.write_text(json.dumps({**written, "meta": {**written["meta"], "best": "low"}}))
-    with pytest.raises(ValueError, match=r"s.json: meta.best is 'low': highest or lowest was expected"):
+    with pytest.raises(ValueError, match=r"s.json: meta.best is 'low': expected highest or lowest"):
         HeadScores.load(path)

@@ -13,12 +13,13 @@ import torch
 
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs.identity import ModelIdentity
 
 
-def scores(values: list[list[float]] | torch.Tensor, method: str = "m", **meta: str) -> HeadScores:
+def scores(values: list[list[float]] | torch.Tensor, method: str = "m", **about: Any) -> HeadScores:
     """One trial, so that values are the scores themselves."""
     one = torch.as_tensor(values, dtype=torch.float32)[None]
-    return HeadScores.from_trials(method, one, ["t"], meta)
+    return HeadScores.from_trials(method, one, ["t"], **about)
 
 
 def ramp(layers: int, heads: int) -> HeadScores:
@@ -238,7 +239,9 @@ def test_the_frame_lists_every_head_best_first() -> None:
 
 
 def test_in_a_notebook_it_shows_method_model_and_the_ten_best() -> None:
-    html = scores(torch.arange(12, 0, -1).reshape(3, 4) / 7, method="locos", model="tiny-model")._repr_html_()
+    html = scores(
+        torch.arange(12, 0, -1).reshape(3, 4) / 7, method="locos", model=ModelIdentity("tiny-model")
+    )._repr_html_()
     assert "locos" in html
     assert "tiny-model" in html
     assert "3 layers x 4 heads, 1 trials" in html
@@ -347,7 +350,7 @@ def test_one_trial_has_no_interval(tmp_path: Path) -> None:
     [("copy", {}), ("contrastive", {}), ("headkv", {}), ("mine", {"signed": False}), ("copy", {"signed": False})],
 )
 def test_scores_that_are_never_negative_have_no_sign_flip_test(method: str, meta: dict[str, Any]) -> None:
-    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0).abs(), [str(i) for i in range(8)], meta)
+    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0).abs(), [str(i) for i in range(8)], **meta)
     for test in (found.p_values, found.significant):
         with pytest.raises(
             ValueError, match=f"symmetric around zero .*; {method} cannot be negative: compare intervals"
@@ -357,5 +360,5 @@ def test_scores_that_are_never_negative_have_no_sign_flip_test(method: str, meta
 
 @pytest.mark.parametrize(("method", "meta"), [("locos", {}), ("mine", {}), ("mine", {"signed": True})])
 def test_signed_scores_have_one(method: str, meta: dict[str, Any]) -> None:
-    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0), [str(i) for i in range(8)], meta)
+    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0), [str(i) for i in range(8)], **meta)
     assert found.p_values(n=100).shape == found.significant(n=100).shape == (2, 3)

@@ -21,7 +21,7 @@ finite = st.floats(-100, 100, width=32)
 
 def make(per_trial: Any, unit: Unit = "query_head", **meta: Any) -> HeadScores:
     data = torch.as_tensor(per_trial, dtype=torch.float32)
-    return HeadScores.from_trials("m", data, [f"t{i}" for i in range(len(data))], meta, unit)
+    return HeadScores.from_trials("m", data, [f"t{i}" for i in range(len(data))], unit=unit, **meta)
 
 
 @st.composite
@@ -45,6 +45,7 @@ def test_from_kv_heads_to_query_heads_and_back_nothing_changes(given: HeadScores
     assert torch.equal(back.per_trial, given.per_trial)
     torch.testing.assert_close(back.values, given.values)
     assert (back.unit, back.meta, back.trial_ids) == ("kv_head", given.meta, given.trial_ids)
+    assert (back.best, back.order, back.signed) == (given.best, given.order, given.signed)
     assert back.ranking() == given.ranking()
 
 
@@ -52,7 +53,7 @@ def test_from_kv_heads_to_query_heads_and_back_nothing_changes(given: HeadScores
 @given(given=scores("kv_head"), group=st.integers(1, 4))
 def test_the_best_query_heads_are_those_of_the_best_kv_heads(given: HeadScores, group: int) -> None:
     ranked = to_query_heads(given, group).ranking()
-    if given.values.unique().numel() < given.values.numel() and len(given.meta.get("order", ())) < given.values.numel():
+    if given.values.unique().numel() < given.values.numel() and len(given.order) < given.values.numel():
         return  # Kv heads that tie are as good as each other: their groups mix.
     assert [Head(head.layer, head.head // group) for head in ranked[::group]] == given.ranking()
     for at, kv in enumerate(given.ranking()):
@@ -100,9 +101,9 @@ def test_highest_first_ranks_as_before(given: HeadScores) -> None:
 
 def test_bad_choices_are_refused() -> None:
     queries, kv = make([[[1.0, 2, 3, 4, 5, 6]]]), make([[[1.0, 2]]], "kv_head")
-    with pytest.raises(ValueError, match="m scores kv_heads, not query_heads: they are what is asked for already"):
+    with pytest.raises(ValueError, match="m scores kv_heads already: pass scores of query_heads"):
         to_kv_heads(kv, 2)
-    with pytest.raises(ValueError, match="m scores query_heads, not kv_heads: they are what is asked for already"):
+    with pytest.raises(ValueError, match="m scores query_heads already: pass scores of kv_heads"):
         to_query_heads(queries, 2)
     for group in (0, -2, 4, 7):
         with pytest.raises(ValueError, match=f"group={group}: 6 query_heads do not come from groups of that size"):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads.interventions import ablate as interventions
+from lens_heads.interventions import kinds
 from lens_heads.interventions.ablate import KINDS, ablate
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.model.forward import Cache, advance, left_pad, prefill
@@ -140,7 +140,7 @@ def test_a_window_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     hf, model, case = plain("gemma3"), tiny("gemma3"), Case("uniform")
     with case.by_hand(hf, [(0, 1)]):
         expected = handmade.logits(hf, prompt())
-    monkeypatch.setitem(interventions.KINDS, "uniform", interventions.Kind("hook_pattern", forgetful))
+    monkeypatch.setitem(kinds.KINDS, "uniform", kinds.Kind("hook_pattern", forgetful))
     with case.ablated(model, [(0, 1)]):
         got = whole(model, prompt())
     same(got[: zoo.WINDOW], expected[: zoo.WINDOW])

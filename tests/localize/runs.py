@@ -54,7 +54,7 @@ def by_loop(
     rows = []
     for heads in sets:
         with lh.ablate(model, heads, **{"kind": "zero", **how}):
-            found = lh.evaluate(model, trials, max_new_tokens > 0, max_new_tokens or 1, progress=False)
+            found = lh.evaluate(model, trials, max_new_tokens > 0, max_new_tokens=max_new_tokens or 1, progress=False)
         rows.append(found.metrics[metric].double().numpy())
     return np.stack(rows)
 
@@ -75,8 +75,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, when: Any, error: BaseException) ->
     real = measure.ablate
 
     @contextmanager
-    def ablate(model: Any, heads: Sequence[Head], **how: Any) -> Iterator[None]:
-        with real(model, heads, **how):
+    def ablate(model: Any, heads: Sequence[Head], *how: Any) -> Iterator[None]:
+        with real(model, heads, *how):
             if when(list(heads)):
                 raise error
             yield

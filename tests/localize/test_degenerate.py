@@ -69,7 +69,7 @@ def test_searches_of_a_constant_metric_find_nothing() -> None:
     assert (one_shot(constant) == 0).all()
     with pytest.warns(UserWarning, match="stopped at 0 of 3 heads: ablating one more does not lower greedy_match"):
         scores = localize(constant, "greedy", k=3)
-    assert scores.meta["order"] == []
+    assert scores.order == ()
     assert (scores.values == 0).all()
     assert len(scores.ties(3)) == 3
 
@@ -143,9 +143,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.filterwarnings(REPEATED)
 @pytest.mark.parametrize(("choice", "message"), BAD)
 def test_bad_choices_are_refused_before_anything_is_run(choice: dict[str, Any], message: str) -> None:
-    options = {"n_masks": 20, "sparsity": 0.3, "progress": False} | choice
+    options, measured = {"n_masks": 20, "sparsity": 0.3} | choice, MaskedMetric(model(), FOUND, progress=False)
     with passes(model()) as seen, pytest.raises(ValueError, match=re.escape(message)):
-        localize_heads(model(), FOUND, **options)
+        localize(measured, **options)
     assert not seen
 
 

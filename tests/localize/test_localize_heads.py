@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import lens_heads as lh
+from lens_heads.ablation.conditions import Condition
 from lens_heads.heads import units
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize import fit, localize, localize_heads
+from lens_heads.localize import MaskedMetric, fit, localize, localize_heads
 from lens_heads.localize.heads import DESIGNED
 from lens_heads.localize.lasso import METHODS
 from lens_heads.model.geometry import geometry
@@ -31,8 +32,7 @@ WRITERS = [COPIER, WRITER]
 
 def turned(scores: HeadScores) -> HeadScores:
     """The same numbers read the other way round, as the authors' script prints them."""
-    meta = {name: value for name, value in scores.meta.items() if name != "order"}
-    return replace(scores, meta={**meta, "best": "highest"})
+    return replace(scores, order=(), best="highest")
 
 
 def check(scores: HeadScores) -> None:
@@ -99,8 +99,8 @@ def test_the_trials_that_chose_the_heads_do_not_test_them() -> None:
 
 def test_a_task_by_name_is_the_half_to_find_heads_on() -> None:
     wanted = [trial.id for trial in lh.tasks.load("capitals", split="select")]
-    asked = localize_heads(model(), "capitals", "one_shot", progress=False).meta["trials"]
-    assert [trial["id"] for trial in asked] == wanted
+    asked = localize_heads(model(), "capitals", "one_shot", progress=False).made_on
+    assert [trial.id for trial in asked] == wanted
 
 
 def test_values_are_the_least_squares_coefficients_of_every_trial() -> None:
@@ -137,7 +137,7 @@ def test_what_was_done_is_said() -> None:
     assert scores.meta["base"] == pytest.approx(base, abs=1e-5)
     assert scores.meta["evaluations"] == len(masks) + 1
     assert scores.meta["n_masks"] == len(masks)
-    assert (scores.meta["best"], scores.meta["metric"], scores.meta["n_trials"]) == ("lowest", "logprob", 4)
+    assert (scores.best, scores.meta["metric"], scores.meta["n_trials"]) == ("lowest", "logprob", 4)
     assert (scores.meta["design"], scores.meta["sparsity"], scores.meta["seed"]) == ("stratified", 0.3, 1)
     told, result = scores.meta["fit"], fit(masks, measured()(masks), seed=1)
     for name in ("alpha", "intercept", "r2", "held_out_r2"):
@@ -181,7 +181,8 @@ def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) ->
     assert (loaded.method, loaded.meta["fit"]) == ("css", scores.meta["fit"])
     with passes(model()) as seen:
         again = localize_heads(model(), FOUND, "css", **options)
-        localize_heads(model(), FOUND, "css", **options, estimator="bic")
+        kept = MaskedMetric(model(), FOUND, out=tmp_path, progress=False)
+        localize(kept, "css", 30, 0.3, estimator="bic")
     assert not seen
     assert (again.per_trial == scores.per_trial).all()
     assert HeadScores.load(tmp_path / "css.json").meta["fit"]["estimator"] == "bic", "the newest"
@@ -196,7 +197,7 @@ def test_the_heads_are_judged_on_trials_they_were_not_found_on() -> None:
     with pytest.raises(ValueError, match="was made on 4 of the trials, needles"):
         lh.ablation_curve(model(), [replace(trial, id=f"again {trial.id}") for trial in FOUND], scores, **options)
     curve = lh.ablation_curve(model(), OTHERS, scores, **options)
-    lost = curve.values("any", "random", 2, "logprob") - curve.values("css", "top", 2, "logprob")
+    lost = curve.values(Condition.random(2), "logprob") - curve.values(Condition.top("css", 2), "logprob")
     assert (lost > 3).all()
 
 
@@ -213,5 +214,5 @@ def test_kv_groups_are_scored_as_kv_heads_and_ablated_as_query_heads(gqa: Any) -
     assert set(queries.top(2)) == {Head(best.layer, 2 * best.head), Head(best.layer, 2 * best.head + 1)}
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "controls": (), "generate": False, "progress": False}
     curve = lh.ablation_curve(gqa, [other], queries, **options)
-    value = curve.values("one_shot", "top", 2, "logprob").to_numpy()
+    value = curve.values(Condition.top("one_shot", 2), "logprob").to_numpy()
     np.testing.assert_allclose(value, by_loop(gqa, [other], [queries.top(2)])[0], atol=5e-5)

@@ -19,7 +19,7 @@ def task(heads: list[str], shape: tuple[int, int] = (3, 4), **meta: Any) -> Head
     for place, name in enumerate(heads):
         head = Head.parse(name)
         values[head.layer, head.head] = -1 + place / len(heads)
-    return HeadScores.from_trials("css", values[None], ["t"], {"best": "lowest", **meta})
+    return HeadScores.from_trials("css", values[None], ["t"], **{"best": "lowest", **meta})
 
 
 TASKS = {

@@ -20,6 +20,7 @@ from lens_heads.model.forward import fast_attention
 from lens_heads.model.geometry import HeadGeometry, geometry, is_bridge, require_raw_weights
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.load import dtype_named, load_model
+from lens_heads.runs.identity import ModelIdentity
 from tests import zoo
 from tests.conftest import tiny
 
@@ -71,7 +72,7 @@ def test_heads_the_model_does_not_have_are_refused(gqa: Any) -> None:
 
 
 def test_scores_of_another_shape_are_refused(gqa: Any) -> None:
-    scores = lh.HeadScores.from_trials("m", torch.zeros(1, 2, 4), ["a"], {"model": "other"})
+    scores = lh.HeadScores.from_trials("m", torch.zeros(1, 2, 4), ["a"], model=ModelIdentity("other"))
     with pytest.raises(
         ValueError, match=r"the ranking is for a model of 2 layers x 4 heads \(other\), but llama-gqa has 3 x 4"
     ):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
-from lens_heads.ablation.curves import AblationCurve, Condition, Observation
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.scores import HeadScores
-from tests.plots.drawn import make
+from tests.plots.drawn import make, observed
 
 RIGHT = {  # (method, set, k, seed): how many of the ten trials are right
     ("none", "none", 0, 0): 9,
@@ -27,15 +28,13 @@ RIGHT = {  # (method, set, k, seed): how many of the ten trials are right
 
 @pytest.fixture(scope="module")
 def curve() -> AblationCurve:
-    observations = [
-        Observation(
-            Condition(*condition), "", task, f"t{i}", "x", "x", {"contains": float(i < right), "logprob": -1.0 - i}
-        )
+    rows = [
+        observed(condition, task, i, {"contains": float(i < right), "logprob": -1.0 - i})
         for task in ("retrieval", "parametric")
         for condition, right in RIGHT.items()
         for i in range(10)
     ]
-    return AblationCurve.from_observations(observations, {"rankings": ["locos", "copy"]})
+    return AblationCurve(pd.DataFrame(rows), {"rankings": ["locos", "copy"]})
 
 
 @pytest.fixture

@@ -18,6 +18,12 @@ def make(values: list[list[float]], method: str = "locos", trials: int = 6) -> H
     return HeadScores(method, mean, per_trial, tuple(f"t{i}" for i in range(trials)))
 
 
+def observed(condition: tuple[str, str, int, int], task: str, trial: int, metrics: dict[str, float]) -> dict[str, Any]:
+    """A row of `AblationCurve.per_trial`; the condition is (method, set, k, seed)."""
+    given = dict(zip(("method", "set", "k", "seed"), condition, strict=True))
+    return {**given, "heads": "", "task": task, "trial": f"t{trial}", "answer": "x", "text": "x", **metrics}
+
+
 def trace(figure: Any, name: str) -> Any:
     found = [t for t in figure.data if t.name == name]
     assert len(found) == 1, [t.name for t in figure.data]

@@ -33,6 +33,11 @@ def test_agreement_counts_the_shared_top_ten() -> None:
     assert np.array(drawn.customdata).tolist() == [[10, 4], [4, 10]]
 
 
+def test_agreement_of_no_methods_is_refused() -> None:
+    with pytest.raises(ValueError, match="method_agreement: there are no scores to draw"):
+        plots.method_agreement({})
+
+
 @pytest.fixture
 def pair() -> tuple[HeadScores, HeadScores]:
     a = make([[float(4 * layer + head) for head in range(4)] for layer in range(5)], "locos")
@@ -46,14 +51,14 @@ def test_jaccard_curves_are_the_table_with_chance_and_its_band(pair: tuple[HeadS
         {name: table[::-1] for name, table in tables.items()}
     )  # The order of rows is no matter.
     for name, label in (("copy", "copy"), ("dla", "DLA")):
-        line, matched, table = trace(figure, label), trace(figure, f"{label}, layers matched"), tables[name]
+        line, matched, table = trace(figure, label), trace(figure, f"{label}, layer-matched chance"), tables[name]
         np.testing.assert_array_equal(line.x, table["k"])
         np.testing.assert_array_equal(line.y, table["jaccard"])
         np.testing.assert_array_equal(line.customdata, table["overlap"])
         np.testing.assert_array_equal(matched.y, table["layer_matched_chance"])
         assert line.line.color == matched.line.color == plots.LOOKS[name].color
         assert (line.line.dash, matched.line.dash) == (None, "dot")
-    chance, band = trace(figure, "chance, with the band of 95 %"), trace(figure, "band, chance, with the band of 95 %")
+    chance, band = trace(figure, "chance, with 95 % band"), trace(figure, "band, chance, with 95 % band")
     np.testing.assert_array_equal(chance.y, tables["copy"]["chance"])
     assert chance.line.dash == "dash"
     n = len(tables["copy"])
@@ -83,11 +88,14 @@ def test_curves_of_different_models_have_each_their_own_chance(pair: tuple[HeadS
         colors.add(line.line.color)
     assert len(colors) == 2
     shown = [t.name for t in figure.data if t.showlegend is not False]
-    assert shown == ["one &lt;b&gt;", "two", "chance, with the band of 95 %", "chance with as many heads per layer"]
+    assert shown == ["one &lt;b&gt;", "two", "chance, with 95 % band", "layer-matched chance"]
 
 
 def test_no_curves_and_other_tables_are_refused(pair: tuple[HeadScores, HeadScores]) -> None:
-    with pytest.raises(ValueError, match=r"no curves to draw: give \{name: compare"):
+    with pytest.raises(ValueError, match=r"there are no curves to draw. Pass \{name: compare"):
         plots.jaccard_curves({})
-    with pytest.raises(ValueError, match=r"jaccard_curves, 'copy': no column chance_low among"):
+    with pytest.raises(
+        ValueError,
+        match=r"jaccard_curves, 'copy': the frame has no column chance_low \(columns: k, .*\). Pass a table of compare",
+    ):
         plots.jaccard_curves({"copy": compare.jaccard_curve(*pair).drop(columns="chance_low")})

@@ -15,8 +15,8 @@ from tests.plots.drawn import assert_whiskers, trace
 
 THEMSELVES, PLACE, FAIR = (
     "the ablated heads, patched",
-    "others, patched in their place",
-    "others, themselves ablated and patched",
+    "other heads, patched instead",
+    "other heads, themselves ablated and patched",
 )
 COLUMNS = ["set", "fair", "recovery", "low", "high", "median", "undefined", "cost", "draws", "examples"]
 NAN = math.nan
@@ -74,7 +74,7 @@ def test_a_control_stands_beside_its_hatched_fair_variant_and_no_bars_overlap(fr
     assert [str(text).split("<br>(")[0] for text in figure.layout.xaxis.ticktext] == [
         "the ablated<br>heads",
         "random",
-        "next head of<br>the layer",
+        "next head in<br>the layer",
         "lowest<br>scores",
     ]
     ours, other, fair = (trace(figure, name) for name in (THEMSELVES, PLACE, FAIR))
@@ -89,7 +89,7 @@ def test_a_control_stands_beside_its_hatched_fair_variant_and_no_bars_overlap(fr
 def test_lines_mark_nothing_and_all_of_it(frame: pd.DataFrame) -> None:
     figure = plots.recovery_bars(frame)
     assert [(line.y0, line.y1) for line in figure.layout.shapes] == [(0, 0), (1, 1)]
-    assert (notes(figure)["nothing<br>returns"].y, notes(figure)["all of it<br>returns"].y) == (0, 1)
+    assert (notes(figure)["nothing<br>recovered"].y, notes(figure)["everything<br>recovered"].y) == (0, 1)
 
 
 def test_a_ratio_far_outside_is_cut_and_its_numbers_are_written_there(frame: pd.DataFrame) -> None:
@@ -117,7 +117,7 @@ def test_without_extremes_the_axis_fits_the_intervals_and_nothing_is_cut(frame: 
     low, high = figure.layout.yaxis.range
     assert -1 < low < -0.25
     assert 1 < high < 2
-    assert set(notes(figure)) == {"nothing<br>returns", "all of it<br>returns"}
+    assert set(notes(figure)) == {"nothing<br>recovered", "everything<br>recovered"}
     assert "Pale" not in figure.layout.title.subtitle.text
 
 
@@ -134,7 +134,7 @@ def test_bars_with_little_to_return_are_pale_and_hover_says_why(frame: pd.DataFr
     assert f"Pale: ablation cost under {SMALL} nats" in figure.layout.title.subtitle.text
     name, text = fair.customdata[1]
     assert name == "same_layer"
-    for part in ("median of the examples 0.700", "75% of the denominators under 0.5", "cost 0.02 nats", "14 examples"):
+    for part in ("median over examples 0.700", "75% of denominators under 0.5", "cost 0.02 nats", "14 examples"):
         assert part in text
     assert "20 draws" in fair.customdata[0][1]
     assert "customdata[1]" in fair.hovertemplate
@@ -157,5 +157,7 @@ def test_a_recovery_draws_its_frame() -> None:
 
 
 def test_another_table_is_refused_by_what_it_lacks(frame: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match=r"recovery_bars: no column median, cost among .*give the frame of a Recovery"):
+    with pytest.raises(
+        ValueError, match=r"recovery_bars: the frame has no column median, cost \(.*\). Pass the frame of a Recovery"
+    ):
         plots.recovery_bars(frame.drop(columns=["median", "cost"]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from lens_heads import plots
 from lens_heads.compare import HeadMatch
+from lens_heads.heads.head import Head
 from tests.plots.drawn import trace
 
 
@@ -33,9 +36,9 @@ def lines(drawn: object) -> list[tuple[float, ...]]:
 
 def test_lines_join_partners_at_their_relative_depths(match: HeadMatch) -> None:
     figure = match.plot()
-    assert lines(trace(figure, "90 % of resamples or more")) == [(0.25, 0, 2.75, 0), (0.25, 1, 2.25, 1)]
-    assert lines(trace(figure, "half or more")) == [(0.75, 0, 2.25, 0)]
-    assert lines(trace(figure, "fewer")) == [(0.75, 1, 2.75, 1)]
+    assert lines(trace(figure, "at least 90 % of resamples")) == [(0.25, 0, 2.75, 0), (0.25, 1, 2.25, 1)]
+    assert lines(trace(figure, "at least half")) == [(0.75, 0, 2.25, 0)]
+    assert lines(trace(figure, "less than half")) == [(0.75, 1, 2.75, 1)]
 
 
 def test_every_head_has_a_dot_that_tells_its_partner(match: HeadMatch) -> None:
@@ -55,8 +58,18 @@ def test_every_head_has_a_dot_that_tells_its_partner(match: HeadMatch) -> None:
 
 
 def test_only_the_lines_of_named_heads(match: HeadMatch) -> None:
-    figure = match.plot(["L2H0", "L1H0"])
-    assert sum(len(lines(t)) for t in figure.data if t.mode == "lines") == 1
-    assert "1 pairs" in figure.layout.title.subtitle.text
-    with pytest.raises(ValueError, match="none of the 1 heads has a partner: name heads of one <b>"):
-        match.plot(["L1H0"])
+    figure = match.plot(["2-0", (1, 0)])
+    assert [line for t in figure.data if t.mode == "lines" for line in lines(t)] == [(0.25, 1, 2.25, 1)]
+    assert figure.layout.title.subtitle.text.startswith("1 pair; line colour")
+    assert figure == plots.match_diagram(match, ["L2H0", "L1H0"]) == plots.match_diagram(match, [Head(2, 0)])
+    assert figure == plots.match_diagram(match, "L2H0")
+    for none in (["L1H0"], []):
+        with pytest.raises(ValueError, match=r"none of the given heads has a partner. Pass matched heads of one <b>"):
+            match.plot(none)
+
+
+def test_a_name_in_another_spelling_and_a_match_without_pairs_are_refused(match: HeadMatch) -> None:
+    with pytest.raises(ValueError, match=r"match_diagram: '2-0' is not the name of a head. Write .* 'L12H1'"):
+        plots.match_diagram(match, ["L2H0", "2-0"])
+    with pytest.raises(ValueError, match="match_diagram: the frame has no rows"):
+        plots.match_diagram(replace(match, pairs=match.pairs.head(0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ def test_curves_are_the_frame_with_its_intervals(curve: AblationCurve, metric: s
     names = {
         ("locos", "top"): "top k by LOCOS",
         ("copy", "top"): "top k by copy",
-        ("locos", "bottom"): "lowest k by LOCOS",
-        ("copy", "bottom"): "lowest k by copy",
+        ("locos", "bottom"): "bottom k by LOCOS",
+        ("copy", "bottom"): "bottom k by copy",
         ("any", "random"): "random k (2 draws)",
     }
     for (method, set_), name in names.items():
@@ -76,17 +77,27 @@ def test_controls_are_broken_lines_and_those_of_other_rankings_wait_in_the_legen
     figure = plots.ablation_curves(curve, "contains")
     look = {t.name: (t.line.dash, t.visible) for t in figure.data if t.mode == "lines+markers"}
     assert look["top k by LOCOS"] == look["top k by copy"] == ("solid", True)
-    assert look["lowest k by LOCOS"][0] != "solid"
+    assert look["bottom k by LOCOS"][0] != "solid"
     assert look["random k (2 draws)"] == ("dash", True)
-    assert look["lowest k by LOCOS"][1] is True
-    assert look["lowest k by copy"][1] == "legendonly"
+    assert look["bottom k by LOCOS"][1] is True
+    assert look["bottom k by copy"][1] == "legendonly"
 
 
 def test_a_metric_or_task_that_was_not_measured_is_refused_by_name(curve: AblationCurve) -> None:
-    with pytest.raises(ValueError, match=r"no 'rougeL' on 'retrieval': this curve has contains, logprob"):
+    with pytest.raises(
+        ValueError, match=r"'rougeL' was not measured on task 'retrieval'. This curve has contains, logprob on"
+    ):
         plots.ablation_curves(curve, "rougeL")
     with pytest.raises(ValueError, match="on retrieval, parametric"):
         plots.ablation_curves(curve, "contains", "arithmetic")
+
+
+def test_the_main_task_of_a_curve_is_drawn_by_default_without_a_heading(curve: AblationCurve) -> None:
+    members = {name: getattr(curve, name) for name in ("frame", "per_trial", "metrics", "rankings")}
+    facts = SimpleNamespace(**members, main_task="parametric")
+    drawn, other = plots.ablation_curves(facts, "contains"), plots.ablation_curves(facts, "contains", "retrieval")
+    assert drawn.data == plots.ablation_curves(curve, "contains", "parametric").data
+    assert (drawn.layout.title.text, other.layout.title.text) == ("", "Task: retrieval")
 
 
 def test_shares_keep_their_scale_and_log_probabilities_show_whatever_they_are(curve: AblationCurve) -> None:

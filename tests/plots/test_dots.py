@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -28,8 +31,12 @@ def test_rankings_of_different_models_are_refused() -> None:
     a, b = make([[1.0, 2.0]]), make([[1.0], [2.0]], "copy")
     with pytest.raises(ValueError, match=r"locos \(1, 2\), copy \(2, 1\)"):
         plots.scatter(a, b)
-    with pytest.raises(ValueError, match="rankings of one model"):
+    with pytest.raises(ValueError, match="Pass scores of one model"):
         plots.method_agreement({"locos": a, "copy": b})
+
+
+def drawn(a: HeadScores, b: HeadScores, **options: int) -> Any:
+    return plots.score_scatter(a, b, compare.by_layer_third(a, b), **options)
 
 
 @pytest.fixture
@@ -43,7 +50,7 @@ def pair() -> tuple[HeadScores, HeadScores]:
 
 def test_score_scatter_has_every_head_once_in_the_colour_of_its_third(pair: tuple[HeadScores, HeadScores]) -> None:
     a, b = pair
-    figure = plots.score_scatter(a, b)
+    figure = drawn(a, b)
     layers = {"early": range(3), "middle": range(3, 5), "late": range(5, 7)}
     for (third, expected), points in zip(layers.items(), figure.data, strict=True):
         assert points.name == f"{third} third (layers {expected[0]} to {expected[-1]})"
@@ -57,7 +64,7 @@ def test_score_scatter_has_every_head_once_in_the_colour_of_its_third(pair: tupl
 
 def test_score_scatter_names_the_best_of_each_where_they_are(pair: tuple[HeadScores, HeadScores]) -> None:
     a, b = pair
-    notes = plots.score_scatter(a, b, mark=3).layout.annotations
+    notes = drawn(a, b, mark=3).layout.annotations
     assert {note.text for note in notes} == {str(head) for head in [*a.top(3), *b.top(3)]}
     for note in notes:
         assert (note.x, note.y) == (a[note.text], b[note.text])
@@ -65,7 +72,7 @@ def test_score_scatter_names_the_best_of_each_where_they_are(pair: tuple[HeadSco
 
 def test_score_scatter_says_spearman_over_all_heads_and_by_third(pair: tuple[HeadScores, HeadScores]) -> None:
     a, b = pair
-    text = plots.score_scatter(a, b).layout.title.subtitle.text
+    text = drawn(a, b).layout.title.subtitle.text
     rho, thirds = compare.rank_correlation(a, b), compare.by_layer_third(a, b)
     assert f"ρ = {rho:.2f} over 28 heads" in text
     for row in thirds.to_dict("records"):
@@ -77,7 +84,7 @@ def test_names_of_heads_that_lie_on_one_spot_do_not_cover_each_other() -> None:
     values = torch.zeros(6, 4)
     values[5] = torch.tensor([5.0, 5.01, 5.02, 5.03])
     values[4] = torch.tensor([4.99, 5.0, 5.01, 5.02])
-    figure = plots.score_scatter(make(values.tolist()), make(values.tolist(), "copy"), mark=8)
+    figure = drawn(make(values.tolist()), make(values.tolist(), "copy"), mark=8)
     (x0, x1), (y0, y1) = figure.layout.xaxis.range, figure.layout.yaxis.range
     margin = figure.layout.margin
     width, height = figure.layout.width - margin.l - margin.r, figure.layout.height - margin.t - margin.b
@@ -92,8 +99,26 @@ def test_names_of_heads_that_lie_on_one_spot_do_not_cover_each_other() -> None:
         )
 
 
-def test_score_scatter_refuses_what_cannot_be_compared(pair: tuple[HeadScores, HeadScores]) -> None:
-    with pytest.raises(ValueError, match="cannot be compared head by head"):
-        plots.score_scatter(pair[0], make([[1.0], [2.0], [3.0]], "copy"))
-    with pytest.raises(ValueError, match="2 layers have no thirds"):
-        plots.score_scatter(make([[1.0], [2.0]]), make([[1.0], [2.0]], "copy"))
+def test_score_scatter_refuses_scores_of_different_models(pair: tuple[HeadScores, HeadScores]) -> None:
+    a, b = pair
+    thirds = compare.by_layer_third(a, b)
+    with pytest.raises(ValueError, match=r"score_scatter: .*locos \(7, 4\), copy \(3, 1\). Pass scores of one model"):
+        plots.score_scatter(a, make([[1.0], [2.0], [3.0]], "copy"), thirds)
+    with pytest.raises(ValueError, match=r"locos \(7, 4\), locos \(7, 3\)"):
+        plots.score_scatter(a, make([[1.0, 2.0, 3.0]] * 7), thirds)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    {
+        "a column is missing": (lambda t: t.drop(columns="low"), "thirds: the frame has no column low"),
+        "no rows": (lambda t: t.head(0), "thirds: the frame has no rows"),
+        "a third is missing": (lambda t: t.head(2), "thirds has the rows early, middle, not early, middle, late"),
+        "thirds of several methods": (lambda t: pd.concat([t, t]), "thirds has the rows early, middle, late, early"),
+        "another model": (lambda t: t.assign(last_layer=[2, 4, 5]), "thirds does not split the layers 0 to 6"),
+        "a layer twice": (lambda t: t.assign(first_layer=[0, 2, 5]), "thirds does not split the layers 0 to 6"),
+    }.values(),
+)
+def test_score_scatter_refuses_another_table(pair: tuple[HeadScores, HeadScores], broken: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plots.score_scatter(*pair, broken(compare.by_layer_third(*pair)))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from lens_heads.ablation.curves import AblationCurve, Condition, Observation
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.localize import Generality
+from tests.plots.drawn import observed
 
 BASE = {"sums": 0.9, "more_sums": 0.8, "facts": -0.5}
 METRICS = {"sums": "correct", "more_sums": "correct", "facts": "logprob"}
@@ -21,25 +23,17 @@ COST = {
 
 def made(draws: int = 2, tasks: tuple[str, ...] = tuple(METRICS)) -> Generality:
     """Four trials around these means, three heads of each source."""
-    conditions = [("none", Condition("none", "none", 0, 0))]
-    conditions += [(name, Condition(name, "top", 3, 0)) for name in ("sums", "facts")]
-    conditions += [("random", Condition("any", "random", 3, seed)) for seed in range(draws)]
-    observations = [
-        Observation(
-            condition,
-            "",
-            task,
-            f"t{i}",
-            "x",
-            "x",
-            {METRICS[task]: BASE[task] - COST.get(name, {}).get(task, 0.0) + 0.01 * (i - 1.5)},
-        )
+    conditions = [("none", ("none", "none", 0, 0))]
+    conditions += [(name, (name, "top", 3, 0)) for name in ("sums", "facts")]
+    conditions += [("random", ("any", "random", 3, seed)) for seed in range(draws)]
+    rows = [
+        observed(condition, task, i, {METRICS[task]: BASE[task] - COST.get(name, {}).get(task, 0.0) + 0.01 * (i - 1.5)})
         for task in tasks
         for name, condition in conditions
         for i in range(4)
     ]
     meta = {"rankings": ["sums", "facts"], "sizes": {"sums": 3, "facts": 3}}
-    return Generality(AblationCurve.from_observations(observations, meta), {task: METRICS[task] for task in tasks})
+    return Generality(AblationCurve(pd.DataFrame(rows), meta), {task: METRICS[task] for task in tasks})
 
 
 def boxes(figure: Any) -> list[tuple[float, ...]]:
@@ -84,7 +78,7 @@ def test_another_column_is_drawn_alone(found: Generality) -> None:
     assert figure.layout.title.text == "mine"
     with pytest.raises(ValueError, match="no column 'loss'"):
         found.plot("loss")
-    with pytest.raises(ValueError, match="column 'metric' holds no numbers"):
+    with pytest.raises(ValueError, match=r"column 'metric' is not numeric. Choose .* 'damage'"):
         found.plot("metric")
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lens_heads import plots
+from lens_heads import compare, plots
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.scoring.anatomy import Source
@@ -106,14 +106,6 @@ def test_whiskers_drawn_the_wrong_way_round_would_be_caught() -> None:
         assert_whiskers(bars.x, bars.error_x, scores.to_frame())
 
 
-def test_rankings_of_different_models_are_refused() -> None:
-    a, b = make([[1.0, 2.0]]), make([[1.0], [2.0]], "copy")
-    with pytest.raises(ValueError, match=r"locos \(1, 2\), copy \(2, 1\)"):
-        plots.scatter(a, b)
-    with pytest.raises(ValueError, match="rankings of one model"):
-        plots.method_agreement({"locos": a, "copy": b})
-
-
 @pytest.fixture
 def looked() -> pd.DataFrame:
     """As `provenance` returns it: columns in the order in which it decides."""
@@ -148,7 +140,9 @@ def test_provenance_bars_know_every_kind_that_provenance_decides() -> None:
 
 
 def test_a_table_without_a_kind_is_refused_by_its_name(looked: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match=r"provenance_bars: no column sink, bulk among .*head, needle.*anatomy"):
+    with pytest.raises(
+        ValueError, match=r"provenance_bars: the frame has no column sink, bulk \(columns: head, needle.*anatomy"
+    ):
         plots.provenance_bars(looked.drop(columns=["sink", "bulk"]))
     with pytest.raises(ValueError, match=r"provenance_bars: the frame has no rows"):
         plots.provenance_bars(looked.head(0))
@@ -163,9 +157,12 @@ def test_a_map_of_path_patching_shows_both_signs_and_its_written_name() -> None:
 
 def test_scores_that_state_their_unit_are_labelled_with_it() -> None:
     per_trial = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0))
-    scores = HeadScores.from_trials("cri", per_trial, ["a"], {"score_unit": "nats"})
+    scores = HeadScores.from_trials("cri", per_trial, ["a"], score_unit="nats")
     figure = plots.head_map(scores)
     assert figure.data[0].colorbar.title.text == "nats"
     assert "mean over 1 trial" in figure.layout.title.text
     assert "1 trials" not in figure.layout.title.text
-    assert plots.score_scatter(scores, scores).layout.xaxis.title.text == "CRI score (nats)"
+    assert (
+        plots.score_scatter(scores, scores, compare.by_layer_third(scores, scores)).layout.xaxis.title.text
+        == "CRI score (nats)"
+    )

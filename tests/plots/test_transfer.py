@@ -42,7 +42,7 @@ def test_relative_drops_and_gains() -> None:
 
 
 def test_a_k_that_was_not_run_is_refused() -> None:
-    with pytest.raises(ValueError, match="k=16 was not run: this matrix has k = 8"):
+    with pytest.raises(ValueError, match=r"k=16 was not run. This matrix has k = 8"):
         worked().plot(16)
 
 
@@ -66,9 +66,9 @@ def test_the_scatter_is_the_points_with_intervals_over_items() -> None:
     np.testing.assert_allclose(line.y, start + slope * np.array(line.x))
     subtitle = figure.layout.title.subtitle.text
     assert f"R² = {found.r2:.3f}  [" in subtitle
-    assert f"p = {found.p:.2g} over orders" in subtitle
+    assert f"p = {found.p:.2g} over permutations of the tasks" in subtitle
     assert f"noise ceiling {found.noise_ceiling_r2:.3f}" in subtitle
-    assert figure.layout.xaxis.title.text == "planted-1: fragility, mean at each k removed"
+    assert figure.layout.xaxis.title.text == "planted-1: fragility, minus the mean at each k"
 
 
 def test_frames_are_drawn_without_whiskers() -> None:

@@ -15,11 +15,13 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from lens_heads.ablation.curves import AblationCurve, Condition, Observation
+from lens_heads import report
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.head import Head
-from lens_heads.report import page as html_page
-from lens_heads.report import report
-from lens_heads.report.report import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
+from lens_heads.report import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
+from lens_heads.report import html as html_page
+from tests import curves
 
 ATTACK = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 SUMMARY = Summary("tiny-model", 40, [Head(12, 1), "L3H0"], "LOCOS was right.", [Card("left", 0.125, 0.05, 0.25)])
@@ -255,37 +257,38 @@ def test_an_empty_text_is_said_to_be_empty() -> None:
 def study() -> AblationCurve:
     """Before: right, right, wrong. After k=5: right, wrong, right. Another seed and task must not leak in."""
     rows = []
-    for condition, right in (
-        (Condition("none", "none", 0, 0), (1, 1, 0)),
-        (Condition("locos", "top", 5, 0), (1, 0, 1)),
-        (Condition("locos", "random_like", 5, 0), (1, 1, 1)),
-        (Condition("locos", "random_like", 5, 1), (0, 0, 0)),
+    for condition, draw, right in (
+        (Condition.none(), 0, (1, 1, 0)),
+        (Condition.top("locos", 5), 0, (1, 0, 1)),
+        (Condition.random_like("locos", 5), 0, (1, 1, 1)),
+        (Condition.random_like("locos", 5), 1, (0, 0, 0)),
     ):
         for task in ("retrieval", "parametric"):
             for i, value in enumerate(right):
-                text = f"{task} {condition.set}{condition.seed} {i}"
-                rows.append(Observation(condition, "", task, f"t{i}", f"gold{i}", text, {"contains": float(value)}))
-    return AblationCurve.from_observations(rows, {"rankings": ["locos"]})
+                told = {"seed": draw, "answer": f"gold{i}", "text": f"{task} {condition.set}{draw} {i}"}
+                rows.append(curves.row(condition, task, f"t{i}", {"contains": float(value)}, heads="L1H2", **told))
+    return curves.curve_of(rows)
 
 
 def test_texts_from_a_curve_pair_the_same_trial_and_put_changes_first() -> None:
-    texts = Texts.from_curve(study(), k=5, questions={"t1": "Which word?"})
+    texts = Texts.from_curve(study(), Condition.top("locos", 5), questions={"t1": "Which word?"})
     assert list(texts.examples) == [
         Example("Which word?", "gold1", "retrieval none0 1", "retrieval top0 1", True, False),
         Example("t2", "gold2", "retrieval none0 2", "retrieval top0 2", False, True),
         Example("t0", "gold0", "retrieval none0 0", "retrieval top0 0", True, True),
     ]
-    assert "top 5 of locos" in texts.caption
-    other = Texts.from_curve(study(), k=5, set="random_like", seed=1, task="parametric")
+    assert "Ablated: locos top k=5 (L1H2). Right: contains above 0.5." in texts.caption
+    assert texts.right == (2, 2)
+    other = Texts.from_curve(study(), Condition.random_like("locos", 5), draw=1, task="parametric")
     assert {e.after for e in other.examples} == {f"parametric random_like1 {i}" for i in range(3)}
     assert not any(e.right_after for e in other.examples)
 
 
 def test_texts_of_a_condition_that_was_not_run_are_refused() -> None:
-    with pytest.raises(ValueError, match="locos top k=7 seed=0 on 'retrieval'"):
-        Texts.from_curve(study(), k=7)
+    with pytest.raises(ValueError, match="locos top k=7, draw 0, on 'retrieval'"):
+        Texts.from_curve(study(), Condition.top("locos", 7))
     with pytest.raises(ValueError, match="no 'rougeL'"):
-        Texts.from_curve(study(), k=5, metric="rougeL")
+        Texts.from_curve(study(), Condition.top("locos", 5), metric="rougeL")
 
 
 def test_provenance_names_versions_settings_command_and_date(monkeypatch: pytest.MonkeyPatch) -> None:

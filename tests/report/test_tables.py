@@ -11,10 +11,11 @@ import pytest
 import torch
 from rich.table import Table
 
-from lens_heads.ablation.curves import AblationCurve, Condition, Observation
+from lens_heads.ablation.conditions import Condition
 from lens_heads.heads.scores import HeadScores
 from lens_heads.report import tables
 from lens_heads.scoring.scorers import SCORERS
+from tests import curves
 
 
 def rows(table: Table) -> list[list[str]]:
@@ -25,7 +26,7 @@ def scored(method: str = "locos", trials: int = 12, **meta: Any) -> HeadScores:
     """Two layers of two heads, falling from L0H0 to L1H1."""
     noise = torch.rand(trials, 2, 2, generator=torch.Generator().manual_seed(0)) / 10
     per_trial = torch.tensor([[4.0, 3.0], [2.0, 1.0]]) + noise
-    return HeadScores.from_trials(method, per_trial, [str(i) for i in range(trials)], meta)
+    return HeadScores.from_trials(method, per_trial, [str(i) for i in range(trials)], **meta)
 
 
 @pytest.mark.parametrize(("k", "shown"), [(-3, 1), (0, 1), (1, 1), (4, 4), (1000, 4)])
@@ -56,11 +57,11 @@ def test_an_interval_is_shown_for_several_trials_only() -> None:
 @pytest.mark.parametrize("trials", [1, 3])
 def test_a_curve_of_one_trial_has_no_intervals(trials: int) -> None:
     seen = [
-        Observation(Condition(method, set_, k, 0), "", "retrieval", str(i), "a", "a", {"logprob": -1.0 - k - i / 10})
+        curves.row(Condition(method, set_, k), "retrieval", str(i), {"logprob": -1.0 - k - i / 10})
         for method, set_, k in (("none", "none", 0), ("locos", "top", 1))
         for i in range(trials)
     ]
-    table = tables.curve(AblationCurve.from_observations(seen, {"rankings": ["locos"]}))
+    table = tables.curve(curves.curve_of(seen))
     assert ("–" in rows(table)[0][1]) is (trials == 1)
     assert str(table.title).endswith("–, 1 trial" if trials == 1 else ", 3 trials")
 
@@ -68,13 +69,11 @@ def test_a_curve_of_one_trial_has_no_intervals(trials: int) -> None:
 @pytest.mark.parametrize(
     ("method", "meta", "tested"),
     [
-        ("locos", {}, True),
-        ("copy", {}, False),
-        ("contrastive", {}, False),
-        ("headkv", {}, False),
-        ("attention_mass", {}, False),
-        ("copy", {"signed": True}, True),  # What the file says comes first.
-        ("my own", {}, True),
+        ("locos", {"signed": True}, True),
+        ("copy", {"signed": False}, False),
+        ("copy", {}, False),  # None of the scores is negative.
+        ("copy", {"signed": True}, True),
+        ("my own", {"signed": True}, True),
         ("my own", {"signed": False}, False),
     ],
 )
@@ -102,8 +101,8 @@ def test_localized_heads_have_intervals_over_masks() -> None:
         {"head": "L1H0", "coefficient": -1.0, "low": None, "high": None, "stability": 0.25},
     ]
     values = torch.tensor([[0.0, -2.0], [-1.0, 0.5]])
-    meta = {"best": "lowest", "selected": True, "signed": True, "fit": {"heads": heads}}
-    scores = HeadScores.from_trials("css", values.expand(3, 2, 2), list("abc"), meta)
+    about: dict[str, Any] = {"best": "lowest", "selected": True}
+    scores = HeadScores.from_trials("css", values.expand(3, 2, 2), list("abc"), {"fit": {"heads": heads}}, **about)
     table = tables.ranking(scores, 3, 0)
     assert [column.header for column in table.columns][3:] == ["95 % over masks", "stability"]
     assert rows(table) == [

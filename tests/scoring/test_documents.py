@@ -138,7 +138,8 @@ def test_bad_input_is_refused_before_any_work(gqa: Any) -> None:
     with pytest.raises(ValueError, match="did you mean 'summed_attention'"):
         lh.score_heads(gqa, [trial()], methods="sumed_attention", progress=False)
     with pytest.raises(
-        TypeError, match="is no DocumentTrial: score trials with needles and those with documents apart"
+        TypeError,
+        match=r"expected a DocumentTrial, got .*: score trials with needles and trials with documents separately",
     ):
         lh.score_heads(gqa, [trial(), lh.Trial("x", "q", "a")], progress=False)
     with pytest.raises(ValueError, match="there are no heads to rank by"):

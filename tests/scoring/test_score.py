@@ -21,6 +21,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import fast_attention
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.scoring.scorers import SCORERS, Scorer
+from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import Trial
 from tests import zoo
@@ -383,7 +384,7 @@ def test_a_bfloat16_model_gives_finite_float32_scores_close_to_float32s(arch: st
         assert float((found - expected).abs().mean()) < 0.01 * float(expected.abs().max())
     rounded = half["locos"].per_trial.to(torch.bfloat16).float()
     assert (rounded != half["locos"].per_trial).float().mean() > 0.9  # Summed in float32, not rounded at the end.
-    assert half["locos"].meta["dtype"] == "torch.bfloat16"
+    assert half["locos"].model.dtype == "torch.bfloat16"
 
 
 def test_a_score_that_is_not_finite_is_no_result(gqa: Any) -> None:
@@ -505,9 +506,12 @@ def test_when_every_trial_fails_the_error_itself_is_raised(gqa: Any, scripted: N
 
 
 def test_the_meta_says_what_was_run_and_is_json(gqa: Any, trial: EncodedTrial) -> None:
-    meta = forced(gqa, [trial], methods="locos")["locos"].meta
+    found = forced(gqa, [trial], methods="locos")["locos"]
+    meta = found.meta
     assert json.loads(json.dumps(meta)) == meta
-    assert (meta["model"], meta["method"], meta["direction"]) == ("llama-gqa", "locos", "raw")
+    assert (found.model.name, found.method, meta["direction"]) == ("llama-gqa", "locos", "raw")
+    assert (found.model.dtype, len(found.model.weights), found.signed) == ("torch.float32", 16, True)
+    assert found.made_on == made_on([trial])
     assert (meta["teacher_forced"], meta["n_trials"], meta["outcomes"]) == (True, 1, {"passed": 1})
     assert "2607.01002" in meta["paper"]
 
@@ -635,7 +639,7 @@ def test_a_run_folder_knows_another_answer_and_another_scorer_of_the_same_name(g
 
 def test_a_hooked_model_is_not_scored_into_a_run_folder(gqa: Any, tmp_path: Path) -> None:
     with lh.ablate(gqa, "L1H1", "zero"):
-        with pytest.raises(ValueError, match="hooked onto llama-gqa"):
+        with pytest.raises(ValueError, match="llama-gqa has hooks attached"):
             forced(gqa, trials_of_all_lengths()[:1], methods=["locos"], out=tmp_path / "run")
         forced(gqa, trials_of_all_lengths()[:1], methods=["locos"])
 

@@ -20,7 +20,7 @@ from lens_heads.localize import Universal
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies.capability_paper import capabilities, damage, scale, stages
 from lens_heads.studies.capability_paper.capabilities import Capability, chance
-from lens_heads.studies.capability_paper.presets import PRESETS, Preset, preset
+from lens_heads.studies.capability_paper.presets import PRESETS, Preset, of_capabilities
 from lens_heads.studies.capability_paper.stages import kin_of
 from lens_heads.trials.trial import Trial
 from tests import zoo
@@ -293,11 +293,11 @@ def test_the_papers_preset_asks_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -
     calls: list[tuple[str, dict[str, Any]]] = []
     stub = Trial(id="1", question="?", answer="a", choices=("a", "b"))
     monkeypatch.setattr(capabilities.tasks, "load", lambda name, **more: calls.append((name, more)) or [stub])
-    plan = preset("paper")
+    plan = of_capabilities(PRESETS["paper"])
     assert list(plan.localized) == ["gsm8k", "rhyme"]
     assert list(plan.capabilities) == ["gsm8k", "rhyme", "hellaswag", "boolq", "arc_challenge", "mmlu"]
     assert (plan.n_masks, plan.sparsity, plan.k, plan.n_select) == (200, 0.02, 5, 100)
-    allowed = preset("paper", words="list.txt", allow_code_execution=True)
+    allowed = of_capabilities(PRESETS["paper"], words="list.txt", allow_code_execution=True)
     assert list(allowed.localized) == ["gsm8k", "mbpp", "rhyme", "swearing"]
     allowed.selection(), allowed.kin()
     asked = {name: bool(trials[0].choices) for name, trials in allowed.evaluation().items()}
@@ -313,28 +313,34 @@ def test_the_papers_preset_asks_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_choice_of_capabilities() -> None:
-    plan = preset("packaged", ["capitals", "rhyme"])
+    plan = of_capabilities(PRESETS["packaged"], ["capitals", "rhyme"])
     assert list(plan.capabilities) == ["capitals", "rhyme"]
     assert plan.compared == "capitals"
-    assert preset("packaged", ["rhyme", "retrieval"]).compared == "retrieval"
-    assert preset(TINY) == TINY
+    assert of_capabilities(PRESETS["packaged"], ["rhyme", "retrieval"]).compared == "retrieval"
+    assert of_capabilities(TINY) == TINY
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: preset("small"), "preset='small': use packaged, quick, paper, or a Preset"),
+        (lambda: studies.capability("any", preset="small"), "preset='small': use packaged, quick, paper, or a Preset"),
         (
-            lambda: preset("quick", ["rhymes"]),
+            lambda: of_capabilities(PRESETS["quick"], ["rhymes"]),
             "there is no capability 'rhymes' in this preset: use arithmetic, retrieval,",
         ),
-        (lambda: preset("paper", ["mbpp"]), r"capability 'mbpp' needs allow_code_execution: give it \(--allow-code"),
-        (lambda: preset("paper", ["swearing"]), r"'swearing' needs words: give it \(--words\)"),
         (
-            lambda: preset("packaged", words="list.txt"),
-            "words is given, but none of arithmetic, .* needs it: leave it out",
+            lambda: of_capabilities(PRESETS["paper"], ["mbpp"]),
+            r"'mbpp' needs allow_code_execution: give it \(--allow-code",
         ),
-        (lambda: preset("paper", ["mmlu"]), "compared='gsm8k' is none of the capabilities .* there is none"),
+        (lambda: of_capabilities(PRESETS["paper"], ["swearing"]), r"'swearing' needs words: give it \(--words\)"),
+        (
+            lambda: of_capabilities(PRESETS["packaged"], words="list.txt"),
+            "words is given, but none of arithmetic, .* needs it: omit it",
+        ),
+        (
+            lambda: of_capabilities(PRESETS["paper"], ["mmlu"]),
+            "compared='gsm8k' is none of the capabilities .* there is none",
+        ),
         (lambda: replace(TINY, compared="arithmetic"), "compared='arithmetic' is none of .* retrieval, induction"),
         (lambda: replace(TINY, methods=("css", "best")), "unknown method 'best': use 'css' and any of css, csb"),
         (lambda: replace(TINY, methods=("greedy",)), "methods=greedy lacks 'css'"),

@@ -15,7 +15,7 @@ from lens_heads.heads.head import Head
 from lens_heads.localize import Generality, Universal
 from lens_heads.studies.capability_paper.claims import Evidence, claims, published
 from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, widened
+from lens_heads.studies.verdicts import DOES_NOT, HOLDS, UNTOLD, widened
 
 N, K = 60, 5
 CAPABILITIES = ("arithmetic", "capitals")
@@ -24,14 +24,13 @@ Values = Mapping[tuple[str, str], list[float]]
 """By source of heads ("none", "any", a capability, a method) and task, each trial's value in every metric."""
 
 
-def table(values: Values, sources: list[str], metrics: Mapping[str, str]) -> Generality:
+def table(values: Values, metrics: Mapping[str, str]) -> Generality:
     rows: list[dict[str, Any]] = []
     for (source, task), per_trial in values.items():
         set_ = {"none": "none", "any": "random"}.get(source, "top")
         row = {"method": source, "set": set_, "k": 0 if source == "none" else K, "seed": 0, "task": task}
         rows += [{**row, "trial": f"t{i}", "logprob": v, "greedy_match": v} for i, v in enumerate(per_trial)]
-    meta = {"sizes": dict.fromkeys(sources, K), "rankings": sources}
-    return Generality(AblationCurve(pd.DataFrame(rows), meta), dict(metrics))
+    return Generality(AblationCurve(pd.DataFrame(rows), {}), dict(metrics))
 
 
 def judged(
@@ -66,9 +65,9 @@ def judged(
         k=K,
         spread=pd.DataFrame(spread),
         right_answers=pd.DataFrame(more.pop("right_answers", right)),
-        everywhere=table(values, list(CAPABILITIES), dict.fromkeys(TASKS, "logprob")),
+        everywhere=table(values, dict.fromkeys(TASKS, "logprob")),
         right=dict.fromkeys(TASKS, "greedy_match"),
-        methods=table(by_method, list(compared), {"capitals": "logprob"}),
+        methods=table(by_method, {"capitals": "logprob"}),
         compared="capitals",
         evaluations={method: count for method, (count, _) in compared.items()},
         chances=dict.fromkeys(TASKS, 0.2),

@@ -7,25 +7,25 @@ import math
 import pandas as pd
 import pytest
 
-from lens_heads.ablation.curves import AblationCurve, Condition, Observation
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.studies.locos_paper.claims import DOES_NOT, HOLDS, UNTOLD, Evidence, claims
+from tests import curves
 
 K = 3
 TASKS = ("retrieval", "musique", "babilong", "parametric", "arithmetic")
 
 
-def curve(
-    values: dict[tuple[str, str], list[float]], rankings: list[str], task_values: dict | None = None
-) -> AblationCurve:
+def curve(values: dict[tuple[str, str], list[float]], task_values: dict | None = None) -> AblationCurve:
     """Every metric of every trial has the value of its condition; `task_values` replaces a task's."""
     observations = []
     for task in TASKS:
         for (method, set_), per_trial in {**values, **(task_values or {}).get(task, {})}.items():
-            condition = Condition(method, set_, 0 if set_ == "none" else K, 0)
+            condition = Condition(method, set_, 0 if set_ == "none" else K)
             for i, value in enumerate(per_trial):
                 metrics = dict.fromkeys(("rougeL", "correct", "logprob"), value)
-                observations.append(Observation(condition, "", task, f"t{i}", "x", "", metrics))
-    return AblationCurve.from_observations(observations, {"rankings": rankings, "ks": [K]})
+                observations.append(curves.row(condition, task, f"t{i}", metrics))
+    return curves.curve_of(observations)
 
 
 def verdicts(
@@ -34,9 +34,7 @@ def verdicts(
     start = [1.0] * len(lead)
     values = {("none", "none"): start, ("locos", "top"): lead, ("copy", "top"): baseline, ("any", "random"): random}
     every = {**values, **{(name, "top"): baseline for name in PARTS}, **(parts or {})}
-    texts = curve(values, ["locos", "copy"], tasks)
-    rankings = ["locos", *dict.fromkeys(name for name, set_ in every if set_ == "top" and name != "locos")]
-    return claims(Evidence(curve(every, rankings), texts, K, "copy")).set_index("id")
+    return claims(Evidence(curve(every), curve(values, tasks), K, "copy")).set_index("id")
 
 
 PARTS = ("dla", "attention_spatial", "attention_mass")
@@ -92,8 +90,8 @@ def test_every_part_has_to_be_beaten() -> None:
     wide[("attention_spatial", "top")] = [-0.5, 0.6] * 40
     assert verdicts([0.0] * N, [1.0] * N, [1.0] * N, parts=wide).loc["factorial", "verdict"] == UNTOLD
     values = {("none", "none"): [1.0] * N, ("locos", "top"): [0.0] * N, ("any", "random"): [1.0] * N}
-    texts = curve({**values, ("copy", "top"): [1.0] * N}, ["locos", "copy"])
-    only = claims(Evidence(curve({**values, ("dla", "top"): [1.0] * N}, ["locos", "dla"]), texts, K, "copy"))
+    texts = curve({**values, ("copy", "top"): [1.0] * N})
+    only = claims(Evidence(curve({**values, ("dla", "top"): [1.0] * N}), texts, K, "copy"))
     row = only.set_index("id").loc["factorial"]
     assert (row["verdict"], row["found"]) == (UNTOLD, "attention_spatial, attention_mass was not ablated")
 

@@ -17,10 +17,9 @@ import pytest
 from lens_heads import studies
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies.fragile_paper import stages
-from lens_heads.studies.fragile_paper.claims import claims
-from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, preset
-from lens_heads.studies.fragile_paper.stages import ALL
-from lens_heads.studies.running import HOLDS, UNTOLD
+from lens_heads.studies.fragile_paper.finding import ALL
+from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, on_reports
+from lens_heads.studies.verdicts import HOLDS, UNTOLD
 from lens_heads.tasks.sec10k import packaged
 from tests import zoo
 
@@ -79,7 +78,7 @@ def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> N
         assert set(each.frames["recovery"]["task"]) == set(FOUR)
         assert {file.stem for file in (out / each.name / "tables").glob("*.parquet")} == set(each.frames)
     assert pair.names == ("qwen3", "gemma3")
-    assert set(pair.correlation_frame["statistic"]) >= {"logprob: fragility", "logprob: disruptivity"}
+    assert set(pair.frames["correlations"]["statistic"]) >= {"logprob: fragility", "logprob: disruptivity"}
     assert len(pair.match.pairs) == min(model.cfg.n_layers * model.cfg.n_heads for model in models)
 
 
@@ -106,7 +105,7 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     assert set(summary["models"]) == {"qwen3", "gemma3"}
     assert summary["models"]["qwen3"]["heads_for_k_of_1024"] == {str(k): size for size, k in findings[0].sizes.items()}
     assert summary["pairs"][0]["correlations"][0]["r2"] == pytest.approx(
-        found[0].correlation_frame["r2"].iloc[0], abs=1e-4
+        found[0].frames["correlations"]["r2"].iloc[0], abs=1e-4
     )
 
 
@@ -125,21 +124,21 @@ def test_the_same_call_continues_and_runs_nothing_again(
     for before, after in zip(findings, again, strict=True):
         for name, frame in before.frames.items():
             pd.testing.assert_frame_equal(frame, after.frames[name])
-    for name, frame in pair.frames().items():
-        pd.testing.assert_frame_equal(frame, same.frames()[name])
+    for name, frame in pair.frames.items():
+        pd.testing.assert_frame_equal(frame, same.frames[name])
     with pytest.raises(ValueError, match=r"preset\.random_draws: 2 in the folder, 3 now"):
         studies.fragile_tasks(models[:1], Preset(**{**vars(TINY), "random_draws": 3}), out)
 
 
 def test_claims_are_read_off_the_numbers(done: Any) -> None:
     (findings, found), _ = done
-    table = claims(findings, found)
+    table = pd.concat([each.claims for each in [*findings, *found]])
     for _, row in table[table["p"].notna()].iterrows():
         assert row["verdict"] == (HOLDS if row["p"] < 0.05 else UNTOLD)
     broad = table[table["claim"] == "Heads of one task break other tasks"]
     assert len(broad) == 2
     for each, (_, row) in zip(findings, broad.iterrows(), strict=True):
-        assert row["found"] == pytest.approx(each.matrix.disruptivity().loc[512].mean())
+        assert row["value"] == pytest.approx(each.matrix.disruptivity().loc[512].mean())
 
 
 def test_trials_that_flip_are_right_before_and_wrong_after(done: Any) -> None:
@@ -166,10 +165,11 @@ def test_presets_have_other_companies_on_either_side() -> None:
     assert not companies[0] & companies[1]
     assert [len(trials) for trials in evaluation.values()] == [2] * 4
     with pytest.raises(ValueError, match="preset='small': use packaged, quick, paper"):
-        preset("small")
-    assert preset("paper", "10-K.zip").documents == {"chunk_words": 400, "n_documents": 20, "path": "10-K.zip"}
+        studies.fragile_tasks("any", "small")
+    real = on_reports(PRESETS["paper"], "paper", "10-K.zip")
+    assert real.documents == {"chunk_words": 400, "n_documents": 20, "path": "10-K.zip"}
     with pytest.raises(ValueError, match="preset='paper' is for real filings: give path="):
-        preset("paper")
+        studies.fragile_tasks("any", "paper")
 
 
 @pytest.mark.parametrize(

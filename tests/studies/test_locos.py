@@ -18,8 +18,8 @@ from lens_heads import studies
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.locos_paper import stages
-from lens_heads.studies.locos_paper.presets import PRESETS, Preset, preset
-from lens_heads.studies.locos_paper.study import Finding
+from lens_heads.studies.locos_paper.finding import LocosFinding
+from lens_heads.studies.locos_paper.presets import PRESETS, Preset
 from tests import zoo
 
 TINY = Preset(
@@ -47,7 +47,7 @@ def qwen() -> Any:
 
 
 @pytest.fixture(scope="module")
-def done(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Finding, Path]:
+def done(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[LocosFinding, Path]:
     """The study of one model and its run folder, to be copied by those who write into it."""
     out = tmp_path_factory.mktemp("study") / "run"
     (found,) = studies.locos(qwen, TINY, out, command="the command")
@@ -55,7 +55,7 @@ def done(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Finding, 
     return found, out
 
 
-def test_a_tiny_model_goes_through_all_of_it(done: tuple[Finding, Path]) -> None:
+def test_a_tiny_model_goes_through_all_of_it(done: tuple[LocosFinding, Path]) -> None:
     check_study(*done)
 
 
@@ -67,13 +67,14 @@ def test_tiny_models_of_the_papers_other_families_do_too(family: str, tmp_path: 
     check_study(found, tmp_path / "run")
 
 
-def check_study(found: Finding, out: Path) -> None:
+def check_study(found: LocosFinding, out: Path) -> None:
     assert set(found.scores) == {*SCORERS, "locos (exact)"}
+    assert found.cri is not None
     assert found.cri.method == "cri"
     assert len(found.cri.trial_ids) == 2
     assert found.k == 1
     check_tables(found, out / found.model)
-    check_summary(found, out / f"study_locos_{found.model}.json")
+    check_summary(found, out / "study_locos.json")
     page = (out / "report.html").read_text()
     assert "default-src 'none'" in page  # The page's own policy: nothing is loaded from anywhere.
     assert not re.search(r"""<(script|link|img)\b[^>]*\b(src|href)\s*=\s*["']?(https?:)?//""", page)
@@ -81,7 +82,7 @@ def check_study(found: Finding, out: Path) -> None:
         assert heading in page
 
 
-def check_tables(found: Finding, folder: Path) -> None:
+def check_tables(found: LocosFinding, folder: Path) -> None:
     """Every number is in Parquet, and is the number that was found."""
     frames = found.all_frames()
     assert {file.stem for file in (folder / "tables").glob("*.parquet")} == set(frames)
@@ -95,22 +96,23 @@ def check_tables(found: Finding, folder: Path) -> None:
     assert shares.to_list() == pytest.approx([1] * len(shares))
 
 
-def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[Finding, Path]) -> None:
+def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[LocosFinding, Path]) -> None:
     found, _ = done
     assert found.claims["id"].to_list() == ["retrieval", "baseline", "random", "factorial", "babilong", "arithmetic"]
 
 
-def check_summary(found: Finding, file: Path) -> None:
-    summary = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+def check_summary(found: LocosFinding, file: Path) -> None:
+    whole = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    summary = whole["models"][found.model]
     assert set(summary["seconds"]) >= {"detection", "ablation", "texts", "patching", "recovery"}
     assert all(question.endswith("?") for question in found.questions.values())
-    assert summary["command"] == "the command"
+    assert whole["command"] == "the command"
     assert [c["verdict"] for c in summary["claims"]] == found.claims["verdict"].to_list()
     assert summary["top"]["locos"][0]["name"] == str(found.scores["locos"].top(1)[0])
 
 
 def test_the_same_call_continues_and_runs_nothing_again(
-    qwen: Any, done: tuple[Finding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    qwen: Any, done: tuple[LocosFinding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, out = done
     shutil.copytree(out, tmp_path / "run")
@@ -127,7 +129,7 @@ def test_the_same_call_continues_and_runs_nothing_again(
 
 
 def test_a_killed_study_continues_where_it_stopped(
-    qwen: Any, done: tuple[Finding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    qwen: Any, done: tuple[LocosFinding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patched = stages.patched
 
@@ -144,13 +146,13 @@ def test_a_killed_study_continues_where_it_stopped(
 
 
 def test_a_model_that_fails_takes_nothing_away_from_the_one_before(
-    qwen: Any, done: tuple[Finding, Path], tmp_path: Path
+    qwen: Any, done: tuple[LocosFinding, Path], tmp_path: Path
 ) -> None:
     shutil.copytree(done[1] / "qwen3", tmp_path / "run" / "qwen3")  # Neither the page nor the summary.
     with pytest.raises(FileNotFoundError):
         studies.locos([qwen, tmp_path / "no-such-model.gguf"], TINY, tmp_path / "run")
     assert (tmp_path / "run" / "report.html").exists()
-    assert json.loads((tmp_path / "run" / "study_locos_qwen3.json").read_text())["model"] == "qwen3"
+    assert list(json.loads((tmp_path / "run" / "study_locos.json").read_text())["models"]) == ["qwen3"]
 
 
 def test_exclusive_sets_are_the_heads_one_method_finds_alone() -> None:
@@ -175,8 +177,10 @@ def test_presets_are_the_papers() -> None:
     assert (paper.select, scripts.select) == (("nolima", {"preset": "paper"}), ("nolima", {"preset": "scripts"}))
     assert paper.test == ("nolima", {"preset": "evaluation"})
     assert paper.max_new_tokens == 100
-    with pytest.raises(ValueError, match="preset='big': use packaged, quick, paper, scripts"):
-        preset("big")
+    with pytest.raises(
+        ValueError, match="preset='big': use demo-quick, demo, demo-full, packaged, quick, paper, scripts"
+    ):
+        studies.locos("any", "big")
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:

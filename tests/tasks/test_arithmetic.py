@@ -55,10 +55,11 @@ def test_the_splits_are_halves_of_all_problems(operation: str) -> None:
     def all_of(split: str) -> set[tuple[int, str, int]]:
         too_many = len(every)
         with pytest.raises(
-            ValueError, match=rf"n={too_many}: there are \d+ problems .* in the split '{split}'"
+            ValueError, match=rf"n={too_many} is out of range: there are \d+ .* problems .* in the split '{split}'"
         ) as error:
             arithmetic(too_many, 1, operation, split=split)
-        return {parts(trial) for trial in arithmetic(int(str(error.value).split()[3]), 1, operation, split=split)}
+        have = int(str(error.value).split("there are ")[1].split()[0])
+        return {parts(trial) for trial in arithmetic(have, 1, operation, split=split)}
 
     select, test = all_of("select"), all_of("test")
     assert not select & test
@@ -85,7 +86,7 @@ def test_the_split_of_a_local_copy(tmp_path: Path) -> None:
     file = write(tmp_path / "sums.jsonl", rows)
     halves = [{t.question for t in arithmetic(30, source="hub", path=file, split=half)} for half in ("select", "test")]
     assert not halves[0] & halves[1]
-    with pytest.raises(ValueError, match=r"n=100: there are [2-7]\d rows in sums"):
+    with pytest.raises(ValueError, match=r"n=100 is out of range: there are [2-7]\d rows in sums"):
         arithmetic(100, source="hub", path=file, split="test")
 
 
@@ -107,22 +108,22 @@ def test_all_problems_can_be_asked_for_and_no_more() -> None:
         (6, "-", 3),
         (8, "-", 2),
     }
-    with pytest.raises(ValueError, match=r"n=42: there are 41 problems '-' of 1 digits"):
+    with pytest.raises(ValueError, match=r"n=42 is out of range: there are 41 '-' problems of 1 digits"):
         arithmetic(42, 1, "-")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"operations": ("+", "/")}, r"operations=\['\+', '/'\]: use any of '\+', '-', '\*'"),
+        ({"operations": ("+", "/")}, r"operations=\['\+', '/'\] must be one or more of '\+', '-', '\*', each once"),
         ({"operations": ()}, "operations=\\[\\]"),
         ({"operations": ("+", "+")}, "each once"),
         ({"digits": 0}, "digits=0"),
-        ({"digits": 10}, "digits=10: operands have 1 to 9 digits"),
-        ({"n": 0}, "n=0: there are 8098 problems"),
+        ({"digits": 10}, "digits=10 is out of range: use 1 to 9"),
+        ({"n": 0}, "n=0 is out of range: there are 8098 .* problems"),
         ({"n": -5}, "n=-5"),
-        ({"split": "train"}, "there is no split 'train': use 'select' or 'test', or None for both"),
-        ({"n": 10**20, "digits": 9, "split": "test"}, "there are 81[0-9]+ problems"),
+        ({"split": "train"}, "unknown split 'train': use 'select' or 'test', or None for both"),
+        ({"n": 10**20, "digits": 9, "split": "test"}, "there are 81[0-9]+ .* problems"),
     ],
 )
 def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:
@@ -204,7 +205,7 @@ def test_without_the_hub_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
     with pytest.raises(
-        FileNotFoundError, match=r"data/two_digit_addition.jsonl of EleutherAI/arithmetic .* with path="
+        FileNotFoundError, match=r"data/two_digit_addition.jsonl of EleutherAI/arithmetic .* copy as path="
     ):
         arithmetic(2, source="hub")
 
@@ -221,11 +222,11 @@ def test_the_worded_examples_are_right() -> None:
         ({"context": "", "completion": "1"}, r"sums.jsonl, row 1: field 'context' is missing or empty"),
         (
             {"context": "What is 1 plus 2?", "completion": "3"},
-            r"row 1: field 'context' is 'What is 1 plus 2\?': give it as",
+            r"row 1: field 'context' must look like .*, got 'What is 1 plus 2\?'",
         ),
         (
             {"context": "Q: What is 1 plus 2? A:", "completion": "three"},
-            r"row 1: field 'completion' is 'three': give it a",
+            r"row 1: field 'completion' must be an integer, got 'three'",
         ),
     ],
 )
@@ -237,9 +238,12 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"source": "web"}, "there is no source 'web': use 'generated' or 'hub'"),
-        ({"path": "x"}, "path= is for source='hub'"),
-        ({"source": "hub", "digits": 1}, "digits=1, operations=.*: EleutherAI/arithmetic has '\\+' and '-' of 2 to 5"),
+        ({"source": "web"}, "unknown source 'web': use 'generated' or 'hub'"),
+        ({"path": "x"}, "path= requires source='hub'"),
+        (
+            {"source": "hub", "digits": 1},
+            "digits=1, operations=.*: EleutherAI/arithmetic has only '\\+' and '-' of 2 to 5",
+        ),
         ({"source": "hub", "digits": 3, "operations": "*"}, "digits=3, operations="),
         ({"source": "hub", "operations": ()}, "operations=\\[\\]"),
     ],
@@ -251,7 +255,7 @@ def test_faults_of_the_sources_are_named(arguments: dict[str, Any], message: str
 
 def test_more_than_there_are_or_none_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "sums.jsonl", SUMS)
-    with pytest.raises(ValueError, match="n=4: there are 3 rows in sums"):
+    with pytest.raises(ValueError, match="n=4 is out of range: there are 3 rows in sums"):
         arithmetic(4, source="hub", path=file)
     with pytest.raises(ValueError, match="n=0"):
         arithmetic(0, source="hub", path=file)

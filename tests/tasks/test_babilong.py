@@ -235,12 +235,12 @@ def test_the_hub_is_asked_for_config_and_task(monkeypatch: pytest.MonkeyPatch) -
     [
         (
             {"input": "", "question": "q", "target": "kitchen"},
-            r"0k.json, row 1: field 'input' is missing or empty: give",
+            r"0k.json, row 1: field 'input' is missing or empty; it must contain",
         ),
         ({"input": "s", "question": "q"}, r"row 1: field 'target' is missing"),
         (
             {"input": "s", "question": "q", "target": "yes"},
-            r"row 1: field 'target' is 'yes', and 'yes' is no answer to qa2",
+            r"row 1: field 'target' is 'yes', but 'yes' is not an answer of qa2",
         ),
     ],
 )
@@ -252,14 +252,14 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"source": "web"}, "there is no source 'web': use 'packaged' or 'hub'"),
-        ({"task": "qa4"}, "there is no task 'qa4' in packaged: use qa1, qa2, qa3"),
-        ({"source": "hub", "task": "qa11"}, "there is no task 'qa11' in hub: use qa1, .*, qa10"),
-        ({"config": "1k"}, "config= are for source='hub'"),
-        ({"path": "x"}, "path= and config= are for source='hub'"),
-        ({"source": "hub", "context_length": 9}, "context_length= is for source='packaged'"),
+        ({"source": "web"}, "unknown source 'web': use 'packaged' or 'hub'"),
+        ({"task": "qa4"}, "unknown packaged task 'qa4': use 'qa1', 'qa2' or 'qa3'"),
+        ({"source": "hub", "task": "qa11"}, "unknown hub task 'qa11': use 'qa1', .* or 'qa10'"),
+        ({"config": "1k"}, "config= require source='hub'"),
+        ({"path": "x"}, "path= and config= require source='hub'"),
+        ({"source": "hub", "context_length": 9}, "context_length= requires source='packaged'"),
         ({"context_length": -1}, "context_length=-1"),
-        ({"n": 41}, "n=41: there are 40 rows in the packaged qa2"),
+        ({"n": 41}, "n=41 is out of range: there are 40 rows in the packaged qa2"),
     ],
 )
 def test_other_faults_are_named(arguments: dict[str, Any], message: str) -> None:

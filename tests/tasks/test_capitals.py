@@ -92,9 +92,9 @@ def test_other_names_of_a_capital_count() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n": 0}, "n=0: there are 150 countries: ask for 1 to 150"),
-        ({"n": 76, "split": "test"}, "n=76: there are 75 countries"),
-        ({"split": "train"}, "there is no split 'train': use 'select' or 'test', or None for both"),
+        ({"n": 0}, "n=0 is out of range: there are 150 countries; use 1 to 150"),
+        ({"n": 76, "split": "test"}, "n=76 is out of range: there are 75 countries"),
+        ({"split": "train"}, "unknown split 'train': use 'select' or 'test', or None for both"),
     ],
 )
 def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:

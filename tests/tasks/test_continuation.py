@@ -80,9 +80,9 @@ def test_splits_and_draws() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n": 41, "split": "test"}, "n=41: there are 40 situations: ask for 1 to 40"),
+        ({"n": 41, "split": "test"}, "n=41 is out of range: there are 40 situations; use 1 to 40"),
         ({"n": 0}, "n=0"),
-        ({"split": "validation"}, "there is no split 'validation'"),
+        ({"split": "validation"}, "unknown split 'validation': use 'select' or 'test', or None"),
     ],
 )
 def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:

@@ -101,7 +101,7 @@ def test_without_the_hub_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
         raise ConnectionError("no route")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(FileNotFoundError, match=r"could not get openai/gsm8k main test .*give a copy with path="):
+    with pytest.raises(FileNotFoundError, match=r"could not load openai/gsm8k main test .*pass a local copy as path="):
         gsm8k()
 
 
@@ -110,13 +110,13 @@ def test_without_the_hub_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
     [
         (
             {"answer": "It is 41."},
-            r"mine.jsonl, row 1: field 'answer' is 'It is 41.': give a worked solution that ends",
+            r"mine.jsonl, row 1: field 'answer' must be a worked solution that ends .* got 'It is 41.'",
         ),
-        ({"answer": "Sum.\n#### many"}, r"row 1: field 'answer' is .*a number"),
-        ({"answer": "Sum.\n####"}, r"row 1: field 'answer' is"),
-        ({"answer": "#### 41"}, r"row 1: field 'answer' is '#### 41': give a worked solution"),
+        ({"answer": "Sum.\n#### many"}, r"row 1: field 'answer' must .*a number, got 'Sum"),
+        ({"answer": "Sum.\n####"}, r"row 1: field 'answer' must be"),
+        ({"answer": "#### 41"}, r"row 1: field 'answer' must be a worked solution .* got '#### 41'"),
         ({"answer": ""}, r"row 1: field 'answer' is missing or empty"),
-        ({"question": None}, r"row 1: field 'question' is missing or empty: give it a text"),
+        ({"question": None}, r"row 1: field 'question' is missing or empty; it must contain text"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -125,9 +125,9 @@ def test_a_wrong_row_is_named(tmp_path: Path, change: dict[str, Any], message: s
 
 
 def test_other_faults_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no split 'validation': use 'test' or 'train'"):
+    with pytest.raises(ValueError, match="unknown split 'validation': use 'test' or 'train'"):
         gsm8k(split="validation")
-    with pytest.raises(ValueError, match=r"n=4: there are 3 problems in .*mine.jsonl"):
+    with pytest.raises(ValueError, match=r"n=4 is out of range: there are 3 problems in .*mine.jsonl"):
         gsm8k(4, path=write(tmp_path / "mine.jsonl", ROWS))
-    with pytest.raises(FileNotFoundError, match="give a copy of openai/gsm8k, main, test"):
+    with pytest.raises(FileNotFoundError, match="pass a copy of openai/gsm8k, main, test"):
         gsm8k(path=tmp_path / "none.jsonl")

@@ -84,11 +84,11 @@ def test_the_judge_reads_up_to_the_next_comma() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"words": 3}, "words=3: a list has 4 to [0-9]+ different words"),
-        ({"words": 1_000, "split": "test"}, "words=1000: a list has 4 to 1[0-9]{2} different words"),
-        ({"n": 0}, "n=0, repeats=2: ask for at least 1 trial"),
-        ({"repeats": 1}, "n=100, repeats=1: ask for at least 1 trial, and 2 repeats"),
-        ({"split": "all"}, "there is no split 'all'"),
+        ({"words": 3}, "words=3 is out of range: use 4 to [0-9]+ words"),
+        ({"words": 1_000, "split": "test"}, "words=1000 is out of range: use 4 to 1[0-9]{2} words"),
+        ({"n": 0}, "n=0, repeats=2: use at least 1 trial"),
+        ({"repeats": 1}, "n=100, repeats=1: use at least 1 trial and at least 2 repeats"),
+        ({"split": "all"}, "unknown split 'all': use 'select'"),
     ],
 )
 def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:

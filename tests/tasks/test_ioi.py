@@ -104,23 +104,23 @@ def test_a_model_chooses(gqa: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"split": "train"}, "there is no split 'train': use 'select' or 'test'"),
+        ({"split": "train"}, "unknown split 'train': use 'select' or 'test'"),
         (
             {"n": 25, "names": ["John", "Mary"]},
-            "n=25: there are 24 different prompts of these names, templates and nouns",
+            "n=25 is out of range: there are 24 distinct prompts with these names, templates and nouns",
         ),
         ({"n": 0}, "n=0"),
-        ({"n": 3, "symmetric": True}, "n=3: symmetric sentences come in twos: ask for an even number"),
-        ({"names": ["Ann", "Ann"]}, r"names=\['Ann', 'Ann'\]: give a list of 2 or more different texts"),
-        ({"names": "Ann"}, "names='Ann': give a list of 2 or more"),
-        ({"templates": []}, r"templates=\[\]: give a list of 1 or more"),
+        ({"n": 3, "symmetric": True}, "n=3 must be even with symmetric=True"),
+        ({"names": ["Ann", "Ann"]}, r"names=\['Ann', 'Ann'\] must be a list of 2 or more distinct texts"),
+        ({"names": "Ann"}, "names='Ann' must be a list of 2 or more"),
+        ({"templates": []}, r"templates=\[\] must be a list of 1 or more"),
         (
             {"templates": ["[B] met [A]. [B] saw [A]."]},
-            r"the template '\[B\] met .* is not of two people: name the subject",
+            r"the template '\[B\] met .* lacks a placeholder: use '\[B\]' \(subject\) twice",
         ),
-        ({"templates": ["[A] saw [B] who met [A]"]}, "not of two people"),
-        ({"templates": ["[B] saw [B] who met [A]"]}, "not of two people"),
-        ({"nouns": {"OBJECT": []}}, r"nouns OBJECT=\[\]: give a list of 1 or more"),
+        ({"templates": ["[A] saw [B] who met [A]"]}, "lacks a placeholder"),
+        ({"templates": ["[B] saw [B] who met [A]"]}, "lacks a placeholder"),
+        ({"nouns": {"OBJECT": []}}, r"nouns OBJECT=\[\] must be a list of 1 or more"),
     ],
 )
 def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:

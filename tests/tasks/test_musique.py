@@ -200,7 +200,7 @@ def test_without_the_hub_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
     with pytest.raises(
-        FileNotFoundError, match=r"could not get bdsaglam/musique answerable validation .*copy with path="
+        FileNotFoundError, match=r"could not load bdsaglam/musique answerable validation .*copy as path="
     ):
         musique("hub")
 
@@ -212,19 +212,19 @@ def faulty(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (faulty(question=None), r"rows.jsonl, row 1: field 'question' is missing or empty: give it a text"),
+        (faulty(question=None), r"rows.jsonl, row 1: field 'question' is missing or empty; it must contain text"),
         (faulty(answer=" "), r"row 1: field 'answer' is missing or empty"),
-        (faulty(paragraphs=[]), r"row 1: field 'paragraphs' is \[\]: give a list"),
-        (faulty(paragraphs=["text"]), r"row 1, paragraph 1: is 'text': give an object"),
+        (faulty(paragraphs=[]), r"row 1: field 'paragraphs' must be a list of .*, got \[\]"),
+        (faulty(paragraphs=["text"]), r"row 1, paragraph 1: expected an object .*, got 'text'"),
         (
             faulty(paragraphs=[{"title": "", "paragraph_text": "x", "is_supporting": True}]),
             r"row 1, paragraph 1: field 'title' is missing or empty",
         ),
         (
             faulty(paragraphs=[{"title": "x", "paragraph_text": "x", "is_supporting": "yes"}]),
-            r"row 1, paragraph 1: field 'is_supporting' is 'yes': give true or false",
+            r"row 1, paragraph 1: field 'is_supporting' must be true or false, got 'yes'",
         ),
-        (faulty(answer_aliases="Donau"), r"row 1: field 'answer_aliases' is 'Donau': give a list of texts"),
+        (faulty(answer_aliases="Donau"), r"row 1: field 'answer_aliases' must be a list of .* strings, got 'Donau'"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
@@ -235,12 +235,12 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"source": "web"}, "there is no source 'web': use 'packaged' or 'hub'"),
-        ({"split": "train"}, "there is no split 'train': use 'select' or 'test'"),
-        ({"source": "hub", "split": "test"}, "split='test' is for source='packaged'"),
-        ({"path": "x"}, "path= is for source='hub'"),
-        ({"hops": 4}, "hops=4: the questions have 2, 3 hops"),
-        ({"n": 61}, "n=61: there are 60 questions in packaged"),
+        ({"source": "web"}, "unknown source 'web': use 'packaged' or 'hub'"),
+        ({"split": "train"}, "unknown split 'train': use 'select' or 'test'"),
+        ({"source": "hub", "split": "test"}, "split='test' requires source='packaged'"),
+        ({"path": "x"}, "path= requires source='hub'"),
+        ({"hops": 4}, "hops=4: no question has that many; use 2, 3, 1 or None"),
+        ({"n": 61}, "n=61 is out of range: there are 60 questions in packaged"),
         ({"n": 0}, "n=0"),
         ({"needle": "answer"}, "needle='answer': use 'answer paragraph'"),
         ({"distractors": -1}, "distractors=-1"),
@@ -254,8 +254,8 @@ def test_other_faults_are_named(arguments: dict[str, Any], message: str) -> None
 def test_what_a_row_lacks_for_an_option_is_named(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", [faulty(answer="Rhine", answer_aliases=[])])
     with pytest.raises(
-        ValueError, match=r"row 1: the answer 'Rhine' stands in no supporting paragraph: use needle=None"
+        ValueError, match=r"row 1: no supporting paragraph contains the answer 'Rhine'; use needle=None"
     ):
         musique("hub", path=file, needle="answer paragraph")
-    with pytest.raises(ValueError, match=r"row 1: field 'question_decomposition' is missing: hops=1 needs it"):
+    with pytest.raises(ValueError, match=r"row 1: hops=1 requires field 'question_decomposition'"):
         musique("hub", path=file, hops=1)

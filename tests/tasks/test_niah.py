@@ -80,7 +80,7 @@ def test_a_draw_is_stratified_over_needle_and_depth(tmp_path: Path) -> None:
     assert len({(trial.meta["needle"], trial.depth) for trial in trials}) == 30
     assert trials == niah(tmp_path, n=45, seed=1)
     assert trials != niah(tmp_path, n=45, seed=2)
-    with pytest.raises(ValueError, match="n=601: there are 600 trials"):
+    with pytest.raises(ValueError, match="n=601 is out of range: there are 600 trials"):
         niah(tmp_path, n=601)
 
 
@@ -100,19 +100,19 @@ def test_a_data_viewer_page_is_read_for_its_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("needles", "message"),
     [
-        ('{"needle": "a"', r"needles.jsonl, line 1: not valid JSON"),
-        ('\n["needle"]', r"needles.jsonl, line 2: a needle is a JSON object"),
+        ('{"needle": "a"', r"needles.jsonl, line 1: invalid JSON at line 1, column"),
+        ('\n["needle"]', r"needles.jsonl, line 2: expected a JSON object with needle, .* got list"),
         ('{"needle": "a b", "question": "c?"}', r"line 1: field 'real_needle' is missing or empty"),
         ('{"needle": "a b", "question": " ", "real_needle": "b"}', r"line 1: field 'question' is missing or empty"),
         (
             '{"needle": "a b", "question": "c?", "real_needle": "c"}',
-            r"line 1: 'real_needle' 'c' must stand once in 'needle', it is there 0 times",
+            r"line 1: field 'real_needle' must occur once in 'needle', but 'c' occurs 0 times",
         ),
         (
             '{"needle": "a b a", "question": "c?", "real_needle": "a"}',
-            r"must stand once in 'needle', it is there 2 times",
+            r"must occur once in 'needle', but 'a' occurs 2 times",
         ),
-        ("\n", r"needles.jsonl: there is no needle in it"),
+        ("\n", r"needles.jsonl: the file contains no needle: write one JSON object per line"),
     ],
 )
 def test_faults_are_named(tmp_path: Path, needles: str, message: str) -> None:
@@ -125,6 +125,6 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         niah(tmp_path)
     folder(tmp_path, [*NEEDLES, NEEDLES[0]])
     with pytest.raises(
-        FileNotFoundError, match=r"part4 has no .txt file: needle 4 of needles.jsonl needs a text there"
+        FileNotFoundError, match=r"part4 contains no .txt file: put the haystack of needle 4 of needles.jsonl there"
     ):
         niah(tmp_path)

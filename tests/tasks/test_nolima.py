@@ -89,7 +89,7 @@ def test_official_files_come_from_the_hub_by_name(tmp_path: Path, monkeypatch: p
     assert nolima(questions="direct")[0].question == "Which character lives next to the Semper Opera House?"
     assert asked[6][1] == "needlesets/needle_set_ONLYDirect.json"
     assert {trial.meta["entry"] for trial in nolima(questions="twohop")} == {"0401"}, "entries without twohop left out"
-    with pytest.raises(ValueError, match="questions has no 'threehop'"):
+    with pytest.raises(ValueError, match="field 'questions' has no 'threehop'"):
         nolima(questions="threehop")
 
 
@@ -99,7 +99,7 @@ def test_no_hub_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
     with pytest.raises(
-        FileNotFoundError, match=r"could not get needlesets/needle_set.json of amodaresi/NoLiMa .* source="
+        FileNotFoundError, match=r"could not load needlesets/needle_set.json of amodaresi/NoLiMa .* source="
     ):
         nolima()
 
@@ -117,7 +117,7 @@ def test_an_own_folder_takes_every_needle_file(tmp_path: Path) -> None:
     needle_file(root / "plants.json", [second()])
     assert {trial.meta["entry"] for trial in nolima(root)} == {"0401", "0402"}
     assert {trial.meta["entry"] for trial in nolima(root, needle_set="plants.json")} == {"0402"}
-    with pytest.raises(FileNotFoundError, match=r"has no needle set trees.json, only animals.json, plants.json"):
+    with pytest.raises(FileNotFoundError, match=r"contains no needle set trees.json, only animals.json, plants.json"):
         nolima(root, needle_set="trees.json")
     needle_file(root / "plants.json", [entry()])
     with pytest.raises(ValueError, match=r"plants.json, entry '0401': .*animals.json, entry '0401' has the same id"):
@@ -126,29 +126,31 @@ def test_an_own_folder_takes_every_needle_file(tmp_path: Path) -> None:
 
 def test_a_lacking_question_type_is_an_error_in_an_own_folder(tmp_path: Path) -> None:
     root = folder(tmp_path)
-    with pytest.raises(ValueError, match=r"entry '0402': questions has no 'twohop', only 'onehop'"):
+    with pytest.raises(ValueError, match=r"entry '0402': field 'questions' has no 'twohop', only 'onehop'"):
         nolima(root, questions="twohop")
     assert {trial.meta["entry"] for trial in nolima(root, questions="twohop", skip_missing=True)} == {"0401"}
 
 
 def test_every_other_fault(tmp_path: Path) -> None:
     root = folder(tmp_path / "whole")
-    with pytest.raises(ValueError, match=r"no preset 'papers': use 'paper', 'scripts', 'evaluation'"):
+    with pytest.raises(ValueError, match=r"unknown preset 'papers': use 'paper', 'scripts' or 'evaluation', or None"):
         nolima(root, preset="papers")
-    with pytest.raises(ValueError, match=r"n=99: there are 45 trials"):
+    with pytest.raises(ValueError, match=r"n=99 is out of range: there are 45 trials"):
         nolima(root, n=99)
-    with pytest.raises(ValueError, match=r"entry '0401': .* 5 names, characters=6 were asked for: ask for 1 to 5"):
+    with pytest.raises(ValueError, match=r"entry '0401': characters=6 is out of range: .* 5 names; use 1 to 5"):
         nolima(root, characters=6)
-    with pytest.raises(ValueError, match=r"5 names, Zoe asked for is not one: Yuki"):
+    with pytest.raises(
+        ValueError, match=r"5 names \(Yuki, .*\), but characters=\['Yuki', 'Zoe'\] contains Zoe; use only these"
+    ):
         nolima(root, characters=["Yuki", "Zoe"])
-    with pytest.raises(ValueError, match=r"give a number, or a list of names such as \['Yuki'\]"):
+    with pytest.raises(ValueError, match=r"characters='Yuki' must be a number or a list of names such as \['Yuki'\]"):
         nolima(root, characters="Yuki")
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         nolima(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"empty has no needle set: put a .json file into"):
+    with pytest.raises(FileNotFoundError, match=r"empty contains no needle set: put a .json file in"):
         nolima(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match=r"haystack has no .txt file"):
+    with pytest.raises(FileNotFoundError, match=r"haystack contains no .txt file"):
         nolima(folder(tmp_path / "bare", books=0))
 
 

@@ -48,7 +48,7 @@ def test_rows_become_trials(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"question": ""}, "row 1: field 'question' is missing or empty"),
+        ({"question": ""}, "row 1: field 'question' is missing or empty; it must contain text"),
         ({"paragraphs": []}, "row 1: field 'paragraphs' must be a list of paragraphs"),
         ({"gt_docs": None}, "row 1: field 'gt_docs' must be a list"),
         ({"gt_docs": ["d7"]}, "row 1: trial q1: there is no document 'd7' to be gold"),
@@ -58,5 +58,5 @@ def test_rows_become_trials(tmp_path: Path) -> None:
 def test_wrong_rows_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         qrhead(file(tmp_path, [{**ROWS[0], **change}]))
-    with pytest.raises(ValueError, match="n=5: there are 2 questions"):
+    with pytest.raises(ValueError, match="n=5 is out of range: there are 2 questions; use 1 to 2"):
         qrhead(file(tmp_path, ROWS), n=5)

@@ -94,9 +94,9 @@ def test_the_answer_follows_with_a_space() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n": 0}, "n=0: there are [0-9]+ words: ask for 1 to"),
-        ({"n": 200, "split": "select"}, "n=200: there are 1[0-9]{2} words"),
-        ({"split": "both"}, "there is no split 'both'"),
+        ({"n": 0}, "n=0 is out of range: there are [0-9]+ words; use 1 to"),
+        ({"n": 200, "split": "select"}, "n=200 is out of range: there are 1[0-9]{2} words"),
+        ({"split": "both"}, "unknown split 'both': use 'select'"),
     ],
 )
 def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:

@@ -61,7 +61,9 @@ def test_another_seed_draws_others_and_too_many_is_an_error() -> None:
     assert stratified(ITEMS, 12, stratum, 0) != stratified(ITEMS, 12, stratum, 1)
     for draw in (lambda n: stratified(ITEMS, n, stratum, 0), lambda n: balanced(ITEMS, n, [stratum], random.Random(0))):
         for n in (0, 121):
-            with pytest.raises(ValueError, match=f"n={n}: there are 120 trials to draw from"):
+            with pytest.raises(
+                ValueError, match=f"n={n} is out of range: there are 120 trials to draw from; use 1 to 120"
+            ):
                 draw(n)
 
 
@@ -95,7 +97,7 @@ def test_keys_fall_into_one_split_each() -> None:
 
 @pytest.mark.parametrize("function", [half, in_split])
 def test_an_unknown_split_is_named(function: Any) -> None:
-    with pytest.raises(ValueError, match="there is no split 'train': use 'select' or 'test', or None for both"):
+    with pytest.raises(ValueError, match="unknown split 'train': use 'select' or 'test', or None for both"):
         function("abc", "train")
 
 

@@ -56,7 +56,7 @@ def test_a_needle_without_a_character_needs_gold_answers(tmp_path: Path) -> None
     (found,) = read(tmp_path, [entry(needle="The door is of {1}.", character_set=None, tests=tests)])
     (case,) = cases(found)
     assert (case.id, made(case).needle, made(case).answer) == ("0401-A", "The door is of oak.", "oak")
-    with pytest.raises(ValueError, match=r"mine.json, entry '0401', test 'T16_C02': no answer: put \{CHAR\}"):
+    with pytest.raises(ValueError, match=r"mine.json, entry '0401', test 'T16_C02': there is no answer: put \{CHAR\}"):
         read(tmp_path, [entry(needle="The door is of {1}.")])
 
 
@@ -71,31 +71,34 @@ def test_arguments_are_put_in_as_they_are(tmp_path_factory: pytest.TempPathFacto
 
 
 FAULTS: list[tuple[Any, str]] = [
-    ('[{"id": "a",}]', r"mine.json: not valid JSON: .* at line 1, column \d+: correct it there"),
-    ("", r"mine.json: not valid JSON: Expecting value at line 1, column 1"),
-    ({"id": "a"}, r"mine.json: a needle file is a JSON list of entries, this is an object: wrap it"),
+    ('[{"id": "a",}]', r"mine.json: invalid JSON at line 1, column \d+: .*; correct it there"),
+    ("", r"mine.json: invalid JSON at line 1, column 1: Expecting value"),
+    ({"id": "a"}, r"mine.json: expected a JSON list of entries, got an object; wrap it"),
     ([], r"mine.json: the list of entries is empty"),
-    (["text"], r"mine.json, entry 1: an entry is a JSON object \{\.\.\}, this is a text"),
+    (["text"], r"mine.json, entry 1: expected a JSON object \{\.\.\}, got a string"),
     ([entry(), entry(id=None)], r"mine.json, entry 2: field 'id' is missing or empty"),
-    ([entry(), entry()], r"mine.json, entry '0401': another entry has the id '0401' too"),
-    ([entry(needle=None)], r"mine.json, entry '0401': field 'needle' is missing: give it a text"),
-    ([entry(needle=7)], r"entry '0401': field 'needle' is a number: give it a text"),
+    ([entry(), entry()], r"mine.json, entry '0401': duplicate id '0401'; make field 'id' unique"),
+    ([entry(needle=None)], r"mine.json, entry '0401': field 'needle' is missing; it must be a non-empty string"),
+    ([entry(needle=7)], r"entry '0401': field 'needle' is a number; it must be a non-empty string"),
     ([entry(task_template=None)], r"entry '0401': field 'task_template' is missing"),
-    ([entry(questions=None)], r"entry '0401': field 'questions' is missing: give an object such as \{\"onehop\""),
+    ([entry(questions=None)], r"entry '0401': field 'questions' is missing: use an object such as \{\"onehop\""),
     ([entry(questions={})], r"entry '0401': field 'questions' is empty \(\{\}\)"),
     ([entry(questions={"onehop": ""})], r"entry '0401', questions: field 'onehop' is empty"),
     ([entry(tests=None)], r"entry '0401': field 'tests' is missing"),
-    ([entry(tests={"T": {}})], r"entry '0401', test 'T': field 'input_args' is missing: give a list of texts"),
+    ([entry(tests={"T": {}})], r"entry '0401', test 'T': field 'input_args' is missing: use a list of strings"),
     ([entry(tests={"T": ["a"]})], r"entry '0401', test 'T': field 'input_args' is missing"),
-    ([entry(tests={"T": {"input_args": "a"}})], r"test 'T': field 'input_args' is a text: give a list of texts"),
-    ([entry(character_set=None)], r"entry '0401': field 'character_set' is missing, the needle's \{CHAR\}"),
-    ([entry(character_set=[])], r"entry '0401': field 'character_set' is empty \(\[\]\), the needle's"),
-    ([entry(character_set=["A", "A"])], r"entry '0401': field 'character_set' names someone twice"),
-    ([entry(gold_answers=[3])], r"entry '0401': field 'gold_answers' must be a text or a list of texts"),
+    ([entry(tests={"T": {"input_args": "a"}})], r"test 'T': field 'input_args' is a string: use a list of strings"),
+    (
+        [entry(character_set=None)],
+        r"entry '0401': field 'character_set' is missing, but the needle contains \{CHAR\}: use a list",
+    ),
+    ([entry(character_set=[])], r"entry '0401': field 'character_set' is empty \(\[\]\), but the needle contains"),
+    ([entry(character_set=["A", "A"])], r"entry '0401': field 'character_set' has duplicate names"),
+    ([entry(gold_answers=[3])], r"entry '0401': field 'gold_answers' must be a non-empty string or a list of them"),
     ([entry(distractors={"onehop": "x"})], r"entry '0401': field 'distractors' is not supported"),
-    ([entry(task_template="{question}")], r"entry '0401': field 'task_template' must hold \{haystack\} once"),
-    ([entry(task_template="{haystack}")], r"entry '0401': field 'task_template' must hold \{question\} once"),
-    ([entry(task_template="{haystack}{haystack}{question}")], r"'task_template' must hold \{haystack\} once"),
+    ([entry(task_template="{question}")], r"entry '0401': field 'task_template' must contain \{haystack\} once"),
+    ([entry(task_template="{haystack}")], r"entry '0401': field 'task_template' must contain \{question\} once"),
+    ([entry(task_template="{haystack}{haystack}{question}")], r"'task_template' must contain \{haystack\} once"),
     ([entry(task_template=TEMPLATE + "{CHAR}")], r"'task_template' has the unknown placeholder \{CHAR\}"),
     (
         [entry(needle="{CHAR} met {NAME}.")],
@@ -104,7 +107,7 @@ FAULTS: list[tuple[Any, str]] = [
     (
         [entry(tests={"T": {"input_args": ["a", "b"]}})],
         r"entry '0401', test 'T': field 'questions.twohop' has the placeholder \{3\}, but 2 input_args fill "
-        r"\{CHAR\}, \{1\}, \{2\}: correct it, or add to 'input_args'",
+        r"\{CHAR\}, \{1\}, \{2\}; correct it, or extend 'input_args'",
     ),
     (
         [entry(tests={"T": {"input_args": ["a", "b", "c"], "gold_answers": ["{4}", "fine"]}})],
@@ -123,21 +126,21 @@ def test_a_fault_is_named_with_file_entry_field_and_remedy(tmp_path: Path, entri
 def test_a_question_type_that_an_entry_lacks(tmp_path: Path) -> None:
     (found,) = read(tmp_path, [entry()])
     with pytest.raises(
-        ValueError, match=r"mine.json, entry '0401': questions has no 'direct', only 'onehop', 'twohop'"
+        ValueError, match=r"mine.json, entry '0401': field 'questions' has no 'direct', only 'onehop', 'twohop'"
     ):
         made(cases(found)[0], "direct")
 
 
 def test_files_that_are_missing_or_no_text(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none.json does not exist: check the name"):
+    with pytest.raises(FileNotFoundError, match=r"none.json does not exist: check its name"):
         read_entries(tmp_path / "none.json")
     (tmp_path / "latin.json").write_bytes('["Bogotá"]'.encode("latin-1"))
-    with pytest.raises(ValueError, match=r"latin.json: not UTF-8 text \(byte 7\)"):
+    with pytest.raises(ValueError, match=r"latin.json: not valid UTF-8 at byte 7"):
         read_entries(tmp_path / "latin.json")
 
 
 def test_books_are_every_text_below_haystack(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"haystack has no .txt file: put the texts"):
+    with pytest.raises(FileNotFoundError, match=r"haystack contains no .txt file: put the texts"):
         read_books(tmp_path)
     (tmp_path / "haystack" / "deep").mkdir(parents=True)
     (tmp_path / "haystack" / "b.txt").write_text(" B. \n")

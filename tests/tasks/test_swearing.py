@@ -88,9 +88,9 @@ def test_the_scenes_are_different_and_hold_no_swear_word() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("drat\n***\n", r"words.txt, line 2: '\*\*\*' has no letter: write one word or phrase a line"),
-        ("# none\n\n", r"words.txt: there is no word in it"),
-        ("", r"words.txt: there is no word in it"),
+        ("drat\n***\n", r"words.txt, line 2: '\*\*\*' contains no letter: write one word or phrase per line"),
+        ("# none\n\n", r"words.txt: the file contains no word: write one word or phrase per line"),
+        ("", r"words.txt: the file contains no word: write one word or phrase per line"),
     ],
 )
 def test_a_faulty_list_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -101,10 +101,10 @@ def test_a_faulty_list_is_named(tmp_path: Path, text: str, message: str) -> None
 
 
 def test_other_faults_are_named(tmp_path: Path, words: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none.txt does not exist: check the name"):
+    with pytest.raises(FileNotFoundError, match=r"none.txt does not exist: check its name"):
         swearing(tmp_path / "none.txt")
-    with pytest.raises(ValueError, match="n=49: there are 48 packaged scenes"):
+    with pytest.raises(ValueError, match="n=49 is out of range: there are 48 packaged scenes"):
         swearing(words, 49)
     words.write_bytes(b"dr\xe4t")
-    with pytest.raises(ValueError, match="not UTF-8"):
+    with pytest.raises(ValueError, match="not valid UTF-8 at byte 2: save the file as UTF-8"):
         swearing(words)

@@ -10,7 +10,7 @@ from typing import Any
 from lens_heads import tasks
 from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.evaluation import METRICS
-from lens_heads.studies.running import TaskCall
+from lens_heads.studies.calls import TaskCall
 from lens_heads.trials.trial import Trial
 
 

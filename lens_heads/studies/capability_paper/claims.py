@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lens_heads.ablation.conditions import Condition
 from lens_heads.localize import Generality, Universal
 from lens_heads.studies.capability_paper.damage import BEFORE, above_chance, mean_gap
 from lens_heads.studies.capability_paper.presets import LEAD
 from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, widened
+from lens_heads.studies.verdicts import DOES_NOT, HOLDS, UNTOLD, widened
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Evidence:
 
     @property
     def capabilities(self) -> list[str]:
-        return [name for name in self.everywhere.curve.meta["sizes"] if name in self.everywhere.metrics]
+        return [name for name in self.everywhere.sizes if name in self.everywhere.metrics]
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,8 @@ def _unrelated(evidence: Evidence, task: str) -> list[str]:
 def _of_others(evidence: Evidence, task: str, metric: str) -> tuple[pd.Series, pd.Series]:
     """A metric of a task's trials: without ablation, and on the mean under every unrelated capability's heads."""
     curve, others = evidence.everywhere.curve, _unrelated(evidence, task)
-    before = curve.values(*BEFORE, metric, task)
-    under = [curve.values(name, "top", evidence.k, metric, task) for name in others]
+    before = curve.values(BEFORE, metric, task)
+    under = [curve.values(Condition.top(name, evidence.k), metric, task) for name in others]
     return before, sum(under[1:], under[0]) / len(under)
 
 
@@ -159,7 +160,7 @@ def _beyond_others(evidence: Evidence, tasks: Mapping[str, str], at: float) -> J
     for task, name in tasks.items():
         metric = evidence.everywhere.metrics[task]
         before, under = _of_others(evidence, task, metric)
-        mine = evidence.everywhere.curve.values(name, "top", evidence.k, metric, task)
+        mine = evidence.everywhere.curve.values(Condition.top(name, evidence.k), metric, task)
         text = f"damage {(before - mine).mean():.2f}, by others' {(before - under).mean():.2f}"
         found = mean_gap([_row(under - mine)])
         yield name, _judged(found.value, found.low, found.high, text, at)
@@ -209,8 +210,8 @@ def _cheaper(evidence: Evidence, at: float) -> Judged:
 def _damage(evidence: Evidence, method: str) -> pd.Series:
     """Of every trial that ran."""
     curve, task = evidence.methods.curve, evidence.compared
-    metric, here = evidence.methods.metrics[task], (method, "top", curve.meta["sizes"][method])
-    return curve.values(*BEFORE, metric, task) - curve.values(*here, metric, task)
+    metric, here = evidence.methods.metrics[task], Condition.top(method, evidence.methods.sizes[method])
+    return curve.values(BEFORE, metric, task) - curve.values(here, metric, task)
 
 
 RULES: dict[str, Callable[[Evidence, float], Judged]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,14 +14,15 @@ from jaxtyping import Float
 from scipy.stats import binomtest, norm
 from scipy.stats import t as student
 
+from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.localize import Generality
 from lens_heads.stats import bootstrap_ratio, percentile_interval
 from lens_heads.studies.capability_paper.presets import LEAD, Preset
 from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.studies.running import widened
+from lens_heads.studies.verdicts import widened
 
-BEFORE = ("none", "none", 0)
+BEFORE = Condition.none()
 RESAMPLES = 1000
 
 
@@ -71,7 +73,7 @@ def cost(
     curve: AblationCurve, source: str, k: int, tasks: Sequence[str], metrics: Mapping[str, str]
 ) -> dict[str, float]:
     """damage, random (what as many random heads cost), beyond_random: each the mean over tasks, with its interval."""
-    here, anyone = (source, "top", k), ("any", "random", k)
+    here, anyone = Condition.top(source, k), Condition.random(k)
     pairs = {"damage": (BEFORE, here), "random": (BEFORE, anyone), "beyond_random": (anyone, here)}
     row: dict[str, float] = {}
     for name, (one, other) in pairs.items():
@@ -93,13 +95,13 @@ def spread(found: Generality, plan: Preset) -> pd.DataFrame:
     """
     right = {task: plan.capabilities[task.removesuffix(kin_of(""))].right for task in found.metrics}
     rows: list[dict[str, Any]] = []
-    for source, k in found.curve.meta["sizes"].items():
+    for source, k in found.sizes.items():
         name = source.removesuffix(", specific")
         for where, tasks in relatives(name, found).items():
             if tasks and (where == "unrelated" or name in found.metrics):
                 row = {"heads": source, "k": k, "on": where, "tasks": len(tasks)}
                 row |= cost(found.curve, source, k, tasks, found.metrics)
-                here = (source, "top", k)
+                here = Condition.top(source, k)
                 row |= mean_gap([found.curve.gaps(BEFORE, here, right[task], task) for task in tasks]).row("right_lost")
                 rows.append(row)
     return pd.DataFrame(rows)
@@ -120,19 +122,19 @@ def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Ma
     for name, curve in curves.items():
         right = plan.capabilities[name].right
         table = curve.frame[curve.frame["metric"] == right].set_index(["method", "set", "k"])
-        for k in (0, *curve.meta["ks"]):
-            found, random = ((LEAD, "top", k), ("any", "random", k)) if k else (BEFORE, BEFORE)
+        for k in sorted({one.k for one in curve.conditions()}):
+            found, random = (Condition.top(LEAD, k), Condition.random(k)) if k else (BEFORE, BEFORE)
             row = {"capability": name, "right": right, "k": k, "chance": chances[name]}
-            row |= {part: float(table.loc[found, part]) for part in ("value", "low", "high")}  # type: ignore[arg-type]
-            row |= {"random": float(table.loc[random, "value"])}  # type: ignore[arg-type]
+            row |= {part: float(table.loc[astuple(found), part]) for part in ("value", "low", "high")}  # type: ignore[arg-type]
+            row |= {"random": float(table.loc[astuple(random), "value"])}  # type: ignore[arg-type]
             lost = _lost(curve, found, right, chances[name]) if k else (math.nan,) * 3
             rows.append(row | dict(zip(("lost", "lost_low", "lost_high"), lost, strict=True)))
     return pd.DataFrame(rows)
 
 
-def _lost(curve: AblationCurve, found: tuple[str, str, int], right: str, chance: float) -> tuple[float, float, float]:
+def _lost(curve: AblationCurve, found: Condition, right: str, chance: float) -> tuple[float, float, float]:
     """Share of the right answers above chance that is lost, widened by what so few may not have shown; NaN without any."""
-    before, after = curve.values(*BEFORE, right), curve.values(*found, right)
+    before, after = curve.values(BEFORE, right), curve.values(found, right)
     before, after = before.align(after, join="inner")
     if not above_chance(before.tolist(), chance):
         return math.nan, math.nan, math.nan
@@ -144,10 +146,10 @@ def methods(found: Generality, evaluations: Mapping[str, int], plan: Preset) -> 
     """One row per method: its heads and evaluations, what its heads cost their own capability, and others."""
     own, others = plan.compared, [task for task in found.metrics if task != plan.compared]
     rows: list[dict[str, Any]] = []
-    for method, k in found.curve.meta["sizes"].items():
-        row: dict[str, Any] = {"method": method, "heads": ", ".join(found.curve.meta["heads"][method])}
+    for method, k in found.sizes.items():
+        here = Condition.top(method, k)
+        row: dict[str, Any] = {"method": method, "heads": found.curve.heads(here).replace(",", ", ")}
         row |= {"evaluations": evaluations[method]} | cost(found.curve, method, k, [own], found.metrics)
-        here = (method, "top", k)
         elsewhere = [found.curve.gaps(BEFORE, here, found.metrics[task], task) for task in others]
         rows.append(row | mean_gap(elsewhere).row("others"))
     return pd.DataFrame(rows)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from lens_heads import plots
-from lens_heads.report import report
+from lens_heads import plots, report
+from lens_heads.studies.calls import described
 from lens_heads.studies.capability_paper import scale
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.claims import published
+from lens_heads.studies.capability_paper.finding import CapabilityFinding
 from lens_heads.studies.capability_paper.presets import Preset
-from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, described
-
-if TYPE_CHECKING:
-    from lens_heads.studies.capability_paper.study import Finding
+from lens_heads.studies.verdicts import counted
 
 CLAIMS = (
     "Judged by the number in 'judged by', with its 95 % interval: a claim holds, or does not, if the whole interval says so. "
@@ -29,9 +25,9 @@ COST = {name: (f"{name}_low", f"{name}_high") for name in ("damage", "random", "
 LOST = {"lost": ("lost_low", "lost_high")}
 
 
-def write_page(findings: Sequence[Finding], preset: str, path: Path, command: str | None) -> Path:
-    """Write the page of what there is so far."""
-    plan, settings = findings[0].plan, findings[0].settings["preset"]
+def page(findings: Sequence[CapabilityFinding]) -> report.Page:
+    """The page of what there is so far."""
+    plan = findings[0].plan
     sections = [report.Section("The paper's claims", CLAIMS, tables=[_claims(each) for each in findings])]
     sections += [_scale(findings, plan.k)] if len(findings) > 1 else []
     sections += [section for each in findings for section in _model(each)]
@@ -45,7 +41,8 @@ def write_page(findings: Sequence[Finding], preset: str, path: Path, command: st
             for name, one in each.scores.items()
             for head in one.top(1)
         ],
-        verdict=" ".join(f"{each.model}: {_counted(each.frames['claims'])}." for each in findings),
+        verdict=" ".join(f"{each.model}: {counted(list(each.frames['claims']['verdict']))}." for each in findings),
+        figures=[each.generality.plot(title=f"{each.name}: what a capability's heads cost") for each in findings],
         facts={
             "Capabilities": "; ".join(_asked(name, one) for name, one in plan.capabilities.items()),
             "Heads": f"the {plan.k} best by compressed sensing: {plan.n_masks} random masks that ablate "
@@ -54,8 +51,7 @@ def write_page(findings: Sequence[Finding], preset: str, path: Path, command: st
             "Intervals": "95 % bootstrap over trials (and draws of random heads); of coefficients over masks",
         },
     )
-    provenance = report.Provenance.now({"preset": preset, "settings": settings}, command)
-    return report.write_report(path, "Which few heads carry a capability?", summary, sections, provenance)
+    return report.Page("Which few heads carry a capability?", summary, sections)
 
 
 def _shares(plan: Preset) -> str:
@@ -68,19 +64,14 @@ def _asked(name: str, one: Capability) -> str:
     return f"{name}: {described(one.test)}{kin}, {one.metric}"
 
 
-def _counted(claims: pd.DataFrame) -> str:
-    counts = claims["verdict"].value_counts()
-    return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in (HOLDS, DOES_NOT, UNTOLD))
-
-
-def _claims(each: Finding) -> report.Table:
+def _claims(each: CapabilityFinding) -> report.Table:
     shown = each.frames["claims"].rename(columns={"value": "judged by", "holds_if": "holds if"})
     shown.loc[shown["id"].duplicated(), ["paper", "holds if"]] = ""  # The same for every capability.
     columns = ["claim", "paper", "found", "judged by", "low", "high", "verdict", "holds if"]
     return report.Table(shown[columns], f"{each.model}, k = {each.plan.k}", 2, intervals={"judged by": ("low", "high")})
 
 
-def _scale(findings: Sequence[Finding], k: int) -> report.Section:
+def _scale(findings: Sequence[CapabilityFinding], k: int) -> report.Section:
     table = scale.beside(findings)
     bars = table.rename(columns={"capability": "group", "model": "name", "damage": "value"})
     bars = bars.rename(columns={"damage_low": "low", "damage_high": "high"})
@@ -110,11 +101,11 @@ def _unit(metrics: Iterable[str]) -> str:
     return "nats" if all(metric.endswith("logprob") for metric in metrics) else "of each task's metric"
 
 
-def _model(each: Finding) -> list[report.Section]:
+def _model(each: CapabilityFinding) -> list[report.Section]:
     return [_localization(each), _universal(each), _generality(each), _curves(each), _methods(each)]
 
 
-def _localization(each: Finding) -> report.Section:
+def _localization(each: CapabilityFinding) -> report.Section:
     maps = [report.Figure(plots.head_map(scores, f"{name}"), name) for name, scores in each.scores.items()]
     fits = "of masks left out, held_out_r2 is the share of the variance that the heads found predict"
     lost = " ".join(f"{name}: {reason}." for name, reason in each.reasons.items())
@@ -136,7 +127,7 @@ def _localization(each: Finding) -> report.Section:
     )
 
 
-def _universal(each: Finding) -> report.Section:
+def _universal(each: CapabilityFinding) -> report.Section:
     found = each.universal
     text = (
         f"{found!r}. They are reported apart: heads that everything needs say nothing of a capability."
@@ -148,7 +139,7 @@ def _universal(each: Finding) -> report.Section:
     return report.Section(f"{each.model}: universal heads", text, tables=[*tables, overlaps])
 
 
-def _generality(each: Finding) -> report.Section:
+def _generality(each: CapabilityFinding) -> report.Section:
     spread, unit = each.frames["spread"], _unit(each.generality.metrics.values())
     own = spread[~spread["heads"].str.contains(", specific|universal")]
     bars = pd.DataFrame(
@@ -172,7 +163,7 @@ def _generality(each: Finding) -> report.Section:
     )
 
 
-def _curves(each: Finding) -> report.Section:
+def _curves(each: CapabilityFinding) -> report.Section:
     gsm8k = published()["gsm8k"]
     shown = each.frames["right_answers"]
     wide = shown.pivot(index="capability", columns="k", values="value").loc[list(each.scores)]
@@ -193,7 +184,7 @@ def _curves(each: Finding) -> report.Section:
     )
 
 
-def _methods(each: Finding) -> report.Section:
+def _methods(each: CapabilityFinding) -> report.Section:
     table, name = each.frames["methods"], each.plan.compared
     parts = (("own capability", "damage"), ("the others, on the mean", "others"))
     labels = [plots.look(method).label for method in each.methods]

@@ -131,17 +131,14 @@ code may be run and `swearing` where there is a list of words; greedy search, wh
 solutions 5,110 times, takes a preset of one's own with more of `most_evaluations`."""
 
 
-def preset(which: str | Preset, capabilities: Sequence[str] | None = None, **given: Any) -> Preset:
-    """The preset by name, or one's own, of some of its capabilities, with what the user gives to those that need it.
+def of_capabilities(plan: Preset, capabilities: Sequence[str] | None = None, **given: Any) -> Preset:
+    """The preset with some of its capabilities, and with what the user gives to those that need it.
 
     Capabilities that need what is not given are left out, unless they are named. Where the one that methods are compared on
     is not among those named, the first one is.
 
-    Raises ValueError for an unknown preset or capability, one that lacks what it needs, and something given that none needs.
+    Raises ValueError for an unknown capability, one that lacks what it needs, and something given that none needs.
     """
-    if isinstance(which, str) and which not in PRESETS:
-        raise ValueError(f"preset={which!r}: use {', '.join(PRESETS)}, or a Preset")
-    plan = PRESETS[which] if isinstance(which, str) else which
     known = plan.capabilities
     unknown = next((name for name in capabilities or () if name not in known), None)
     if unknown is not None:
@@ -150,7 +147,7 @@ def preset(which: str | Preset, capabilities: Sequence[str] | None = None, **giv
     given = {name: value for name, value in given.items() if value}
     unasked = next((name for name in given if all(one.needs != name for one in chosen.values())), None)
     if unasked is not None:
-        raise ValueError(f"{unasked} is given, but none of {', '.join(chosen)} needs it: leave it out")
+        raise ValueError(f"{unasked} is given, but none of {', '.join(chosen)} needs it: omit it")
     ready = _ready(chosen, given, named=capabilities is not None)
     compared = plan.compared
     if compared not in ready:

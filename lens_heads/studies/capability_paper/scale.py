@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from lens_heads.compare import overlap_by_depth
-
-if TYPE_CHECKING:
-    from lens_heads.studies.capability_paper.study import Finding
+from lens_heads.studies.capability_paper.finding import CapabilityFinding
 
 
-def beside(findings: Sequence[Finding]) -> pd.DataFrame:
+def beside(findings: Sequence[CapabilityFinding]) -> pd.DataFrame:
     """One row per capability and model: parameters, heads, base, what ablating the capability's heads costs, evaluations.
 
     `lost` is the share of the right answers above chance, NaN where there are none.
@@ -39,7 +37,7 @@ def beside(findings: Sequence[Finding]) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["capability", "parameters"], kind="stable", ignore_index=True)
 
 
-def depths(findings: Sequence[Finding], k: int) -> pd.DataFrame:
+def depths(findings: Sequence[CapabilityFinding], k: int) -> pd.DataFrame:
     """One row per capability and two models: do its k best heads sit equally deep?"""
     rows: list[dict[str, Any]] = []
     for a, b in itertools.combinations(findings, 2):

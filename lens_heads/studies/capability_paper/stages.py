@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lens_heads.ablation.curve import ablation_curve
 from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.grid import ablation_curve, check_made_on
+from lens_heads.ablation.independence import check_made_on
 from lens_heads.compare import head_overlaps
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -21,7 +22,7 @@ from lens_heads.localize.sparse_fit import NothingToExplain
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.scoring.score import score_heads
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, Preset
-from lens_heads.trials.digests import needle_digest, prompt_digest
+from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import Trial
 
@@ -62,13 +63,12 @@ def check_trials(
     shape, listed = geometry(model), {}
     for name, trials in selection.items():
         room = plan.capabilities[name].max_new_tokens
-        found = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-        listed[name] = [{"id": one.id, "needle": needle_digest(one), "prompt": prompt_digest(one)} for one in found]
+        listed[name] = made_on(encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab))
     for name, trials in [*evaluation.items(), *kin.items()]:
         room = plan.capabilities[name].max_new_tokens
         encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-        for capability, made_on in listed.items():
-            check_made_on(capability, made_on, encoded)
+        for capability, chosen_on in listed.items():
+            check_made_on(capability, chosen_on, encoded)
 
 
 def localized(model: Model, name: str, trials: Sequence[Trial], plan: Preset, out: Path) -> HeadScores | str:
@@ -185,7 +185,7 @@ def curves(
         options: dict[str, Any] = {"generate": one.max_new_tokens > 0, "max_new_tokens": one.max_new_tokens}
         options |= {"controls": ("random", "random_like"), "seeds": plan.curve_draws, "batch_size": plan.batch_size}
         found[name] = ablation_curve(
-            model, evaluation[name], {LEAD: ranking}, plan.ks, plan.kind, out=out / "curves" / name, **options
+            model, {name: evaluation[name]}, {LEAD: ranking}, plan.ks, plan.kind, out=out / "curves" / name, **options
         )
     return found
 

@@ -1,64 +1,31 @@
-"""The study, end to end: heads of every capability, what they cost it and others, curves, methods, models beside each other.
+"""Which few heads carry a capability? Heads, what they cost it and others, curves, methods, models beside each other.
 
-`capability` runs it; every stage keeps its own folder, so that the same call continues where it stopped.
+`capability` runs it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads import report
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize import Generality, Universal
+from lens_heads.localize import Generality
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
-from lens_heads.model.identity import fingerprint
-from lens_heads.report import tables
-from lens_heads.runs.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.capability_paper import damage, scale, stages
 from lens_heads.studies.capability_paper.capabilities import chance
 from lens_heads.studies.capability_paper.claims import Evidence, claims
-from lens_heads.studies.capability_paper.presets import PASS, Preset, preset
+from lens_heads.studies.capability_paper.finding import CapabilityFinding
+from lens_heads.studies.capability_paper.page import page
+from lens_heads.studies.capability_paper.presets import PASS, PRESETS, Preset, of_capabilities
 from lens_heads.studies.capability_paper.stages import Rankings
-from lens_heads.studies.running import Clock, Models, loaded, records, save_tables, several
+from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, records, run_study
 from lens_heads.trials.trial import Trial
-
-MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
-
-
-@dataclass(frozen=True, eq=False)
-class Finding:
-    """What the study found in one model.
-
-    `plan`: the preset, its methods compared on a capability that has heads. `scores` by capability, `methods` by method on
-    that one, `compared` their ablations. `reasons`: why a capability has no heads. `frames`: every table by name. `seconds` by
-    stage.
-    """
-
-    model: str
-    plan: Preset
-    parameters: int
-    scores: Rankings
-    reasons: dict[str, str]
-    universal: Universal | None
-    generality: Generality
-    curves: dict[str, AblationCurve]
-    methods: Rankings
-    compared: Generality
-    frames: dict[str, pd.DataFrame]
-    settings: dict[str, Any]
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return Path(self.model).name
 
 
 def capability(
@@ -70,7 +37,7 @@ def capability(
     allow_code_execution: bool = False,
     command: str | None = None,
     **loading: Any,
-) -> list[Finding]:
+) -> list[CapabilityFinding]:
     """Which few heads carry a capability, and what else do they serve?   (Compressed Sensing for Capability Localization)
 
     Args:
@@ -84,30 +51,14 @@ def capability(
         command: what the page says it was made by; default: the running command.
         **loading: how models given by name are loaded: device, dtype, ... of `load_model`.
 
-    Returns a `Finding` per model; prints the table of claims as it goes.
+    Returns a finding per model; prints the table of claims as it goes.
 
     Raises ValueError for an unknown preset or capability, no models, or a folder of other settings.
     """
-    from lens_heads.studies.capability_paper.page import write_page
-
     given = {"words": None if words is None else str(words), "allow_code_execution": allow_code_execution}
-    plan, out, console = _preset(preset, capabilities, **given), Path(out), Console()
-    command, name = command or running_command(), preset if isinstance(preset, str) else "own"
-    listed = several(models)
-    asked = _Asked(plan.selection(), plan.evaluation(), plan.kin())
-    findings: list[Finding] = []
-    for one in listed:
-        findings.append(_one(loaded(one, loading), asked, plan, out, console))
-        # After every model, so that one that fails takes nothing away from those before it.
-        write_page(findings, name, out / "report.html", command)
-        text = json.dumps(summary(findings, command), indent=1, default=str)
-        write_atomic(out / "study_capability.json", text + "\n")
-    total = sum(sum(each.seconds.values()) for each in findings)
-    console.print(f"\nThe page with every figure: [bold]{out / 'report.html'}[/]   ({total / 60:.1f} minutes)")
-    return findings
-
-
-_preset = preset  # The argument of the same name hides it.
+    plan, name = named_preset(preset, PRESETS)
+    study = CapabilityStudy(of_capabilities(plan, capabilities, **given), name)
+    return run_study(study, models, out, command, loading)[0]
 
 
 @dataclass(frozen=True)
@@ -119,56 +70,64 @@ class _Asked:
     kin: Mapping[str, list[Trial]]
 
 
-def _one(model: Model, asked: _Asked, plan: Preset, out: Path, console: Console) -> Finding:
-    """The study of one model."""
-    shape = geometry(model)
-    console.rule(shape.name)
-    folder = out / Path(shape.name).name
-    settings = {"model": shape.name, "weights": fingerprint(model), "preset": asdict(plan)}
-    require_raw_weights(model)
-    stages.check_trials(model, asked.selection, asked.evaluation, asked.kin, plan)
-    RunFolder(folder, settings)
-    clock = Clock(console, folder)
-    scores, reasons = _localized(model, asked, plan, folder, clock)
-    if plan.compared not in scores:
-        plan = replace(plan, compared=next(iter(scores)))
-    universal = stages.shared(scores, plan)
-    general = clock(
-        "generality", lambda: stages.everywhere(model, scores, universal, asked.evaluation, asked.kin, plan, folder)
-    )
-    curves = clock("curves", lambda: stages.curves(model, scores, asked.evaluation, plan, folder))
-    methods, compared = _compared(model, scores, asked, plan, folder, clock)
-    finding = Finding(
-        model=shape.name,
-        plan=plan,
-        parameters=sum(weights.numel() for weights in model.parameters()),
-        scores=scores,
-        reasons=reasons,
-        universal=universal,
-        generality=general,
-        curves=curves,
-        methods=methods,
-        compared=compared,
-        frames={},
-        settings=settings,
-        seconds=clock.spent,
-    )
-    finding = replace(finding, frames=_frames(finding, asked))
-    save_tables(finding.frames, folder / "tables")
-    tables.show(tables.claims(finding.frames["claims"], f"{shape.name}: the paper's claims, k = {plan.k}"))
-    return finding
+class CapabilityStudy(Study[Preset, CapabilityFinding]):
+    """Presets, stages, claims and page of the study of capabilities."""
+
+    name = "capability"
+
+    @cached_property
+    def asked(self) -> _Asked:
+        """The trials, the same for all models."""
+        return _Asked(self.plan.selection(), self.plan.evaluation(), self.plan.kin())
+
+    def check(self, model: Model) -> None:
+        """Refuse processed weights, and trials that do not fit or both find and test heads."""
+        require_raw_weights(model)
+        stages.check_trials(model, self.asked.selection, self.asked.evaluation, self.asked.kin, self.plan)
+
+    def one(self, model: Model, run: StageRun) -> CapabilityFinding:
+        """The study of one model."""
+        plan, asked, folder = self.plan, self.asked, run.folder
+        scores, reasons = _localized(model, asked, plan, run)
+        if plan.compared not in scores:
+            plan = replace(plan, compared=next(iter(scores)))
+        universal = stages.shared(scores, plan)
+        general = run.stage(
+            "generality", stages.everywhere, model, scores, universal, asked.evaluation, asked.kin, plan, folder
+        )
+        curves = run.stage("curves", stages.curves, model, scores, asked.evaluation, plan, folder)
+        methods, compared = _compared(model, scores, asked, plan, run)
+        finding = CapabilityFinding(
+            model=geometry(model).name,
+            settings=run.settings,
+            frames={},
+            seconds=run.seconds,
+            plan=plan,
+            parameters=sum(weights.numel() for weights in model.parameters()),
+            scores=scores,
+            reasons=reasons,
+            universal=universal,
+            generality=general,
+            curves=curves,
+            methods=methods,
+            compared=compared,
+        )
+        return replace(finding, frames=_frames(finding, asked))
+
+    def page(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> report.Page:
+        """The page of what there is so far."""
+        return page(findings)
+
+    def beside(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> dict[str, Any]:
+        """How models compare."""
+        depths = scale.depths(findings, findings[0].plan.k)
+        return {"scale": records(scale.beside(findings)), "depths": records(depths)}
 
 
-def _stage(name: str) -> str:
-    return f"heads of {name}"
-
-
-def _localized(
-    model: Model, asked: _Asked, plan: Preset, folder: Path, clock: Clock
-) -> tuple[Rankings, dict[str, str]]:
+def _localized(model: Model, asked: _Asked, plan: Preset, run: StageRun) -> tuple[Rankings, dict[str, str]]:
     """The heads of every capability, and why some have none. ValueError where none has any."""
     found = {
-        name: clock(_stage(name), partial(stages.localized, model, name, trials, plan, folder))
+        name: run.stage(f"heads of {name}", stages.localized, model, name, trials, plan, run.folder)
         for name, trials in asked.selection.items()
     }
     scores = {name: one for name, one in found.items() if isinstance(one, HeadScores)}
@@ -179,24 +138,24 @@ def _localized(
 
 
 def _compared(
-    model: Model, scores: Rankings, asked: _Asked, plan: Preset, folder: Path, clock: Clock
+    model: Model, scores: Rankings, asked: _Asked, plan: Preset, run: StageRun
 ) -> tuple[Rankings, Generality]:
     """The heads of one capability by every method, and what ablating them costs it and the others."""
-    shape, trials = geometry(model), asked.selection[plan.compared]
+    shape, trials, folder = geometry(model), asked.selection[plan.compared], run.folder
     methods = stages.affordable(plan, shape.n_layers * shape.n_heads, all(trial.needle for trial in trials))
     lead = scores[plan.compared]
-    found = clock("methods", lambda: stages.by_method(model, trials, lead, methods, plan, folder))
+    found = run.stage("methods", stages.by_method, model, trials, lead, methods, plan, folder)
     if PASS in methods:
-        found[PASS] = clock(PASS, lambda: stages.by_pass(model, trials, plan, folder))
+        found[PASS] = run.stage(PASS, stages.by_pass, model, trials, plan, folder)
     heads = {method: ranking.top(plan.k) for method, ranking in found.items()}
     asks = {task: task for task in asked.evaluation}
-    ablated = clock(
-        "methods, ablated", lambda: stages.ablated(model, heads, asked.evaluation, asks, plan, folder / "methods")
+    ablated = run.stage(
+        "methods, ablated", stages.ablated, model, heads, asked.evaluation, asks, plan, folder / "methods"
     )
     return found, ablated
 
 
-def _frames(found: Finding, asked: _Asked) -> dict[str, pd.DataFrame]:
+def _frames(found: CapabilityFinding, asked: _Asked) -> dict[str, pd.DataFrame]:
     """Every table of a model."""
     plan = found.plan
     chances = {name: chance(trials, plan.capabilities[name].right) for name, trials in asked.evaluation.items()}
@@ -232,23 +191,3 @@ def _frames(found: Finding, asked: _Asked) -> dict[str, pd.DataFrame]:
         reasons=found.reasons,
     )
     return {"claims": claims(evidence), **frames}
-
-
-def summary(findings: Sequence[Finding], command: str) -> dict[str, Any]:
-    """The numbers of all models in one JSON; values of single trials stay in the run folder."""
-    return {
-        "command": command,
-        "versions": versions(),
-        "models": {
-            each.model: {
-                "parameters": each.parameters,
-                "settings": each.settings,
-                "seconds": {stage: round(spent, 1) for stage, spent in each.seconds.items()},
-                "reasons": each.reasons,
-                **{name: records(frame) for name, frame in each.frames.items()},
-            }
-            for each in findings
-        },
-        "scale": records(scale.beside(findings)),
-        "depths": records(scale.depths(findings, findings[0].plan.k)),
-    }

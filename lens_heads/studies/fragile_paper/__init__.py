@@ -1,6 +1,7 @@
 """The study "Different Heads, Same Fragile Tasks": do two tasks use the same heads, do two models?"""
 
+from lens_heads.studies.fragile_paper.finding import FragileFinding, Pair
 from lens_heads.studies.fragile_paper.presets import PRESETS, Preset
-from lens_heads.studies.fragile_paper.study import Finding, fragile_tasks
+from lens_heads.studies.fragile_paper.study import fragile_tasks
 
-__all__ = ["PRESETS", "Finding", "Preset", "fragile_tasks"]
+__all__ = ["PRESETS", "FragileFinding", "Pair", "Preset", "fragile_tasks"]

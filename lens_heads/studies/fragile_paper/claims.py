@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD
+from lens_heads import compare
+from lens_heads.studies.verdicts import DOES_NOT, HOLDS, UNTOLD
 
-if TYPE_CHECKING:
-    from lens_heads.studies.fragile_paper.pairs import Pair
-    from lens_heads.studies.fragile_paper.study import Finding
+COLUMNS = ["claim", "models", "metric", "paper", "found", "value", "low", "high", "p", "verdict", "holds_if"]
 
 PUBLISHED = {"fragility": ".183, .472, .593", "disruptivity": ".018, .039, .153"}
 """R^2 of Llama-3.1-8B and Qwen-2.5-7B, Llama and Mistral-7B, Qwen and Mistral (the R^2 of fragility as its data give them)."""
@@ -24,16 +22,12 @@ RULES = {
 }
 
 
-def claims(findings: Sequence[Finding], found: Sequence[Pair]) -> pd.DataFrame:
-    """One row per claim and model, or two models: claim, models, metric, paper, found, low, high, p, verdict, holds if."""
-    rows = [row for each in findings for row in _of_model(each)] + [row for each in found for row in _of_pair(each)]
-    return pd.DataFrame(rows)
+def claims_of_model(model: str, metric: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Heads transfer: at the largest k the heads of other tasks do harm, beyond random ones; do own heads do more?
 
-
-def _of_model(each: Finding) -> list[dict[str, Any]]:
-    """Heads transfer: at the largest k the heads of other tasks do harm, beyond random ones; do own heads do more?"""
-    table = each.frames["statistics"]
-    metric, rows = each.matrix.metric, []
+    One row per claim: claim, models, metric, paper, found, value, low, high, p, verdict, holds_if.
+    """
+    rows: list[dict[str, Any]] = []
     means = table[(table["task"] == "mean") & ~table["relative"] & (table["metric"] == metric)]
     means = means.set_index(["statistic", "k"])
     for claim, name, paper, holds in (
@@ -50,26 +44,28 @@ def _of_model(each: Finding) -> list[dict[str, Any]]:
         )
         rule = f"mean {RULES[name]} at k = {k} of 1,024 is above 0"
         rule = rule if holds else f"refuted where the {rule}; an interval alone cannot show that there is none"
-        row = {"claim": claim, "models": each.model, "metric": metric, "paper": paper, "found": value, "low": low}
-        rows.append(row | {"high": high, "p": None, "verdict": verdict, "holds if": rule})
-    return rows
+        row = {"claim": claim, "models": model, "metric": metric, "paper": paper, "found": f"{value:.3g}"}
+        rows.append(row | {"value": value, "low": low, "high": high, "verdict": verdict, "holds_if": rule})
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _of_pair(each: Pair) -> list[dict[str, Any]]:
-    rows = []
+def claims_of_pair(names: tuple[str, str], correlations: dict[str, compare.Correlation]) -> pd.DataFrame:
+    """Which tasks are fragile, and which tasks' heads disrupt, in two models; columns as `claims_of_model`."""
+    rows: list[dict[str, Any]] = []
     for claim, name in (
         ("The same tasks are fragile in both models", "fragility"),
         ("Which tasks' heads disrupt others differs between models", "disruptivity"),
     ):
-        for label, found in each.correlations.items():
+        for label, found in correlations.items():
             metric, statistic = label.split(": ")
             if statistic == name:
                 low, high = found.interval or (None, None)
-                row = {"claim": claim, "models": " and ".join(each.names), "metric": metric}
-                row |= {"paper": f"R² {PUBLISHED[name]}", "found": found.r2, "low": low, "high": high, "p": found.p}
+                row = {"claim": claim, "models": " and ".join(names), "metric": metric}
+                row |= {"paper": f"R² {PUBLISHED[name]}", "found": f"R² {found.r2:.2f}, p {found.p:.2g}"}
+                row |= {"value": found.r2, "low": low, "high": high, "p": found.p}
                 sure = found.p < 0.05
                 verdict = UNTOLD if not sure else HOLDS if name == "fragility" else DOES_NOT
                 rule = "r > 0 with p < 0.05 over orders of the tasks"
                 rule = rule if name == "fragility" else f"refuted where {rule}; that they differ cannot be shown so"
-                rows.append(row | {"verdict": verdict, "holds if": rule})
-    return rows
+                rows.append(row | {"verdict": verdict, "holds_if": rule})
+    return pd.DataFrame(rows, columns=COLUMNS)

@@ -3,47 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from lens_heads import plots
-from lens_heads.report import report
-from lens_heads.studies.fragile_paper.claims import claims
+from lens_heads import plots, report
+from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.presets import Preset
-from lens_heads.studies.fragile_paper.stages import ALL
-
-if TYPE_CHECKING:
-    from lens_heads.studies.fragile_paper.pairs import Pair
-    from lens_heads.studies.fragile_paper.study import Finding
+from lens_heads.studies.verdicts import counted
 
 INTERVAL = {"value": ("low", "high")}
 
 
-def write_page(
-    findings: Sequence[Finding], found: Sequence[Pair], preset: str, path: Path, command: str | None
-) -> Path:
-    """Write the page of what there is so far."""
-    table = claims(findings, found)
+def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset) -> report.Page:
+    """The page of what there is so far."""
+    table = pd.concat([each.frames["claims"] for each in [*findings, *found]], ignore_index=True)
     sections = [
         report.Section(
             "The study's claims",
             "Heads that do harm everywhere say little about transfer where random ones do too; a correlation of few tasks "
             "says little without its permutation p and its noise ceiling.",
-            tables=[report.Table(table, intervals={"found": ("low", "high")})],
+            tables=[report.Table(table, intervals=INTERVAL)],
         )
     ]
     sections += [section for each in found for section in _pair(each)]
-    sections += [section for each in findings for section in _model(each)]
-    settings = findings[0].settings["preset"]
-    plan = Preset(**settings)
+    sections += [section for each in findings for section in _model(each, plan)]
+    shown = [each.correlations[name] for each in found for name in list(each.correlations)[:1]]
     summary = report.Summary(
         model=", ".join(each.model for each in findings),
-        trials=f"{_written(settings['documents'])} to detect heads; {_written(settings['trials'])}, of other companies, to "
-        "ablate them",
+        trials=f"{_written(plan.documents)} to detect heads; {_written(plan.trials)}, of other companies, to ablate them",
         heads=[f"{each.model} {head}" for each in findings for head in each.scores[plan.lead][ALL].top(3)],
-        verdict=" ".join(f"{row['claim']} ({row['models']}): {row['verdict']}." for _, row in table.iterrows()),
+        verdict=f"Of {len(table)} claims: {counted(list(table['verdict']))}.",
+        figures=[*(one.plot() for one in shown), *(each.matrix.plot(title=each.model) for each in findings)],
         facts={
             "k": "of 1,024 heads, as the study has it; every model loses the same share: "
             + "; ".join(f"{each.model} {', '.join(map(str, each.sizes))}" for each in findings),
@@ -54,8 +45,7 @@ def write_page(
             "Random heads": "outside every task's best heads while there are enough",
         },
     )
-    provenance = report.Provenance.now({"preset": preset, "settings": settings}, command)
-    return report.write_report(path, "Different heads, same fragile tasks?", summary, sections, provenance)
+    return report.Page("Different heads, same fragile tasks?", summary, sections)
 
 
 def _written(arguments: dict[str, Any]) -> str:
@@ -75,7 +65,9 @@ def _pair(each: Pair) -> list[report.Section]:
             f"{names}: do the same tasks break?",
             f"Not computed: {lost}" if lost else "",
             figures=scatters,
-            tables=[report.Table(each.correlation_frame, "R² over tasks and k", 3, intervals={"r2": ("low", "high")})],
+            tables=[
+                report.Table(each.frames["correlations"], "R² over tasks and k", 3, intervals={"r2": ("low", "high")})
+            ],
         ),
         report.Section(
             f"{names}: which head is which?",
@@ -83,7 +75,7 @@ def _pair(each: Pair) -> list[report.Section]:
             figures=[report.Figure(each.match.plot(best["head_a"].tolist()), "The sixteen nearest pairs")],
             tables=[
                 report.Table(best, "The sixteen nearest pairs"),
-                report.Table(each.depth, "Do the best heads of a task sit equally deep?"),
+                report.Table(each.frames["depth"], "Do the best heads of a task sit equally deep?"),
             ],
         ),
         report.Section(
@@ -99,8 +91,7 @@ def _pair(each: Pair) -> list[report.Section]:
     ]
 
 
-def _model(each: Finding) -> list[report.Section]:
-    plan = Preset(**each.settings["preset"])
+def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
     table = each.frames["statistics"]
     means = table[(table["task"] == "mean") & ~table["relative"]].drop(columns=["task", "relative"])
     of_tasks = table["statistic"].isin(["fragility", "beyond_random"]) & (table["task"] != "mean")
@@ -119,6 +110,8 @@ def _model(each: Finding) -> list[report.Section]:
                 report.Table(best, f"The best heads of {plan.lead}", intervals={"score": ("low", "high")}),
                 report.Table(each.frames["shared_heads"], "Heads that two tasks share, against chance"),
             ],
+            side_by_side=True,
+            folded=True,
         ),
         report.Section(
             f"{each.model}: transfer between tasks",
@@ -127,12 +120,14 @@ def _model(each: Finding) -> list[report.Section]:
                 report.Table(means, "Means over tasks", intervals=INTERVAL),
                 report.Table(fragile.drop(columns="relative"), "Fragility", intervals=INTERVAL),
             ],
+            side_by_side=True,
+            folded=True,
         ),
         _recovery(each),
     ]
 
 
-def _recovery(each: Finding) -> report.Section:
+def _recovery(each: FragileFinding) -> report.Section:
     frame = each.frames["recovery"]
     if frame.empty:
         return report.Section(f"{each.model}: recovery", "No task has a trial that its own heads break.")

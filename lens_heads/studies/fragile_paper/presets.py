@@ -124,12 +124,9 @@ study, on real filings, of which it takes 20 chunks beside the section that stat
 of 32,768 tokens."""
 
 
-def preset(which: str | Preset, path: str | None = None) -> Preset:
-    """The preset by name, or one's own, on the reports at `path`. ValueError for an unknown name, and "paper" without path."""
-    if isinstance(which, str) and which not in PRESETS:
-        raise ValueError(f"preset={which!r}: use {', '.join(PRESETS)}, or a Preset")
-    found = PRESETS[which] if isinstance(which, str) else which
-    if which == "paper" and path is None:
+def on_reports(found: Preset, name: str, path: str | None) -> Preset:
+    """The preset of this name on the reports at `path`. ValueError for "paper" without any."""
+    if name == "paper" and path is None:
         raise ValueError(
             "preset='paper' is for real filings: give path=, a folder or .zip of edgar-crawler's JSON files"
         )

@@ -20,13 +20,10 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs.store import digest
 from lens_heads.scoring.score import score_heads
 from lens_heads.stats import percentile_interval
+from lens_heads.studies.fragile_paper.finding import ALL, Rankings
 from lens_heads.studies.fragile_paper.presets import Preset
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
-
-ALL = "all tasks"
-Rankings = dict[str, dict[str, HeadScores]]
-"""By method, then by task; of all tasks together under `ALL`."""
 
 
 def detect(model: Model, documents: Mapping[str, Sequence[DocumentTrial]], plan: Preset, out: Path) -> Rankings:

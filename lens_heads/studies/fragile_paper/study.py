@@ -1,50 +1,27 @@
-"""The study, end to end: detection, transfer, recovery in every model; then every two models beside each other; one page.
+"""Different heads, same fragile tasks? Detection, transfer, recovery in every model; then every two beside each other.
 
-`fragile_tasks` runs it; every stage keeps its own folder, so that the same call continues where it stopped.
+`fragile_tasks` runs it.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 
-from lens_heads import compare
+from lens_heads import report
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.model.identity import fingerprint
-from lens_heads.runs.store import RunFolder, running_command, versions, write_atomic
 from lens_heads.studies.fragile_paper import pairs, stages
-from lens_heads.studies.fragile_paper.claims import claims
-from lens_heads.studies.fragile_paper.pairs import Pair
-from lens_heads.studies.fragile_paper.presets import Preset, preset
-from lens_heads.studies.fragile_paper.stages import ALL, Rankings
-from lens_heads.studies.running import Clock, Models, loaded, records, save_tables, several
+from lens_heads.studies.fragile_paper.claims import claims_of_model, claims_of_pair
+from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
+from lens_heads.studies.fragile_paper.page import page
+from lens_heads.studies.fragile_paper.presets import PRESETS, Preset, on_reports
+from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, run_study
+from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
-
-MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
-
-
-@dataclass(frozen=True, eq=False)
-class Finding:
-    """What the study found in one model. `sizes`: heads ablated, and the k of 1,024 each stands for. `seconds` by stage."""
-
-    model: str
-    scores: Rankings
-    matrix: compare.TransferMatrix
-    sizes: dict[int, int]
-    frames: dict[str, pd.DataFrame]
-    settings: dict[str, Any]
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return Path(self.model).name
 
 
 def fragile_tasks(
@@ -54,7 +31,7 @@ def fragile_tasks(
     path: str | Path | None = None,
     command: str | None = None,
     **loading: Any,
-) -> tuple[list[Finding], list[Pair]]:
+) -> tuple[list[FragileFinding], list[Pair]]:
     """Ask of any models: do tasks share heads inside a model, and do models share heads, or fragile tasks?
 
     Args:
@@ -68,95 +45,91 @@ def fragile_tasks(
 
     Two models are loaded at a time. Raises ValueError for an unknown preset, no models, or a folder of other settings.
     """
-    from lens_heads.studies.fragile_paper.page import write_page
-
-    plan, out, console = _preset(preset, None if path is None else str(path)), Path(out), Console()
-    command, name = command or running_command(), preset if isinstance(preset, str) else "own"
-    listed = several(models)
-    documents, tests = plan.detection(), plan.evaluation()
-    findings, found = [], []
-    for given in listed:
-        model = loaded(given, loading)
-        console.rule(geometry(model).name)
-        findings.append(_one(model, documents, tests, plan, out, console))
-        # After every model, so that one that fails takes nothing away from those before it.
-        _write(findings, found, name, out, command, write_page)
-        del model  # Before two others are loaded.
-    for (one, a), (other, b) in itertools.combinations(zip(listed, findings, strict=True), 2):
-        console.rule(f"{a.model} and {b.model}")
-        found.append(pairs.beside(loaded(one, loading), loaded(other, loading), a, b, tests, plan, out, console))
-        _write(findings, found, name, out, command, write_page)
-    total = sum(sum(each.seconds.values()) for each in [*findings, *found])
-    console.print(f"\nThe page with every figure: [bold]{out / 'report.html'}[/]   ({total / 60:.1f} minutes)")
-    return findings, found
+    plan, name = named_preset(preset, PRESETS)
+    study = FragileStudy(on_reports(plan, name, None if path is None else str(path)), name)
+    return run_study(study, models, out, command, loading)
 
 
-_preset = preset  # The argument of the same name hides it.
+class FragileStudy(Study[Preset, FragileFinding]):
+    """Presets, stages, claims and page of the study of fragile tasks."""
 
+    name = "fragile_tasks"
 
-def _one(
-    model: Model,
-    documents: Mapping[str, Any],
-    tests: Mapping[str, Sequence[Trial]],
-    plan: Preset,
-    out: Path,
-    console: Console,
-) -> Finding:
-    """The study of one model."""
-    shape = geometry(model)
-    heads = shape.n_layers * shape.n_heads
-    folder = out / Path(shape.name).name
-    settings = {"model": shape.name, "weights": fingerprint(model), "preset": asdict(plan)}
-    RunFolder(folder, settings)
-    clock = Clock(console, folder)
-    scores = clock("detection", lambda: stages.detect(model, documents, plan, folder))
-    matrix = clock("transfer", lambda: stages.transfer(model, scores, tests, plan, folder))
-    mended = clock("recovery", lambda: stages.mended(model, scores[plan.lead], matrix, tests, plan, folder))
-    metrics = stages.by_metric(matrix, plan)
-    frames = {
-        "statistics": pd.concat([stages.statistics(one) for one in metrics.values()], ignore_index=True),
-        "cells": pd.concat(
-            [one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=name) for name, one in metrics.items()]
-        ),
-        "recovery": mended,
-        "shared_heads": stages.shared_heads(scores, plan, heads),
-        "best_heads": pd.concat(
-            [
-                found.to_frame().head(16).assign(method=method, task=task)
-                for method, by_task in scores.items()
-                for task, found in by_task.items()
-            ],
-            ignore_index=True,
-        ),
-    }
-    save_tables(frames, folder / "tables")
-    best = ", ".join(f"{head}" for head in scores[plan.lead][ALL].top(min(5, heads)))
-    base = ", ".join(f"{name} {one.cells.base.mean():.2f}" for name, one in metrics.items())
-    console.print(f"{plan.lead}, all tasks: {best}; without ablation {base}")
-    return Finding(shape.name, scores, matrix, plan.sizes(heads), frames, settings, clock.spent)
+    @cached_property
+    def documents(self) -> dict[str, list[DocumentTrial]]:
+        """By task, the documents that heads are detected on."""
+        return self.plan.detection()
 
+    @cached_property
+    def tests(self) -> dict[str, list[Trial]]:
+        """By task, the trials that heads are ablated on."""
+        return self.plan.evaluation()
 
-def _write(findings: list[Finding], found: list[Pair], name: str, out: Path, command: str, write_page: Any) -> None:
-    """The page and the summary of what there is so far."""
-    write_page(findings, found, name, out / "report.html", command)
-    text = json.dumps(summary(findings, found, command), indent=1, default=str)
-    write_atomic(out / "study_fragile_tasks.json", text + "\n")
+    def one(self, model: Model, run: StageRun) -> FragileFinding:
+        """The study of one model."""
+        plan, shape, folder = self.plan, geometry(model), run.folder
+        heads = shape.n_layers * shape.n_heads
+        scores = run.stage("detection", stages.detect, model, self.documents, plan, folder)
+        matrix = run.stage("transfer", stages.transfer, model, scores, self.tests, plan, folder)
+        mended = run.stage("recovery", stages.mended, model, scores[plan.lead], matrix, self.tests, plan, folder)
+        metrics = stages.by_metric(matrix, plan)
+        statistics = pd.concat([stages.statistics(one) for one in metrics.values()], ignore_index=True)
+        cells = [
+            one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=name) for name, one in metrics.items()
+        ]
+        best = [
+            found.to_frame().head(16).assign(method=method, task=task)
+            for method, by_task in scores.items()
+            for task, found in by_task.items()
+        ]
+        frames = {
+            "claims": claims_of_model(shape.name, matrix.metric, statistics),
+            "statistics": statistics,
+            "cells": pd.concat(cells),
+            "recovery": mended,
+            "shared_heads": stages.shared_heads(scores, plan, heads),
+            "best_heads": pd.concat(best, ignore_index=True),
+        }
+        first = ", ".join(f"{head}" for head in scores[plan.lead][ALL].top(min(5, heads)))
+        base = ", ".join(f"{name} {one.cells.base.mean():.2f}" for name, one in metrics.items())
+        run.console.print(f"{plan.lead}, all tasks: {first}; without ablation {base}")
+        return FragileFinding(
+            model=shape.name,
+            settings=run.settings,
+            frames=frames,
+            seconds=run.seconds,
+            scores=scores,
+            matrix=matrix,
+            sizes=plan.sizes(heads),
+        )
 
+    def pair_settings(self, a: FragileFinding, b: FragileFinding) -> dict[str, Any]:
+        """Both models' weights and scores."""
+        settings = {each.model: [each.settings["weights"], pairs.chosen(each)] for each in (a, b)}
+        return {"models": settings, "preset": a.settings["preset"]}
 
-def summary(findings: Sequence[Finding], found: Sequence[Pair], command: str) -> dict[str, Any]:
-    """The numbers of all models in one JSON; values of single trials stay in the run folder."""
-    return {
-        "command": command,
-        "versions": versions(),
-        "claims": records(claims(findings, found)),
-        "models": {
-            each.model: {
-                "settings": each.settings,
-                "heads_for_k_of_1024": {k: size for size, k in each.sizes.items()},
-                "seconds": {stage: round(spent, 1) for stage, spent in each.seconds.items()},
-                **{name: records(frame) for name, frame in each.frames.items()},
-            }
-            for each in findings
-        },
-        "pairs": [each.summary() for each in found],
-    }
+    def two(self, models: tuple[Model, Model], a: FragileFinding, b: FragileFinding, run: StageRun) -> Pair:
+        """Correlation of what breaks, correspondence of heads, and whether corresponding heads break the same tasks."""
+        plan, folder = self.plan, run.folder
+        found, reasons = run.stage("correlation", pairs.correlated, a, b, plan)
+        match = run.stage("correspondence", pairs.matched, models, pairs.named(a, b), plan, folder / "match")
+        blind = run.stage("correspondence without scores", pairs.matched, models, None, plan, folder / "blind")
+        validation = run.stage("validation", pairs.validated, blind, models, a, self.tests, plan, folder)
+        names = (a.model, b.model)
+        frames = pairs.frames(names, found, match, validation) | {"depth": pairs.depth(a, b, plan)}
+        return Pair(
+            model=" and ".join(names),
+            settings=run.settings,
+            frames={"claims": claims_of_pair(names, found), **frames},
+            seconds=run.seconds,
+            names=names,
+            correlations=found,
+            reasons=reasons,
+            match=match,
+            blind=blind,
+            validation=validation,
+        )
+
+    def page(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> report.Page:
+        """The page on what there is so far."""
+        return page(findings, pairs, self.plan)

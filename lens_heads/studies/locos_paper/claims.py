@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats as scipy_stats
 
+from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.studies.locos_paper.presets import FACTORIAL
-from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, widened
+from lens_heads.studies.verdicts import DOES_NOT, HOLDS, UNTOLD, widened
 
 LEAD = "locos"
 
@@ -67,7 +68,7 @@ def claims(evidence: Evidence) -> pd.DataFrame:
             | {"measured_on": evidence.calls.get(claim["task"], claim["task"]), "found": found.text}
             | {"value": found.value, "low": found.low, "high": found.high, "verdict": _verdict(claim, found)}
             | {"holds_if": claim["holds"], "metric": claim["metric"], "k": evidence.k}
-            | {"trials": len(evidence.texts.values("none", "none", 0, "logprob", claim["task"]))}
+            | {"trials": len(evidence.texts.values(Condition.none(), "logprob", claim["task"]))}
         )
     return pd.DataFrame(rows)
 
@@ -84,58 +85,59 @@ def _verdict(claim: dict[str, Any], found: Found) -> str:
     return HOLDS if low > at and found.sure else DOES_NOT if high < at else UNTOLD
 
 
-def _pair(evidence: Evidence, claim: dict[str, Any], method: str, set: str) -> tuple[np.ndarray, np.ndarray]:
-    """The metric of each trial before and after ablating k heads of a set."""
+def _pair(evidence: Evidence, claim: dict[str, Any], condition: Condition) -> tuple[np.ndarray, np.ndarray]:
+    """The metric of each trial before and after an ablation."""
     task, metric = claim["task"], claim["metric"]
-    before = evidence.texts.values("none", "none", 0, metric, task)
-    after = evidence.texts.values(method, set, evidence.k, metric, task)
+    before, after = (evidence.texts.values(one, metric, task) for one in (Condition.none(), condition))
     both = before.index.intersection(after.index)
     return before[both].to_numpy(float), after[both].to_numpy(float)
 
 
 def _loses(evidence: Evidence, claim: dict[str, Any]) -> Found:
     """Share of the score that is lost; it has to be more than random heads cost."""
-    before, after = _pair(evidence, claim, LEAD, "top")
+    best = Condition.top(LEAD, evidence.k)
+    before, after = _pair(evidence, claim, best)
     if before.mean() <= 0:
         return Found.nothing("the unablated model answers none")
-    value, low, high = evidence.texts.relative_loss(LEAD, "top", evidence.k, claim["metric"], claim["task"])
+    value, low, high = evidence.texts.relative_loss(best, claim["metric"], claim["task"])
     low, high = widened(value, low, high, int((before > 0).sum()))
-    random = _difference(evidence.texts, claim, "any", "random", evidence.k)
+    random = _difference(evidence.texts, claim, Condition.random(evidence.k))
     return Found(value, low, high, f"{before.mean():.3f} → {after.mean():.3f}", sure=random["low"] > 0)
 
 
-def _change(evidence: Evidence, claim: dict[str, Any], method: str, set: str, text: str) -> Found:
+def _change(evidence: Evidence, claim: dict[str, Any], condition: Condition) -> Found:
     """What a set of heads costs, in the metric; where the unablated model hardly does the task, there is little to lose."""
-    before, after = _pair(evidence, claim, method, set)
+    before, after = _pair(evidence, claim, condition)
     if before.mean() <= 0:
         return Found.nothing("the unablated model answers none")
     table = evidence.texts.frame
-    mine = (table["task"] == claim["task"]) & (table["metric"] == claim["metric"]) & (table["method"] == method)
-    row = table[mine & (table["set"] == set) & (table["k"] == evidence.k)].iloc[0]
+    mine = {"task": claim["task"], "metric": claim["metric"], **asdict(condition)}
+    row = table[(table[list(mine)] == pd.Series(mine)).all(axis=1)].iloc[0]
     low, high = widened(row["drop"], row["drop_low"], row["drop_high"], len(before))
-    shown = text.format(before=before.mean(), after=after.mean())
+    shown = f"{before.mean():.3f} → {after.mean():.3f}"
     return Found(row["drop"], low, high, shown, sure=before.mean() > 2 * claim["threshold"])
 
 
 def _spared(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    return _change(evidence, claim, LEAD, "top", "{before:.3f} → {after:.3f}")
+    return _change(evidence, claim, Condition.top(LEAD, evidence.k))
 
 
 def _random_within(evidence: Evidence, claim: dict[str, Any]) -> Found:
     if "random" not in set(evidence.texts.per_trial["set"]):
         return Found.nothing("no random heads were ablated")
-    return _change(evidence, claim, "any", "random", "{before:.3f} → {after:.3f}")
+    return _change(evidence, claim, Condition.random(evidence.k))
 
 
-def _difference(curve: AblationCurve, claim: dict[str, Any], against: str, set: str, k: int) -> dict[str, float]:
+def _difference(curve: AblationCurve, claim: dict[str, Any], against: Condition) -> dict[str, float]:
     """Paired difference other - lead; an interval above zero needs a sign test that agrees."""
     metric, task = claim["metric"], claim["task"]
     table = curve.differences(metric, task, lead=LEAD)
-    mine = (table["against"] == against) & (table["set"] == set) & (table["k"] == k)
+    mine = (table["against"] == against.method) & (table["set"] == against.set) & (table["k"] == against.k)
     if table[mine].empty:
         return {"difference": math.nan, "low": math.nan, "high": math.nan}
     found = {part: float(table[mine].iloc[0][part]) for part in ("difference", "low", "high")}
-    gap = (curve.values(against, set, k, metric, task) - curve.values(LEAD, "top", k, metric, task)).dropna()
+    best = Condition.top(LEAD, against.k)
+    gap = (curve.values(against, metric, task) - curve.values(best, metric, task)).dropna()
     above, below = int((gap > 0).sum()), int((gap < 0).sum())
     if above + below == 0 or scipy_stats.binomtest(above, above + below, alternative="greater").pvalue > 0.025:
         found["low"] = min(found["low"], 0.0)
@@ -145,8 +147,8 @@ def _difference(curve: AblationCurve, claim: dict[str, Any], against: str, set: 
 
 
 def _beats_baseline(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    row = _difference(evidence.texts, claim, evidence.baseline, "top", evidence.k)
-    before, kept = _pair(evidence, claim, evidence.baseline, "top")
+    condition = Condition.top(evidence.baseline, evidence.k)
+    row, (before, kept) = _difference(evidence.texts, claim, condition), _pair(evidence, claim, condition)
     text = f"{evidence.baseline} keeps {kept.mean():.3f} of {before.mean():.3f}"
     return Found(row["difference"], row["low"], row["high"], text)
 
@@ -154,10 +156,10 @@ def _beats_baseline(evidence: Evidence, claim: dict[str, Any]) -> Found:
 def _beats_parts(evidence: Evidence, claim: dict[str, Any]) -> Found:
     """The claim is about all of them: the least lower and upper bound decide, and every part has to have been ablated."""
     others = [name for name in FACTORIAL if name != LEAD]
-    missing = [name for name in others if name not in evidence.curve.meta["rankings"]]
+    missing = [name for name in others if name not in evidence.curve.rankings]
     if missing:
         return Found.nothing(f"{', '.join(missing)} was not ablated")
-    rows = {name: _difference(evidence.curve, claim, name, "top", evidence.k) for name in others}
+    rows = {name: _difference(evidence.curve, claim, Condition.top(name, evidence.k)) for name in others}
     value, low, high = (min(row[part] for row in rows.values()) for part in ("difference", "low", "high"))
     every = ", ".join(f"{name} {row['difference']:+.2f}" for name, row in rows.items())
     return Found(value, low, high, f"{every} nats")

@@ -1,62 +1,84 @@
-"""The study as one page: claims first, then each question with its figures and tables."""
+"""The study as one page: the answer in one figure, the claims, then each question with its figures; tables are folded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from lens_heads import plots
+from lens_heads import plots, report
+from lens_heads.ablation.conditions import Condition
 from lens_heads.causal import Recovery
-from lens_heads.report import report
+from lens_heads.heads.scores import HeadScores
+from lens_heads.studies.calls import described
 from lens_heads.studies.locos_paper.claims import LEAD
-from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL
-from lens_heads.studies.running import DOES_NOT, HOLDS, UNTOLD, described
-
-if TYPE_CHECKING:
-    from lens_heads.studies.locos_paper.study import Finding
+from lens_heads.studies.locos_paper.finding import LocosFinding
+from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, Preset
+from lens_heads.studies.verdicts import counted
 
 METRIC = "logprob"
 CLAIMS = (
-    "Judged by the number in 'judged by', with its 95 % interval: a claim holds, or does not, if the whole interval says so. "
-    "Intervals are bootstrapped over trials, and no narrower than what so many trials may well not have shown (a share of "
-    "1 - 0.025 ** (1 / trials)). A difference also needs a sign test, a loss to exceed that of random heads, and a task that is "
-    "spared to be one the model does."
+    "A claim holds, or does not, if the whole 95 % interval of the number in 'judged by' says so. Intervals are bootstrapped "
+    "over trials, and no narrower than what so many trials may well not have shown (a share of 1 - 0.025 ** (1 / trials))."
 )
 INTERVALS = {"value": ("low", "high"), "drop": ("drop_low", "drop_high")}
 
 
-def write_page(findings: Sequence[Finding], preset: str, path: Path, command: str | None) -> Path:
-    """Write the page for all models."""
+def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
+    """The page for all models."""
     verdicts = [report.Section("The paper's claims", CLAIMS, tables=[_claims(finding) for finding in findings])]
-    sections = verdicts + [section for finding in findings for section in _sections(finding)]
-    first = findings[0].settings["preset"]
-    counted = [f"{finding.model} (k = {finding.k}): {_counted(finding.claims)}." for finding in findings]
+    sections = [*verdicts, _maps(findings), *(section for finding in findings for section in _sections(finding, plan))]
     summary = report.Summary(
         model=", ".join(finding.model for finding in findings),
-        trials=f"{described(first['select'])} to select heads; {described(first['test'])} to evaluate them",
+        trials=f"{described(plan.select)} to select heads; {described(plan.test)} to evaluate them",
         heads=[f"{finding.model} {head}" for finding in findings for head in finding.scores[LEAD].top(3)],
-        verdict=" ".join(counted),
+        verdict=" ".join(map(_sentence, findings)),
+        figures=[
+            plots.ablation_curves(finding.curve, METRIC, title=f"{finding.model}: what ablated heads cost")
+            for finding in findings
+        ],
         facts={
-            "Headline k": "the paper's 50 of 1,152 heads, as a share of this model's",
-            "Ablation": f"{first['kind']}, at all positions, also while decoding",
+            "Claims": "; ".join(f"{one.model}: {counted(list(one.frames['claims']['verdict']))}" for one in findings),
+            "Headline k": ", ".join(f"{finding.model} {finding.k}" for finding in findings),
+            "Ablation": f"{plan.kind}, at all positions, also while decoding",
             "Intervals": "95 % percentile bootstrap over trials (and draws of random heads); differences are paired",
-            "Verdicts": "by the whole interval: a claim that the interval does not decide cannot be told",
         },
     )
-    provenance = report.Provenance.now({"preset": preset, "settings": first}, command)
-    return report.write_report(path, "The argument of the LOCOS paper, re-run", summary, sections, provenance)
+    return report.Page("Which heads retrieve by meaning?", summary, sections)
 
 
-def _counted(claims: pd.DataFrame) -> str:
-    counts = claims["verdict"].value_counts()
-    return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in (HOLDS, DOES_NOT, UNTOLD))
+def _sentence(finding: LocosFinding) -> str:
+    """One model's answer: right answers before and after."""
+    k, texts = finding.k, finding.texts
+    before, after, random = (
+        int(texts.values(one, "contains").round().sum())
+        for one in (Condition.none(), Condition.top(LEAD, k), Condition.random(k))
+    )
+    trials = len(texts.values(Condition.none(), "contains"))
+    return (
+        f"{finding.model}: without LOCOS's {k} best heads {after} of {trials} answers are right instead of {before}; "
+        f"without {k} random heads, {random}."
+    )
 
 
-def _claims(finding: Finding) -> report.Table:
-    shown = finding.claims.rename(columns={"value": "judged by", "holds_if": "holds if", "measured_on": "measured on"})
+def _maps(findings: Sequence[LocosFinding]) -> report.Section:
+    """Every method's head map, of all models, beside each other."""
+    maps = [
+        report.Figure(plots.head_map(scores, f"{finding.name}: {plots.look(method).label}"))
+        for finding in findings
+        for method, scores in finding.scores.items()
+    ]
+    agreement = [
+        report.Figure(plots.method_agreement(finding.scores, f"{finding.name}: agreement of the methods"))
+        for finding in findings
+    ]
+    return report.Section("Where each method looks", figures=[*maps, *agreement], side_by_side=True)
+
+
+def _claims(finding: LocosFinding) -> report.Table:
+    shown = finding.frames["claims"].rename(
+        columns={"value": "judged by", "holds_if": "holds if", "measured_on": "measured on"}
+    )
     columns = [
         "claim",
         "paper",
@@ -74,26 +96,19 @@ def _claims(finding: Finding) -> report.Table:
     return report.Table(shown[columns], caption, 2, intervals={"judged by": ("low", "high")})
 
 
-def _sections(finding: Finding) -> list[report.Section]:
-    maps = [report.Figure(plots.head_map(scores, method), method) for method, scores in finding.scores.items()]
-    return [
-        report.Section(f"{finding.model}: detection", figures=[*maps, plots.method_agreement(finding.scores)]),
-        _ablation(finding),
-        _factorial(finding),
-        _spared(finding),
-        _downstream(finding),
-        _agreement(finding),
-        _causal(finding),
-        _reading(finding),
-    ]
+def _sections(finding: LocosFinding, plan: Preset) -> list[report.Section]:
+    found = [_ablation(finding), _factorial(finding), _spared(finding, plan), _texts(finding), _agreement(finding)]
+    found += [_causal(finding, finding.cri)] if finding.cri is not None else []
+    found += [_reading(finding, finding.literal, plan)] if finding.literal is not None else []
+    return found
 
 
-def _ablation(finding: Finding) -> report.Section:
+def _ablation(finding: LocosFinding) -> report.Section:
     curve = finding.curve
-    figures = [report.Figure(plots.ablation_curves(curve, METRIC), "Gold answer's log-probability per token")]
+    figures = []
     if "rougeL" in curve.metrics:
         figures.append(report.Figure(plots.ablation_curves(curve, "rougeL"), "ROUGE-L of the generated text"))
-    main = curve.frame[(curve.frame["task"] == "retrieval") & (curve.frame["metric"] == METRIC)]
+    main = curve.frame[(curve.frame["task"] == curve.main_task) & (curve.frame["metric"] == METRIC)]
     differences = report.Table(
         curve.differences(METRIC, lead=LEAD), "Paired differences to LOCOS", intervals={"difference": ("low", "high")}
     )
@@ -102,13 +117,14 @@ def _ablation(finding: Finding) -> report.Section:
         "Sets named 'given' are the heads that both, or only one, of two methods have among their k best.",
         figures=figures,
         tables=[report.Table(main, "Ablation", intervals=INTERVALS), differences],
+        folded=True,
     )
 
 
-def _factorial(finding: Finding) -> report.Section:
+def _factorial(finding: LocosFinding) -> report.Section:
     frame = finding.curve.frame
     rows = frame[
-        (frame["task"] == "retrieval")
+        (frame["task"] == finding.curve.main_task)
         & (frame["metric"] == METRIC)
         & (frame["set"] == "top")
         & frame["method"].isin(FACTORIAL)
@@ -131,10 +147,10 @@ def _factorial(finding: Finding) -> report.Section:
     )
 
 
-def _spared(finding: Finding) -> report.Section:
+def _spared(finding: LocosFinding, plan: Preset) -> report.Section:
     curve, tables, figures = finding.curve, [], []
-    for task in finding.settings["preset"]["spared"]:
-        apart = curve.dissociation(task, METRIC)
+    for task in plan.spared:
+        apart = finding.frames[f"dissociation_{task}"]
         lead = apart[(apart["method"] == LEAD) & (apart["set"] == "top")]
         best = lead.sort_values("score").iloc[-1]
         interval = f"{best['score']:.2f} [{best['low']:.2f}, {best['high']:.2f}]"
@@ -146,10 +162,12 @@ def _spared(finding: Finding) -> report.Section:
         "Dissociation score: share of retrieval lost minus share of the other task lost, exp(log-probability).",
         figures=figures,
         tables=tables,
+        side_by_side=True,
+        folded=True,
     )
 
 
-def _downstream(finding: Finding) -> report.Section:
+def _texts(finding: LocosFinding) -> report.Section:
     frame = finding.texts.frame
     wanted = frame["metric"].isin(["correct", "exact_match", "token_f1", "rougeL"])
     rows = frame[wanted & (frame["metric"] == "correct") & (frame["k"] == finding.k)]
@@ -162,7 +180,9 @@ def _downstream(finding: Finding) -> report.Section:
             "high": rows["drop_high"].to_list(),
         }
     )
-    texts = report.Texts.from_curve(finding.texts, finding.k, LEAD, metric="correct", questions=finding.questions)
+    texts = report.Texts.from_curve(
+        finding.texts, Condition.top(LEAD, finding.k), metric="contains", questions=finding.questions
+    )
     return report.Section(
         f"{finding.model}: generated answers at k = {finding.k} (RQ1, RQ5)",
         figures=[
@@ -172,10 +192,11 @@ def _downstream(finding: Finding) -> report.Section:
         ],
         tables=[report.Table(frame[wanted], "Texts", intervals=INTERVALS)],
         texts=[texts],
+        folded=True,
     )
 
 
-def _agreement(finding: Finding) -> report.Section:
+def _agreement(finding: LocosFinding) -> report.Section:
     frames = finding.frames
     curves = {str(name): part for name, part in frames["jaccard"].groupby("method", sort=False)}
     shown = [
@@ -196,15 +217,16 @@ def _agreement(finding: Finding) -> report.Section:
             report.Table(overlaps, f"LOCOS (a) against each other ranking (b), k = {finding.k}"),
             report.Table(frames["spread"], "How concentrated, and over how many kv groups"),
         ],
+        folded=True,
     )
 
 
-def _causal(finding: Finding) -> report.Section:
-    cri, lead = finding.cri, finding.scores[LEAD]
+def _causal(finding: LocosFinding, cri: HeadScores) -> report.Section:
+    lead = finding.scores[LEAD]
     thirds = finding.frames["thirds"]
     figures = [
         report.Figure(plots.head_map(cri), f"CRI: patching each head at the answer rows; {len(cri.trial_ids)} pairs"),
-        report.Figure(plots.score_scatter(lead, cri), "LOCOS against CRI"),
+        report.Figure(plots.score_scatter(lead, cri, thirds[thirds["method"] == "cri"]), "LOCOS against CRI"),
     ]
     tables = [
         report.Table(
@@ -222,17 +244,19 @@ def _causal(finding: Finding) -> report.Section:
         tables.append(gaps)
         counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in finding.recovered.examples.items())
         text = f"Recovery, examples: {counts}."
-    else:
+    elif finding.recovered:
         text = f"Recovery could not be measured: {finding.recovered}."
-    return report.Section(f"{finding.model}: causal evidence", text, figures=figures, tables=tables)
+    return report.Section(
+        f"{finding.model}: causal evidence", text, figures=figures, tables=tables, side_by_side=True, folded=True
+    )
 
 
-def _reading(finding: Finding) -> report.Section:
-    best = [str(head) for head in finding.scores[LEAD].top(finding.settings["preset"]["read_heads"])]
+def _reading(finding: LocosFinding, literal: HeadScores, plan: Preset) -> report.Section:
+    best = [str(head) for head in finding.scores[LEAD].top(plan.read_heads)]
     frame, beyond = finding.frames["provenance"], finding.frames["beyond_sink"]
-    literal = pd.DataFrame(
+    share = pd.DataFrame(
         [
-            {"method": name, "literal share of the k best, mean": sum(finding.literal[h] for h in top) / len(top)}
+            {"method": name, "literal share of the k best, mean": sum(literal[h] for h in top) / len(top)}
             for name, scores in finding.scores.items()
             if name in (LEAD, *ATTENTION) and (top := scores.top(finding.k))
         ]
@@ -246,7 +270,8 @@ def _reading(finding: Finding) -> report.Section:
             report.Figure(
                 plots.provenance_bars(beyond[beyond["head"].isin(best)]), "The same heads, the first position left out"
             ),
-            report.Figure(plots.head_map(finding.literal), "Literal share"),
+            report.Figure(plots.head_map(literal), "Literal share"),
         ],
-        tables=[literal, report.Table(frame, "Provenance"), report.Table(beyond, "Provenance beyond the sink")],
+        tables=[share, report.Table(frame, "Provenance"), report.Table(beyond, "Provenance beyond the sink")],
+        folded=True,
     )

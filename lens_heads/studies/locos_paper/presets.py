@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads import tasks
-from lens_heads.ablation.curves import MAIN_TASK
+from lens_heads.ablation.conditions import CONTROLS
 from lens_heads.scoring.scorers import SCORERS
-from lens_heads.studies.running import TaskCall, described
+from lens_heads.studies.calls import TaskCall, described
 from lens_heads.trials.trial import Trial
 
 HEADLINE = 50 / (36 * 32)
 """The paper's headline ablates 50 of Qwen3-8B's 36 x 32 heads; other models lose the same share."""
+
+TASK = "retrieval"
+"""What the test trials are called in tables."""
 
 FACTORIAL = ("locos", "dla", "attention_spatial", "attention_mass")
 """RQ2: with and without the OV circuit, with and without the spatial contrast."""
@@ -28,8 +31,10 @@ class Preset:
     `select` finds the heads, `test` evaluates them; `spared` are tasks that should not suffer (RQ4), `downstream` ones that
     should (RQ5). `ks` and `seeds` are as in `ablation_curve`. `judge_text_everywhere`: decode and judge under every
     ablation instead of at the headline k alone. `cri_trials` test trials are patched, `recovery_trials` test trials
-    ablated and mended with `recovery_draws` random controls. `teacher_forced` takes gold answers for detection, for models
-    that answer nothing.
+    ablated and mended with `recovery_draws` random controls, `read_heads` heads looked into; none leaves the stage out.
+    Without `downstream` tasks texts are judged on the test trials alone. `teacher_forced` takes gold answers for detection,
+    for models that answer nothing. `exact`: score LOCOS by the exact read-out too. `k`: the headline's number of heads, None
+    for as large a share as the paper's.
     """
 
     select: TaskCall
@@ -52,6 +57,9 @@ class Preset:
     read_heads: int = 10
     teacher_forced: bool = False
     only_flipped: bool = True
+    exact: bool = True
+    controls: tuple[str, ...] = CONTROLS
+    k: int | None = None
 
     def trials(self, call: TaskCall) -> list[Trial]:
         """The trials of one of the calls."""
@@ -60,12 +68,12 @@ class Preset:
 
     def described(self) -> dict[str, str]:
         """What is asked in each task, in a few words."""
-        calls = {MAIN_TASK: self.test, **self.spared, **self.downstream}
+        calls = {TASK: self.test, **self.spared, **self.downstream}
         return {task: described(call) for task, call in calls.items()}
 
     def headline_k(self, heads: int) -> int:
         """As large a share of the model's heads as the paper's 50 are of Qwen3-8B's, at least one."""
-        return max(1, round(HEADLINE * heads))
+        return max(1, round(HEADLINE * heads)) if self.k is None else min(self.k, heads)
 
 
 def _packaged(select: int, test: int, spared: int, downstream: int, context_length: int, **more: Any) -> Preset:
@@ -107,7 +115,32 @@ def _nolima(preset: str) -> Preset:
     )
 
 
+def _demo(select: int, test: int, spared: int, context_length: int, **more: Any) -> Preset:
+    """The first part of the argument: which heads, and what ablating them costs beside controls."""
+    return replace(
+        _packaged(select, test, spared, 0, context_length, **more),
+        downstream={},
+        cri_trials=0,
+        recovery_trials=0,
+        read_heads=0,
+        exact=False,
+        k=5,
+    )
+
+
 PRESETS: dict[str, Preset] = {
+    "demo-quick": _demo(8, 6, 4, 320, ks=(1, 5), ablated=("locos", "copy"), calibrate=6, controls=("bottom", "random")),
+    "demo": _demo(
+        28,
+        12,
+        6,
+        320,
+        ks=(1, 5, 10),
+        ablated=("locos", "attention_spatial", "copy"),
+        calibrate=12,
+        controls=("bottom", "random"),
+    ),
+    "demo-full": _demo(100, 100, 50, 400, ks=(1, 2, 5, 10, 20), judge_text_everywhere=True),
     "packaged": _packaged(20, 12, 12, 14, 320, ks=(1, 3, 6, 12), recovery_trials=12),
     "quick": _packaged(
         6,
@@ -125,14 +158,6 @@ PRESETS: dict[str, Preset] = {
     "paper": _nolima("paper"),
     "scripts": _nolima("scripts"),
 }
-"""`packaged` needs no download and suits models of some hundred million parameters; `paper` and `scripts` are the grids of
+"""`demo` is what `lens-heads demo` runs: detection, ablation and judged texts. `packaged` needs no download
+and suits models of some hundred million parameters; `paper` and `scripts` are the grids of
 the paper as documented and as its job scripts ran, on NoLiMa, PopQA, MuSiQue and BABILong from the hub."""
-
-
-def preset(which: str | Preset) -> Preset:
-    """The preset by name, or one's own. ValueError for an unknown name."""
-    if isinstance(which, Preset):
-        return which
-    if which not in PRESETS:
-        raise ValueError(f"preset={which!r}: use {', '.join(PRESETS)}, or a Preset")
-    return PRESETS[which]

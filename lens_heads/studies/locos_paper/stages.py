@@ -11,31 +11,34 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import compare
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curve import ablation_curve
 from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.grid import ablation_curve
-from lens_heads.causal import Recovery, patch_heads, recovery
+from lens_heads.causal import NothingFlipped, Recovery, patch_heads, recovery
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.scoring import anatomy
 from lens_heads.scoring.score import score_heads
+from lens_heads.studies.calls import TaskCall
 from lens_heads.studies.locos_paper.claims import LEAD
-from lens_heads.studies.locos_paper.presets import ATTENTION, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, TASK, Preset
 from lens_heads.trials.trial import Trial
 
 EXACT, TUNED = "locos (exact)", "locos (tuned lens)"
 
 
 def detect(
-    model: Model, select: Sequence[Trial], plan: Preset, out: Path, tuned_lens: Path | None
+    model: Model, select: Sequence[Trial], plan: Preset, out: Path, tuned_lens: str | None
 ) -> dict[str, HeadScores]:
     """Every method on the selection trials, and LOCOS again with the exact read-out and with a tuned lens if there is one."""
     options: dict[str, Any] = {"teacher_forced": plan.teacher_forced, "max_new_tokens": plan.detect_new_tokens}
+    directions: dict[str, str | Path] = {EXACT: "exact"} if plan.exact else {}
+    directions |= {TUNED: tuned_lens} if tuned_lens else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # A method without any trial is visible in the tables.
         scores = score_heads(model, select, plan.methods, out=out / "scores", **options)
-        directions: dict[str, str | Path] = {EXACT: "exact", **({TUNED: tuned_lens} if tuned_lens else {})}
         for name, direction in directions.items():
             folder = out / ("scores-exact" if name == EXACT else "scores-tuned")
             scores[name] = score_heads(model, select, [LEAD], direction=direction, out=folder, **options)[LEAD]
@@ -52,35 +55,44 @@ def means(model: Model, select: Sequence[Trial], plan: Preset, out: Path) -> Mea
     return MeanActivations.load(file)
 
 
-def curve(
-    model: Model,
-    test: Sequence[Trial],
-    scores: Mapping[str, HeadScores],
-    plan: Preset,
-    k: int,
-    reference: MeanActivations,
-    out: Path,
-) -> AblationCurve:
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What every stage on test trials works with; `k` is the headline's number of heads."""
+
+    model: Model
+    plan: Preset
+    k: int
+    reference: MeanActivations
+    out: Path
+
+    def ablate(
+        self, test: Sequence[Trial], rankings: dict[str, HeadScores], calls: Mapping[str, TaskCall], **options: Any
+    ) -> AblationCurve:
+        """An ablation curve on the test trials (task "retrieval") and on these tasks."""
+        plan = self.plan
+        options |= {"max_new_tokens": plan.max_new_tokens, "batch_size": plan.batch_size, "seeds": plan.seeds}
+        options["reference"] = self.reference if plan.kind in ("mean", "query_mean") else None
+        others = {name: plan.trials(call) for name, call in calls.items()}
+        return ablation_curve(self.model, {TASK: test}, rankings, kind=plan.kind, specificity=others, **options)
+
+
+def curve(bench: Bench, test: Sequence[Trial], scores: Mapping[str, HeadScores]) -> AblationCurve:
     """RQ1 to RQ4: every ranking with its controls; the lead's ablations also on what should be spared.
 
     Beside the rankings the heads that only one of LOCOS and a baseline finds are ablated as sets of their own.
     """
+    plan, out = bench.plan, bench.out / "ablation"
     rankings = {name: scores[name] for name in (*plan.ablated, EXACT, TUNED) if name in scores}
-    return ablation_curve(
-        model,
+    return bench.ablate(
         test,
         rankings,
-        ks=sorted({*plan.ks, k}),
-        kind=plan.kind,
-        reference=reference if plan.kind in ("mean", "query_mean") else None,
-        seeds=plan.seeds,
-        specificity={name: plan.trials(call) for name, call in plan.spared.items()},
+        plan.spared,
+        ks=sorted({*plan.ks, bench.k}),
+        controls=plan.controls,
         specificity_for=LEAD,
-        sets=exclusive_sets(scores, k),
+        sets=exclusive_sets({name: scores[name] for name in rankings}, bench.k),
         generate=plan.judge_text_everywhere,
-        max_new_tokens=plan.max_new_tokens,
-        batch_size=plan.batch_size,
-        out=out / "ablation",
+        out=out,
     )
 
 
@@ -104,58 +116,37 @@ def best_baseline(found: AblationCurve, k: int) -> str:
 
     Chosen on the trials that the claim is judged on, which favours the baseline, not LOCOS.
     """
-    known = [name for name in ATTENTION if name in found.meta["rankings"]]
+    known = [name for name in ATTENTION if name in found.rankings]
     if not known:
         raise ValueError(f"no attention method was ablated: add one of {', '.join(ATTENTION)} to the preset's ablated")
     metric = "rougeL" if "rougeL" in found.metrics else "logprob"
-    return min(known, key=lambda name: found.values(name, "top", k, metric).mean())
+    return min(known, key=lambda name: found.values(Condition.top(name, k), metric).mean())
 
 
-def judged_texts(
-    model: Model,
-    test: Sequence[Trial],
-    scores: Mapping[str, HeadScores],
-    plan: Preset,
-    k: int,
-    baseline: str,
-    reference: MeanActivations,
-    out: Path,
-) -> AblationCurve:
+def judged_texts(bench: Bench, test: Sequence[Trial], scores: Mapping[str, HeadScores], baseline: str) -> AblationCurve:
     """RQ1 and RQ5 in generated text at the headline k: LOCOS, the best baseline and random heads on every task."""
-    calls = {**plan.spared, **plan.downstream}
+    plan, chosen = bench.plan, {LEAD: scores[LEAD], baseline: scores[baseline]}
+    calls = {**plan.spared, **plan.downstream} if plan.downstream else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Ties were warned about with the curve.
-        return ablation_curve(
-            model,
-            test,
-            {LEAD: scores[LEAD], baseline: scores[baseline]},
-            ks=[k],
-            kind=plan.kind,
-            reference=reference if plan.kind in ("mean", "query_mean") else None,
-            controls=("random",),
-            seeds=plan.seeds,
-            specificity={name: plan.trials(call) for name, call in calls.items()},
-            max_new_tokens=plan.max_new_tokens,
-            batch_size=plan.batch_size,
-            out=out / "texts",
-        )
+        return bench.ablate(test, chosen, calls, ks=[bench.k], controls=("random",), out=bench.out / "texts")
 
 
-def patched(model: Model, test: Sequence[Trial], texts: AblationCurve, plan: Preset, out: Path) -> HeadScores:
+def patched(bench: Bench, test: Sequence[Trial], texts: AblationCurve) -> HeadScores:
     """CRI of every head on test trials that the unablated model answers: other trials than the rankings were made on."""
-    right = texts.values("none", "none", 0, "correct")
+    plan, right = bench.plan, texts.values(Condition.none(), "correct")
     answered = [trial for trial in test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
     if not answered:
         raise ValueError("the model answers none of the test trials, so there is nothing to patch: use easier trials")
-    return patch_heads(model, answered[: plan.cri_trials], out=out / "cri")
+    return patch_heads(bench.model, answered[: plan.cri_trials], out=bench.out / "cri")
 
 
-def mended(model: Model, test: Sequence[Trial], scores: HeadScores, plan: Preset, k: int, out: Path) -> Recovery | str:
+def mended(bench: Bench, test: Sequence[Trial], scores: HeadScores) -> Recovery | str:
     """Recovery of LOCOS's heads; a sentence where no example flips."""
-    heads = scores.top(k)
+    plan, heads = bench.plan, scores.top(bench.k)
     try:
         return recovery(
-            model,
+            bench.model,
             heads,
             heads,
             test[: plan.recovery_trials],
@@ -163,11 +154,9 @@ def mended(model: Model, test: Sequence[Trial], scores: HeadScores, plan: Preset
             draws=plan.recovery_draws,
             flipped=plan.only_flipped,
             max_new_tokens=plan.max_new_tokens,
-            out=out / "recovery",
+            out=bench.out / "recovery",
         )
-    except ValueError as error:
-        if "no example" not in str(error):
-            raise
+    except NothingFlipped as error:
         return str(error)
 
 
@@ -180,8 +169,9 @@ class Reading:
     literal: HeadScores
 
 
-def read(model: Model, select: Sequence[Trial], scores: Mapping[str, HeadScores], plan: Preset, out: Path) -> Reading:
+def read(bench: Bench, select: Sequence[Trial], scores: Mapping[str, HeadScores]) -> Reading:
     """Provenance of the best heads of LOCOS and copy, and the literal share of every head."""
+    model, plan, out = bench.model, bench.plan, bench.out
     options: dict[str, Any] = {"teacher_forced": True, "batch_size": 1}
     answered = [trial for trial in select if trial.id in scores[LEAD].trial_ids]
     heads = list(
@@ -199,12 +189,17 @@ def read(model: Model, select: Sequence[Trial], scores: Mapping[str, HeadScores]
     )
 
 
-def agreement(model: Model, scores: Mapping[str, HeadScores], cri: HeadScores, k: int) -> dict[str, pd.DataFrame]:
+def agreement(
+    model: Model, scores: Mapping[str, HeadScores], cri: HeadScores | None, k: int
+) -> dict[str, pd.DataFrame]:
     """Tables on scores alone: overlaps, Jaccard curves, every method against CRI, layer thirds, kv groups, concentration."""
     lead, group = scores[LEAD], geometry(model).group
-    others = {name: found for name, found in {**scores, "cri": cri}.items() if name != LEAD}
+    ranked = {**scores, "cri": cri} if cri is not None else scores
+    others = {name: found for name, found in ranked.items() if name != LEAD}
     overlaps, curves, thirds, causal = [], [], [], []
     for name, found in scores.items():
+        if cri is None:
+            break
         shared = compare.overlap(found, cri, k)
         causal.append(
             {"method": name, "k": k, "jaccard": shared.jaccard, "chance": shared.expected_jaccard, "p": shared.p_value}
@@ -231,7 +226,7 @@ def agreement(model: Model, scores: Mapping[str, HeadScores], cri: HeadScores, k
     return {
         "overlaps": pd.DataFrame(overlaps),
         "jaccard": pd.concat(curves, ignore_index=True),
-        "against_cri": pd.DataFrame(causal),
+        "against_cri": pd.DataFrame(causal) if causal else pd.DataFrame({"method": []}),
         "thirds": pd.concat(thirds, ignore_index=True) if thirds else pd.DataFrame({"method": []}),
         "spread": pd.DataFrame(spread),
     }

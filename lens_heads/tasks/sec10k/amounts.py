@@ -1,4 +1,4 @@
-"""The dates, counts and amounts of a made-up filing, which agree with one another."""
+"""The dates, counts and amounts of a fictional filing, consistent with one another."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _WHEN = ("now", "last", "before")
 
 
 def count(rng: random.Random, low: int, high: int) -> int:
-    """A count from low to high, even on the scale of logarithms, sometimes round, never one that reads as a year."""
+    """A log-uniform count from low to high, sometimes rounded, never one that looks like a year."""
     exact = round(math.exp(rng.uniform(math.log(low), math.log(high))))
     value = round(exact, -1 if exact < 1000 else -2) if rng.random() < 0.3 else exact
     return count(rng, low, high) if value in _YEARLIKE else value
 
 
 def dates(year: int, inc_year: int, rng: random.Random) -> dict[str, str]:
-    """Fiscal years, the filing's date, and the years of what happened before; the year of incorporation is not among them."""
+    """Fiscal years, the filing's date, and the years of past events, none of which is the year of incorporation."""
     year_end, month, later = rng.choice(_YEAR_ENDS)
     joined = rng.randint(year - 18, year - 8)
     named = {"ceo_joined": joined, "ceo_named": rng.randint(max(joined + 1, year - 10), year - 1)}
@@ -31,7 +31,7 @@ def dates(year: int, inc_year: int, rng: random.Random) -> dict[str, str]:
 
 
 def counts(employees: int, holders: int, rng: random.Random) -> dict[str, str]:
-    """Numbers of people and shares that lie near the true ones and are not they."""
+    """Distractor counts of people and shares, close to the true ones but different."""
     few = {"part_time": (0.05, 0.30), "union": (0.04, 0.18), "subsidiary_staff": (0.15, 0.40), "seasonal": (0.05, 0.20)}
     people = {slot: employees * rng.uniform(*share) for slot, share in few.items()}
     people["staff_before"] = employees * rng.choice((rng.uniform(0.85, 0.97), rng.uniform(1.03, 1.15)))
@@ -44,7 +44,7 @@ def counts(employees: int, holders: int, rng: random.Random) -> dict[str, str]:
 
 
 def amounts(year: int, employees: int, rng: random.Random) -> dict[str, str]:
-    """Results of three years in millions, the changes and shares that follow from them, and prices of the stock."""
+    """Three years of results in millions, the changes and ratios that follow from them, and stock prices."""
     sales = [round(employees * rng.uniform(0.12, 0.40), 1)]
     for _ in range(2):
         sales.append(round(sales[-1] / (1 + rng.choice((1, 1, -1)) * rng.uniform(0.02, 0.14)), 1))

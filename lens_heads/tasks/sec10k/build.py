@@ -1,4 +1,4 @@
-"""From a filing and the sentence that states a fact: a trial for tests, or a trial of documents for detection."""
+"""Builds trials (for ablation) and document trials (for detection) from a filing and the sentence that states a fact."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Instance(NamedTuple):
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What there is to group by."""
+        """The fields to group trials by."""
         return {
             "kind": self.task,
             "task": self.task,
@@ -47,9 +47,9 @@ class Instance(NamedTuple):
 
 
 def trial(instance: Instance, length: int, seed: int, chat: bool | None) -> Trial:
-    """The stating sentence in the middle of about so many words of the filing's other sections (see `haystack`).
+    """The stating sentence, in the middle of about `length` words from the filing's other sections (see `haystack`).
 
-    The answer is the value as the sentence writes it, but a state by its name; aliases are the fact and its variants.
+    The answer is the value as spelled in the sentence (a state by its name); aliases are the fact and its variants.
     """
     task, statement = settings()["tasks"][instance.task], instance.statement
     answer = statement.value if task["kind"] == "state" else statement.value_text
@@ -70,10 +70,10 @@ def trial(instance: Instance, length: int, seed: int, chat: bool | None) -> Tria
 
 
 def haystack(instance: Instance, length: int, seed: int) -> str:
-    """A stretch of whole sentences of the other sections, of `length` words or all there are, in document order.
+    """A passage of whole sentences from the other sections, in document order: `length` words, or all if there are fewer.
 
-    It holds no sentence with the value, however it is written; of a registrant's name neither one with a shorter form
-    of it ("Nuance"), which the study's judge would accept. Where the stretch begins is drawn by seed and trial.
+    No sentence in it contains the value in any spelling; for a registrant's name, not even a shorter form ("Nuance"),
+    which the study's judge would accept. Seed and trial id determine where the passage begins.
     """
     task, statement = settings()["tasks"][instance.task], instance.statement
     values = names(instance.filing) if task["kind"] == "name" else ()
@@ -88,7 +88,7 @@ def haystack(instance: Instance, length: int, seed: int) -> str:
 
 
 def without(pieces: list[str], held: re.Pattern[str]) -> list[str]:
-    """The pieces of a text that hold no match of a pattern, neither alone nor joined."""
+    """The pieces of a text that contain no match of the pattern, alone or joined."""
     while True:
         ends: list[int] = []
         for piece in pieces:
@@ -105,7 +105,7 @@ def without(pieces: list[str], held: re.Pattern[str]) -> list[str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """The sentences of a section, each with the white space that joins it to the next: a space, or a line end."""
+    """The sentences of a section, each with the white space that joins it to the next: a space or a line break."""
     spans = sentences(text)
     gaps = [text[end:start] for (_, end), (start, _) in pairwise(spans)]
     joins = ["\n" if "\n" in gap else " " for gap in gaps] + ["\n\n"]
@@ -113,9 +113,9 @@ def _pieces(text: str) -> list[str]:
 
 
 def documents(instance: Instance, chunk_words: int, n_documents: int | None, seed: int) -> DocumentTrial:
-    """The gold section and the others, in document order, in chunks that split no sentence that states the value.
+    """The gold section and the others in document order, in chunks that never split a sentence that states the value.
 
-    Gold are the chunks that hold such a sentence. Of the other sections `n_documents` chunks are drawn, or all taken.
+    Chunks with such a sentence are gold. `n_documents` chunks are drawn from the other sections, or all are kept.
     """
     filing, statement = instance.filing, instance.statement
     stated = [(statement.section, statement.start, statement.end), *statement.others]
@@ -142,7 +142,7 @@ def documents(instance: Instance, chunk_words: int, n_documents: int | None, see
 
 
 def chunks(text: str, keep: Sequence[Span], size: int) -> list[Span]:
-    """The spans of chunks of at most `size` words; a kept span is never split: a chunk with a longer one is longer."""
+    """The spans of chunks of at most `size` words, or more where a `keep` span, which is never split, is longer."""
     units: list[tuple[int, int, int]] = []
     for start, end in words(text):
         kept = next(((at, to) for at, to in keep if start < to and at < end), None)

@@ -1,7 +1,7 @@
-"""Made-up companies: the eight facts of each, and everybody and everything else that its filing names.
+"""Fictional companies: the eight facts of each, and every other person, place and thing that its filing names.
 
-Names are put together from syllables, and cities lie in the states that they are in. What is not a fact is drawn again as
-long as it holds a fact's written form, so that a value is found only where the filing states it.
+Names are composed of syllables; cities are in their real states. Anything that is not a fact is redrawn until it contains
+no written form of a fact, so that a value occurs only where the filing states it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lens_heads.tasks.sec10k.amounts import amounts, count, counts, dates
 from lens_heads.tasks.sec10k.words import words
 
 MOST = 480
-"""Companies there are names for; the other names belong to competitors, customers, lenders and subsidiaries."""
+"""Number of available company names; the rest are for competitors, customers, lenders and subsidiaries."""
 _CHARTERS = ["Delaware"] * 9 + ["at home"] * 8 + ["elsewhere"] * 8
-"""Where the companies are incorporated, in what shares."""
+"""Where the companies are incorporated, with repetitions as weights."""
 _PRONOUNS = {"men": ("he", "his", "Mr."), "women": ("she", "her", "Ms.")}
 _NAMED = ("sales", "turnover", "cost", "goods", "accounts", "craft")
 _OFFICERS = ("cfo", "counsel", "coo", "founder")
@@ -29,12 +29,12 @@ class Company:
     """A registrant.
 
     Attributes:
-        year: the fiscal year that its filing is about.
+        year: the fiscal year of its filing.
         industry: its entry in industries.json.
         facts: task -> true value; numbers are bare digits.
-        shown: slots that give a fact -> how the filing writes it.
-        fixed: the other slots that are the same throughout the filing.
-        lists: words drawn anew at each place: states, places, people, other companies.
+        shown: slot for a fact -> its written form in the filing.
+        fixed: the other slots that are constant throughout the filing.
+        lists: words redrawn at each occurrence: states, places, people, other companies.
         forbidden: matches every written form of a fact.
     """
 
@@ -48,7 +48,7 @@ class Company:
 
 
 def companies(n: int, seed: int) -> Iterator[Company]:
-    """The first n companies of a seed; a longer list begins with the shorter ones."""
+    """The first n companies of a seed; a longer list starts with the shorter one."""
     rng = random.Random(f"filings-{seed}")
     lists = words("words")
     stems = [start + end for start in lists["stem_starts"] for end in lists["stem_ends"]]
@@ -120,7 +120,7 @@ def _an(state: str) -> str:
 
 
 def _forbidden(stem: str, facts: dict[str, str]) -> re.Pattern[str]:
-    """Matches the values as whole words; a number with and without separators, but not inside a longer number."""
+    """Matches the values as whole words; numbers with or without separators, but not inside a longer number."""
     numbers = [f"{int(facts[task]):,}" for task in ("employees_count_total", "holder_record_amount")]
     digits = "|".join([facts["incorporation_year"], *(number.replace(",", ",?") for number in numbers)])
     tasks = ("headquarters_city", "headquarters_state", "incorporation_state", "ceo_lastname")
@@ -129,7 +129,7 @@ def _forbidden(stem: str, facts: dict[str, str]) -> re.Pattern[str]:
 
 
 def _person(last: str, rng: random.Random) -> tuple[str, str]:
-    """The list of first names it is from, and a full name."""
+    """The key of the list that the first name is from, and the full name."""
     sex = rng.choice(tuple(_PRONOUNS))
     initial = f"{rng.choice('ABCDEFGHJKLMNPRSTVW')}. " if rng.random() < 0.7 else ""
     return sex, f"{rng.choice(words('words')[sex])} {initial}{last}"
@@ -138,7 +138,7 @@ def _person(last: str, rng: random.Random) -> tuple[str, str]:
 def _others(
     last: str, forbidden: re.Pattern[str], stems: list[str], rng: random.Random
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The people, companies and states that have a part in the filing, and the lists that all others are drawn from."""
+    """The fixed people, companies and states of the filing, and the lists from which all others are drawn."""
     lists = words("words")
     lasts = [name for name in lists["last"] if name != last]
     rng.shuffle(lasts)

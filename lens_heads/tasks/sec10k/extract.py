@@ -1,4 +1,4 @@
-"""Facts that nobody wrote down, read out of sentences whose form leaves no doubt. Never ground truth."""
+"""Facts without annotation, extracted from sentences of unambiguous form. Never ground truth."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SEVERAL = "several values in the text"
 
 
 def extracted(filing: Filing, task: str) -> str | None:
-    """The value that the filing's usual sections state for a task, or None: none found, or none can be.
+    """The value that the filing's usual sections state for a task, or None if none is found or the task is excluded.
 
-    Of the sentences found those with the best pattern count. Raises LookupError when they state more than one value.
-    Names and states are not extracted: too many of both stand in a report.
+    Only the sentences that match the best pattern count. Raises LookupError if they state more than one value.
+    Names and states are excluded: a report contains too many of both.
     """
     known = settings()["tasks"][task]
     if known["kind"] in ("name", "state"):

@@ -1,6 +1,6 @@
-"""Annual reports as sections and known facts: from edgar-crawler's JSON files, or rows of EDGAR-CORPUS.
+"""Annual reports as sections and known facts, from edgar-crawler's JSON files or rows of EDGAR-CORPUS.
 
-EDGAR-CORPUS: Loukas et al., ECONLP 2021, arXiv 2109.14394. The cover page of a report is in none of its sections.
+EDGAR-CORPUS: Loukas et al., ECONLP 2021, arXiv 2109.14394. No section includes the cover page of a report.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from lens_heads.tasks.books import parse_json, read_text
 from lens_heads.tasks.rows import Row, hub_rows, local_rows
+from lens_heads.tasks.sampling import check_known
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.values import clean_name, number, state_name
 
@@ -26,10 +27,10 @@ _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 
 @dataclass(frozen=True)
 class Filing:
-    """One annual report: sections by name in document order ("item_1", "item_1A", ..), and the facts known to be true.
+    """One annual report: sections by name in document order ("item_1", "item_1A", ..), and the known true facts.
 
-    `facts` holds the true value of each task where it is known: numbers and years in digits, states by name. Raises
-    ValueError for a fact of an unknown task, an empty one, and a number or year that is none.
+    `facts` maps tasks to true values, where known: numbers and years in digits, states by name. Raises ValueError for an
+    unknown task, an empty fact, and a number or year that is not an integer.
     """
 
     id: str
@@ -42,10 +43,9 @@ class Filing:
     def __post_init__(self) -> None:
         known = settings()["tasks"]
         for task, value in self.facts.items():
-            if task not in known:
-                raise ValueError(f"filing {self.id}: there is no task {task!r}: the tasks are {', '.join(known)}")
+            check_known("task", task, known, where=f"filing {self.id}: ")
             if not value.strip():
-                raise ValueError(f"filing {self.id}: the fact {task} is empty: leave out what is not known")
+                raise ValueError(f"filing {self.id}: the fact {task} is empty; omit unknown facts")
             if known[task]["kind"] in ("number", "year"):
                 try:
                     number(value)
@@ -54,35 +54,35 @@ class Filing:
 
 
 def read_filings(path: str | Path) -> list[Filing]:
-    """The filings of edgar-crawler's JSON files in a folder or a .zip, in the order of their names.
+    """The filings in a folder or .zip of edgar-crawler's JSON files, sorted by file name.
 
-    Fields: `cik`, `company`, `item_1` .. `item_16`, and, where they are known, `state_of_inc` and `state_location`. The
-    last three are the facts registrant_name, incorporation_state and headquarters_state: EDGAR's, as they are today, so
-    a headquarters that moved is one that no sentence states. A state that is no US state, D.C. or Puerto Rico (EDGAR's
-    "A1", ..) is not known. The year stands in the file's name, else in `period_of_report`.
+    Fields: `cik`, `company`, `item_1` .. `item_16` and, if known, `state_of_inc` and `state_location`. `company` and the two
+    states give the facts registrant_name, incorporation_state and headquarters_state. They are EDGAR's current values, so
+    no sentence states a headquarters that has since moved. States other than US states, D.C. and Puerto Rico (EDGAR's
+    "A1", ..) count as unknown. The year comes from the file name, else from `period_of_report`.
 
-    Raises FileNotFoundError without such files, ValueError naming file and field.
+    Raises FileNotFoundError if there are no such files, and ValueError, which names the file and the field.
     """
     filings = [_filing(name, parse_json(text, name)) for name, text in _json_files(Path(path).expanduser())]
     if not filings:
-        raise FileNotFoundError(f"{path} has no .json file: give a folder or a .zip of edgar-crawler's files")
+        raise FileNotFoundError(f"{path} contains no .json file: pass a folder or .zip of edgar-crawler's files")
     return filings
 
 
 def read_corpus(
     path: str | Path | None = None, truth: str | Path | None = None, years: Sequence[int] = (1993,)
 ) -> list[Filing]:
-    """Filings of EDGAR-CORPUS: of some years (all three splits, which mean nothing), or of a local copy.
+    """Filings of EDGAR-CORPUS, from the hub for some years (all three splits, which are arbitrary) or from a local copy.
 
     Args:
         path: a local file or folder in the same format (`filename`, `cik`, `year`, `section_1` .. `section_15`; .jsonl,
-            .json, .csv, .parquet), of which all years are read; None for the hub, `c3po-ai/edgar-corpus`.
+            .json, .csv, .parquet), read for all years; None for the hub, `c3po-ai/edgar-corpus`.
         truth: a CSV of true values, one row per `filename`, in columns such as `registrant_name_truth` or
-            `original_Inc_state_truth`; "NULL" or nothing where a value is not known. Only filings that it covers are
-            read. None: no value is known, and what can be is extracted from the text.
-        years: of the hub.
+            `original_Inc_state_truth`, with "NULL" or nothing for unknown values. Only the filings in it are read.
+            None: no value is known, so values are extracted from the text where possible.
+        years: years to load from the hub.
 
-    Raises FileNotFoundError, ValueError naming file and field; ValueError when no filing is in `truth`.
+    Raises FileNotFoundError or ValueError, which name the file and the field; ValueError if `truth` covers no filing.
     """
     facts = None if truth is None else _truth(Path(truth).expanduser())
     if path is not None:
@@ -94,7 +94,7 @@ def read_corpus(
     covered = [row for row in rows if facts is None or row.text("filename") in facts]
     if not covered:
         where = f"{path or HUB}: {len(rows)} filings"
-        raise ValueError(f"{where}, none of them in {truth}: the column 'filename' must name them (718413_1993.txt)")
+        raise ValueError(f"{where}, none of them in {truth}; its column 'filename' must list them (718413_1993.txt)")
     return [_corpus_filing(row, {} if facts is None else facts[row.text("filename")]) for row in covered]
 
 
@@ -108,12 +108,14 @@ def _json_files(path: Path) -> Iterator[tuple[str, str]]:
             for name in sorted(name for name in archive.namelist() if name.endswith(".json")):
                 yield f"{path}, {name}", read_text(zipfile.Path(archive, name))
     else:
-        raise FileNotFoundError(f"{path} is no folder and no .zip: give one of edgar-crawler's JSON files")
+        raise FileNotFoundError(f"{path} is neither a folder nor a .zip: pass one of edgar-crawler's JSON files")
 
 
 def _filing(name: str, fields: Any) -> Filing:
     if not isinstance(fields, dict):
-        raise ValueError(f"{name}: is {type(fields).__name__}: give an object with cik, company and item_1 .. item_16")
+        raise ValueError(
+            f"{name}: expected an object with cik, company and item_1 .. item_16, got {type(fields).__name__}"
+        )
     row = Row(name, 0, fields)
     company = clean_name(row.text("company"))
     states = {"incorporation_state": "state_of_inc", "headquarters_state": "state_location"}
@@ -141,36 +143,38 @@ def _corpus_filing(row: Row, facts: dict[str, str]) -> Filing:
 
 
 def _sections(row: Row, prefix: str) -> dict[str, str]:
-    """The sections with text, named item_1, item_1A, .. and in the order of the form."""
+    """The non-empty sections, named item_1, item_1A, .., in the order of the form."""
     names = [name for name in row.fields if re.fullmatch(prefix + r"\d{1,2}[A-C]?", name)]
     names.sort(key=lambda name: (int(re.findall(r"\d+", name)[0]), name))
     for name in names:
         if not isinstance(row.fields[name] or "", str):
             raise ValueError(
-                f"{row.where}: field {name!r} is {type(row.fields[name]).__name__}: give the section's text"
+                f"{row.where}: field {name!r} must be the section's text, got {type(row.fields[name]).__name__}"
             )
     found = {
         "item_" + name.removeprefix(prefix): row.fields[name] for name in names if (row.fields[name] or "").strip()
     }
     if not found:
-        raise ValueError(f"{row.where}: no field {prefix}1, {prefix}2, .. holds text: give at least one section")
+        raise ValueError(
+            f"{row.where}: fields {prefix}1, {prefix}2, .. contain no text; at least one section is required"
+        )
     return found
 
 
 def _year(first: str, second: str, where: str) -> int:
     found = _YEAR.search(first.replace("_", " ")) or _YEAR.search(second)
     if not found:
-        raise ValueError(f"{where}: no year in the file's name or the field 'period_of_report': add one (1993-12-31)")
+        raise ValueError(f"{where}: no year in the file name or field 'period_of_report': add one (1993-12-31)")
     return int(found[0])
 
 
 def _truth(file: Path) -> dict[str, dict[str, str]]:
-    """The known values by file name; ValueError naming the row and the column."""
+    """The known values by file name; ValueError names the row and the column."""
     columns = settings()["truth_columns"]
     rows = csv.DictReader(io.StringIO(read_text(file)))
     have = rows.fieldnames or []
     if "filename" not in have or not set(columns) & set(have):
-        raise ValueError(f"{file}: the columns are {', '.join(have)}: give filename and some of {', '.join(columns)}")
+        raise ValueError(f"{file}: columns must be filename and some of {', '.join(columns)}, got {', '.join(have)}")
     known: dict[str, dict[str, str]] = {}
     for at, row in enumerate(rows, 2):
         values = {columns[name]: (row[name] or "").strip() for name in columns if name in row}

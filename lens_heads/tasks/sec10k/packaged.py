@@ -1,12 +1,12 @@
-"""Made-up annual reports, shipped with the package, so that the fact tasks run without a download.
+"""Fictional annual reports, shipped with the package, so that the 10-K tasks run without a download.
 
 Each has the sections of a 10-K and 4,000 to 5,000 words. Every fact is stated in one sentence of its usual section
 (name, incorporation and employees in item 1, headquarters in item 2, holders of record in item 5, the chief executive in
-item 10), and in about one report of seven once more in another place. Everything else is there to be told apart:
-part-time and last year's staff, beneficial holders, plants, former headquarters, subsidiaries' states and years, other
-officers and other companies. The written form of a value stands nowhere but in the sentences that state it, with two
-exceptions: the registrant's name is also mentioned in passing, and where the headquarters lie in the state of
-incorporation each of the two sentences holds the state. All text is original; the patterns are in `tasks/data/filings/`.
+item 10), and in about one report in seven again elsewhere. Everything else is a distractor: part-time and last year's
+staff, beneficial holders, plants, former headquarters, subsidiaries' states and years, other officers and other companies.
+A value occurs only in the sentences that state it, with two exceptions: the registrant's name is also mentioned in
+passing, and if the headquarters are in the state of incorporation, both sentences contain that state. All text is
+original; the patterns are in `tasks/data/filings/`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lens_heads.tasks.grammar import SLOT, Expander
+from lens_heads.tasks.sampling import enough
 from lens_heads.tasks.sec10k.companies import MOST, Company, companies
 from lens_heads.tasks.sec10k.filings import Filing
 from lens_heads.tasks.sec10k.words import words
@@ -27,21 +28,20 @@ _DRAWN = {"int", "dec", "year", "mil"}
 
 
 def packaged_filings(n: int = 240, seed: int = 0) -> list[Filing]:
-    """Made-up annual reports of n different companies.
+    """Annual reports of n different fictional companies.
 
     Args:
-        n: reports, 1 to 480. Within a seed, a longer list begins with the shorter ones.
-        seed: decides companies and texts. Other seeds combine the same names anew.
+        n: number of reports, 1 to 480. Within a seed, a longer list starts with the shorter one.
+        seed: determines companies and texts. Other seeds recombine the same names.
 
     Returns:
-        Filings whose id, such as "made-0-0017" (seed, number), is at the same time the company's number (cik); `facts`
-        has all eight tasks, numbers in bare digits.
+        Filings whose id, such as "made-0-0017" (seed, number), doubles as the company's CIK; `facts` has all eight
+        tasks, numbers in bare digits.
 
     Raises:
-        ValueError: n out of range.
+        ValueError: `n` out of range.
     """
-    if not 1 <= n <= MOST:
-        raise ValueError(f"n={n}: there are names for 1 to {MOST} made-up companies")
+    enough(n, MOST, "names for fictional companies")
     filings = []
     for i, company in enumerate(companies(n, seed)):
         name = f"made-{seed}-{i:04d}"
@@ -66,11 +66,11 @@ class _Report(Expander):
         self.again = {group for group in _groups() if rng.random() < _TWICE}
 
     def _fitting(self, patterns: Sequence[str]) -> list[str]:
-        """The patterns whose every slot the industry has words for."""
+        """The patterns for whose slots the industry has all the words."""
         return [text for text in patterns if self.known.issuperset(found[1].lower() for found in SLOT.finditer(text))]
 
     def fill(self, slot: str, *bounds: int) -> str:
-        """A capital asks for one; slots that give a fact stay until the text has been checked."""
+        """A capitalized slot capitalizes its text; slots for facts stay until the text has been checked."""
         if slot[0].isupper():
             text = self.fill(slot.lower())
             return text[0].upper() + text[1:]
@@ -81,7 +81,7 @@ class _Report(Expander):
         return super().fill(slot)
 
     def _number(self, kind: str, low: int, high: int) -> str:
-        """From low to high: an integer, a decimal, a year from the fiscal year on, or thousandths of the sales in millions."""
+        """An integer, a decimal, a year relative to the fiscal year, or thousandths of sales in millions, from low to high."""
         if kind == "year":
             return str(self.company.year + self.rng.randint(low, high))
         if kind == "int":
@@ -90,11 +90,11 @@ class _Report(Expander):
         return f"{self.rng.uniform(low, high) * unit:,.1f}"
 
     def expand(self, pattern: str) -> str:
-        """[one|or another] is drawn before the slots are filled."""
+        """Resolves [one|or another] at random before the slots are filled."""
         return super().expand(_CHOICE.sub(lambda found: self.rng.choice(found[1].split("|")), pattern))
 
     def paragraph(self, pattern: str) -> str:
-        """The pattern, expanded anew until no fact is written in it but by its own slot. Only names are used up for good."""
+        """The pattern, re-expanded until facts occur only in their own slots. Only names stay used up afterwards."""
         self.used &= self.once
         for _ in range(500):
             text = self.expand(pattern)
@@ -102,7 +102,7 @@ class _Report(Expander):
                 stated = SLOT.sub(lambda found: self.company.shown[found[1]], text)
                 return re.sub(r"(Inc|Corp|Co|Ltd)\.\.", r"\1.", stated)
         raise RuntimeError(
-            f"{pattern!r} always holds one of the facts {self.company.facts}: take it out of the pattern"
+            f"{pattern!r} always contains one of the facts {self.company.facts}; remove it from the pattern"
         )
 
     def sections(self) -> dict[str, str]:

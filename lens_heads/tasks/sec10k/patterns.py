@@ -1,8 +1,8 @@
-"""Sentences that state a value, found by the patterns of `data/sec10k.json`.
+"""Finds sentences that state a value, using the patterns of `data/sec10k.json`.
 
-A pattern is a regular expression in which a space stands for any white space and {value}, {self} and the other names in
-braces for regular expressions: {value} is the value as it can be written, or any value of its kind, {self} the company
-("we", "the Company", its name or the beginning of it). Case does not matter but inside {value}.
+A pattern is a regular expression in which a space matches any white space and names in braces expand to regular
+expressions: {value} matches the value in any spelling, or any value of its kind; {self} matches the company ("we", "the
+Company", its name or the beginning of it). Patterns ignore case, except inside {value}.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.values import abbreviated, anything, core_name, written
 
 LONGEST = 120
-"""Words of a sentence; what is longer is a table or a list whose lines were joined."""
+"""Maximum words of a sentence; anything longer is a table or list whose lines were joined."""
 
 
 class Stating(NamedTuple):
-    """A sentence that states a value: how good its pattern is (0: best), where it stands, the value as written."""
+    """A sentence that states a value: the rank of its pattern (0 is best), its location, the value as spelled there."""
 
     rank: int
     section: str
@@ -33,9 +33,9 @@ class Stating(NamedTuple):
 
 
 def stating(filing: Filing, task: str, value: str | None = None) -> list[Stating]:
-    """All sentences that state the value of a task, or any value, the best first: by form, pattern, section and place.
+    """All sentences that state the task's value (or any value), best first: by form, pattern, section and position.
 
-    The task's usual sections come before the others; without a value no others are read.
+    The task's usual sections come before the others; without a `value`, only the usual ones are searched.
     """
     known = settings()["tasks"][task]
     usual = [name for name in known["sections"] if name in filing.sections]
@@ -52,7 +52,7 @@ def stating(filing: Filing, task: str, value: str | None = None) -> list[Stating
 
 
 def holding(text: str, cue: re.Pattern[str]) -> Iterator[Span]:
-    """The sentences of a text that hold, or share a part with, what a pattern finds."""
+    """The sentences of a text that overlap a match of the pattern."""
     spans = sentences(text)
     last = -1
     for found in cue.finditer(text):
@@ -68,9 +68,9 @@ def _start(span: Span) -> int:
 
 
 def names(filing: Filing) -> tuple[str, ...]:
-    """What the filing may call its company, the longest first: the name without legal form, down to its first word.
+    """Possible names of the company in its filing, longest first: the name without legal form, down to its first word.
 
-    The first word alone only where the filing never writes it small: "Nuance", but not "First" or "Union".
+    The first word alone counts only if the filing never writes it in lower case: "Nuance", but not "First" or "Union".
     """
     tokens = core_name(filing.company).split()
     known = [" ".join(tokens[:many]) for many in range(len(tokens), min(len(tokens), 2) - 1, -1) if many]
@@ -109,6 +109,6 @@ def _refused(task: str) -> re.Pattern[str] | None:
 
 
 def _pattern(pattern: str, fills: dict[str, str]) -> re.Pattern[str]:
-    for _ in range(3):  # Macros may hold macros.
+    for _ in range(3):  # Macros may contain macros.
         pattern = re.sub(r"\{([a-z]+)\}", lambda found: fills[found[1]], pattern)
     return re.compile(pattern.replace(" ?", r"\s*").replace(" ", r"\s+"), re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Where the sentences of a filing begin and end: through abbreviations, headings and the lines of tables."""
+"""Splits filings into sentences, despite abbreviations, headings and the lines of tables."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LEAD = re.compile(rf"[\s•·*–—-]*(?:{_BULLET.pattern})?")
 def sentences(text: str) -> tuple[Span, ...]:
     """The spans of the sentences of a text, in order, without the white space and bullets between them.
 
-    A stop ends a sentence unless it belongs to an abbreviation, an initial or a number. After "Inc.", "U.S." and the
-    like, which can end one, it does before a word that usually begins a sentence. A line end is one too (a paragraph
-    of EDGAR's text is one line), except before a small letter or after a comma. A heading glued to its sentence
-    ("EMPLOYEES As of ...") is cut off, and counts as a sentence of its own; so do headings and lines of tables.
+    Punctuation (. ! ?) ends a sentence unless it belongs to an abbreviation, an initial or a number. "Inc.", "U.S." and the like
+    end one only before a word that usually begins a sentence. A line break also ends one (a paragraph of EDGAR's text is
+    one line), except before a lower-case letter or after a comma. A heading run into its sentence ("EMPLOYEES As of ...")
+    is split off and counts as a sentence of its own, as do headings and lines of tables.
     """
     found: list[Span] = []
     start = 0
@@ -56,7 +56,7 @@ def _ends(text: str, stop: re.Match[str]) -> bool:
 
 
 def _heading(text: str, start: int, end: int) -> int:
-    """Where a heading glued to the sentence from `start` to `end` ends: at `start` when there is none."""
+    """The end of a heading run into the sentence from `start` to `end`; `start` if there is none."""
     found = _glued().match(text, start, end)
     return start + len(found[0].rstrip()) if found else start
 
@@ -73,7 +73,7 @@ def _starter() -> re.Pattern[str]:
 
 @lru_cache(maxsize=1)
 def _glued() -> re.Pattern[str]:
-    """Words in capitals, or the usual names of sections, before a word that begins a sentence."""
+    """Matches words in capitals, or usual section names, before a word that begins a sentence."""
     titles = "|".join(settings()["headings"])
     capitals = r"[A-Z0-9][A-Z0-9&'’/().,-]*"
     starters = "|".join(settings()["starters"])
@@ -84,5 +84,5 @@ def _glued() -> re.Pattern[str]:
 
 
 def words(text: str) -> list[Span]:
-    """The spans of the words of a text: what stands between white space."""
+    """The spans of the words of a text, separated by white space."""
     return [found.span() for found in _WORD.finditer(text)]

@@ -1,9 +1,10 @@
-"""Which sentence of a filing states a fact: the sentence that says so, not any mention."""
+"""Finds the sentence of a filing that states a fact, as opposed to merely mentioning the value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lens_heads.tasks.sampling import check_known
 from lens_heads.tasks.sec10k.extract import SEVERAL, UNKNOWN, extracted
 from lens_heads.tasks.sec10k.filings import Filing
 from lens_heads.tasks.sec10k.patterns import stating
@@ -14,10 +15,10 @@ NOT_STATED = "no sentence states it"
 
 @dataclass(frozen=True)
 class Statement:
-    """The sentence that states a task's value, at `start` to `end` (characters) of a section.
+    """The sentence that states a task's value, at characters `start` to `end` of a section.
 
-    `value` is the fact, `value_text` the value as the sentence writes it. `extracted` says that the value was read from
-    the text, not given. `others` are the places of every other sentence that states it: (section, start, end).
+    `value` is the fact, `value_text` its spelling in the sentence. `extracted` means that the value was read from the text
+    rather than given. `others` locates every other sentence that states it: (section, start, end).
     """
 
     section: str
@@ -38,12 +39,11 @@ class Statement:
 def find_statement(filing: Filing, task: str, extract: bool = True) -> Statement | str:
     """The sentence that states the value of a task, or the reason why there is none.
 
-    What states a value is in `data/sec10k.json`, per task: patterns in order of preference, the sections in which a
-    filing usually says it, and what a sentence must not hold. Without a known value one is extracted, where that can be
-    done without doubt and `extract` is set. ValueError for an unknown task.
+    `data/sec10k.json` defines, per task, the patterns in order of preference, the usual sections, and what a sentence must
+    not contain. An unknown value is extracted if `extract` is set and the text is unambiguous. ValueError for an unknown
+    task.
     """
-    if task not in settings()["tasks"]:
-        raise ValueError(f"there is no task {task!r}: the tasks are {', '.join(settings()['tasks'])}")
+    check_known("task", task, settings()["tasks"])
     value = filing.facts.get(task)
     if value is None and extract:
         try:

@@ -1,4 +1,4 @@
-"""What filings offer: how many of them state each fact, and why the others are left out."""
+"""Counts how many filings state each fact, and why the others are excluded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def survey(filings: Iterable[Filing], extract: bool = True) -> pd.DataFrame:
     """One row per task; all columns but `task` count filings.
 
-    `known`: the true value is given; `stated`: a sentence states it (or a value that was `extracted`); `only`: no
-    second sentence does. `filings` = `stated` + the last three columns, the reasons for leaving a filing out.
+    `known`: the true value is given; `stated`: a sentence states it (or an `extracted` value); `only`: exactly one
+    sentence does. `filings` = `stated` + the last three columns, the reasons for excluding a filing.
     """
     import pandas as pd
 

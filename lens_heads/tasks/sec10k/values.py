@@ -1,4 +1,4 @@
-"""How a value is written: what finds it in a filing, and what counts as the same answer."""
+"""Spellings of a value: how to find it in a filing, and which answers count as equal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NOT_LARGER = (r"(?<![\d.])(?<!\d,)", r"(?!\d|[,.]\d)")
 
 
 def clean_name(name: str) -> str:
-    """A registrant's name without EDGAR's marks of state and change: `ACME INC \\PA\\`, `ACME CO/`, `ACME CO /DE/`."""
+    """A registrant's name without EDGAR's suffixes for state and change: `ACME INC \\PA\\`, `ACME CO/`, `ACME CO /DE/`."""
     return _JUNK.sub("", name.strip())
 
 
 def core_name(name: str) -> str:
-    """The name without "The" and legal form: "Acme Holding" of "The Acme Holding Co., Inc."."""
+    """The name without "The" and legal form: "Acme Holding" for "The Acme Holding Co., Inc."."""
     tokens = clean_name(name).split()
     tokens = tokens[1:] if len(tokens) > 1 and tokens[0].lower() == "the" else tokens
     while len(tokens) > 1 and (_plain(tokens[-1]) in settings()["legal_forms"] or tokens[-1] == "&"):
@@ -28,17 +28,17 @@ def core_name(name: str) -> str:
 
 
 def state_name(code: str) -> str | None:
-    """The name of a US state, D.C. or Puerto Rico by its postal code; None for others, as EDGAR's "A1" (abroad)."""
+    """The name of a US state, D.C. or Puerto Rico by its postal code; None for others, such as EDGAR's "A1" (abroad)."""
     return settings()["states"].get(code.strip().upper())
 
 
 @lru_cache(maxsize=4096)
 def written(kind: str, value: str) -> str:
-    """A regular expression, without groups, for every way in which a value is written in running text.
+    """A regular expression, without groups, for every spelling of a value in running text.
 
-    `kind` is "name" (any legal form or none, accents, any case), "state" (by name; by postal code only where a place
-    stands, ", DE" or "DE 19801"), "city" and "person" (as given or in capitals), "year", or "number" (with or without
-    separators, and not as part of a larger one: 1480 is not in 11,480).
+    `kind` is "name" (any or no legal form, any accents, any case), "state" (by name; by postal code only as part of a
+    place, ", DE" or "DE 19801"), "city" or "person" (as given or in capitals), "year", or "number" (with or without
+    separators, but not inside a larger number: 1480 does not match in 11,480).
     """
     if kind == "name":
         return _name(value)
@@ -65,7 +65,7 @@ def anything(kind: str) -> str:
 
 
 def variants(kind: str, value: str) -> tuple[str, ...]:
-    """The value and what counts as the same: other forms of a name, a state's postal code, a number's separators."""
+    """The value and its equivalents: other forms of a name, a state's postal code, a number with separators."""
     if kind == "name":
         core, spelled = core_name(value), settings()["legal_forms"]
         last = _plain(clean_name(value).split()[-1])
@@ -80,17 +80,17 @@ def variants(kind: str, value: str) -> tuple[str, ...]:
 
 
 def abbreviated(kind: str, value: str | None, text: str) -> bool:
-    """Whether a text writes a state by its postal code, or a name without its legal form."""
+    """Whether a text gives a state by its postal code, or a name without its legal form."""
     if kind == "state":
         return len(text) == 2
     return kind == "name" and value is not None and _legal(value) and not _legal(text)
 
 
 def number(value: str) -> str:
-    """The digits of a whole number: "4,342" and "4342.0" are "4342"; ValueError for anything else."""
+    """The digits of an integer: "4342" for "4,342" and "4342.0"; ValueError for anything else."""
     found = re.fullmatch(r"(\d+(?:,\d{3})*)(?:\.0+)?", value.strip())
     if not found:
-        raise ValueError(f"{value!r} is no whole number: write it as 4342 or 4,342")
+        raise ValueError(f"{value!r} is not an integer: write it as 4342 or 4,342")
     return str(int(found[1].replace(",", "")))
 
 
@@ -119,7 +119,7 @@ def _name(value: str) -> str:
 
 
 def _token(part: str) -> str:
-    """A word of a name: accents do not matter, nor whether "Corp" and "&" inside it are spelled out."""
+    """Matches a word of a name, ignoring accents and whether "Corp" and "&" are spelled out."""
     if part == "&":
         return "(?:&|and)"
     plain, spelled = part.lower(), settings()["legal_forms"]

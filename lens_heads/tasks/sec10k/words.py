@@ -1,4 +1,4 @@
-"""The word lists and patterns of the made-up filings, read from `tasks/data/filings/`."""
+"""The word lists and patterns of the fictional filings, read from `tasks/data/filings/`."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from lens_heads.tasks.books import read_json
 
 @lru_cache(maxsize=8)
 def words(name: str) -> Any:
-    """One file: "words" (names, cities), "industries", "sections", "statements" or "phrases"."""
+    """One of the files "words" (names, cities), "industries", "sections", "statements" and "phrases"."""
     return read_json(resources.files("lens_heads.tasks") / "data" / "filings" / f"{name}.json")

@@ -78,7 +78,7 @@ def test_one_seed_gives_one_set_of_filings_and_longer_lists_begin_with_shorter_o
 
 @pytest.mark.parametrize("n", [0, -3, 481])
 def test_a_number_of_companies_that_there_are_no_names_for_is_refused(n: int) -> None:
-    with pytest.raises(ValueError, match=rf"n={n}: there are names for 1 to 480"):
+    with pytest.raises(ValueError, match=rf"n={n} is out of range: there are 480 names .*; use 1 to 480"):
         packaged_filings(n)
 
 

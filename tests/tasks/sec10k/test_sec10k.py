@@ -123,13 +123,13 @@ def test_the_corpus_with_its_truth(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"task": "revenue"}, "there is no task 'revenue': the tasks are registrant_name, .*or None for all"),
-        ({"split": "train"}, "there is no split 'train': use 'select' or 'test', or None for both"),
-        ({"source": "sec"}, "there is no source 'sec': use 'packaged', 'filings', 'corpus'"),
-        ({"source": "packaged"}, "path= is for source='filings' and 'corpus'"),
-        ({"truth": "t.csv"}, "truth= is for source='corpus'"),
-        ({"n": 177}, r"n=177: there are 176 facts that a sentence states: ask for 1 to 176"),
-        ({"words": 0}, "words=0: give the number of words around the needle"),
+        ({"task": "revenue"}, "unknown task 'revenue': use 'registrant_name', .*or None for all"),
+        ({"split": "train"}, "unknown split 'train': use 'select' or 'test', or None for both"),
+        ({"source": "sec"}, "unknown source 'sec': use 'packaged', 'filings' or 'corpus'"),
+        ({"source": "packaged"}, "path= requires source='filings' or 'corpus'"),
+        ({"truth": "t.csv"}, "truth= requires source='corpus'"),
+        ({"n": 177}, r"n=177 is out of range: there are 176 facts that a sentence states; use 1 to 176"),
+        ({"words": 0}, "words=0 must be 1 or more: it is the number of words around the needle"),
     ],
 )
 def test_what_cannot_be_had_is_refused(folder: Path, arguments: dict[str, Any], message: str) -> None:
@@ -138,11 +138,11 @@ def test_what_cannot_be_had_is_refused(folder: Path, arguments: dict[str, Any], 
 
 
 def test_other_faults_are_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="source='filings' needs path="):
+    with pytest.raises(ValueError, match="source='filings' requires path="):
         sec10k(source="filings")
-    with pytest.raises(ValueError, match="chunk_words=0, n_documents=None: give at least 1 word"):
+    with pytest.raises(ValueError, match="chunk_words=0 must be 1 or more, and n_documents=None 0 or more"):
         sec10k_documents(folder, chunk_words=0)
-    with pytest.raises(FileNotFoundError, match=r"none is no folder and no \.zip"):
+    with pytest.raises(FileNotFoundError, match=r"none is neither a folder nor a \.zip"):
         sec10k(tmp_path / "none")
     lone = tmp_path / "lone"
     lone.mkdir()
@@ -150,5 +150,5 @@ def test_other_faults_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no sentence in the filings states it \(1 x no other section\)"):
         sec10k(lone, task="holder_record_amount")
     missing = "select" if half("5") == "test" else "test"
-    with pytest.raises(ValueError, match=rf"in the {missing} half of the filings states it \(there are none\)"):
+    with pytest.raises(ValueError, match=rf"in the {missing} half of the filings states it \(there are no filings\)"):
         sec10k(lone, task="holder_record_amount", split=missing)

@@ -186,7 +186,5 @@ def test_what_a_filing_calls_its_company() -> None:
 
 
 def test_an_unknown_task_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="there is no task 'revenue': the tasks are registrant_name, headquarters_city"
-    ):
+    with pytest.raises(ValueError, match="unknown task 'revenue': use 'registrant_name', 'headquarters_city'"):
         find_statement(FILING, "revenue")

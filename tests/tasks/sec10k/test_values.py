@@ -115,7 +115,7 @@ def test_a_number_is_found_in_both_forms_and_in_no_larger_one(count: int) -> Non
 
 
 def test_a_number_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'about 50' is no whole number: write it as 4342 or 4,342"):
+    with pytest.raises(ValueError, match=r"'about 50' is not an integer: write it as 4342 or 4,342"):
         number("about 50")
 
 

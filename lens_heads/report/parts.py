@@ -1,8 +1,6 @@
-"""One HTML file that tells a study: opens from disk, loads nothing from anywhere, prints.
+"""What a page is made of: a `Summary` for the first screen, `Section`s of text, `Card`s, `Figure`s, `Table`s and `Texts`.
 
-Values in, page out: a `Summary` for the first screen, `Section`s made of text, `Card`s, `Figure`s, `Table`s and
-`Texts`. Everything written is escaped, since texts come from models; the page's own policy forbids any other script and
-any request. Drawing is in `plots`, what a study says in its caller.
+Plain values. Drawing is in `plots`, laying out in `html.py`, what a study says in its caller.
 """
 
 from __future__ import annotations
@@ -12,15 +10,15 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.head import Head
-from lens_heads.runs.store import running_command, versions, write_atomic
+from lens_heads.runs.store import running_command, versions
 
 
 @dataclass(frozen=True)
@@ -82,28 +80,25 @@ class Texts:
     def from_curve(
         cls,
         curve: AblationCurve,
-        k: int,
-        method: str | None = None,
-        set: str = "top",
-        seed: int = 0,
+        condition: Condition,
         metric: str = "contains",
+        task: str | None = None,
+        draw: int = 0,
         threshold: float = 0.5,
-        task: str = MAIN_TASK,
         questions: Mapping[str, str] | None = None,
-        caption: str | None = None,
         shown: int = 8,
     ) -> Texts:
         """Every trial's text without ablation beside its text under one condition; changed judgements come first.
 
         A text is right when its `metric` is above `threshold`. `questions` by trial id; else the id stands there.
         """
-        method = method or str(curve.meta["rankings"][0])
+        task = task or curve.main_task
         table = curve.per_trial[curve.per_trial["task"] == task].set_index("trial")
-        before = table[table["set"] == "none"]
-        same = (table["method"] == method) & (table["set"] == set) & (table["k"] == k) & (table["seed"] == seed)
-        after = table[same]
+        before, after = table[table["set"] == "none"], table[table["seed"] == draw]
+        for column in ("method", "set", "k"):
+            after = after[after[column] == getattr(condition, column)]
         if metric not in table.columns or after.empty:
-            raise ValueError(f"no {metric!r} for {method} {set} k={k} seed={seed} on {task!r}: see curve.per_trial")
+            raise ValueError(f"no {metric!r} for {condition}, draw {draw}, on {task!r}: see curve.per_trial")
         examples = [
             Example(
                 question=(questions or {}).get(str(trial), str(trial)),
@@ -117,11 +112,14 @@ class Texts:
             if trial in after.index
         ]
         examples.sort(key=lambda e: (e.right_before == e.right_after, not e.right_before))
-        if caption is None:
-            caption = (
-                f"Ablated: {set} {k} of {method}. Right: {metric} above {threshold:g}. Changed judgements come first."
-            )
-        return cls(examples, caption, shown)
+        heads = str(after["heads"].iloc[0]).replace(",", ", ")
+        right = f"Right: {metric} above {threshold:g}. Changed judgements come first."
+        return cls(examples, f"Ablated: {condition} ({heads}). {right}", shown)
+
+    @property
+    def right(self) -> tuple[int, int]:
+        """How many texts are right before, and after."""
+        return sum(one.right_before for one in self.examples), sum(one.right_after for one in self.examples)
 
 
 def _above(table: pd.DataFrame, trial: Any, metric: str, threshold: float) -> bool:
@@ -130,7 +128,10 @@ def _above(table: pd.DataFrame, trial: Any, metric: str, threshold: float) -> bo
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under one heading; a blank line in `text` starts a new paragraph."""
+    """A part of the page under one heading; a blank line in `text` starts a new paragraph.
+
+    `side_by_side` puts figures beside each other where the page is wide enough; `folded` hides tables and texts until asked.
+    """
 
     title: str
     text: str = ""
@@ -138,13 +139,15 @@ class Section:
     figures: Sequence[Figure | go.Figure] = ()
     tables: Sequence[Table | pd.DataFrame] = ()
     texts: Sequence[Texts] = ()
+    side_by_side: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The first screen: which model, how many trials, which heads, who was right.
+    """The first screen: the answer in a sentence and in figures; folded, what was run.
 
-    `verdict` is the caller's sentence; `facts` are further lines ({"Ablation": "mean over trials"}).
+    `verdict` is the caller's sentence, `figures` show it; `facts` are further lines ({"Ablation": "mean over trials"}).
     """
 
     model: str
@@ -153,6 +156,7 @@ class Summary:
     verdict: str
     cards: Sequence[Card] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    figures: Sequence[Figure | go.Figure] = ()
 
 
 @dataclass(frozen=True)
@@ -173,16 +177,10 @@ class Provenance:
         )
 
 
-def write_report(
-    path: str | Path,
-    title: str,
-    summary: Summary,
-    sections: Sequence[Section],
-    provenance: Provenance | None = None,
-) -> Path:
-    """Write the page and return its path; a reader never sees half of it."""
-    from lens_heads.report.page import page
+@dataclass(frozen=True)
+class Page:
+    """A whole page but for its provenance."""
 
-    path = Path(path)
-    write_atomic(path, page(title, summary, sections, provenance or Provenance.now()))
-    return path
+    title: str
+    summary: Summary
+    sections: Sequence[Section]

@@ -1,4 +1,7 @@
-"""The page of a report as one HTML string: escaping, layout, and a policy that allows nothing but its own script."""
+"""One HTML file that tells a study: opens from disk, loads nothing from anywhere, prints.
+
+Everything written is escaped, since texts come from models; the page's own policy forbids any other script and any request.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,37 @@ import numbers
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from lens_heads.report.report import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
+from lens_heads.report.parts import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
+from lens_heads.runs.store import write_atomic
 
 SHORT = 12
 """Rows of a table that is shown whole; a longer one scrolls in its place."""
 
 
+def write_report(
+    path: str | Path,
+    title: str,
+    summary: Summary,
+    sections: Sequence[Section],
+    provenance: Provenance | None = None,
+) -> Path:
+    """Write the page as one HTML file and return its path; a reader never sees half of it."""
+    path = Path(path)
+    write_atomic(path, page(title, summary, sections, provenance or Provenance.now()))
+    return path
+
+
 def page(title: str, summary: Summary, sections: Sequence[Section], provenance: Provenance) -> str:
     """The whole page as a string; the same values give the same page."""
     figures: list[go.Figure] = []
+    header = _summary(title, summary, figures)
     body = "".join(_section(i, section, figures) for i, section in enumerate(sections, 1))
     # "</script" would end the element; inside a JavaScript string or JSON the backslash changes nothing.
     scripts = [get_plotlyjs().replace("</script", "<\\/script"), _START] if figures else []
@@ -40,7 +59,7 @@ def page(title: str, summary: Summary, sections: Sequence[Section], provenance: 
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
-        f"<header>{_summary(title, summary)}</header>\n"
+        f"<header>{header}</header>\n"
         f'<nav aria-label="Contents"><h2>Contents</h2><ol>{contents}</ol></nav>\n'
         f"<main>\n{body}</main>\n<footer>{_provenance(provenance)}</footer>\n"
         + "".join(f"<script>{script}</script>\n" for script in scripts)
@@ -61,7 +80,8 @@ def number(value: Any, digits: int = 3, form: str | None = None) -> str:
     return f"{value:d}" if isinstance(value, numbers.Integral) else f"{value:.{digits}f}"
 
 
-def _summary(title: str, summary: Summary) -> str:
+def _summary(title: str, summary: Summary, figures: list[go.Figure]) -> str:
+    """The first screen's HTML; its figures are appended to `figures`."""
     facts = {
         "Model": escape(summary.model),
         "Trials": escape(str(summary.trials)),
@@ -69,7 +89,9 @@ def _summary(title: str, summary: Summary) -> str:
     } | {escape(name): escape(str(value)) for name, value in summary.facts.items()}
     listed = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
     verdict = f'<p class="verdict">{escape(summary.verdict)}</p>'
-    return f'<h1>{escape(title)}</h1>{verdict}<dl class="facts">{listed}</dl>{_cards(summary.cards)}'
+    drawn = _figures(summary.figures, figures, side_by_side=True)
+    run = f'<details class="facts"><summary>What was run</summary><dl class="facts">{listed}</dl></details>'
+    return f"<h1>{escape(title)}</h1>{verdict}{_cards(summary.cards)}{drawn}{run}"
 
 
 def _section(index: int, section: Section, figures: list[go.Figure]) -> str:
@@ -77,13 +99,24 @@ def _section(index: int, section: Section, figures: list[go.Figure]) -> str:
     parts = [f'<section id="section-{index}"><h2>{escape(section.title)}</h2>']
     parts += [f"<p>{escape(text.strip())}</p>" for text in section.text.split("\n\n") if text.strip()]
     parts.append(_cards(section.cards))
-    for item in section.figures:
+    parts.append(_figures(section.figures, figures, section.side_by_side))
+    details = [_table(table if isinstance(table, Table) else Table(table)) for table in section.tables]
+    details += [_texts(texts) for texts in section.texts]
+    if section.folded and details:
+        what = " and ".join(name for name, some in (("Tables", section.tables), ("texts", section.texts)) if some)
+        details = [f"<details><summary>{what.capitalize()}</summary>", *details, "</details>"]
+    return "\n".join(part for part in [*parts, *details] if part) + "</section>\n"
+
+
+def _figures(items: Sequence[Figure | go.Figure], figures: list[go.Figure], side_by_side: bool) -> str:
+    """Places for the figures, which are appended to `figures`."""
+    places = []
+    for item in items:
         item = item if isinstance(item, Figure) else Figure(item)
         figures.append(item.figure)
-        parts.append(_figure(len(figures), item))
-    parts += [_table(table if isinstance(table, Table) else Table(table)) for table in section.tables]
-    parts += [_texts(texts) for texts in section.texts]
-    return "\n".join(part for part in parts if part) + "</section>\n"
+        places.append(_figure(len(figures), item))
+    beside = side_by_side and len(places) > 1
+    return f'<div class="side">{"".join(places)}</div>' if beside else "".join(places)
 
 
 def _cards(cards: Sequence[Card]) -> str:
@@ -206,7 +239,7 @@ _CSS = """
 :root { --ink: #1f2328; --soft: #57606a; --line: #d8dee4; --wash: #f6f8fa; --accent: #0a5a96; }
 * { box-sizing: border-box; }
 html { scroll-padding-top: 1rem; -webkit-text-size-adjust: 100%; }
-body { margin: 0 auto; padding: 1.5rem clamp(1rem, 3vw, 2.5rem) 3rem; max-width: 60rem; background: #fff;
+body { margin: 0 auto; padding: 1.5rem clamp(1rem, 3vw, 2.5rem) 3rem; max-width: 76rem; background: #fff;
   color: var(--ink); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
 h1 { font-size: clamp(1.5rem, 4vw, 2rem); line-height: 1.2; margin: .5rem 0 .75rem; text-wrap: balance; }
 h2 { font-size: 1.3rem; line-height: 1.3; margin: 0 0 .5rem; }
@@ -229,6 +262,8 @@ header { border-bottom: 1px solid var(--line); padding-bottom: 1.25rem; }
 nav { margin: 1.25rem 0; } nav h2 { font-size: .95rem; color: var(--soft); margin: 0; }
 nav ol { margin: .25rem 0; padding-left: 1.4rem; columns: 2; font-size: .95rem; }
 section { margin: 2.5rem 0 0; }
+.side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 0 1.5rem; }
+.side figure { min-width: 0; }
 figure { margin: 1.25rem 0; break-inside: avoid; } .figure { width: 100%; }
 figcaption, .caption { color: var(--soft); font-size: .9rem; line-height: 1.45; max-width: 46rem; margin: .25rem 0; }
 .table { margin: 1.25rem 0; } .scroll { overflow: auto; border-block: 2px solid var(--ink); }
@@ -245,7 +280,7 @@ td.right { background: #e6f4ef; } td.wrong { background: #fcece3; }
 .wrong .sign, span.wrong { color: #a63c06; font-weight: 600; }
 .tally { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.5rem; padding: 0; margin: .5rem 0;
   font-size: .9rem; }
-details { margin: .5rem 0; } summary { cursor: pointer; color: var(--accent); }
+details { margin: .5rem 0; } details.facts { margin: .75rem 0 0; } summary { cursor: pointer; color: var(--accent); }
 footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); color: var(--soft);
   font-size: .85rem; }
 footer h2 { font-size: 1rem; color: var(--ink); }

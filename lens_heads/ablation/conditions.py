@@ -1,0 +1,70 @@
+"""Which heads are ablated: a named condition, and the sets of heads that stand for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lens_heads.heads.head import Head
+
+CONTROLS = ("bottom", "random", "random_like")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """k heads of one kind: `set` says which ("none", "top", "bottom", "random", "random_like", "given"), `method` whose."""
+
+    method: str
+    set: str
+    k: int
+
+    @classmethod
+    def none(cls) -> Condition:
+        """No ablation."""
+        return cls("none", "none", 0)
+
+    @classmethod
+    def top(cls, method: str, k: int) -> Condition:
+        """The k best heads of a ranking."""
+        return cls(method, "top", k)
+
+    @classmethod
+    def bottom(cls, method: str, k: int) -> Condition:
+        """The k worst heads of a ranking."""
+        return cls(method, "bottom", k)
+
+    @classmethod
+    def random(cls, k: int, method: str = "any") -> Condition:
+        """k heads at random, in several draws; outside every ranking's top k by default."""
+        return cls(method, "random", k)
+
+    @classmethod
+    def random_like(cls, method: str, k: int) -> Condition:
+        """Random heads, in several draws, as many in each layer as a ranking's top k has there."""
+        return cls(method, "random_like", k)
+
+    @classmethod
+    def given(cls, name: str, k: int) -> Condition:
+        """A set of heads by a name of its own."""
+        return cls(name, "given", k)
+
+    def __str__(self) -> str:
+        return "no ablation" if self == Condition.none() else f"{self.method} {self.set} k={self.k}"
+
+
+@dataclass(frozen=True)
+class HeadSet:
+    """The heads of one draw of a condition; `tasks` are those it is run on, None for all."""
+
+    condition: Condition
+    heads: tuple[Head, ...]
+    draw: int = 0
+    tasks: tuple[str, ...] | None = None
+
+
+def head_set(condition: Condition, heads: Sequence[Head], draw: int = 0) -> HeadSet:
+    """A set that is run on all tasks."""
+    return HeadSet(condition, tuple(heads), draw)
+
+
+NO_ABLATION = HeadSet(Condition.none(), ())

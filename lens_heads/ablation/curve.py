@@ -1,0 +1,87 @@
+"""ablation_curve: ablate ever more of each ranking's heads, with its controls, on trials the ranking never saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+from lens_heads.ablation.conditions import CONTROLS, Condition, HeadSet, head_set
+from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
+from lens_heads.ablation.grid import Grid, Tasks
+from lens_heads.ablation.plan import capped, limited, named_rankings, named_scores, plan_sets, warn_of_ties
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.options import AblationRun, ablation_run
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.trials.trial import AnyTrial
+
+
+def ablation_curve(
+    model: Model,
+    trials: Iterable[AnyTrial] | Tasks,
+    rankings: Mapping[str, HeadScores] | Sequence[HeadScores] | HeadScores,
+    ks: Sequence[int] = (1, 5, 10, 20, 50, 100),
+    kind: str | Ablation = "mean",
+    reference: Reference | None = None,
+    controls: Sequence[str] = CONTROLS,
+    controls_for: str | Sequence[str] | None = None,
+    seeds: int = 3,
+    specificity: Tasks | None = None,
+    specificity_for: str | Sequence[str] | None = None,
+    sets: Mapping[str, Iterable[Head | str | Sequence[int]] | Head | str] | None = None,
+    generate: bool = True,
+    **options: Unpack[AblationRun],
+) -> AblationCurve:
+    """Evaluate the model with the top k heads of every ranking ablated, for every k, beside its controls.
+
+    Args:
+        trials: trials that no ranking was made on; `{name: trials}` gives the task a name in tables and figures.
+        rankings: scores by method; the first is the lead, which paired differences are taken against.
+        ks: numbers of heads; those beyond the number of heads in the model become that number.
+        kind, reference: as in `ablate`.
+        controls: "bottom" (the k lowest of a ranking), "random" (`seeds` draws among heads outside every ranking's top
+            k), "random_like" (`seeds` draws with as many heads per layer as the ranking's top k).
+        controls_for: the rankings whose bottom and layer-matched heads are evaluated: names, "all", or None for the
+            lead. "random" belongs to no ranking.
+        specificity: other tasks under the same ablations: {"parametric": trials, ...}.
+        specificity_for: the rankings whose ablations they are run under ("random" always is): names, or None for all.
+        sets: further sets of heads by name, each ablated as it is (set "given", k = its size).
+        generate: also decode and judge the text; without it only `logprob` and `greedy_match` are measured.
+        **options: run options (`runs.options.RunOptions`), and those of the kind of ablation.
+
+    Raises ValueError for shared trials between selection and evaluation, rankings of another model's shape, an unknown
+    control, k below 1, and whatever `ablate` refuses, all before anything is run.
+    """
+    shape = geometry(model)
+    chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
+    ablation, run = ablation_run(model, kind, reference, options)
+    main, tasks = _named_tasks(trials, specificity or {})
+    grid = Grid.of(model, tasks, ablation, run, generate)
+    grid.check_independent(chosen, [main])
+    warn_of_ties(chosen, sizes)
+    planned = plan_sets(chosen, sizes, controls, controls_for, seeds) + _given(sets or {}, shape)
+    if specificity_for is not None:
+        planned = limited(planned, named_rankings(specificity_for, chosen, "specificity_for"), main)
+    table = grid.run(planned)
+    meta = {**grid.settings, "task": main, "rankings": list(chosen), "ks": sizes, "seeds": seeds}
+    curve = AblationCurve(table, meta)
+    if grid.folder is not None:
+        curve.save(grid.folder.path)
+    return curve
+
+
+def _named_tasks(trials: Any, others: Tasks) -> tuple[str, dict[str, Any]]:
+    """The main task's name, and all tasks by name, the main one first."""
+    if isinstance(trials, Mapping) and len(trials) != 1:
+        raise ValueError(f"trials names {len(trials)} tasks: give one here, and others as specificity={{name: trials}}")
+    ((main, own),) = trials.items() if isinstance(trials, Mapping) else ((MAIN_TASK, trials),)
+    if main in others:
+        raise ValueError(f"specificity task {main!r} has the name of the main task: choose another name")
+    return main, {main: own, **others}
+
+
+def _given(sets: Mapping[str, Any], shape: Any) -> list[HeadSet]:
+    """Sets of heads by name, checked."""
+    found = {name: shape.check_heads(heads) for name, heads in sets.items()}
+    return [head_set(Condition.given(name, len(heads)), heads) for name, heads in found.items()]

@@ -1,0 +1,41 @@
+"""MadeOn: which trials a ranking was made on, so that it is never evaluated on the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class MadeOn:
+    """What shows that two trials are not independent. An empty field is unknown, and matches nothing.
+
+    `id` is the trial's own. Trials of one `group` (a company, a needle, a name) share what the answer depends on.
+    `needle` and `prompt` are hashes of the tokens: the same text under another id is no other trial.
+    """
+
+    id: str
+    group: str = ""
+    needle: str = ""
+    prompt: str = ""
+
+    @property
+    def record(self) -> dict[str, str]:
+        """As a JSON object without the empty fields."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> MadeOn:
+        """From a JSON object, also one of a file from before groups, which called a company `cik`."""
+        known = {field.name: record.get(field.name) for field in fields(cls)}
+        known["group"] = known["group"] or record.get("cik")
+        return cls(**{name: str(value or "") for name, value in known.items()})
+
+
+def shared(made_on: Iterable[MadeOn], others: Iterable[MadeOn]) -> list[str]:
+    """Ids of the trials that share an id, group, needle or prompt with one of the others, sorted."""
+    seen = {(field.name, value) for other in others for field in fields(other) if (value := getattr(other, field.name))}
+    return sorted(
+        {one.id for one in made_on if any((field.name, getattr(one, field.name)) in seen for field in fields(one))}
+    )

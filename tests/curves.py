@@ -1,0 +1,22 @@
+"""Ablation curves made up by hand, row by row of their long table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
+
+
+def row(condition: Condition, task: str, trial: str, metrics: dict[str, float], **more: Any) -> dict[str, Any]:
+    """One trial under one draw of a condition; `more`: seed, heads, answer, text."""
+    named = {"method": condition.method, "set": condition.set, "k": condition.k, "seed": 0, "heads": ""}
+    return {**named, "task": task, "trial": trial, "answer": "", "text": "", **more, **metrics}
+
+
+def curve_of(rows: Iterable[dict[str, Any]]) -> AblationCurve:
+    """The curve whose long table has these rows."""
+    return AblationCurve(pd.DataFrame(list(rows)), {})
