@@ -29,6 +29,7 @@ test: $(VENV)/.ready lint types
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 types: $(VENV)/.ready
 	$(BIN)/pyright

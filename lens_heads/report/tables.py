@@ -86,10 +86,14 @@ def _fitted(row: Mapping[str, Any] | None) -> tuple[str, str]:
 
 
 def curve(found: AblationCurve, metric: str | None = None, task: str | None = None, title: str | None = None) -> Table:
-    """One metric of one task: rows are rankings and controls, columns are k, cells are value [95 % interval]."""
+    """One metric of one task: rows are rankings and controls, columns are k, cells are value [95 % interval].
+
+    Sets of heads by a name of their own, which have one k each, are left out.
+    """
     task = task or found.main_task
     metric = metric or ("rougeL" if "rougeL" in found.metrics else found.metrics[0])
     frame = found.frame[(found.frame["task"] == task) & (found.frame["metric"] == metric)]
+    frame = frame[frame["set"] != "given"]
     ks = sorted(k for k in frame["k"].unique() if k)
     base = frame[frame["k"] == 0].iloc[0]
     about = f"{task}: {metric} with k heads ablated; unablated {_cell(base)}, {_trials(int(base['trials']))}"

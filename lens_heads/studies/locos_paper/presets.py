@@ -33,7 +33,8 @@ class Preset:
     ablation instead of at the headline k alone. `cri_trials` test trials are patched, `recovery_trials` test trials
     ablated and mended with `recovery_draws` random controls, `read_heads` heads looked into; none leaves the stage out.
     Without `downstream` tasks texts are judged on the test trials alone. `teacher_forced` takes gold answers for detection,
-    for models that answer nothing. `exact`: score LOCOS by the exact read-out too. `k`: the headline's number of heads, None
+    for models that answer nothing. `exact`: score LOCOS by the exact read-out too. `exclusive`: ablate the heads that only one of two methods
+    finds. `k`: the headline's number of heads, None
     for as large a share as the paper's.
     """
 
@@ -58,6 +59,7 @@ class Preset:
     teacher_forced: bool = False
     only_flipped: bool = True
     exact: bool = True
+    exclusive: bool = True
     controls: tuple[str, ...] = CONTROLS
     k: int | None = None
 
@@ -124,6 +126,7 @@ def _demo(select: int, test: int, spared: int, context_length: int, **more: Any)
         recovery_trials=0,
         read_heads=0,
         exact=False,
+        exclusive=False,
         k=5,
     )
 

@@ -90,7 +90,7 @@ def curve(bench: Bench, test: Sequence[Trial], scores: Mapping[str, HeadScores])
         ks=sorted({*plan.ks, bench.k}),
         controls=plan.controls,
         specificity_for=LEAD,
-        sets=exclusive_sets({name: scores[name] for name in rankings}, bench.k),
+        sets=exclusive_sets({name: scores[name] for name in rankings}, bench.k) if plan.exclusive else None,
         generate=plan.judge_text_everywhere,
         out=out,
     )
