@@ -113,7 +113,7 @@ def load_local(source: Path, dtype: torch.dtype, device: str | torch.device | No
 
 def converted(gguf: Path) -> Path:
     """The cached safetensors folder of a GGUF file, converted now if it is missing or fails its checksum."""
-    target = cache_folder() / "gguf" / _identity(gguf)
+    target = cache_folder() / "gguf" / _remembered(gguf)
     if target.exists():
         if _checksums_hold(target):
             return target
@@ -156,14 +156,14 @@ def _convert(gguf: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _identity(gguf: Path) -> str:
+def _remembered(file: Path) -> str:
     """sha256 of the file; remembered by path, size and time so that a second load need not read it all again."""
-    state = gguf.stat()
-    key = hashlib.sha256(f"{gguf.resolve()}|{state.st_size}|{state.st_mtime_ns}".encode()).hexdigest()[:32]
+    state = file.stat()
+    key = hashlib.sha256(f"{file.resolve()}|{state.st_size}|{state.st_mtime_ns}".encode()).hexdigest()[:32]
     note = cache_folder() / "gguf" / "seen" / key
     if note.exists():
         return note.read_text().strip()
-    digest = _sha256(gguf)
+    digest = _sha256(file)
     note.parent.mkdir(parents=True, exist_ok=True)
     partial = note.with_suffix(f".{os.getpid()}")
     partial.write_text(digest)
@@ -174,7 +174,7 @@ def _identity(gguf: Path) -> str:
 def _checksums_hold(folder: Path) -> bool:
     try:
         sums = json.loads((folder / "checksums.json").read_text())
-        return bool(sums) and all(_sha256(folder / name) == digest for name, digest in sums.items())
+        return bool(sums) and all(_remembered(folder / name) == digest for name, digest in sums.items())
     except (OSError, ValueError):
         return False
 

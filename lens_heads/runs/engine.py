@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from numbers import Integral
+from dataclasses import dataclass
 from typing import TypeVar
 
 from lens_heads.runs.store import Result, RunFolder
@@ -29,25 +30,22 @@ def run(
     A batch never mixes items of different `group`, and within a group `size` puts items of like size together. A batch
     that raises is tried again one by one (warned about once: that is slower), and an item that raises becomes a result
     with `keep=False` and its error in the record: it is warned about, not stored, and tried again on the next run. When
-    every single item raises, the first error is raised.
+    every single item raises, the first error is raised. Errors are kept without the variables of their frames.
     """
-    if not isinstance(batch_size, Integral) or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r}: an integer of at least 1 is needed")
     results: dict[int, Result] = {}
     for i, item in enumerate(items):
         stored = folder.read(key(item)) if folder is not None else None
         if stored is not None:
             results[i] = stored
     todo = [i for i in range(len(items)) if i not in results]
-    errors: list[Exception] = []
-    split: list[str] = []
+    failed = Failures()
     with _bar(progress, description, len(items), len(results)) as advance:
         for batch in _batches(items, todo, batch_size, size, group):
-            for part in _attempt(work, [(i, items[i]) for i in batch], errors, split):
-                if not part and len(split) == 1:
+            for part in _attempt(work, [(i, items[i]) for i in batch], failed):
+                if not part and failed.batches == 1:
                     warnings.warn(
-                        f"{description}: a batch of {len(batch)} failed ({split[0]}): this and any other batch that fails "
-                        "is done one by one, which is slower; use a smaller batch_size if memory ran out",
+                        f"{description}: a batch of {len(batch)} failed ({failed.batch}). Failed batches are run again one by "
+                        "one, which is slower: use a smaller batch_size if memory ran out",
                         stacklevel=3,
                     )
                 for i, result in part:
@@ -55,11 +53,12 @@ def run(
                     if folder is not None and result.keep:
                         folder.write(key(items[i]), result)
                 advance(len(part))
-    if errors:
-        if len(errors) == len(items):
-            raise errors[0]
-        first = f"{type(errors[0]).__name__}: {errors[0]}"
-        warnings.warn(f"{description}: {len(errors)} of {len(items)} failed; the first: {first}", stacklevel=3)
+    if failed.first is not None:
+        if failed.items == len(items):
+            raise failed.first
+        warnings.warn(
+            f"{description}: {failed.items} of {len(items)} failed; the first: {_told(failed.first)}", stacklevel=3
+        )
     return [results[i] for i in range(len(items))]
 
 
@@ -80,32 +79,47 @@ def _batches(
             yield members[start : start + batch_size]
 
 
-def _attempt(
-    work: Callable[[list[Item]], list[Result]],
-    batch: list[tuple[int, Item]],
-    errors: list[Exception],
-    split: list[str],
-) -> Iterator[list[tuple[int, Result]]]:
-    """Results with their indices as they are ready: the whole batch at once, or one by one after it raised.
+@dataclass
+class Failures:
+    """What went wrong so far: single items with their first error, whole batches with the first one's text."""
 
-    Errors of single items go to `errors`, those of whole batches to `split`.
-    """
+    items: int = 0
+    batches: int = 0
+    first: Exception | None = None
+    batch: str = ""
+
+    def note(self, error: Exception, alone: bool) -> None:
+        """Count an error. The variables of its frames are let go: they hold the tensors of the failed run."""
+        seen: BaseException | None = error
+        while seen is not None:
+            traceback.clear_frames(seen.__traceback__)
+            seen = seen.__cause__ or seen.__context__
+        if alone:
+            self.items, self.first = self.items + 1, self.first or error
+        else:
+            self.batches, self.batch = self.batches + 1, self.batch or _told(error)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _attempt(
+    work: Callable[[list[Item]], list[Result]], batch: list[tuple[int, Item]], failed: Failures
+) -> Iterator[list[tuple[int, Result]]]:
+    """Results with their indices as they are ready: the whole batch at once, or one by one after it raised."""
     try:
         done = work([item for _, item in batch])
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        if len(batch) == 1:
-            errors.append(error)
-            done = [Result({}, {"outcome": "error", "error": text}, keep=False)]
-        else:
-            done = None
-            split.append(text)
+        alone = len(batch) == 1
+        failed.note(error, alone)
+        done = [Result({}, {"outcome": "error", "error": _told(error)}, keep=False)] if alone else None
     if done is not None:
         yield [(i, result) for (i, _), result in zip(batch, done, strict=True)]
         return
     yield []  # Lets the caller say so before the slower work begins.
     for one in batch:
-        yield from _attempt(work, [one], errors, split)
+        yield from _attempt(work, [one], failed)
 
 
 class _bar:  # noqa: N801 - used like a function

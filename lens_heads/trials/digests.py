@@ -16,7 +16,16 @@ def trials_digest(trials: list[EncodedTrial]) -> str:
     return digest(
         [
             [
-                *(t.id, t.tokens.tolist(), t.needle, t.answer, t.answer_tokens.tolist(), t.aliases, asdict(t.judge)),
+                *(
+                    t.id,
+                    t.tokens.tolist(),
+                    t.needle,
+                    t.answer,
+                    t.answer_tokens.tolist(),
+                    t.aliases,
+                    t.judge.rule,
+                    asdict(t.judge),
+                ),
                 *(t.choices, [ids.tolist() for ids in t.choice_tokens]),
             ]
             for t in trials

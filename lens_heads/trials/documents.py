@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lens_heads.trials.tokenizing import bos, chat_frame
+from lens_heads.trials.tokenizing import chat_frame, opening
 
 INTRO = " Here are some paragraphs:"
 ASK = "Please find information that are relevant to the following query in the paragraphs above."
@@ -75,7 +75,9 @@ class DocumentTrial:
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
-            raise ValueError(f"trial id {self.id!r} is no string: write {str(self.id)!r}, results are stored under it")
+            raise ValueError(
+                f"trial id {self.id!r} must be a string, e.g. {str(self.id)!r}: results are stored under it"
+            )
         object.__setattr__(self, "documents", numbered(self.documents, f"trial {self.id}"))
         gold = [self.gold] if isinstance(self.gold, str | int) else self.gold
         object.__setattr__(self, "gold", tuple(dict.fromkeys(str(one) for one in gold)))
@@ -169,8 +171,8 @@ def frame_of(tokenizer: Any, frame: str | None = None) -> Frame:
     for one in FRAMES.values():
         if one.prefix.split(">")[0] + ">" in known:
             return one
-    prefix, suffix, _ = chat_frame(tokenizer, None)
-    return Frame(prefix.removeprefix(tokenizer.bos_token or ""), suffix, "\n\n")
+    prefix, suffix = chat_frame(tokenizer, None)
+    return Frame(prefix, suffix, "\n\n")
 
 
 def encode(
@@ -223,7 +225,7 @@ def _tokenized(tokenizer: Any, text: str, trial: str) -> tuple[list[int], list[t
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"trial {trial}: document spans need character offsets: load the tokenizer with use_fast=True")
     found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    start = bos(tokenizer)
+    start = opening(tokenizer, text)
     return start + list(found.input_ids), [(0, 0)] * len(start) + [tuple(pair) for pair in found.offset_mapping]
 
 

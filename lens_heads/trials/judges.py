@@ -1,234 +1,281 @@
-"""Judge: how one benchmark reads an answer out of the generated text and decides whether it is right.
+"""Judges: how a benchmark reads an answer out of a generated text and decides whether it is right. One class a rule.
 
-A judge is data. Those of the tasks stand in `tasks/data/templates/*.json`, beside the prompt they belong to.
+Those of the tasks stand in `tasks/data/templates/*.json`, beside the prompt they belong to; `judge_of` reads them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import lru_cache
+from typing import Any, ClassVar, Self
 
 from lens_heads.trials import sandbox
-from lens_heads.trials import text as normalizing
+from lens_heads.trials import text as comparing
 from lens_heads.trials.rhymes import rhyme
-from lens_heads.trials.text import squad
 
-NORMALIZATIONS = ("numbers", "squad")
-_LABELLED = ("only_label", "first_label", "any_of", "rhymes")
+NORMALIZATIONS = {"numbers": comparing.normalize, "squad": comparing.squad}
 _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+
+
+def _texts(field: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(part, str) and part for part in value):
+        raise ValueError(f"a judge's {field} is {value!r}: give a list of texts, none of them empty")
+    return tuple(value)
 
 
 @dataclass(frozen=True)
 class Judge:
-    """How a generated text is read and judged. The default: anywhere in the text, as a run of whole words.
+    """The default rule: the answer's words stand in the text, whole and in a row.
 
-    `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case, and so the labels of
-    "first_label").
-    `normalization`: "numbers", this package's own (`lens_heads.trials.text.normalize`: SQuAD's, but numbers keep sign and
-    point), or "squad", exactly SQuAD's and MuSiQue's (-3.5 is 35).
-    `rule`, after the cut:
-
-    - "contains": the answer's words stand in the text, whole and in a row.
-    - "exact_match": text and answer are the same words.
-    - "number": the first number of the text is the answer's (1,043.0 is 1043).
-    - "final_number": the number after the last "####" of the text, without one its last number, is the answer's, read in the
-      same way (GSM8K, Cobbe et al., arXiv 2110.14168).
-    - "only_label": BABILong's (Kuratov et al., arXiv 2406.10149; `compare_answers` of its code). Of `labels`, the
-      answers there could be, the text holds the right one and no other; of an answer with commas, all of its parts and
-      no other. Labels are found as BABILong finds them, anywhere in the text in lower case. Those that the question
-      names must be left out of `labels` when the judge is made (see `without`).
-    - "first_label": of `labels`, the first that stands in the text as whole words is the answer's: "B", "(B)." and "The answer
-      is B, not C" choose B. Capitals count, so an "a" does not choose A; a sentence that begins with the article "A" does.
-    - "either_contains": the study's "Different Heads, Same Fragile Tasks": text and answer are equal, or one holds the
-      other as a string of characters, so that "1" counts for "1929": loose, to compare with the study. An answer of one
-      or two letters, such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
-    - "any_of": any of `labels` stands in the text, whole, in any case; which of them is the answer does not matter.
-    - "passes_tests": the text is code, white space and all, and the program of `preamble`, text and `tests` runs to its end
-      in `lens_heads.trials.sandbox` (MBPP, Austin et al., arXiv 2108.07732; HumanEval, Chen et al., arXiv 2107.03374). It runs
-      only where that was `allowed`.
-    - "rhymes": the first word of the text is the answer or rhymes with it (`lens_heads.trials.rhymes`), and is none of `labels`:
-      the word that a rhyme was asked for.
-
+    `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case).
+    `normalization`: "numbers", this package's own (`trials.text.normalize`: SQuAD's, but numbers keep sign and point), or
+    "squad", exactly SQuAD's and MuSiQue's (-3.5 is 35).
     `multiline`: the answer runs over several lines: decoding goes on to the first string of `cut`, not to the first newline.
 
-    An empty answer is always wrong. Raises ValueError for an unknown rule or normalization, an empty string in `cut`,
-    and labels, or tests, without the rule that reads them or the other way round.
+    An empty answer is always wrong. ValueError for an unknown normalization and an empty string in `cut`.
     """
 
     cut: tuple[str, ...] = ()
     ignore_case: bool = False
     normalization: str = "numbers"
-    rule: str = "contains"
-    labels: tuple[str, ...] = ()
     multiline: bool = False
-    preamble: str = ""
-    tests: str = ""
-    allowed: bool = False
+    rule: ClassVar[str] = "contains"
 
     def __post_init__(self) -> None:
-        for field in ("cut", "labels"):
-            value = getattr(self, field)
-            if isinstance(value, str) or not all(isinstance(part, str) and part for part in value):
-                raise ValueError(f"a judge's {field} is {value!r}: give a list of texts, none of them empty")
-            object.__setattr__(self, field, tuple(value))
-        for field, known in (("rule", tuple(RULES)), ("normalization", NORMALIZATIONS)):
-            if getattr(self, field) not in known:
-                names = " or ".join(map(repr, known))
-                raise ValueError(f"a judge's {field} is {getattr(self, field)!r}: use {names}")
-        if bool(self.labels) != (self.rule in _LABELLED):
-            raise ValueError(
-                f"a judge by the rule {self.rule!r} has {len(self.labels)} labels: {', '.join(_LABELLED)} need the labels "
-                "there could be, the other rules take none"
-            )
-        if bool(self.tests.strip()) != (self.rule == "passes_tests") or (
-            (self.preamble or self.allowed) and not self.tests
-        ):
-            raise ValueError(
-                f"a judge by the rule {self.rule!r} has tests={self.tests!r}, preamble={self.preamble!r}, "
-                f'allowed={self.allowed}: "passes_tests" needs tests, the other rules take none of these'
-            )
+        object.__setattr__(self, "cut", _texts("cut", self.cut))
+        if self.normalization not in NORMALIZATIONS:
+            known = " or ".join(map(repr, NORMALIZATIONS))
+            raise ValueError(f"normalization={self.normalization!r}: must be {known}")
 
-    def without(self, question: str) -> Judge:
-        """The judge for one question: labels that it names are no answers to it. ValueError when none is left."""
-        left = tuple(label for label in self.labels if label.lower() not in question.lower())
-        return replace(self, labels=left)
+    def is_right(self, text: str, gold: str) -> bool:
+        """Whether what was extracted gives the answer."""
+        return self.contains(text, gold)
+
+    def without(self, question: str) -> Self:
+        """The judge for one question, where the question changes what counts."""
+        return self
 
     def check_allowed(self, trial: str) -> None:
-        """ValueError, saying how to allow it, where the judge would run generated code and nobody has allowed that."""
-        if self.rule == "passes_tests" and not self.allowed:
-            raise ValueError(
-                f"{trial}: judging it runs generated code: allow that with allow_code_execution=True where the task is made "
-                "(of your own trials Judge(allowed=True), on the command line --allow-code-execution), or use generate=False "
-                "for the log-probability alone"
-            )
+        """ValueError, saying how to allow it, where judging would run generated code without permission."""
 
     def extract(self, text: str) -> str:
-        """The part of a generated text that counts as the answer, without white space around it; code keeps its own."""
-        found = self._split(text)[0]
-        return found if self.rule == "passes_tests" else found.strip()
+        """The part of a generated text that counts as the answer, without white space around it."""
+        return self._split(text)[0].strip()
 
     def ended(self, text: str) -> bool:
         """Whether the answer has ended in the text generated so far: it has a newline, of several lines a string of `cut`."""
         return len(self._split(text)) > 1 if self.multiline else "\n" in text
+
+    def correct(self, text: str, answers: Sequence[str]) -> float:
+        """1 when a generated text gives one of the accepted answers by the rule, else 0."""
+        found = self.extract(text)
+        return float(any(self.is_right(found, gold) for gold in answers))
+
+    def normalize(self, text: str) -> str:
+        """The text as it is compared."""
+        return NORMALIZATIONS[self.normalization](text)
+
+    def contains(self, text: str, gold: str) -> bool:
+        """Whether the answer's words stand in the text as a run of whole words, after normalisation."""
+        if self.normalization != "squad":
+            return bool(comparing.contains(text, gold))
+        words, answer = comparing.squad(text), comparing.squad(gold)
+        return bool(answer) and f" {answer} " in f" {words} "
+
+    def equals(self, text: str, gold: str) -> bool:
+        """Whether text and answer are equal, and not empty, after normalisation."""
+        return self.normalize(text) == self.normalize(gold) != ""
 
     def _split(self, text: str) -> list[str]:
         """The text before the first string of `cut`, and if there is one, what follows."""
         ends = "|".join(re.escape(end) for end in self.cut)
         return re.split(ends, text, maxsplit=1, flags=re.IGNORECASE if self.ignore_case else 0) if ends else [text]
 
-    def normalize(self, text: str) -> str:
-        """The text as it is compared."""
-        if self.normalization == "squad":
-            return squad(text)
-        return normalizing.normalize(text)
 
-    def correct(self, text: str, answers: Sequence[str]) -> float:
-        """1 when a generated text holds one of the accepted answers by the rule, else 0."""
-        found = self.extract(text)
-        return max((RULES[self.rule](found, gold, self) for gold in answers), default=0.0)
+@dataclass(frozen=True)
+class ExactMatch(Judge):
+    """Text and answer are the same words."""
 
+    rule: ClassVar[str] = "exact_match"
 
-def exact_match(text: str, gold: str, judge: Judge) -> float:
-    """1 when text and answer are equal, and not empty, after the judge's normalisation."""
-    return float(judge.normalize(text) == judge.normalize(gold) != "")
+    def is_right(self, text: str, gold: str) -> bool:
+        return self.equals(text, gold)
 
 
-def contains(text: str, gold: str, judge: Judge) -> float:
-    """1 when the answer's words stand in the text as a run of whole words, after the judge's normalisation."""
-    if judge.normalization == "squad":
-        words, answer = squad(text), squad(gold)
-        return float(bool(answer) and f" {answer} " in f" {words} ")
-    return normalizing.contains(text, gold)
+@dataclass(frozen=True)
+class FirstNumber(Judge):
+    """The first number of the text is the answer's (1,043.0 is 1043)."""
+
+    rule: ClassVar[str] = "number"
+
+    def is_right(self, text: str, gold: str) -> bool:
+        return self.number(text) is not None and self.number(text) == self.number(gold)
+
+    def number(self, text: str) -> Decimal | None:
+        """The number that counts; None without any."""
+        found = _NUMBER.search(text)
+        return Decimal(found[0].replace(",", "").replace("\N{MINUS SIGN}", "-")) if found else None
 
 
-def number(text: str, gold: str, judge: Judge) -> float:
-    """1 when the first number in the text equals the answer's."""
-    found, wanted = _first_number(text), _first_number(gold)
-    return float(found is not None and found == wanted)
+@dataclass(frozen=True)
+class FinalNumber(FirstNumber):
+    """The number after the last "####", or the last number, is the answer's (GSM8K, Cobbe et al., arXiv 2110.14168)."""
+
+    rule: ClassVar[str] = "final_number"
+
+    def number(self, text: str) -> Decimal | None:
+        _, marked, after = text.rpartition("####")
+        every = _NUMBER.findall(text)
+        return super().number(after if marked else every[-1] if every else "")
 
 
-def _first_number(text: str) -> Decimal | None:
-    found = _NUMBER.search(text)
-    return Decimal(found[0].replace(",", "").replace("\N{MINUS SIGN}", "-")) if found else None
+@dataclass(frozen=True)
+class EitherContains(Judge):
+    """Text and answer are equal, or one holds the other as a string of characters ("1" counts for "1929").
+
+    The rule of "Different Heads, Same Fragile Tasks": loose, to compare with that study. An answer of one or two letters,
+    such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
+    """
+
+    rule: ClassVar[str] = "either_contains"
+
+    def is_right(self, text: str, gold: str) -> bool:
+        text, gold = self.normalize(text), self.normalize(gold)
+        if not text or not gold:
+            return False
+        return (gold in text.split() if gold.isalpha() and len(gold) <= 2 else gold in text) or text in gold
 
 
-def final_number(text: str, gold: str, judge: Judge) -> float:
-    """1 when the number after the last "####", or the last number, equals the answer's."""
-    found, wanted = _final_number(text), _final_number(gold)
-    return float(found is not None and found == wanted)
+@dataclass(frozen=True)
+class Labelled(Judge):
+    """A rule that knows the answers there could be, its `labels`. ValueError for none, or an empty one."""
+
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "labels", _texts("labels", self.labels))
+        if not self.labels:
+            raise ValueError(f"judge {self.rule!r} has no labels: give the answers there could be")
+
+    def without(self, question: str) -> Self:
+        """The judge for one question: labels that it names are no answers to it. ValueError when none is left."""
+        return replace(self, labels=tuple(label for label in self.labels if label.lower() not in question.lower()))
 
 
-def _final_number(text: str) -> Decimal | None:
-    marked = text.rpartition("####")
-    if marked[1]:
-        return _first_number(marked[2])
-    every = _NUMBER.findall(text)
-    return _first_number(every[-1]) if every else None
+@dataclass(frozen=True)
+class OnlyLabel(Labelled):
+    """The text holds the right label and no other; of an answer with commas, all of its parts and no other.
+
+    BABILong's rule (Kuratov et al., arXiv 2406.10149; `compare_answers` of its code): labels are found anywhere in the text
+    in lower case, and those that the question names must be left out (`without`).
+    """
+
+    rule: ClassVar[str] = "only_label"
+
+    def is_right(self, text: str, gold: str) -> bool:
+        found = {label.lower() for label in self.labels if label.lower() in text.lower()}
+        gold = gold.lower()
+        return found == ({part.strip() for part in gold.split(",")} if "," in gold else {gold})
 
 
-def only_label(text: str, gold: str, judge: Judge) -> float:
-    """1 when the answer's labels are in the text, and no other label is; see `Judge`."""
-    found = {label.lower() for label in judge.labels if label.lower() in text.lower()}
-    gold = gold.lower()
-    wanted = {part.strip() for part in gold.split(",")} if "," in gold else {gold}
-    return float(found == wanted)
+@dataclass(frozen=True)
+class FirstLabel(Labelled):
+    """The first label in the text, as whole words, is the answer's: "B", "(B)." and "The answer is B, not C" choose B.
+
+    Capitals count unless `ignore_case`: an "a" does not choose A, but a sentence that begins with the article "A" does. Where
+    two labels begin, the longer one counts.
+    """
+
+    rule: ClassVar[str] = "first_label"
+
+    def is_right(self, text: str, gold: str) -> bool:
+        flags = re.IGNORECASE if self.ignore_case else 0
+        every = "|".join(re.escape(label) for label in sorted(self.labels, key=len, reverse=True))
+        found = re.search(rf"(?<!\w)(?:{every})(?!\w)", text, flags)
+        return found is not None and re.fullmatch(re.escape(gold), found[0], flags) is not None
 
 
-def first_label(text: str, gold: str, judge: Judge) -> float:
-    """1 when the first label in the text is the answer's, as whole words; where two begin, the longer one counts."""
-    flags = re.IGNORECASE if judge.ignore_case else 0
-    every = "|".join(re.escape(label) for label in sorted(judge.labels, key=len, reverse=True))
-    found = re.search(rf"(?<!\w)(?:{every})(?!\w)", text, flags)
-    return float(found is not None and re.fullmatch(re.escape(gold), found[0], flags) is not None)
+@dataclass(frozen=True)
+class AnyOf(Labelled):
+    """Any of the labels stands in the text, whole, in any case; which of them is the answer does not matter."""
+
+    rule: ClassVar[str] = "any_of"
+
+    def is_right(self, text: str, gold: str) -> bool:
+        return _whole(self.labels).search(text) is not None
 
 
-def either_contains(text: str, gold: str, judge: Judge) -> float:
-    """1 when one holds the other, or they are equal, after the judge's normalisation; neither may be empty."""
-    text, gold = judge.normalize(text), judge.normalize(gold)
-    if not text or not gold:
-        return 0.0
-    inside = gold in text.split() if gold.isalpha() and len(gold) <= 2 else gold in text
-    return float(inside or text in gold)
+@dataclass(frozen=True)
+class Rhymes(Labelled):
+    """The first word of the text is the answer or rhymes with it (`trials.rhymes`), and is none of the words asked about."""
+
+    rule: ClassVar[str] = "rhymes"
+
+    def is_right(self, text: str, gold: str) -> bool:
+        found = re.search(r"[a-z']+", text.lower())
+        if found is None or found[0] in {label.lower() for label in self.labels}:
+            return False
+        return found[0] == gold.lower() or rhyme(found[0], gold)
 
 
-def any_of(text: str, gold: str, judge: Judge) -> float:
-    """1 when one of the judge's labels stands in the text as whole words, in any case."""
-    return float(_whole(judge.labels).search(text) is not None)
+@dataclass(frozen=True)
+class PassesTests(Judge):
+    """The text is code, and the program of `preamble`, text and `tests` runs to its end in `trials.sandbox`.
+
+    MBPP (Austin et al., arXiv 2108.07732), HumanEval (Chen et al., arXiv 2107.03374). It runs only where that was `allowed`;
+    code keeps its white space. ValueError without tests.
+    """
+
+    preamble: str = ""
+    tests: str = ""
+    allowed: bool = False
+    rule: ClassVar[str] = "passes_tests"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tests.strip():
+            raise ValueError(f"judge {self.rule!r} has tests={self.tests!r}: give the program that tests the code")
+
+    def is_right(self, text: str, gold: str) -> bool:
+        self.check_allowed("a text")
+        return bool(text.strip()) and sandbox.passes(f"{self.preamble}{text}\n{self.tests}\n")
+
+    def check_allowed(self, trial: str) -> None:
+        if not self.allowed:
+            raise ValueError(
+                f"{trial}: judging it runs generated code: allow that with allow_code_execution=True where the task is made "
+                "(PassesTests(allowed=True) in your own trials, --allow-code-execution on the command line), or use "
+                "generate=False for the log-probability alone"
+            )
+
+    def extract(self, text: str) -> str:
+        return self._split(text)[0]
+
+
+_NUMBERS, _LABELS = (FirstNumber, FinalNumber), (OnlyLabel, FirstLabel, AnyOf, Rhymes)
+RULES: dict[str, type[Judge]] = {
+    kind.rule: kind for kind in (Judge, ExactMatch, *_NUMBERS, EitherContains, *_LABELS, PassesTests)
+}
+"""Every rule by its name in template files."""
+DEFAULT = Judge()
+
+
+def judge_of(rule: str = "contains", **given: Any) -> Judge:
+    """A judge by the name of its rule, as template files hold it. ValueError for an unknown rule or field."""
+    if rule not in RULES:
+        raise ValueError(f"rule={rule!r}: must be one of {', '.join(RULES)}")
+    known = [field.name for field in fields(RULES[rule])]
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise ValueError(f"judge {rule!r} has no field {unknown!r}: it takes {', '.join(known)}")
+    return RULES[rule](**given)
 
 
 @lru_cache(maxsize=32)
 def _whole(labels: tuple[str, ...]) -> re.Pattern[str]:
     words = (r"\s+".join(map(re.escape, label.split())) for label in labels)
     return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
-
-
-def passes_tests(text: str, gold: str, judge: Judge) -> float:
-    """1 when the code passes the judge's tests; see `Judge`. Nothing is run for no code, nor without permission."""
-    judge.check_allowed("a text")
-    return float(bool(text.strip()) and sandbox.passes(f"{judge.preamble}{text}\n{judge.tests}\n"))
-
-
-def rhymes(text: str, gold: str, judge: Judge) -> float:
-    """1 when the text's first word is the answer or rhymes with it, and is not the word asked about."""
-    found = re.search(r"[a-z']+", text.lower())
-    asked = {label.lower() for label in judge.labels}
-    return float(bool(found) and found[0] not in asked and (found[0] == gold.lower() or rhyme(found[0], gold)))
-
-
-RULES: dict[str, Callable[[str, str, Judge], float]] = {
-    "contains": contains,
-    "exact_match": exact_match,
-    "number": number,
-    "final_number": final_number,
-    "only_label": only_label,
-    "first_label": first_label,
-    "either_contains": either_contains,
-    "any_of": any_of,
-    "passes_tests": passes_tests,
-    "rhymes": rhymes,
-}
-
-DEFAULT = Judge()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from lens_heads.trials import judges
 from lens_heads.trials.answers import rouge
 from lens_heads.trials.judges import DEFAULT, Judge
 from lens_heads.trials.text import normalize
@@ -15,12 +14,12 @@ __all__ = ["TEXT_METRICS", "contains", "exact_match", "normalize", "text_scores"
 
 def contains(text: str, gold: str, judge: Judge = DEFAULT) -> float:
     """1 when the answer's words stand in the text as a run of whole words, after normalisation."""
-    return judges.contains(text, gold, judge)
+    return float(judge.contains(text, gold))
 
 
 def exact_match(text: str, gold: str, judge: Judge = DEFAULT) -> float:
     """1 when text and answer are equal after normalisation."""
-    return judges.exact_match(text, gold, judge)
+    return float(judge.equals(text, gold))
 
 
 def token_f1(text: str, gold: str, judge: Judge = DEFAULT) -> float:

@@ -21,13 +21,16 @@ def piece(tokenizer: Any, text: str) -> list[int]:
     return joined[len(anchor) :]
 
 
-def bos(tokenizer: Any) -> list[int]:
-    """BOS where the tokenizer itself puts one before a text, nothing elsewhere."""
-    return list(_bos_ids(tokenizer))
+def opening(tokenizer: Any, text: str) -> list[int]:
+    """The BOS that a prompt beginning with `text` still needs.
+
+    Nothing where the tokenizer itself adds none, and where the text begins with it, as many chat frames do.
+    """
+    return [] if tokenizer.bos_token and text.startswith(tokenizer.bos_token) else list(_bos_ids(tokenizer))
 
 
-def chat_frame(tokenizer: Any, chat: bool | None, trial: str = "") -> tuple[str, str, bool]:
-    """(prefix, suffix, whether a BOS must still be added) of one user turn, thinking off; empty strings without chat.
+def chat_frame(tokenizer: Any, chat: bool | None, trial: str = "") -> tuple[str, str]:
+    """(prefix, suffix) of one user turn, thinking off; empty strings without chat.
 
     ValueError when chat is True and the tokenizer has no template.
     """
@@ -38,7 +41,7 @@ def chat_frame(tokenizer: Any, chat: bool | None, trial: str = "") -> tuple[str,
             f"trial {trial}: a chat template was asked for, but the tokenizer of {name} has none: use chat=False, "
             "or set tokenizer.chat_template"
         )
-    return ("", "", True) if chat is False or not template else _chat_frame(tokenizer, str(template))
+    return ("", "") if chat is False or not template else _chat_frame(tokenizer, str(template))
 
 
 @lru_cache(maxsize=32)
@@ -55,12 +58,11 @@ def _bos_ids(tokenizer: Any) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=32)
-def _chat_frame(tokenizer: Any, template: str) -> tuple[str, str, bool]:
+def _chat_frame(tokenizer: Any, template: str) -> tuple[str, str]:
     """The frame by the tokenizer's `template`, which is in the key because a user may set another."""
     turn = [{"role": "user", "content": _SENTINEL}]
     text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     if text.count(_SENTINEL) != 1:
         raise ValueError(f"the chat template does not show the user's text exactly once: use chat=False ({template!r})")
     prefix, suffix = text.split(_SENTINEL)
-    bos = tokenizer.bos_token
-    return prefix, suffix, not (bos and prefix.startswith(bos))
+    return prefix, suffix

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from lens_heads.trials.encoded import EncodedTrial, check_id, checked_choices
 from lens_heads.trials.judges import DEFAULT, Judge
-from lens_heads.trials.tokenizing import adds_space, bos, chat_frame, piece
+from lens_heads.trials.tokenizing import adds_space, chat_frame, opening, piece
 
 RESERVE = 200
 """Tokens kept free of haystack for template, question and answer, as in the LOCOS grid."""
@@ -90,9 +90,8 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
     if "{haystack}" in trial.template:
         left, right = trial.template.split("{haystack}", 1)
         before, after = left.replace("{question}", trial.question), right.replace("{question}", trial.question)
-    prefix, suffix, add_bos = chat_frame(tokenizer, trial.chat, trial.id)
-    tokens = bos(tokenizer) if add_bos else []
-    tokens = tokens + piece(tokenizer, prefix + before)
+    prefix, suffix = chat_frame(tokenizer, trial.chat, trial.id)
+    tokens = opening(tokenizer, prefix + before) + piece(tokenizer, prefix + before)
     needle: tuple[int, int] | None = None
     body: list[int] = []
     if "{haystack}" in trial.template and (trial.haystack or trial.needle):

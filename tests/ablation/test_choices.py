@@ -14,7 +14,7 @@ from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.evaluation import Evaluation, check_metric, evaluate
 from lens_heads.interventions.ablate import ablate
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.judges import Judge
+from lens_heads.trials.judges import Judge, judge_of
 from lens_heads.trials.trial import Trial
 from tests import zoo
 from tests.conftest import random_trial, tiny
@@ -180,7 +180,7 @@ def test_choices_count_towards_the_context_window() -> None:
 
 
 def test_several_lines_are_read_to_the_judges_end() -> None:
-    judge = Judge(cut=("\nQ:", "END"), rule="final_number", multiline=True)
+    judge = judge_of(cut=("\nQ:", "END"), rule="final_number", multiline=True)
     assert judge.correct("First 3.\nThen #### 1,200\nQ: #### 7", ["so #### 1200"]) == 1
     assert judge.correct("First 3.\nThen 4.\nQ: 9", ["#### 4"]) == 1
     assert judge.correct("5, so #### 4, not 6", ["#### 4"]) == 1

@@ -18,7 +18,7 @@ from lens_heads.interventions.activations import mean_activations
 from lens_heads.model.hooks import has_hooks
 from lens_heads.stats import bootstrap_interval
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.judges import Judge
+from lens_heads.trials.judges import judge_of
 from lens_heads.trials.metrics import text_scores
 from tests import handmade, zoo
 from tests.conftest import random_trial
@@ -302,14 +302,14 @@ def test_the_judge_decides_and_the_text_stays_whole(gqa: Any) -> None:
     ends = [text.strip()[1:3] for text in plain_texts]
     assert all(ends)
     judged = [
-        replace(trial, answer=start, judge=Judge(cut=(end,), rule="only_label", labels=(start, "no such label")))
+        replace(trial, answer=start, judge=judge_of(cut=(end,), rule="only_label", labels=(start, "no such label")))
         for trial, start, end in zip(trials(), first, ends, strict=True)
     ]
     found = evaluate(gqa, judged, max_new_tokens=5, progress=False)
     assert found.texts == plain_texts
     assert found.metrics["correct"].tolist() == [1.0] * 4
     both = [
-        replace(trial, judge=Judge(rule="only_label", labels=(*trial.judge.labels[:1], "other"))) for trial in judged
+        replace(trial, judge=judge_of(rule="only_label", labels=(*trial.judge.labels[:1], "other"))) for trial in judged
     ]
     wrong = [replace(trial, answer="other") for trial in both]
     assert evaluate(gqa, wrong, max_new_tokens=5, progress=False).metrics["correct"].tolist() == [0.0] * 4
@@ -318,3 +318,15 @@ def test_the_judge_decides_and_the_text_stays_whole(gqa: Any) -> None:
         "logprob",
         "greedy_match",
     ]
+
+
+def test_results_under_an_ablation_are_never_stored_as_those_without(gqa: Any, tmp_path: Path) -> None:
+    """A folder that holds the one would hand it out as the other."""
+    options: dict[str, Any] = {"generate": False, "progress": False}
+    with lh.ablate(gqa, ["L0H0", "L1H1"], "zero"):
+        with pytest.raises(ValueError, match=r"has hooks attached .an ablation.., which a run folder cannot identify"):
+            evaluate(gqa, trials(), out=tmp_path / "run", **options)
+        ablated = evaluate(gqa, trials(), **options).mean("logprob")
+    assert not (tmp_path / "run").exists()
+    stored = evaluate(gqa, trials(), out=tmp_path / "run", **options).mean("logprob")
+    assert stored == evaluate(gqa, trials(), **options).mean("logprob") != ablated

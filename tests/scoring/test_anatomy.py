@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
@@ -382,3 +383,15 @@ def test_beyond_the_sink_the_first_position_does_not_compete() -> None:
     without = anatomy.provenance(model, moved, [head], sink=False, **options).iloc[0]
     assert with_sink["sink"] == 1  # Equal attention: the first of two is taken.
     assert (without["needle"], without["sink"]) == (1, 0)
+
+
+def test_saved_and_loaded_literalness_ranks_as_before(gqa: Any, tmp_path: Path) -> None:
+    """A ratio of sums is not the mean of the ratios, so the file has to keep both."""
+    found = anatomy.literalness(gqa, trials()[:3], teacher_forced=True, progress=False)
+    assert not torch.equal(found.values, found.per_trial.mean(0)), "or the test could not fail"
+    loaded = lh.HeadScores.load(found.save(tmp_path / "literal.json"))
+    assert torch.equal(loaded.values, found.values)
+    assert torch.equal(loaded.per_trial, found.per_trial)
+    assert loaded.ranking() == found.ranking()
+    with pytest.raises(ValueError, match="form 'lists' has no place for 'values'"):
+        found.save(tmp_path / "literal.json", "lists")

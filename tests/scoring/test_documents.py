@@ -117,7 +117,7 @@ def test_rerank_masks_the_curve_summed_over_heads(gqa: Any) -> None:
         ({"documents": ("a", " ")}, "trial one: document 2 is empty"),
         ({"documents": ("a", "b", "a")}, "documents 1 and 3 are the same text"),
         ({"documents": (Document("a", id="x"), Document("b", id="x"))}, "two documents have the id 'x'"),
-        ({"id": 3}, "trial id 3 is no string"),
+        ({"id": 3}, "trial id 3 must be a string"),
     ],
 )
 def test_a_wrong_trial_is_refused(change: dict[str, Any], message: str) -> None:

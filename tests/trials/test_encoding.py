@@ -10,7 +10,7 @@ import torch
 
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.judges import Judge
+from lens_heads.trials.judges import judge_of
 from lens_heads.trials.trial import Trial
 from tests import zoo
 from tests.conftest import random_trial
@@ -93,7 +93,7 @@ def test_token_ids_lie_in_the_vocabulary() -> None:
 
 
 def test_text_that_would_be_run_as_code_is_refused_where_it_would_be_judged() -> None:
-    judge = Judge(rule="passes_tests", tests="assert True")
+    judge = judge_of(rule="passes_tests", tests="assert True")
     trial = Trial(id="mine", question="1 + 1 =", answer="2", template="{question}", judge=judge)
     with pytest.raises(ValueError, match=r"trial mine: judging it runs generated code: .*allow_code_execution=True"):
         encode_all([trial], zoo.tokenizer(), 512, room=4)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials.judges import Judge
+from lens_heads.trials.judges import RULES, Judge, OnlyLabel, judge_of
 from lens_heads.trials.text import contains, normalize, squad
 from lens_heads.trials.trial import Trial
 from tests import zoo
@@ -111,7 +111,7 @@ def test_numbers_are_compared_as_numbers(text: str, answer: str, right: float) -
     assert NUMBER.correct(text, [answer]) == right
 
 
-EITHER = Judge(cut=("\n", ". "), rule="either_contains")
+EITHER = judge_of(cut=("\n", ". "), rule="either_contains")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_either_contains_is_loose_both_ways_but_for_postal_codes(text: str, answ
     assert EITHER.correct(text, [answer]) == right
 
 
-LETTER = Judge(cut=("\n",), rule="first_label", labels=("A", "B", "C", "D"))
+LETTER = judge_of(cut=("\n",), rule="first_label", labels=("A", "B", "C", "D"))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_the_first_letter_in_the_text_is_the_answer(text: str, answer: str, righ
 )
 def test_labels_in_any_case_where_the_judge_says_so(text: str, answer: str, right: float) -> None:
     labels = ("yes", "no", "iron", "iron oxide", "5.5 (m)")
-    assert Judge(rule="first_label", labels=labels, ignore_case=True).correct(text, [answer]) == right
+    assert judge_of(rule="first_label", labels=labels, ignore_case=True).correct(text, [answer]) == right
 
 
 @pytest.mark.parametrize("text", ["She lives in New York.", "-3.5", "it was york", "", "a the"])
@@ -218,7 +218,7 @@ def test_squads_normalisation(text: str, expected: str) -> None:
 
 
 def test_code_is_read_with_its_white_space_and_run_between_preamble_and_tests() -> None:
-    judge = Judge(
+    judge = judge_of(
         cut=("\ndef",),
         rule="passes_tests",
         multiline=True,
@@ -238,18 +238,18 @@ def test_code_is_read_with_its_white_space_and_run_between_preamble_and_tests() 
 
 @pytest.mark.parametrize("text", ["    pass", " \n\t", ""])
 def test_no_code_does_not_pass_though_it_would(text: str) -> None:
-    judge = Judge(rule="passes_tests", preamble="if True:\n    pass\n", tests="assert True", allowed=True)
+    judge = judge_of(rule="passes_tests", preamble="if True:\n    pass\n", tests="assert True", allowed=True)
     assert judge.correct(text, ["any"]) == float(bool(text.strip()))
 
 
 def test_no_code_runs_that_was_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lens_heads.trials.sandbox.run", lambda *_: pytest.fail("it ran"))
-    judge = Judge(rule="passes_tests", tests="assert True")
+    judge = judge_of(rule="passes_tests", tests="assert True")
     with pytest.raises(
         ValueError, match=r"a text: judging it runs generated code: allow that with allow_code_execution"
     ):
         judge.correct("x = 1", ["any"])
-    with pytest.raises(ValueError, match=r"trial t: .*Judge\(allowed=True\)"):
+    with pytest.raises(ValueError, match=r"trial t: .*PassesTests\(allowed=True\)"):
         judge.check_allowed("trial t")
     Judge().check_allowed("trial t")
 
@@ -265,33 +265,35 @@ def test_a_trial_keeps_its_judge_in_tokens() -> None:
     [
         (
             {"rule": "close"},
-            r"a judge's rule is 'close': use 'contains' or 'exact_match' or 'number' or 'final_number' or 'only_label'",
+            r"rule='close': must be one of contains, exact_match, number, final_number, either_contains",
         ),
-        ({"normalization": "none"}, "a judge's normalization is 'none': use 'numbers' or 'squad'"),
+        ({"normalization": "none"}, "normalization='none': must be 'numbers' or 'squad'"),
         ({"cut": "\n"}, "a judge's cut is .*: give a list of texts"),
         ({"cut": ["", "x"]}, "none of them empty"),
-        ({"rule": "only_label"}, "has 0 labels"),
-        (
-            {"rule": "first_label"},
-            "'first_label' has 0 labels: only_label, first_label, any_of, rhymes need the labels",
+        *(
+            ({"rule": rule}, f"judge '{rule}' has no labels: give the answers there could be")
+            for rule in ("only_label", "first_label", "any_of", "rhymes")
         ),
-        ({"labels": ["a"]}, "a judge by the rule 'contains' has 1 labels"),
-        ({"rule": "any_of"}, "a judge by the rule 'any_of' has 0 labels"),
-        (
-            {"rule": "passes_tests", "allowed": True},
-            r"'passes_tests' has tests='', preamble='', allowed=True: \"passes_t",
-        ),
+        ({"labels": ["a"]}, "judge 'contains' has no field 'labels': it takes cut, ignore_case"),
+        ({"rule": "only_label", "labels": "ab"}, "a judge's labels is 'ab': give a list of texts"),
+        ({"rule": "passes_tests", "allowed": True}, "judge 'passes_tests' has tests='': give the program"),
         ({"rule": "passes_tests", "tests": " \n"}, r"'passes_tests' has tests=' \\n'"),
-        ({"tests": "assert True"}, r"'contains' has tests='assert True'"),
-        ({"preamble": "import math"}, r"'contains' has tests='', preamble='import math'"),
-        ({"allowed": True}, r"'contains' has .*allowed=True: .*the other rules take none"),
+        ({"tests": "assert True"}, "judge 'contains' has no field 'tests'"),
+        ({"rule": "only_label", "preamble": "import math"}, "judge 'only_label' has no field 'preamble'"),
+        ({"rule": "number", "allowed": True}, "judge 'number' has no field 'allowed'"),
     ],
 )
 def test_a_faulty_judge_says_what_is_wrong(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Judge(**fields)
+        judge_of(**fields)
+
+
+def test_every_rule_has_a_class_of_its_own() -> None:
+    assert len({*RULES.values()}) == len(RULES) == 10
+    assert all(kind.rule == name for name, kind in RULES.items())
+    assert judge_of("only_label", labels=["a"]) == OnlyLabel(labels=("a",))
 
 
 def test_no_label_left_is_an_error() -> None:
-    with pytest.raises(ValueError, match="has 0 labels"):
-        Judge(rule="only_label", labels=("yes", "no")).without("yes or no?")
+    with pytest.raises(ValueError, match="has no labels"):
+        judge_of(rule="only_label", labels=("yes", "no")).without("yes or no?")

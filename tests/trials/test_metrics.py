@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lens_heads.trials.answers import rouge
-from lens_heads.trials.judges import Judge
+from lens_heads.trials.judges import Judge, judge_of
 from lens_heads.trials.metrics import TEXT_METRICS, contains, exact_match, normalize, text_scores, token_f1
 
 
@@ -176,7 +176,7 @@ def test_each_metric_takes_the_alias_it_likes_best() -> None:
 def test_metrics_read_the_answer_that_the_judge_finds() -> None:
     """Cut at the line's end, and -3.5 is 35 by SQuAD's normalisation only."""
     text, answers = "-3.5 miles\nQuestion: 7", ["35 miles", "7"]
-    squads = text_scores(text, answers, Judge(cut=("\n",), normalization="squad", rule="exact_match"))
+    squads = text_scores(text, answers, judge_of(cut=("\n",), normalization="squad", rule="exact_match"))
     assert squads == {
         "rougeL": 0.4,
         "rouge1_recall": 0.5,
@@ -188,6 +188,6 @@ def test_metrics_read_the_answer_that_the_judge_finds() -> None:
 
 
 def test_correct_is_the_judges_verdict() -> None:
-    rooms = Judge(rule="only_label", labels=("attic", "cellar"))
+    rooms = judge_of(rule="only_label", labels=("attic", "cellar"))
     assert [text_scores(text, ["attic"], rooms)["correct"] for text in ("the attic", "attic, cellar", "")] == [1, 0, 0]
     assert text_scores("attic, cellar", ["attic"], rooms)["contains"] == 1

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lens_heads.trials import rhymes
-from lens_heads.trials.judges import Judge
+from lens_heads.trials.judges import judge_of
 from lens_heads.trials.rhymes import endings, rhyme
 
 
@@ -59,16 +59,16 @@ def test_endings_are_the_last_two_phonemes_of_each_pronunciation() -> None:
     ],
 )
 def test_the_judge_reads_the_first_word(text: str, wanted: float) -> None:
-    assert Judge(rule="rhymes", labels=("cat",)).correct(text, ["hat"]) == wanted
+    assert judge_of(rule="rhymes", labels=("cat",)).correct(text, ["hat"]) == wanted
 
 
 def test_an_answer_the_dictionary_does_not_have_is_still_itself() -> None:
-    assert Judge(rule="rhymes", labels=("cat",)).correct("Xqzzt", ["xqzzt"]) == 1
+    assert judge_of(rule="rhymes", labels=("cat",)).correct("Xqzzt", ["xqzzt"]) == 1
 
 
 def test_the_judge_needs_the_word_asked_about() -> None:
-    with pytest.raises(ValueError, match=r"rule 'rhymes' has 0 labels: .*rhymes need the labels"):
-        Judge(rule="rhymes")
+    with pytest.raises(ValueError, match=r"judge 'rhymes' has no labels"):
+        judge_of(rule="rhymes")
 
 
 @pytest.fixture

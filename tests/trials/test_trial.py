@@ -184,9 +184,9 @@ def test_the_chat_frame_stands_around_the_prompt(tokenizer: Any) -> None:
 
 
 def test_a_template_set_later_is_used(tokenizer: Any) -> None:
-    assert chat_frame(tokenizer, None) == ("", "", True)
+    assert chat_frame(tokenizer, None) == ("", "")
     tokenizer.chat_template = CHAT
-    assert chat_frame(tokenizer, None) == ("<user>", "</user><model>\n", True)
+    assert chat_frame(tokenizer, None) == ("<user>", "</user><model>\n")
     tokenizer.chat_template = CHAT.replace("user", "u")
     assert chat_frame(tokenizer, None)[0] == "<u>"
 
