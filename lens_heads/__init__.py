@@ -12,10 +12,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ablate": "interventions.ablate",
+    "Ablation": "interventions.ablation",
     "ablation_curve": "ablation.curve",
     "AblationCurve": "ablation.curves",
     "attribution_patch": "causal.attribution",
     "check": "model.check",
+    "Condition": "ablation.conditions",
     "Document": "trials.documents",
     "DocumentTrial": "trials.documents",
     "EncodedTrial": "trials.encoded",
@@ -37,6 +39,7 @@ _HOMES = {
     "recovery": "causal.recover",
     "Recovery": "causal.recovery_table",
     "rerank": "scoring.reranking",
+    "score_documents": "scoring.documents",
     "score_heads": "scoring.score",
     "Scorer": "scoring.scorers",
     "SCORERS": "scoring.scorers",
@@ -82,6 +85,7 @@ if TYPE_CHECKING:
     from lens_heads import stats as stats
     from lens_heads import studies as studies
     from lens_heads import tasks as tasks
+    from lens_heads.ablation.conditions import Condition as Condition
     from lens_heads.ablation.curve import ablation_curve as ablation_curve
     from lens_heads.ablation.curves import AblationCurve as AblationCurve
     from lens_heads.ablation.evaluation import Evaluation as Evaluation
@@ -99,6 +103,7 @@ if TYPE_CHECKING:
     from lens_heads.heads.head import Head as Head
     from lens_heads.heads.scores import HeadScores as HeadScores
     from lens_heads.interventions.ablate import ablate as ablate
+    from lens_heads.interventions.ablation import Ablation as Ablation
     from lens_heads.interventions.activations import MeanActivations as MeanActivations
     from lens_heads.interventions.activations import mean_activations as mean_activations
     from lens_heads.localize.heads import localize_heads as localize_heads
@@ -107,6 +112,7 @@ if TYPE_CHECKING:
     from lens_heads.model.load import load_model as load_model
     from lens_heads.scoring import anatomy as anatomy
     from lens_heads.scoring import scorers as scorers
+    from lens_heads.scoring.documents import score_documents as score_documents
     from lens_heads.scoring.reranking import rerank as rerank
     from lens_heads.scoring.score import score_heads as score_heads
     from lens_heads.scoring.scorers import SCORERS as SCORERS

@@ -35,7 +35,11 @@ def test_the_contract_holds(copy: Path) -> None:
     ("file", "line", "named"),
     [
         ("plots/theme.py", "from lens_heads.heads.scores import HeadScores", "plots is not allowed to import"),
-        ("heads/head.py", "from lens_heads.heads.scores import HeadScores", "No cycles are allowed in lens_heads.heads"),
+        (
+            "heads/head.py",
+            "from lens_heads.heads.scores import HeadScores",
+            "No cycles are allowed in lens_heads.heads",
+        ),
         ("stats/intervals.py", "def f():\n    from lens_heads.model.load import load_model", "lens_heads.stats is not"),
         ("runs/store.py", "if TYPE_CHECKING:\n    from lens_heads.trials.trial import Trial", "lens_heads.runs is not"),
         ("extra/room.py", "", "extra"),

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from lens_heads.tasks.books import read_json
-from lens_heads.trials.judges import Judge
+from lens_heads.trials.judges import Judge, judge_of
 
 
 def template(name: str) -> dict[str, Any]:
@@ -16,4 +16,4 @@ def template(name: str) -> dict[str, Any]:
 
 def judge(shots: dict[str, Any], **fields: Any) -> Judge:
     """The judge of a template file, whose "judge" object holds the fields of `Judge`; keyword arguments override them."""
-    return Judge(**{**shots["judge"], **fields})
+    return judge_of(**{**shots["judge"], **fields})

@@ -16,7 +16,7 @@ from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.statements import Statement
 from lens_heads.tasks.sec10k.values import variants, written
 from lens_heads.trials.documents import Document, DocumentTrial
-from lens_heads.trials.judges import Judge
+from lens_heads.trials.judges import judge_of
 from lens_heads.trials.trial import Trial
 
 
@@ -65,7 +65,7 @@ def trial(instance: Instance, length: int, seed: int, chat: bool | None) -> Tria
         template=settings()["template"],
         chat=chat,
         meta=instance.meta | {"words": len(words(around))},
-        judge=Judge(**settings()["judge"]),
+        judge=judge_of(**settings()["judge"]),
     )
 
 
