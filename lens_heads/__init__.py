@@ -18,6 +18,7 @@ _HOMES = {
     "attribution_patch": "causal.attribution",
     "check": "model.check",
     "Condition": "ablation.conditions",
+    "Controls": "ablation.conditions",
     "Document": "trials.documents",
     "DocumentTrial": "trials.documents",
     "EncodedTrial": "trials.encoded",
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from lens_heads import studies as studies
     from lens_heads import tasks as tasks
     from lens_heads.ablation.conditions import Condition as Condition
+    from lens_heads.ablation.conditions import Controls as Controls
     from lens_heads.ablation.curve import ablation_curve as ablation_curve
     from lens_heads.ablation.curves import AblationCurve as AblationCurve
     from lens_heads.ablation.evaluation import Evaluation as Evaluation

@@ -20,6 +20,26 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 
+SLOW = (
+    "tests/studies/test_capability.py",
+    "tests/studies/test_fragile_tasks.py",
+    "tests/studies/test_locos.py",
+    "tests/localize/test_recovery.py",
+    "tests/localize/test_search.py",
+    "tests/trials/test_sandbox.py",
+    "tests/tasks/sec10k/test_packaged.py",
+    "tests/tasks/sec10k/test_sec10k.py",
+    "tests/tasks/test_rhyme.py",
+    "tests/compare/test_correlate.py",
+    "tests/compare/test_validation.py",
+    "tests/causal/test_recovery.py",
+    "tests/scoring/test_score.py::test_killed_outright",
+    "tests/tasks/test_multiple_choice.py::test_a_faulty_row_is_named",
+    "tests/test_notebooks.py::test_",
+)
+"""Tests that `make quick` leaves out; their files, or the beginning of their names."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest first, so that no worker is busy with it after the others are done.
 
@@ -27,7 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     both, then tests of other real models in one, which loads each model once, and in the other those of studies, which is run
     once for all tests of it.
     """
-    notebooks = [item for item in items if _is_notebook(item)]
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
+    notebooks = [item for item in items if item.get_closest_marker("notebook") is not None]
     real = [item for item in items if item.get_closest_marker("real") is not None and item not in notebooks]
     studies = [item for item in items if "tests/studies" in item.nodeid and item not in real]
     placed = {*notebooks, *real, *studies}
@@ -35,10 +58,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     one, other = notebooks[::2] + real, notebooks[1::2] + studies
     cut = max(0, len(items) // 2 - len(one))
     items[:] = [*one, *others[:cut], *other, *others[cut:]]
-
-
-def _is_notebook(item: pytest.Item) -> bool:
-    return "test_notebooks" in item.nodeid and item.get_closest_marker("real") is not None
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lens_heads.heads.head import Head
+from lens_heads.heads.sets import check_draws
 
 CONTROLS = ("bottom", "random", "random_like")
 
@@ -50,6 +51,26 @@ class Condition:
 
     def __str__(self) -> str:
         return "no ablation" if self == Condition.none() else f"{self.method} {self.set} k={self.k}"
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Which controls a curve has: their names, how many draws of random heads, and the rankings that they belong to.
+
+    `of`: the rankings whose bottom and layer-matched heads are evaluated: names, "all", or None for the lead. "random"
+    belongs to no ranking. ValueError for an unknown name or a number of draws that is none.
+    """
+
+    names: Sequence[str] | str = CONTROLS
+    draws: int = 3
+    of: str | Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", (self.names,) if isinstance(self.names, str) else tuple(self.names))
+        unknown = next((name for name in self.names if name not in CONTROLS), None)
+        if unknown is not None:
+            raise ValueError(f"unknown control {unknown!r}: the controls are {', '.join(CONTROLS)}")
+        check_draws(self.draws)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from lens_heads.ablation.conditions import CONTROLS, Condition, HeadSet, head_set
+from lens_heads.ablation.conditions import CONTROLS, Condition, Controls, HeadSet, head_set
 from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
 from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.ablation.plan import capped, limited, named_rankings, named_scores, plan_sets, warn_of_ties
@@ -24,9 +24,7 @@ def ablation_curve(
     ks: Sequence[int] = (1, 5, 10, 20, 50, 100),
     kind: str | Ablation = "mean",
     reference: Reference | None = None,
-    controls: Sequence[str] = CONTROLS,
-    controls_for: str | Sequence[str] | None = None,
-    seeds: int = 3,
+    controls: Controls | Sequence[str] | str = CONTROLS,
     specificity: Tasks | None = None,
     specificity_for: str | Sequence[str] | None = None,
     sets: Mapping[str, Iterable[Head | str | Sequence[int]] | Head | str] | None = None,
@@ -40,10 +38,8 @@ def ablation_curve(
         rankings: scores by method; the first is the lead, which paired differences are taken against.
         ks: numbers of heads; those beyond the number of heads in the model become that number.
         kind, reference: as in `ablate`.
-        controls: "bottom" (the k lowest of a ranking), "random" (`seeds` draws among heads outside every ranking's top
-            k), "random_like" (`seeds` draws with as many heads per layer as the ranking's top k).
-        controls_for: the rankings whose bottom and layer-matched heads are evaluated: names, "all", or None for the
-            lead. "random" belongs to no ranking.
+        controls: names of controls, or `Controls(names, draws, of)`: "bottom" (the k lowest of a ranking), "random" (among
+            heads outside every ranking's top k), "random_like" (as many heads per layer as the ranking's top k).
         specificity: other tasks under the same ablations: {"parametric": trials, ...}.
         specificity_for: the rankings whose ablations they are run under ("random" always is): names, or None for all.
         sets: further sets of heads by name, each ablated as it is (set "given", k = its size).
@@ -60,11 +56,12 @@ def ablation_curve(
     grid = Grid.of(model, tasks, ablation, run, generate)
     grid.check_independent(chosen, [main])
     warn_of_ties(chosen, sizes)
-    planned = plan_sets(chosen, sizes, controls, controls_for, seeds) + _given(sets or {}, shape)
+    controls = controls if isinstance(controls, Controls) else Controls(controls)
+    planned = plan_sets(chosen, sizes, controls) + _given(sets or {}, shape)
     if specificity_for is not None:
         planned = limited(planned, named_rankings(specificity_for, chosen, "specificity_for"), main)
     table = grid.run(planned)
-    meta = {**grid.settings, "task": main, "rankings": list(chosen), "ks": sizes, "seeds": seeds}
+    meta = {**grid.settings, "task": main, "rankings": list(chosen), "ks": sizes, "draws": controls.draws}
     curve = AblationCurve(table, meta)
     if grid.folder is not None:
         curve.save(grid.folder.path)

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lens_heads.ablation.conditions import CONTROLS, NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.ablation.conditions import NO_ABLATION, Condition, Controls, HeadSet, head_set
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import check_draws
 from lens_heads.model.geometry import HeadGeometry
 
 
@@ -60,29 +59,23 @@ def warn_of_ties(rankings: Mapping[str, HeadScores], sizes: Sequence[int]) -> No
 def plan_sets(
     rankings: Mapping[str, HeadScores],
     ks: Sequence[int],
-    controls: Sequence[str] | str,
-    controls_for: str | Sequence[str] | None,
-    seeds: int,
+    controls: Controls,
 ) -> list[HeadSet]:
     """No ablation; then for every k the top k of every ranking, and its controls."""
-    controls = [controls] if isinstance(controls, str) else list(controls)
-    unknown = next((control for control in controls if control not in CONTROLS), None)
-    if unknown is not None:
-        raise ValueError(f"unknown control {unknown!r}: the controls are {', '.join(CONTROLS)}")
-    check_draws(seeds)
-    named = named_rankings(next(iter(rankings)) if controls_for is None else controls_for, rankings, "controls_for")
+    names, draws = controls.names, range(controls.draws)
+    named = named_rankings(next(iter(rankings)) if controls.of is None else controls.of, rankings, "controls of")
     sets = [NO_ABLATION]
     for k in ks:
         sets += [head_set(Condition.top(name, k), scores.top(k)) for name, scores in rankings.items()]
         for name in named:
             scores = rankings[name]
-            if "bottom" in controls:
+            if "bottom" in names:
                 sets.append(head_set(Condition.bottom(name, k), scores.bottom(k)))
-            if "random_like" in controls:
+            if "random_like" in names:
                 like = Condition.random_like(name, k)
-                sets += [head_set(like, scores.random(k, seed, like="layer"), seed) for seed in range(seeds)]
-        if "random" in controls:
-            sets += [head_set(Condition.random(k), _random(rankings, k, seed), seed) for seed in range(seeds)]
+                sets += [head_set(like, scores.random(k, seed, like="layer"), seed) for seed in draws]
+        if "random" in names:
+            sets += [head_set(Condition.random(k), _random(rankings, k, seed), seed) for seed in draws]
     return sets
 
 

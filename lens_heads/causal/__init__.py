@@ -1,4 +1,4 @@
-"""Causal evidence: activation patching, attribution patching, path patching, recovery."""
+"""Causal evidence: activation patching, attribution patching, path patching, and recovery."""
 
 from lens_heads.causal.attribution import attribution_patch
 from lens_heads.causal.pairs import TokenPair, make_pairs

@@ -1,12 +1,12 @@
 """Attribution patching: a first-order estimate of activation patching for all heads at once, from gradients.
 
-Nanda 2023; Syed et al., arXiv 2310.10348. The integrated-gradients form is EAP-IG's (Hanna et al., arXiv 2403.17806).
-Activations and gradients come from TransformerLens.
+Nanda 2023; Syed et al., arXiv 2310.10348. The integrated-gradients form is EAP-IG (Hanna et al., arXiv 2403.17806).
+TransformerLens provides the activations and gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 import torch
@@ -37,40 +37,41 @@ def attribution_patch(
     ig_steps: int = 1,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:
-    """Estimate of `patch_heads` for every head: sum over positions of (z_clean - z_corrupt) . d metric / d z.
+    """Estimate `patch_heads` for every head: sum over positions of (z_clean - z_corrupt) . d metric / d z.
 
     Args:
-        pairs, metric, corruption, **run: as in `patch_heads`; a metric of one's own has to be differentiable.
-        positions: as there, but "all" unless said otherwise: compare with `patch_heads(..., positions="all")`.
-        ig_steps: 1 takes the gradient in the corrupt run: two forwards and one backward per pair. m > 1 takes its mean over
-            m runs whose embeddings lie at 1/m, 2/m, ... m/m of the way from corrupt to clean (m forwards and backwards).
-            That is meant for a metric that saturates; it estimates the whole way's effect, not that of one head in the
-            corrupt run, and need not rank heads more like `patch_heads` than the plain gradient does.
+        pairs, metric, corruption, **run: as in `patch_heads`. A custom metric must be differentiable.
+        positions: as in `patch_heads`, but "all" by default: compare with `patch_heads(..., positions="all")`.
+        ig_steps: 1 takes the gradient in the corrupt run: two forward passes and one backward pass per pair. m > 1 averages
+            it over m runs whose embeddings lie 1/m, 2/m, ... m/m of the way from corrupt to clean (m more passes of each).
+            Integrated gradients suit a metric that saturates. They estimate the effect of the whole path, not of one head
+            in the corrupt run, and may rank heads less like `patch_heads` than the plain gradient does.
 
-    Returns HeadScores of method "attribution" or, with `ig_steps` > 1, "eap_ig", in the metric's units. Raises as
+    Returns HeadScores of method "attribution" ("eap_ig" if `ig_steps` > 1), in the metric's units. Raises as
     `patch_heads` does.
 
-    The whole prompt is run with gradients and logits for every position: for long prompts the exact `patch_heads` with
-    positions="answer" may well take less time and memory.
+    Runs the whole prompt with gradients and with logits at every position. For long prompts, the exact `patch_heads` with
+    positions="answer" may take less time and memory.
     """
     if ig_steps < 1:
-        raise ValueError(f"ig_steps={ig_steps}: 1 is plain attribution patching, more are integrated gradients")
+        raise ValueError(f"ig_steps={ig_steps}: must be 1 (plain attribution patching) or more (integrated gradients)")
     shape = geometry(model)
-    names = [Z.format(layer) for layer in range(shape.n_layers)]
 
     def score(pair: TokenPair) -> PairScore:
-        start, end = pair.answer
-        corrupt, measure = _corrupt_run(model, pair, names, metric, gradient=ig_steps == 1)
-        clean = _run(model, pair, pair.clean, names, measure, gradient=False)
-        gradients = (
-            {name: _gradient(corrupt, name) for name in names}
-            if ig_steps == 1
-            else _on_the_way(model, pair, names, measure, clean, corrupt, ig_steps)
-        )
+        (start, end), judge = pair.answer, _judge(pair, metric)
+        corrupt = _run(model, pair.corrupt[: end - 1], judge, gradient=ig_steps == 1)
+        clean = _run(model, pair.clean[: end - 1], judge, gradient=False)
+        totals: dict[str, Tensor] = {}
+        for step in range(1, ig_steps + 1):
+            point = corrupt
+            if ig_steps > 1:
+                between = torch.lerp(corrupt.activations[EMBED], clean.activations[EMBED], step / ig_steps)
+                point = _run(model, pair.corrupt[: end - 1], judge, gradient=True, embedding=between)
+            totals = {name: totals.get(name, 0) + _gradient(point, name) / ig_steps for name in _names(model)}
         rows = slice(start - 1 if positions == "answer" else 0, end - 1)
         scores = []
-        for name in names:
-            change, gradient = clean.activations[name] - corrupt.activations[name], gradients[name]
+        for name, gradient in totals.items():
+            change = clean.activations[name] - corrupt.activations[name]
             product = (change.float() * gradient.float())[0, rows].reshape(-1, shape.n_heads, shape.d_head)
             scores.append(reduce(product, "row head e -> head", "sum").cpu())
         return torch.stack(scores), {"clean": float(clean.metric), "corrupt": float(corrupt.metric)}
@@ -79,76 +80,51 @@ def attribution_patch(
     return sweep(model, method, pairs, score, Setup(metric, positions, corruption), run, ig_steps=ig_steps)
 
 
-def _corrupt_run(
-    model: Model, pair: TokenPair, names: list[str], metric: str | Measure, gradient: bool
-) -> tuple[GradientCache, Measure]:
-    """The corrupt run, and the measure, which may depend on what that run likes best."""
+def _judge(pair: TokenPair, metric: str | Measure) -> Callable[[Tensor], Tensor]:
+    """From a run's logits to the metric. The first run must be the corrupt one, which the metric may depend on."""
     found: list[Measure] = []
 
-    def measure(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, " step"]) -> Float[Tensor, " run"]:
-        found.append(resolve(metric, pair, logits[0].detach()))
-        return found[0](logits, gold)
+    def judge(logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, ""]:
+        rows = logits[:, pair.answer[0] - 1 :]
+        if not found:
+            found.append(resolve(metric, pair, rows[0].detach()))
+        value = judged(found[0], rows, pair)[0]
+        if torch.is_grad_enabled() and not value.requires_grad:
+            raise ValueError(f"pair {pair.id}: the metric has no gradient. Do not detach the logits.")
+        return value
 
-    return _run(model, pair, pair.corrupt, names, measure, gradient), found[0]
+    return judge
 
 
-def _on_the_way(
-    model: Model,
-    pair: TokenPair,
-    names: list[str],
-    measure: Measure,
-    clean: GradientCache,
-    corrupt: GradientCache,
-    steps: int,
-) -> dict[str, Tensor]:
-    """Gradients averaged over runs whose embeddings lie between the corrupt and the clean ones, the clean included."""
-    ends = corrupt.activations[EMBED], clean.activations[EMBED]
-    totals: dict[str, Tensor] = {}
-    for step in range(1, steps + 1):
-        between = torch.lerp(*ends, step / steps)
-        run = _run(model, pair, pair.corrupt, names, measure, gradient=True, embedding=between)
-        totals = {name: totals.get(name, 0) + _gradient(run, name) / steps for name in names}
-    return totals
+def _names(model: Model) -> list[str]:
+    return [Z.format(layer) for layer in range(model.cfg.n_layers)]
 
 
 def _gradient(run: GradientCache, name: str) -> Tensor:
     gradient = run.gradients[name]
     if gradient is None:
-        raise ValueError(
-            f"no gradient reaches {name}: something hooked onto the model cuts the way from the metric to it"
-        )
+        raise ValueError(f"no gradient reaches {name}: a hook on the model blocks it. Remove that hook.")
     return gradient
 
 
 def _run(
     model: Model,
-    pair: TokenPair,
     tokens: Int[Tensor, " position"],
-    names: list[str],
-    measure: Measure,
+    judge: Callable[[Tensor], Tensor],
     gradient: bool,
     embedding: Float[Tensor, "1 position d_model"] | None = None,
 ) -> GradientCache:
-    """One run of TransformerLens's, whose metric is the measure of the answer rows."""
-    start, end = pair.answer
-
-    def judge(logits: Tensor) -> Tensor:
-        value = judged(measure, logits[:, start - 1 :], pair)[0]
-        if gradient and not value.requires_grad:
-            raise ValueError(
-                f"pair {pair.id}: the metric has no gradient with respect to the logits: do not detach them"
-            )
-        return value
+    """One run by TransformerLens, with the embedding replaced if one is given."""
 
     def embed(x: Tensor, hook: Any) -> Tensor:
-        # A fresh leaf: gradients flow from here on, also where a user has frozen the parameters.
+        # A fresh leaf, so that gradients also flow where the user has frozen the parameters.
         return (x if embedding is None else embedding).detach().requires_grad_(gradient)
 
     with evaluating(model), torch.set_grad_enabled(gradient), hooked(model, [(EMBED, embed)]):
         return cache_activation_and_gradient(
             model,
-            tokens[None, : end - 1].to(model.W_U.device),
+            tokens[None].to(model.W_U.device),
             judge,
-            names_filter=[EMBED, *names],
+            names_filter=[EMBED, *_names(model)],
             compute_gradient=gradient,
         )

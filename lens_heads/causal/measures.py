@@ -1,4 +1,4 @@
-"""What a patched run is judged by: a number per run, read from the logits of the rows that produce the answer."""
+"""Metrics of a patched run: one number per run, read from the logits of the rows that produce the answer."""
 
 from __future__ import annotations
 
@@ -22,41 +22,40 @@ def answer_logprob(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, 
 
 
 def first_token_logit_diff(pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
-    """Logit of the answer's first token minus that of the token which the corrupt run itself likes best there.
+    """Logit of the answer's first token minus that of the token the corrupt run ranks first at this position.
 
-    The default of the LOCOS authors' code, which takes the favourite among wrong tokens. Here a pair whose corrupt run likes
-    the answer's own first token best is refused (ValueError) instead of being measured against the runner-up: its
-    corruption has not taken the answer away. `patch_heads` leaves such pairs out and says how many.
+    The default of the LOCOS authors' code, which takes the highest-ranked wrong token. If the corrupt run ranks the answer's
+    own first token first, the corruption has not removed the answer: this raises ValueError instead of using the runner-up,
+    and `patch_heads` omits such pairs with a warning.
     """
     favourite, first = int(corrupt[0].argmax()), int(pair.gold[0])
     if favourite == first:
         raise ValueError(
-            f"pair {pair.id}: the corrupt run's favourite is the answer's own first token {first}, so there is no wrong "
-            "token to compare it with: use another corruption, or metric='answer_logprob'"
+            f"pair {pair.id}: the corrupt run ranks the answer's own first token {first} first, leaving no wrong token to "
+            "compare with. Use another corruption, or metric='answer_logprob'."
         )
     return lambda logits, gold: logits[:, 0, first] - logits[:, 0, favourite]
 
 
-METRICS = ("answer_logprob", "first_token_logit_diff")
+UNITS = {"answer_logprob": "nats", "first_token_logit_diff": "logits"}
+"""The metrics known by name, with their units."""
 
 
 def resolve(metric: str | Measure, pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
-    """The measure by its name, or the user's own, for one pair whose corrupt logits are known."""
+    """The measure for one pair, given the metric and the pair's corrupt logits."""
     if metric == "answer_logprob":
         return answer_logprob
     return first_token_logit_diff(pair, corrupt) if isinstance(metric, str) else metric
 
 
 def check_metric(metric: str | Measure) -> str:
-    """The metric's name. ValueError for a name there is not, TypeError for what cannot be called."""
+    """The metric's name. ValueError for an unknown name, TypeError for anything else that is not callable."""
     if isinstance(metric, str):
-        if metric not in METRICS:
-            raise ValueError(
-                f"metric={metric!r}: use {', '.join(METRICS)}, or a function (logits, gold) -> one per run"
-            )
+        if metric not in UNITS:
+            raise ValueError(f"metric={metric!r}: use {', '.join(UNITS)}, or a function (logits, gold) -> one per run")
         return metric
     if not callable(metric):
-        raise TypeError(f"metric={metric!r} is neither a name nor a function (logits, gold) -> one number per run")
+        raise TypeError(f"metric={metric!r}: must be a name or a function (logits, gold) -> one number per run")
     return getattr(metric, "__name__", type(metric).__name__)
 
 
@@ -66,12 +65,12 @@ def judged(measure: Measure, logits: Float[Tensor, "run step d_vocab"], pair: To
     if not isinstance(values, Tensor) or tuple(values.shape) != (len(logits),):
         found = f"shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
-            f"pair {pair.id}: the metric gave {found} for logits {list(logits.shape)} [run, step, d_vocab]: return one "
-            f"number per run, a tensor of shape [{len(logits)}]"
+            f"pair {pair.id}: the metric returned {found} for logits {list(logits.shape)} [run, step, d_vocab]. Return one "
+            f"number per run: a tensor of shape [{len(logits)}]."
         )
     if not torch.isfinite(values).all():
-        bad = values[~torch.isfinite(values)][0]
+        bad = float(values[~torch.isfinite(values)][0])
         raise ValueError(
-            f"pair {pair.id}: the metric is {float(bad)}: load the model in float32 or bfloat16, and keep metrics finite"
+            f"pair {pair.id}: the metric is {bad}. Load the model in float32 or bfloat16, and use a finite metric."
         )
     return values

@@ -1,4 +1,4 @@
-"""TokenPair: a clean and a corrupt prompt, aligned token by token; built from trials, or your own tokens."""
+"""TokenPair: a clean and a corrupt prompt, aligned token by token, made from trials or from your own tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lens_heads.trials.tokenizing import piece
 from lens_heads.trials.trial import AnyTrial
 
 FILLER = "."
-"""What "remove" puts in the place of the needle, one token for each of the needle's."""
+"""The token that "remove" substitutes for each token of the needle."""
 
 Corruption: TypeAlias = str | Callable[[EncodedTrial], Sequence[int] | Tensor]
 """`"remove"`, `"swap"`, or a function from a trial to the corrupt prompt's token ids."""
@@ -30,13 +30,13 @@ Corruption: TypeAlias = str | Callable[[EncodedTrial], Sequence[int] | Tensor]
 
 @dataclass(frozen=True, eq=False)
 class TokenPair:
-    """Two runs of equal length that end in the same gold answer, so that every position of one has its place in the other.
+    """A clean and a corrupt run of equal length that end in the same gold answer, aligned position by position.
 
-    `clean` and `corrupt` [position] are token ids including the answer, `answer` the half-open span (start, end) of the
-    answer in both: row start-1 produces its first token. Tokens after `end` are not run. `meta` goes into the results.
-    `group`: as in `Trial`.
+    `clean` and `corrupt` [position] are token ids including the answer. `answer` is the answer's half-open span (start, end)
+    in both: row start-1 produces its first token. Tokens after `end` are not run. `meta` is copied to the results. `group`:
+    as in `Trial`.
 
-    Raises ValueError when the lengths differ, the span is no part of them behind the first token, or the answers differ.
+    Raises ValueError if the lengths differ, the answer span does not fit or leaves no prompt token, or the answers differ.
     """
 
     clean: Int[Tensor, " position"]
@@ -48,15 +48,13 @@ class TokenPair:
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
-            raise ValueError(
-                f"pair id {self.id!r} must be a string, e.g. {str(self.id)!r}: results are stored under it"
-            )
+            raise ValueError(f"pair id {self.id!r}: must be a string, e.g. {str(self.id)!r}")
         for name in ("clean", "corrupt"):
             object.__setattr__(self, name, token_ids(getattr(self, name), f"pair {self.id}", name))
         if len(self.clean) != len(self.corrupt):
             raise ValueError(
-                f"pair {self.id}: clean has {len(self.clean)} tokens and corrupt {len(self.corrupt)}: patching copies "
-                "position by position, so replace tokens by as many others"
+                f"pair {self.id}: clean has {len(self.clean)} tokens and corrupt {len(self.corrupt)}. Patching copies "
+                "position by position: replace tokens by the same number of others."
             )
         try:
             start, end = (operator.index(i) for i in self.answer)
@@ -64,19 +62,19 @@ class TokenPair:
             raise ValueError(f"pair {self.id}: answer {self.answer!r} must be a pair of ints (start, end)") from None
         if not 1 <= start < end <= len(self.clean):
             raise ValueError(
-                f"pair {self.id}: the answer [{start}, {end}) must lie inside the {len(self.clean)} tokens, behind at least "
-                "one of the prompt (the ids include the answer)"
+                f"pair {self.id}: the answer [{start}, {end}) must lie within the {len(self.clean)} tokens, after at least "
+                "one prompt token. The token ids must include the answer."
             )
         object.__setattr__(self, "answer", (start, end))
         if not torch.equal(self.clean[start:end], self.corrupt[start:end]):
             raise ValueError(
-                f"pair {self.id}: clean and corrupt end in different answers; both runs are forced through the gold "
-                f"answer, so put clean[{start}:{end}] into corrupt too"
+                f"pair {self.id}: clean and corrupt end in different answers, but both runs are forced through the gold "
+                f"answer. Copy clean[{start}:{end}] into corrupt."
             )
 
     @property
     def made_on(self) -> MadeOn:
-        """What tells whether a ranking made on this pair may be evaluated on a trial."""
+        """Identifies the pair, so that a ranking made on it is not evaluated on the same trial."""
         prompt = digest(self.clean[: self.answer[0]].tolist())
         return MadeOn(self.id, self.group, str(self.meta.get("needle") or ""), prompt)
 
@@ -87,7 +85,7 @@ class TokenPair:
 
     @property
     def divergence(self) -> int:
-        """The first position where the runs differ, at most the one that produces the answer: before it all is shared."""
+        """The first position where the runs differ, at most the row that produces the answer. All before it is shared."""
         differs = (self.clean != self.corrupt).nonzero()
         return min(int(differs[0]) if len(differs) else len(self.clean), self.answer[0] - 1)
 
@@ -104,14 +102,14 @@ def make_pairs(
     shape: HeadGeometry,
     corruption: Corruption = "remove",
 ) -> list[TokenPair]:
-    """TokenPairs as they are, trials as pairs of the prompt and its corruption, all checked before anything is run.
+    """Turn trials into pairs of the prompt and its corruption; TokenPairs stay as they are. Checks all before any run.
 
-    `corruption`: "remove" replaces every token of the needle by a full stop; "swap" replaces the answer inside the
-    needle by the answer of another of the given trials that has as many tokens; or a function from the EncodedTrial to the
-    corrupt prompt's token ids, as many as it has.
+    `corruption`: "remove" replaces every token of the needle by a full stop. "swap" replaces the answer inside the needle by
+    another given trial's answer with the same number of tokens. A function maps the EncodedTrial to the corrupt prompt's
+    token ids, as many as the prompt has.
 
-    A trial that cannot be aligned is left out with a warning that says why. Raises ValueError when none is left, for
-    repeated ids, tokens the model does not know, and runs longer than its context window.
+    Omits a trial that cannot be aligned, with a warning that gives the reason. Raises ValueError if none is left, and for
+    repeated ids, token ids outside the vocabulary, and runs longer than the context window.
     """
     listed = [pairs] if isinstance(pairs, TokenPair) else list(several(pairs))  # type: ignore[arg-type]  # pairs, too
     if isinstance(corruption, str) and corruption not in _CORRUPTIONS:
@@ -138,14 +136,12 @@ def _check(pairs: list[TokenPair], shape: HeadGeometry) -> None:
     seen: set[str] = set()
     for pair in pairs:
         if pair.id in seen:
-            raise ValueError(f"two pairs have the id {pair.id!r}: ids must be unique, results are stored under them")
+            raise ValueError(f"two pairs have the id {pair.id!r}: ids must be unique")
         seen.add(pair.id)
-        known = (torch.stack([pair.clean, pair.corrupt]) >= 0) & (
-            torch.stack([pair.clean, pair.corrupt]) < shape.d_vocab
-        )
-        if not known.all():
+        both = torch.cat([pair.clean, pair.corrupt])
+        if both.min() < 0 or both.max() >= shape.d_vocab:
             raise ValueError(
-                f"pair {pair.id}: a token id lies outside 0 to {shape.d_vocab - 1}: encode with this model's own tokenizer"
+                f"pair {pair.id}: a token id lies outside 0 to {shape.d_vocab - 1}. Encode with this model's own tokenizer."
             )
         if pair.answer[1] > shape.n_ctx:
             raise ValueError(f"pair {pair.id}: {pair.answer[1]} tokens exceed the context window of {shape.n_ctx}")
@@ -155,63 +151,60 @@ def _pair(trial: EncodedTrial, corruption: Corruption, tokenizer: Any, others: l
     if callable(corruption):
         corrupt = token_ids(corruption(trial), f"trial {trial.id}", "the corrupt prompt")
     elif trial.needle is None:
-        raise ValueError(
-            f"trial {trial.id}: it has no needle to {corruption}: give corruption=function, or a TokenPair"
-        )
+        raise ValueError(f"trial {trial.id} has no needle to {corruption}: give a corruption function, or a TokenPair")
     else:
-        corrupt = _CORRUPTIONS[corruption](trial, tokenizer, others)
+        corrupt = _CORRUPTIONS[corruption](trial, trial.needle, tokenizer, others)
     if len(corrupt) != len(trial):
         raise ValueError(
-            f"trial {trial.id}: the corrupt prompt has {len(corrupt)} tokens and the clean one {len(trial)}: a corruption "
-            "keeps the length, so that positions correspond"
+            f"trial {trial.id}: the corrupt prompt has {len(corrupt)} tokens and the clean one {len(trial)}. A corruption "
+            "must keep the length, so that positions correspond."
         )
-    clean = torch.cat([trial.tokens, trial.answer_tokens])
-    corrupt = torch.cat([corrupt, trial.answer_tokens])
+    clean, corrupt = (torch.cat([prompt, trial.answer_tokens]) for prompt in (trial.tokens, corrupt))
     meta = {"needle": needle_digest(trial)}
     return TokenPair(clean, corrupt, (len(trial), len(clean)), trial.id, meta, trial.group)
 
 
-def _remove(trial: EncodedTrial, tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
-    assert trial.needle is not None
+def _remove(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
     corrupt = trial.tokens.clone()
-    corrupt[slice(*trial.needle)] = piece(tokenizer, FILLER)[0]
+    corrupt[slice(*needle)] = piece(tokenizer, FILLER)[0]
     return corrupt
 
 
-def _swap(trial: EncodedTrial, tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
-    """Every occurrence of the answer in the needle replaced by the next other answer of its length."""
-    found = [(number, form, _places(trial, form)) for number, form in enumerate(_forms(trial, tokenizer))]
-    number, form, places = next((one for one in found if one[2]), (0, trial.answer_tokens, []))
-    if not places:
+def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
+    """Replace every occurrence of the answer in the needle by the next other answer of its length."""
+    forms = _forms(trial, tokenizer)
+    found = [_places(form, trial.tokens, *needle) for form in forms]
+    number = next((number for number, places in enumerate(found) if places), None)
+    if number is None:
         raise ValueError(
-            f"trial {trial.id}: the answer {trial.answer!r} does not stand in the needle token by token, so nothing can be "
-            "swapped: use corruption='remove'"
+            f"trial {trial.id}: the tokens of the answer {trial.answer!r} do not occur in the needle, so nothing can be "
+            "swapped. Use corruption='remove'."
         )
-    own = next(i for i, one in enumerate(others) if one is trial)
+    form, own = forms[number], next(i for i, one in enumerate(others) if one is trial)
     answers = [_forms(one, tokenizer)[number] for one in [*others[own + 1 :], *others[:own]]]
     other = next((answer for answer in answers if len(answer) == len(form) and not torch.equal(answer, form)), None)
     if other is None:
         raise ValueError(
-            f"trial {trial.id}: no other trial's answer has {len(form)} tokens as {trial.answer!r} has: give more trials, or "
-            "corruption='remove'"
+            f"trial {trial.id}: no other trial's answer has {len(form)} tokens like {trial.answer!r}. Give more trials, or "
+            "use corruption='remove'."
         )
     corrupt = trial.tokens.clone()
-    for place in places:
+    for place in found[number]:
         corrupt[place : place + len(form)] = other
     return corrupt
 
 
-def _places(trial: EncodedTrial, form: Tensor) -> list[int]:
-    """Where these tokens stand inside the needle."""
-    assert trial.needle is not None
-    start, end = trial.needle
-    return [i for i in range(start, end - len(form) + 1) if torch.equal(trial.tokens[i : i + len(form)], form)]
+def _places(form: Tensor, tokens: Tensor, start: int, end: int) -> list[int]:
+    return [i for i in range(start, end - len(form) + 1) if torch.equal(tokens[i : i + len(form)], form)]
 
 
 def _forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:
-    """The answer's tokens as they follow the prompt, and with and without a space before them."""
+    """The answer's tokens as they follow the prompt, and encoded with and without a leading space."""
     texts = (" " + trial.answer, trial.answer)
     return [trial.answer_tokens, *(torch.tensor(piece(tokenizer, text), dtype=torch.long) for text in texts)]
 
 
-_CORRUPTIONS: dict[str, Callable[[EncodedTrial, Any, list[EncodedTrial]], Tensor]] = {"remove": _remove, "swap": _swap}
+_CORRUPTIONS: dict[str, Callable[[EncodedTrial, tuple[int, int], Any, list[EncodedTrial]], Tensor]] = {
+    "remove": _remove,
+    "swap": _swap,
+}

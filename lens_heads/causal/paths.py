@@ -1,4 +1,4 @@
-"""Path patching: what one head tells another, or the logits, and nobody else   (Wang et al., arXiv 2211.00593)"""
+"""Path patching: what one head passes to another head, or to the logits, and to nothing else   (Wang et al., arXiv 2211.00593)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
-from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Z, batched, rerun, run_pair
+from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, Z, rerun, run_pair
 from lens_heads.causal.sweep import PairScore, Setup, sweep
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -28,7 +28,7 @@ MLP = "blocks.{}.hook_mlp_out"
 
 @dataclass(frozen=True)
 class _Path:
-    """What is patched: into which heads' component (none of them: the logits), in which direction, past which MLPs."""
+    """Where a path ends (no receivers: the logits), which run it is patched into, and whether MLPs are frozen."""
 
     receivers: tuple[Head, ...]
     component: Component
@@ -38,12 +38,12 @@ class _Path:
 
     @property
     def into(self) -> dict[int, list[int]]:
-        """Per layer, the receivers' places along the head axis of the component; heads of a group share keys and values."""
+        """Per layer, the receivers' indices on the head axis of the component; a group shares its keys and values."""
         found: dict[int, list[int]] = {}
         for head in self.receivers:
-            place = head.head if self.component == "q" else head.head // self.shape.group
-            if place not in found.setdefault(head.layer, []):
-                found[head.layer].append(place)
+            at = head.head if self.component == "q" else head.head // self.shape.group
+            if at not in found.setdefault(head.layer, []):
+                found[head.layer].append(at)
         return found
 
 
@@ -61,25 +61,25 @@ def path_patch(
 ) -> HeadScores:
     """How much of the answer each sender carries along the path to the receivers alone.
 
-    The `base` run is run again with the sender's output taken from the other run and every other head frozen to the base
-    run; what then reaches the receivers' queries (keys, values) is put into a further base run, in which everything else
-    is recomputed. With "logits" as the receiver the first of these is already the result: the sender's direct effect.
+    First, the `base` run is repeated with the sender's output taken from the other run and every other head frozen to the
+    base run. What then reaches the receivers' queries (keys, values) is inserted into another base run, in which everything
+    else is recomputed. With "logits" as the receiver, the first of these runs is the result: the sender's direct effect.
 
     Args:
-        senders: heads, each patched on its own; None: every head in a layer below the last receiver's.
+        senders: heads, each patched on its own. None: every head in a layer below the last receiver's.
         receivers: heads, patched together, or "logits".
-        component: what the path leads into. Query heads of a group read the same keys and values: with "k" and "v" all
-            heads of a receiver's group receive.
+        component: the receivers' input that the path leads into. Query heads of a group share their keys and values, so
+            with "k" and "v" all heads of a receiver's group receive.
         metric, corruption, **run: as in `patch_heads`.
         base: "clean" (the paper's direction): score = metric(clean) - metric(clean with the path corrupt). "corrupt":
-            score = metric(corrupt with the path clean) - metric(corrupt). Positive either way: the path carries the answer.
-        freeze_mlps: False, as in the paper, lets MLPs between sender and receiver answer to the sender; True leaves only
-            the direct edge of the residual stream (as TransformerLens's `get_act_patch_direct_path` does, which needs
-            blocks without post-norm, and for keys and values as many kv heads as heads).
+            score = metric(corrupt with the path clean) - metric(corrupt). In both, positive: the path carries the answer.
+        freeze_mlps: False, as in the paper, lets MLPs between sender and receiver respond to the sender. True leaves only
+            the direct edge of the residual stream, as in TransformerLens's `get_act_patch_direct_path` (which requires
+            blocks without post-norm and, for keys and values, as many kv heads as query heads).
 
-    Returns HeadScores of method "path_patch", all positions patched; heads that are no sender score 0.
+    Returns HeadScores of method "path_patch", with all positions patched. Heads that are not senders score 0.
 
-    Raises ValueError as `patch_heads` does, and for a sender that lies below no receiver, or an unknown component or base.
+    Raises ValueError as `patch_heads` does, and for a sender below no receiver, or an unknown component or base.
     """
     shape = geometry(model)
     chosen, path = _check(shape, senders, receivers, component, base, freeze_mlps)
@@ -89,14 +89,13 @@ def path_patch(
         hooks = ("attn.hook_z", "hook_resid_post", *(("hook_mlp_out",) if freeze_mlps else ()))
         runs = run_pair(model, pair, "all", hooks)
         measure = resolve(metric, pair, runs.logits[CORRUPT])
-        ends = judged(measure, runs.logits, pair).tolist()
+        clean, corrupt = judged(measure, runs.logits, pair).tolist()
         values = torch.zeros(shape.n_layers, shape.n_heads)
-        side_by_side = max(1, TOKENS_PER_PASS // runs.tokens.shape[1])
-        for layer, heads in by_layer.items():
-            for some in batched(heads, side_by_side):
-                patched = judged(measure, _patched(model, runs, path, layer, some), pair).float().cpu()
-                values[layer, some] = ends[CLEAN] - patched if path.base == CLEAN else patched - ends[CORRUPT]
-        return values, {"clean": ends[CLEAN], "corrupt": ends[CORRUPT]}
+        for layer, listed in by_layer.items():
+            for heads in runs.batches(listed):
+                patched = judged(measure, _patched(model, runs, path, layer, heads), pair).float().cpu()
+                values[layer, heads] = clean - patched if path.base == CLEAN else patched - corrupt
+        return values, {"clean": clean, "corrupt": corrupt}
 
     more = {
         "senders": "all" if senders is None else [str(head) for head in chosen],
@@ -112,20 +111,20 @@ def _check(
     shape: HeadGeometry, senders: Any, receivers: Any, component: str, base: str, freeze_mlps: bool
 ) -> tuple[list[Head], _Path]:
     if component not in ("q", "k", "v"):
-        raise ValueError(f"component={component!r}: a path leads into 'q', 'k' or 'v'")
+        raise ValueError(f"component={component!r}: must be 'q', 'k' or 'v'")
     if base not in ("clean", "corrupt"):
-        raise ValueError(f"base={base!r}: use 'clean' (the paper's) or 'corrupt'")
-    to = [] if isinstance(receivers, str) and receivers == "logits" else shape.check_heads(receivers)
-    if not to and receivers != "logits":
-        raise ValueError("there are no receivers: name heads, or 'logits'")
+        raise ValueError(f"base={base!r}: use 'clean' (as in the paper) or 'corrupt'")
+    to_logits = isinstance(receivers, str) and receivers == "logits"
+    to = [] if to_logits else shape.check_heads(receivers)
+    if not to and not to_logits:
+        raise ValueError("there are no receivers: give heads, or 'logits'")
     last = max((head.layer for head in to), default=shape.n_layers)
-    everyone = every_head(last, shape.n_heads)
-    chosen = everyone if senders is None else shape.check_heads(senders)
+    chosen = every_head(last, shape.n_heads) if senders is None else shape.check_heads(senders)
     late = [head for head in chosen if head.layer >= last]
     if late or not chosen:
-        what = f"sender {late[0]} lies" if late else "no head lies"
+        what = f"sender {late[0]} is not" if late else "no head is"
         raise ValueError(
-            f"{what} below no receiver ({', '.join(map(str, to))}): a head tells only later layers something"
+            f"{what} in a layer below a receiver ({', '.join(map(str, to))}). Heads only reach later layers."
         )
     return chosen, _Path(tuple(to), component, CLEAN if base == "clean" else CORRUPT, freeze_mlps, shape)
 
@@ -133,9 +132,9 @@ def _check(
 def _patched(
     model: Model, runs: PairRuns, path: _Path, layer: int, heads: list[int]
 ) -> Float[Tensor, "sender step d_vocab"]:
-    """The answer rows' logits with each of a layer's senders patched along the path, one per row of the batch."""
+    """The answer logits with each of a layer's senders patched along the path, one per row of the batch."""
     arrived: dict[int, Tensor] = {}
-    names = {at: f"blocks.{at}.attn.hook_{path.component}" for at in path.into if at > layer}
+    into = {at: places for at, places in path.into.items() if at > layer}
 
     def keep(at: int) -> HookFunction:
         return lambda x, hook: arrived.update({at: x.detach()})
@@ -143,20 +142,21 @@ def _patched(
     def put(at: int) -> HookFunction:
         def replace(x: Tensor, hook: Any) -> Tensor:
             changed = x.clone().reshape(*x.shape[:2], -1, path.shape.d_head)
-            changed[:, :, path.into[at]] = arrived[at].reshape(changed.shape)[:, :, path.into[at]]
+            changed[:, :, into[at]] = arrived[at].reshape(changed.shape)[:, :, into[at]]
             return changed.reshape(x.shape)
 
         return replace
 
-    sending = _frozen(runs, path, layer, heads) + [(names[at], keep(at)) for at in names]
+    name = f"blocks.{{}}.attn.hook_{path.component}"
+    sending = _frozen(runs, path, layer, heads) + [(name.format(at), keep(at)) for at in into]
     logits = rerun(model, runs, path.base, layer, len(heads), sending)
     if not path.receivers:
         return logits
-    return rerun(model, runs, path.base, min(names), len(heads), [(names[at], put(at)) for at in names])
+    return rerun(model, runs, path.base, min(into), len(heads), [(name.format(at), put(at)) for at in into])
 
 
 def _frozen(runs: PairRuns, path: _Path, layer: int, heads: list[int]) -> list[tuple[str, HookFunction]]:
-    """Hooks that hold every head (and MLP) to the base run, but each row's sender to the other run."""
+    """Hooks that freeze every head (and MLP) to the base run, except each row's sender, which comes from the other run."""
     hooks: list[tuple[str, HookFunction]] = []
     for at in range(layer, path.shape.n_layers):
         z = runs.z(at, path.base, path.shape.n_heads).expand(len(heads), -1, -1, -1)

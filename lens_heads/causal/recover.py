@@ -1,8 +1,8 @@
-"""Recovery: is what ablation broke mended by giving the heads back what they wrote, and by no other heads?
+"""Recovery: does restoring the heads' clean outputs undo the damage of an ablation, and do control heads fail to?
 
-The recovery analysis of "Different Heads, Same Fragile Tasks" (heads ablated everywhere, patched at the prediction rows
-only), with statistics that hold up: a ratio of sums instead of a mean of ratios, which explodes where ablation cost
-nothing, and controls that were themselves ablated. How the result is summarised is in `recovery_table.py`.
+The recovery analysis of "Different Heads, Same Fragile Tasks" (heads ablated everywhere, patched only at the prediction
+rows), with more robust statistics: a ratio of sums instead of a mean of ratios, which diverges where ablation costs nothing,
+and controls that were themselves ablated. `recovery_table.py` summarizes the result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Heads = Iterable[Head | str | Sequence[int]] | Head | str
 
 
 class _Set(NamedTuple):
-    """One condition: which heads are ablated, which are then patched. `fair`: the same ones."""
+    """One condition: the heads that are ablated and those that are then patched. `fair`: a control that is both."""
 
     name: str
     draw: int
@@ -66,27 +66,28 @@ def recovery(
     reference: Reference | None = None,
     **options: Unpack[AblationRun],
 ) -> Recovery:
-    """Ablate heads at all positions, write back what other (or the same) heads wrote in the clean run, and see what returns.
+    """Ablate heads at all positions, patch heads with their clean outputs, and measure how much of the answer returns.
 
-    recovery = (lp_patched - lp_ablated) / (lp_clean - lp_ablated), lp the summed log-probability of the gold answer
-    (nats); the clean `z` is written at the rows that produce the answer, everything else stays ablated.
+    recovery = (lp_patched - lp_ablated) / (lp_clean - lp_ablated), where lp is the summed log-probability of the gold answer
+    in nats. The clean `z` is written at the rows that produce the answer; everything else stays ablated.
 
     Args:
-        ablated, patched: sets of heads; usually the same.
-        examples: trials. With `flipped` only those count that the model answers rightly when clean and wrongly when
-            ablated (greedy text of at most `max_new_tokens`, by the trial's judge).
-        controls: heads patched in place of `patched`, outside both sets while there are enough: "random" and
-            "matched_layers" (`draws` draws each), "same_layer" (the next free heads of the layers; fewer where a layer is
-            full), "bottom" (the lowest of `scores`; left out without them).
-        fair: also ablate every control set itself and patch it: a control that was never ablated has little to give back.
+        ablated, patched: sets of heads, usually the same.
+        examples: trials. `flipped` uses only those that the model answers correctly when clean and incorrectly when ablated
+            (greedy text of at most `max_new_tokens`, scored by the trial's judge).
+        controls: heads patched instead of `patched`, outside both sets if enough heads are left: "random" and
+            "matched_layers" (`draws` draws each), "same_layer" (the next free heads of each layer; fewer if a layer is
+            full), "bottom" (the lowest of `scores`; omitted without them).
+        fair: also ablate every control set itself and patch it. A control that was never ablated has little to restore.
         kind, reference: of the ablation, as in `ablate`.
-        **options: run options (`runs.options.RunOptions`; at most 30 new tokens by default, one example at a time), and
+        **options: run options (`runs.options.RunOptions`; by default at most 30 new tokens; one example at a time), and
             those of the ablation.
 
-    Returns a `Recovery`; `.frame` has the ratio of sums with interval, the median ratio, the share of small denominators.
+    Returns a `Recovery`. Its `frame` has the ratio of sums with interval, the median ratio, and the share of small
+    denominators.
 
-    Raises ValueError for heads the model does not have, no heads, unknown controls, examples that `scores` were made on,
-    and when no example flips.
+    Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on, and
+    `NothingFlipped` if no example flips.
     """
     ablation, run = ablation_run(model, kind, reference, options, max_new_tokens=30)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
@@ -96,7 +97,9 @@ def recovery(
     if scores is not None:
         shape.check_scores(scores, f"ranking {scores.method!r}")
     check_independent({scores.method: scores} if scores is not None else {}, ablation.reference, encoded)
-    sets = _sets(broken, mended, _controls(shape, broken, mended, controls, scores, draws), fair)
+    sets = _sets(shape, broken, mended, controls, scores, draws)
+    if fair:
+        sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]]
     settings = _settings(model, encoded, sets, ablation, room)
     results = engine.run(
         encoded,
@@ -113,7 +116,7 @@ def recovery(
 def _settings(
     model: Model, trials: list[EncodedTrial], sets: list[_Set], ablation: Ablation, room: int
 ) -> dict[str, Any]:
-    """What a stored example depends on."""
+    """The settings that a stored example depends on."""
     return {
         **identify(model).settings,
         **ablation.settings,
@@ -127,30 +130,30 @@ def _check(
     shape: HeadGeometry, ablated: Heads, patched: Heads, controls: Sequence[str], flipped: bool, room: int
 ) -> tuple[tuple[Head, ...], tuple[Head, ...]]:
     if flipped and room < 1:
-        raise ValueError(f"max_new_tokens={room}: flipped=True judges generated text, give at least 1")
-    for name in controls:
-        if name not in CONTROLS:
-            raise ValueError(f"unknown control {name!r}: the controls are {', '.join(CONTROLS)}")
+        raise ValueError(f"max_new_tokens={room}: must be at least 1, because flipped=True judges generated text")
+    unknown = next((name for name in controls if name not in CONTROLS), None)
+    if unknown is not None:
+        raise ValueError(f"unknown control {unknown!r}: use {', '.join(CONTROLS)}")
     broken, mended = tuple(shape.check_heads(ablated)), tuple(shape.check_heads(patched))
     if not broken or not mended:
-        raise ValueError("recovery needs at least one head to ablate and one to patch")
+        raise ValueError("there are no heads to ablate or to patch: give at least one of each")
     return broken, mended
 
 
-def _controls(
+def _sets(
     shape: HeadGeometry,
     broken: tuple[Head, ...],
     mended: tuple[Head, ...],
     controls: Sequence[str],
     scores: HeadScores | None,
     draws: int,
-) -> list[tuple[str, int, list[Head]]]:
-    """Heads to patch in place of the mended ones: name, draw, heads."""
+) -> list[_Set]:
+    """The heads themselves, then every control in their place."""
     everyone = control_sets.every_head(shape.n_layers, shape.n_heads)
-    avoid = list(dict.fromkeys([*broken, *mended]))
+    avoid = {*broken, *mended}
     others = [head for head in everyone if head not in avoid]
     pool = others if len(others) >= len(mended) else everyone
-    chosen: list[tuple[str, int, list[Head]]] = []
+    sets = [_Set("patched", 0, False, broken, mended)]
     for name in controls:
         if name == "random":
             found = [control_sets.random_heads(everyone, avoid, len(mended), seed) for seed in range(draws)]
@@ -161,40 +164,28 @@ def _controls(
         else:
             lowest = scores.ranking()[::-1] if scores is not None else []
             found = [[head for head in lowest if head not in avoid][: len(mended)]]
-        chosen += [(name, draw, heads) for draw, heads in enumerate(found) if heads]
-    return chosen
-
-
-def _sets(
-    broken: tuple[Head, ...], mended: tuple[Head, ...], chosen: list[tuple[str, int, list[Head]]], fair: bool
-) -> list[_Set]:
-    """The heads themselves, then every control, then those again that were ablated too."""
-    sets = [_Set("patched", 0, False, broken, mended)]
-    sets += [_Set(name, draw, False, broken, tuple(heads)) for name, draw, heads in chosen]
-    if fair:
-        sets += [_Set(name, draw, True, tuple(heads), tuple(heads)) for name, draw, heads in chosen]
+        sets += [_Set(name, draw, False, broken, tuple(heads)) for draw, heads in enumerate(found) if heads]
     return sets
 
 
 @torch.no_grad()
 def _example(model: Model, trial: EncodedTrial, sets: list[_Set], ablation: Ablation, max_new_tokens: int) -> Result:
-    """Log-probabilities of one example: clean, and per set ablated and patched; whether its text was right."""
+    """Log-probabilities of one example (clean; per set, ablated and patched), and whether its text was right."""
     record: dict[str, Any] = {"sets": []}
     filled = prefilled(model, [trial])
     with evaluating(model):
-        cache = _cache(model, trial, filled, None)
+        cache, shape = _cache(model, trial, filled), geometry(model)
         kept: list[Tensor] = []
         keep = [(Z.format(layer), lambda z, hook: kept.append(z.detach())) for layer in range(model.cfg.n_layers)]
         with hooked(model, keep):
             record["clean"] = _logprob(model, trial, cache.branch())
         record["right_clean"] = _right(model, trial, cache, max_new_tokens)
-        shape = geometry(model)
         z = torch.stack([part[0].reshape(-1, shape.n_heads, shape.d_head).float().cpu() for part in kept])
         clean = TrialActivations(z, trial.id, first=len(trial) - 1)
         for group in dict.fromkeys(one.ablated for one in sets):
             flipped = record["right_clean"] and not record.get("right_ablated")
             if max_new_tokens and group != sets[0].ablated and not flipped:
-                break  # It does not count, so its controls need not be run.
+                break  # The example is not used, so skip its controls.
             with ablate(model, group, ablation):
                 cache = _cache(model, trial, filled, group)
                 before = _logprob(model, trial, cache.branch())
@@ -208,11 +199,11 @@ def _example(model: Model, trial: EncodedTrial, sets: list[_Set], ablation: Abla
     return Result({}, record)
 
 
-def _cache(model: Model, trial: EncodedTrial, filled: Prefilled | None, heads: Sequence[Head] | None) -> Cache:
-    """The prompt but its last token, under whatever is hooked onto the model: from the lowest of the heads on anew."""
+def _cache(model: Model, trial: EncodedTrial, filled: Prefilled | None, heads: Sequence[Head] = ()) -> Cache:
+    """The prompt without its last token, under the current hooks; only layers from the lowest of `heads` up run again."""
     with fast_attention(model):
         if filled is not None:
-            return filled.replay(model, min((head.layer for head in heads or ()), default=model.cfg.n_layers))
+            return filled.replay(model, min((head.layer for head in heads), default=model.cfg.n_layers))
         tokens, pads = left_pad([trial.tokens[:-1]], model.W_U.device)
         cache = Cache(model, 1)
         prefill(model, tokens, cache, pads)
@@ -230,7 +221,7 @@ def _logprob(model: Model, trial: EncodedTrial, cache: Cache) -> float:
 
 
 def _right(model: Model, trial: EncodedTrial, cache: Cache, max_new_tokens: int) -> bool | None:
-    """Whether the greedy text answers; None when nothing is generated."""
+    """Whether the greedy text is correct; None if nothing is generated."""
     if not max_new_tokens:
         return None
     last = trial.tokens[None, -1:].to(model.W_U.device)

@@ -1,8 +1,8 @@
-"""The two runs of a pair, computed once: what they share, what each head wrote, and where a patched run takes off.
+"""The two runs of a pair, computed once: what they share, what each head wrote, and where a patched run starts.
 
-Before the first position at which clean and corrupt differ nothing can differ, so that part is read once for both; the
-rest is one forward of the two rows. A patched run then needs only the rows from there on, and only the blocks from the
-patched layer up (`forward.resuming`).
+Clean and corrupt are identical before the first position where they differ, so that prefix is read once for both. The rest
+is one forward pass of two rows. A patched run then needs only the rows from there on, and only the blocks from the patched
+layer up (`forward.resuming`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Positions = Literal["answer", "all"]
 CLEAN, CORRUPT = 0, 1
 
 TOKENS_PER_PASS = 8192
-"""Rows times heads of one patched forward, unless the caller says otherwise: more would take much memory."""
+"""Default limit on rows times heads in one patched forward pass, to bound memory."""
 
 Z = "blocks.{}.attn.hook_z"
 RESIDUAL = "blocks.{}.hook_resid_post"
@@ -33,15 +33,14 @@ RESIDUAL = "blocks.{}.hook_resid_post"
 
 @dataclass(frozen=True, eq=False)
 class PairRuns:
-    """Clean and corrupt run of one pair from position `first` on; run 0 is the clean one, run 1 the corrupt one.
+    """Both runs of one pair: run 0 is clean, run 1 corrupt.
 
-    `kept[name]` [run, row, ...] are the activations at the hooks asked for, `logits` [run, step, d_vocab] those of the
-    answer rows, `cache` holds both prompts up to `first`, `tokens` [run, row] what comes after it. `tuples`: the model's
-    blocks hand on tuples.
+    `cache` holds the prompts up to the first row that was kept, `tokens` [run, row] what follows. `kept[name]` [run, row, ...]
+    holds the activations at the requested hooks, `logits` [run, step, d_vocab] those of the answer rows. `tuples`: the model's
+    blocks return tuples.
     """
 
     pair: TokenPair
-    first: int
     tokens: Int[Tensor, "run row"]
     cache: Cache
     kept: dict[str, Tensor]
@@ -49,14 +48,14 @@ class PairRuns:
     tuples: bool
 
     def z(self, layer: int, run: int, heads: int) -> Float[Tensor, "row head d_head"]:
-        """What the heads of a layer handed to the output projection."""
+        """What the heads of a layer pass to the output projection."""
         z = self.kept[Z.format(layer)][run]
         return z.reshape(z.shape[0], heads, -1)
 
-
-def batched(heads: Sequence[int], size: int) -> list[list[int]]:
-    """Heads in groups that are run side by side."""
-    return [list(heads[start : start + size]) for start in range(0, len(heads), size)]
+    def batches(self, heads: Sequence[int], size: int | None = None) -> list[list[int]]:
+        """Heads in groups that run side by side, `size` at a time (default: as many as `TOKENS_PER_PASS` allows)."""
+        size = size or max(1, TOKENS_PER_PASS // self.tokens.shape[1])
+        return [list(heads[start : start + size]) for start in range(0, len(heads), size)]
 
 
 def check_positions(positions: str) -> None:
@@ -74,19 +73,17 @@ def run_pair(
 ) -> PairRuns:
     """Run both sides of a pair and keep every layer's activations at `hooks` (named as inside a block).
 
-    With `positions="answer"` they are kept for the rows that produce the answer, with "all" from the first position on
-    at which the runs differ: before it they are the same.
+    "answer" keeps the rows that produce the answer; "all" keeps every row from the first difference between the runs on.
     """
     start, end = pair.answer
     both = torch.stack([pair.clean, pair.corrupt])[:, : end - 1].to(model.W_U.device)
     shared, first = pair.divergence, pair.divergence if positions == "all" else start - 1
-    parts: dict[str, list[Tensor]] = {
-        f"blocks.{layer}.{hook}": [] for layer in range(model.cfg.n_layers) for hook in hooks
-    }
+    names = [f"blocks.{layer}.{hook}" for layer in range(model.cfg.n_layers) for hook in hooks]
+    parts: dict[str, list[Tensor]] = {name: [] for name in names}
     keep: list[tuple[str, HookFunction]] = [
         (name, lambda x, hook, at=at: at.append(x.detach())) for name, at in parts.items()
     ]
-    pads = both.new_zeros(2)
+    pads, rows = both.new_zeros(2), both[:, first:]
     with evaluating(model):
         alone = Cache(model, 1)
         with fast_attention(model):
@@ -95,23 +92,22 @@ def run_pair(
             prefill(model, both[:, shared:first], cache, pads)
         after = cache.branch()
         with hooked(model, keep), fast_attention(model), noting_tuples(model) as noted:
-            rows = both[:, first:]
             body = rows.shape[1] - (end - start) if rows.shape[1] > CHUNK else 0
             prefill(model, rows[:, :body], after, pads)
             logits = advance(model, rows[:, body:], after, pads, logits=end - start)
     assert logits is not None
     kept = {name: torch.cat(seen, 1) for name, seen in parts.items()}
-    return PairRuns(pair, first, rows, cache, kept, logits.float(), any(noted))
+    return PairRuns(pair, rows, cache, kept, logits.float(), any(noted))
 
 
 @torch.no_grad()
 def rerun(
     model: Model, runs: PairRuns, base: int, layer: int, times: int, hooks: Iterable[tuple[str, HookFunction]]
 ) -> Float[Tensor, "times step d_vocab"]:
-    """The answer rows' logits of one of the runs, `times` over side by side, from `layer` on and under hooks."""
+    """The answer logits of one of the runs, `times` copies side by side, resumed at `layer` under hooks."""
     start, end = runs.pair.answer
     tokens = runs.tokens[base : base + 1].expand(times, -1)
-    residual = runs.kept[RESIDUAL.format(layer - 1)][base] if layer else tokens  # Nothing to resume from below.
+    residual = runs.kept[RESIDUAL.format(layer - 1)][base] if layer else tokens  # Layer 0 resumes from nothing.
     with (
         evaluating(model),
         resuming(model, layer, residual.expand(times, *residual.shape), runs.tuples),

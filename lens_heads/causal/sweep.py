@@ -1,4 +1,4 @@
-"""The loop every method of this package shares: pairs in, one score per head and pair out, stored and resumable."""
+"""The loop that all methods of this package share: pairs in, one score per head and pair out, stored and resumable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.causal.measures import Measure, check_metric
+from lens_heads.causal.measures import UNITS, Measure, check_metric
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
 from lens_heads.causal.runs import Positions, check_positions
 from lens_heads.heads.scores import HeadScores
@@ -20,15 +20,13 @@ from lens_heads.runs import engine
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.store import Result, code_of, digest
 
-UNITS = {"answer_logprob": "nats", "first_token_logit_diff": "logits"}
-
 PairScore = tuple[Float[Tensor, "layer head"], dict[str, Any]]
-"""The scores of one pair and what is recorded beside them."""
+"""The scores of one pair, and what to record with them."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is measured, where heads are patched, and what makes a trial's corrupt prompt."""
+    """The metric, the positions that are patched, and the corruption of trials."""
 
     metric: str | Measure
     positions: Positions
@@ -44,11 +42,11 @@ def sweep(
     run: LoopOptions,
     **more: Any,
 ) -> HeadScores:
-    """HeadScores of `score` over all pairs. `more` are settings of the method that a run folder has to know."""
-    shape, options = geometry(model), Run.of(run, LoopOptions)
+    """HeadScores of `score` over all pairs. `more` holds settings of the method that identify its run folder."""
+    options, corruption = Run.of(run, LoopOptions), setup.corruption
     check_positions(setup.positions)
-    name, corruption = check_metric(setup.metric), setup.corruption
-    made, identity = make_pairs(pairs, model.tokenizer, shape, corruption), identify(model)
+    name = check_metric(setup.metric)
+    made, identity = make_pairs(pairs, model.tokenizer, geometry(model), corruption), identify(model)
     settings = {
         "method": method,
         **identity.settings,
@@ -67,12 +65,11 @@ def sweep(
     folder = folder_for(model, options.out, settings)
     results = engine.run(made, work, lambda pair: pair.id, folder=folder, progress=options.progress, description=method)
     kept = [(pair, result) for pair, result in zip(made, results, strict=True) if result.keep]
-    listed = [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]
     found = HeadScores.from_trials(
         method,
         torch.stack([result.arrays["score"] for _, result in kept]),
         [pair.id for pair, _ in kept],
-        {**settings, "trials": listed},
+        {**settings, "trials": [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]},
         score_unit=UNITS.get(name, ""),
         model=identity,
         made_on=tuple(pair.made_on for pair in made),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.options import Device, Dtype, Lens, Model, Out, Task, With
+from lens_heads.cli.options import Device, Dtype, Lens, Model, Out, Task, Top, With
 
 
 def patch(
@@ -15,18 +15,18 @@ def patch(
     task: Task = "packaged",
     with_: With = None,
     metric: Annotated[str, typer.Option(help="answer_logprob or first_token_logit_diff.")] = "answer_logprob",
-    positions: Annotated[str, typer.Option(help="answer (rows that produce the answer) or all.")] = "answer",
+    positions: Annotated[str, typer.Option(help="answer (the positions that produce it) or all.")] = "answer",
     corruption: Annotated[str, typer.Option(help="remove (the needle) or swap (the answer in it).")] = "remove",
     ig_steps: Annotated[
-        int, typer.Option(help="Estimate from gradients instead: 1 attribution patching, more: EAP-IG; 0: exact.")
+        int, typer.Option(help="0: patch exactly; 1: attribution patching; more: EAP-IG with this many steps.")
     ] = 0,
-    top: Annotated[int, typer.Option(help="Heads in the table.")] = 10,
+    top: Top = 10,
     out: Out = None,
     device: Device = None,
     dtype: Dtype = "float32",
     lens: Lens = None,
 ) -> None:
-    """Patch every head on its own from the clean into the corrupt run: what does the answer gain?"""
+    """Patch each head from the clean run into the corrupt run, and measure how much the answer recovers."""
     from lens_heads import causal
     from lens_heads.report import tables
 

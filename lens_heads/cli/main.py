@@ -1,7 +1,7 @@
-"""The `lens-heads` command: the library's functions with progress bars, run folders and a table at the end.
+"""The `lens-heads` command: the library's functions with progress bars, run folders and result tables.
 
-Heavy imports happen inside the commands, so that `lens-heads --help` is immediate. Exit codes: 0 done, 1 a check failed,
-2 wrong input, 130 interrupted (what is finished stays in the run folder).
+Heavy imports happen inside the commands, so that `lens-heads --help` starts fast. Exit codes: 0 success, 1 failed check,
+2 wrong input, 130 interrupted (finished work stays in the run folder).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lens_heads.cli import causal as cli_causal
 from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
 from lens_heads.cli import study as cli_study
-from lens_heads.cli.options import AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, With
+from lens_heads.cli.options import MODEL, AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, Top, With
 
 if TYPE_CHECKING:
     from lens_heads.heads.scores import HeadScores
@@ -36,6 +36,9 @@ app = typer.Typer(
 )
 
 app.add_typer(cli_study.app, name="study")
+app.command("demo")(cli_study.demo)
+app.command("patch")(cli_causal.patch)
+app.command("localize")(cli_localize.localize)
 
 
 @app.command()
@@ -44,32 +47,28 @@ def score(
     task: Task = "packaged",
     with_: With = None,
     methods: Annotated[str, typer.Option(help="Comma-separated methods, or 'all'.")] = "all",
-    direction: Annotated[str, typer.Option(help="raw, exact, or a tuned-lens safetensors file.")] = "raw",
-    teacher_forced: Annotated[
-        bool, typer.Option("--teacher-forced", help="Gold answers; no decoding, no gate.")
-    ] = False,
+    direction: Annotated[str, typer.Option(help="raw, exact, or the safetensors file of a tuned lens.")] = "raw",
+    teacher_forced: Annotated[bool, typer.Option("--teacher-forced", help="Use gold answers; do not decode.")] = False,
     max_new_tokens: NewTokens = 50,
     batch_size: Batch = 1,
-    top: Annotated[int, typer.Option(help="Heads per method in the table.")] = 5,
+    top: Top = 5,
     out: Out = None,
     device: Device = None,
     dtype: Dtype = "float32",
     lens: Lens = None,
 ) -> None:
-    """Score every head by every method, one pass per trial."""
+    """Score every head by every method, with one pass per trial."""
     from lens_heads.report import tables
-    from lens_heads.scoring.documents import score_documents
     from lens_heads.scoring.score import score_heads
     from lens_heads.trials.documents import DocumentTrial
 
     chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
     trials = cli_options.trials(task, with_)
     loaded = cli_options.load(model, device, dtype, lens)
-    if isinstance(trials[0], DocumentTrial):
-        scores = score_documents(loaded, trials, chosen, out=out)
-    else:
-        running: dict[str, Any] = {"batch_size": batch_size, "out": out, "max_new_tokens": max_new_tokens}
-        scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **running)
+    run: dict[str, Any] = {"out": out}
+    if not isinstance(trials[0], DocumentTrial):  # Those are not decoded, and run one by one.
+        run |= {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
+    scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **run)
     tables.show(tables.top_heads(scores, top))
     outcomes = next(iter(scores.values())).meta["outcomes"]
     cli_options.say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
@@ -78,17 +77,17 @@ def score(
 @app.command()
 def ablate(
     model: Model,
-    scores: Annotated[list[Path], typer.Option("--scores", "-s", help="Score files (JSON); the first is the lead.")],
+    scores: Annotated[list[Path], typer.Option("--scores", "-s", help="JSON score files; the first is the main one.")],
     task: Task = "packaged",
     with_: With = None,
     ks: Annotated[str, typer.Option(help="Comma-separated numbers of heads.")] = "1,5,10,20,50,100",
     kind: Annotated[str, typer.Option(help="mean, zero, query_mean, query_zero, uniform, ...")] = "mean",
-    option: Annotated[list[str] | None, typer.Option("--option", help="An option of the kind: name=value.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Option of the kind as name=value, repeatable.")] = None,
     calibrate: Annotated[str, typer.Option(help="Task whose trials give the means.")] = "packaged",
-    calibrate_with: Annotated[list[str] | None, typer.Option(help="Its arguments: name=value.")] = None,
-    specificity: Annotated[list[str] | None, typer.Option(help="Tasks to evaluate beside it, e.g. parametric.")] = None,
-    seeds: Annotated[int, typer.Option(help="Draws of each random control.")] = 3,
-    no_text: Annotated[bool, typer.Option("--no-text", help="Log-probability only; no decoding.")] = False,
+    calibrate_with: Annotated[list[str] | None, typer.Option(help="Its arguments as name=value, repeatable.")] = None,
+    specificity: Annotated[list[str] | None, typer.Option(help="Another task to evaluate, repeatable.")] = None,
+    seeds: Annotated[int, typer.Option(help="Number of draws of each random control.")] = 3,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Log-probabilities only, without decoding.")] = False,
     allow_code_execution: AllowCode = False,
     max_new_tokens: NewTokens = 50,
     batch_size: Batch = 1,
@@ -97,8 +96,9 @@ def ablate(
     dtype: Dtype = "float32",
     lens: Lens = None,
 ) -> None:
-    """Ablate ever more of each ranking's heads, with controls, on trials the rankings never saw."""
+    """Ablate a growing number of each ranking's top heads, with controls, on trials that the rankings did not use."""
     from lens_heads.ablation import curve as ablation
+    from lens_heads.ablation.conditions import Controls
     from lens_heads.interventions import activations
     from lens_heads.report import tables
 
@@ -111,66 +111,29 @@ def ablate(
     calibration = cli_options.trials(calibrate, calibrate_with) if needs_means else []
     loaded = cli_options.load(model, device, dtype, lens)
     reference = activations.mean_activations(loaded, calibration) if needs_means else None
-    curve = ablation.ablation_curve(
-        loaded,
-        {task: trials},
-        rankings,
-        ks=numbers,
-        kind=kind,
-        reference=reference,
-        specificity=others,
-        seeds=seeds,
-        generate=not no_text,
-        max_new_tokens=max_new_tokens,
-        batch_size=batch_size,
-        out=out,
-        **cli_options.options(option),
-    )
+    run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
+    run |= {"specificity": others, "controls": Controls(draws=seeds), "generate": not no_text}
+    options = cli_options.options(option)
+    curve = ablation.ablation_curve(loaded, {task: trials}, rankings, numbers, kind, reference, **run, **options)
     for name in [task, *others]:
         tables.show(tables.curve(curve, task=name))
     cli_options.say(f"{len(curve.per_trial)} evaluations", out)
 
 
-app.command("patch")(cli_causal.patch)
-app.command("localize")(cli_localize.localize)
-
-
 @app.command()
 def check(
-    model: Annotated[str, typer.Argument(help="Hub name, folder, .gguf file, or a packaged model.")],
+    model: Annotated[str, typer.Argument(help=MODEL)],
     device: Device = None,
     dtype: Dtype = "float32",
     lens: Lens = None,
 ) -> None:
-    """Check that a model behaves as every formula assumes: hooks, patterns, sums that close on the logit."""
+    """Check that a model meets the assumptions of every formula: hooks, attention patterns, sums that equal the logit."""
     from lens_heads.model import check as checking
     from lens_heads.report import tables
 
     report = checking.check(cli_options.load(model, device, dtype, lens))
     tables.show(tables.checks(report))
     raise typer.Exit(0 if report.passed else 1)
-
-
-@app.command()
-def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer trials, and one k less.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Every trial, method and control.")] = False,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="Models (default: both packaged ones).")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
-        "runs/demo"
-    ),
-) -> None:
-    """Find the heads that retrieve by meaning in two real models, and prove it: scores, ablation, one HTML page."""
-    from lens_heads.studies.locos_paper.study import locos
-    from lens_heads.studies.runner import MODELS
-
-    if quick and full:
-        raise ValueError("give --quick or --full, not both")
-    size = "-quick" if quick else "-full" if full else ""
-    locos(tuple(model) if model else MODELS, f"demo{size}", out.with_name(f"{out.name}{size}"))
-    typer.echo("More: lens-heads demo --full (100 trials, every method), lens-heads study locos (the paper's argument)")
 
 
 @app.command()
@@ -181,9 +144,7 @@ def tasks() -> None:
     from lens_heads.report import tables
     from lens_heads.tasks import TASKS, arguments_of
 
-    table = Table(title="Tasks")
-    for column in ("task", "what it asks", "arguments (--with name=value)"):
-        table.add_column(column)
+    table = Table("task", "what it asks", "arguments (--with name=value)", title="Tasks")
     for name, task in TASKS.items():
         parameters = [p for p in arguments_of(name).values() if p.name != cli_options.ALLOW]
         arguments = ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
@@ -193,14 +154,14 @@ def tasks() -> None:
 
 @app.command()
 def heads(
-    path: Annotated[Path, typer.Argument(help="A score file in either published JSON form.")],
-    top: Annotated[int, typer.Option(help="How many of the best heads to show.")] = 10,
-    bottom: Annotated[int, typer.Option(help="How many of the worst heads to show.")] = 0,
-    method: Annotated[str | None, typer.Option(help="Name of the method, for files that do not say.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the scores again, in the form of --form.")] = None,
-    form: Annotated[str, typer.Option(help="envelope or lists (Wu et al.).")] = "envelope",
+    path: Annotated[Path, typer.Argument(help="Score file in either published JSON format.")],
+    top: Annotated[int, typer.Option(help="Number of best heads to show.")] = 10,
+    bottom: Annotated[int, typer.Option(help="Number of worst heads to show.")] = 0,
+    method: Annotated[str | None, typer.Option(help="Method name, for files that do not state it.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the scores to this file, in the format --form.")] = None,
+    form: Annotated[str, typer.Option(help="File format: envelope, or lists (Wu et al.).")] = "envelope",
 ) -> None:
-    """Show, or convert, a score file."""
+    """Show or convert a score file."""
     from lens_heads.heads.scores import HeadScores
     from lens_heads.report import tables
 
@@ -212,7 +173,7 @@ def heads(
 
 
 def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:
-    """Score files by method; where that is taken by folder and file, then by number. The first stays first."""
+    """Score files by method name. If a name is taken, the folder and file name are used, then a number is added."""
     from lens_heads.heads.scores import HeadScores
 
     rankings: dict[str, HeadScores] = {}
@@ -225,29 +186,29 @@ def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:
 
 
 def _numbers(ks: str) -> list[int]:
-    """Comma-separated numbers of heads."""
+    """Parse comma-separated numbers of heads."""
     for part in ks.split(","):
         if not part.strip().isdecimal() or int(part) < 1:
-            raise ValueError(f"--ks {ks!r}: {part!r} must be positive integers, e.g. 1,5,10")
+            raise ValueError(f"--ks {ks!r}: {part!r} is not a positive integer. Use a list such as 1,5,10.")
     return [int(part) for part in ks.split(",")]
 
 
 def _needs_means(kind: str) -> bool:
-    """Whether a kind of ablation puts means in; ValueError for a kind that the command line cannot run."""
+    """Whether a kind of ablation needs mean activations; ValueError for a kind that the command line cannot run."""
     from lens_heads.interventions.activations import MeanActivations
     from lens_heads.interventions.kinds import KINDS
 
     usable = [name for name, known in KINDS.items() if known.reference in (None, MeanActivations)]
     if kind not in usable:
-        why = "needs another trial's activations: use it from Python, or" if kind in KINDS else "is unknown:"
-        raise ValueError(f"--kind {kind!r} {why} use {', '.join(usable)}")
+        why = "needs activations of another trial, which only Python can pass" if kind in KINDS else "does not exist"
+        raise ValueError(f"--kind {kind!r} {why}. Use {', '.join(usable)}.")
     return KINDS[kind].reference is not None
 
 
 def main() -> None:
-    """Run the command; wrong input ends in one line and exit code 2, not in a traceback (LENS_HEADS_DEBUG=1 shows it).
+    """Run the command. Wrong input gives a one-line message and exit code 2; LENS_HEADS_DEBUG=1 shows the traceback.
 
-    A warning is one line as well, without the place in the code.
+    Warnings take one line too, without their source location.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -262,5 +223,5 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as done:
         if done.code == INTERRUPTED:
-            typer.secho("interrupted; with --out, the same command continues where it stopped", err=True)
+            typer.secho("Interrupted. If you passed --out, repeat the command to resume.", err=True)
         raise

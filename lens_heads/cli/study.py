@@ -1,4 +1,4 @@
-"""`lens-heads study`: a paper's whole experiment on models of one's own."""
+"""`lens-heads demo` and `lens-heads study`: a paper's experiments, in short and in full, on any models."""
 
 from __future__ import annotations
 
@@ -7,36 +7,40 @@ from typing import Annotated
 
 import typer
 
-from lens_heads.cli.options import AllowCode
+from lens_heads.cli.options import AllowCode, Device, Dtype, Folder, Models
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
-Models = Annotated[
-    list[str] | None, typer.Option("--model", "-m", help="Models, repeatable (default: both packaged ones).")
-]
+Quick = Annotated[bool, typer.Option("--quick", help="Short for --preset quick.")]
 
-app = typer.Typer(help="A paper's whole experiment, end to end.", no_args_is_help=True)
+app = typer.Typer(help="Reproduce a paper's experiments end to end.", no_args_is_help=True)
 
 
-@app.callback()
-def study() -> None:
-    """A paper's whole experiment, end to end."""
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="Use fewer trials and one k less.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Use every trial, method and control.")] = False,
+    model: Models = None,
+    out: Folder = Path("runs/demo"),
+) -> None:
+    """Find the heads that retrieve by meaning in two real models and verify them: scores, ablation, one HTML page."""
+    from lens_heads.studies.locos_paper.study import locos
+    from lens_heads.studies.runner import MODELS
+
+    if quick and full:
+        raise ValueError("--quick conflicts with --full. Omit one of them.")
+    size = "-quick" if quick else "-full" if full else ""
+    locos(tuple(model) if model else MODELS, f"demo{size}", out.with_name(f"{out.name}{size}"))
+    typer.echo("Next: lens-heads demo --full (100 trials, every method) or lens-heads study locos (the whole paper)")
 
 
 @app.command()
 def locos(
     model: Models = None,
-    preset: Annotated[
-        str, typer.Option(help="packaged (no download), quick, or the grids of the paper: paper, scripts.")
-    ] = "packaged",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
-        "runs/locos"
-    ),
+    preset: Annotated[str, typer.Option(help="packaged (no download), quick, paper or scripts.")] = "packaged",
+    out: Folder = Path("runs/locos"),
     tuned_lens: Annotated[Path | None, typer.Option(help="Safetensors file of a tuned lens, for one model.")] = None,
     device: Device = None,
     dtype: Dtype = "float32",
 ) -> None:
-    """Re-run the argument of the LOCOS paper: detection, ablation, what is spared, what breaks, causal evidence, claims."""
+    """Which heads retrieve by meaning? Reproduce the LOCOS paper: detection, ablation, specificity, causal evidence, claims."""
     from lens_heads.model.load import dtype_named
     from lens_heads.studies.locos_paper import study
 
@@ -46,21 +50,14 @@ def locos(
 @app.command("fragile-tasks")
 def fragile_tasks(
     model: Models = None,
-    preset: Annotated[
-        str, typer.Option(help="packaged (no download), quick, or paper (the study's sizes: give --path).")
-    ] = "packaged",
-    quick: Annotated[bool, typer.Option("--quick", help="The same as --preset quick.")] = False,
-    path: Annotated[
-        Path | None,
-        typer.Option(help="10-K filings, a folder or .zip of edgar-crawler's JSON, in place of made-up ones."),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
-        "runs/fragile-tasks"
-    ),
+    preset: Annotated[str, typer.Option(help="packaged (no download), quick, or paper (needs --path).")] = "packaged",
+    quick: Quick = False,
+    path: Annotated[Path | None, typer.Option(help="Real 10-K filings: folder or .zip of edgar-crawler JSON.")] = None,
+    out: Folder = Path("runs/fragile-tasks"),
     device: Device = None,
     dtype: Dtype = "float32",
 ) -> None:
-    """Do two tasks use the same heads, do two models? Query-focused heads on eight facts of annual reports."""
+    """Do two tasks, or two models, use the same heads? Query-focused heads on eight facts of annual reports."""
     from lens_heads.model.load import dtype_named
     from lens_heads.studies.fragile_paper import study
 
@@ -71,24 +68,16 @@ def fragile_tasks(
 @app.command()
 def capability(
     model: Models = None,
-    capability: Annotated[
-        list[str] | None, typer.Option(help="Capabilities of the preset, repeatable (default: all of them).")
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="packaged (no download), quick, or paper (the paper's tasks, from the hub).")
-    ] = "packaged",
-    quick: Annotated[bool, typer.Option("--quick", help="The same as --preset quick.")] = False,
-    words: Annotated[
-        Path | None, typer.Option(help="A list of words, one a line, for the paper's capability swearing.")
-    ] = None,
+    capability: Annotated[list[str] | None, typer.Option(help="A capability, repeatable (default: all).")] = None,
+    preset: Annotated[str, typer.Option(help="packaged (no download), quick, or paper (downloads).")] = "packaged",
+    quick: Quick = False,
+    words: Annotated[Path | None, typer.Option(help="Word list of the paper's swearing task, one per line.")] = None,
     allow_code_execution: AllowCode = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the same command continues it.")] = Path(
-        "runs/capability"
-    ),
+    out: Folder = Path("runs/capability"),
     device: Device = None,
     dtype: Dtype = "float32",
 ) -> None:
-    """Which few heads carry a capability? Compressed sensing, what the heads cost it and others, against other methods."""
+    """Which few heads carry a capability? Compressed sensing, compared with other methods by the damage of ablation."""
     from lens_heads.model.load import dtype_named
     from lens_heads.studies.capability_paper import study
 
@@ -98,5 +87,5 @@ def capability(
 
 def _size(preset: str, quick: bool) -> str:
     if quick and preset not in ("packaged", "quick"):
-        raise ValueError(f"give --quick or --preset {preset}, not both")
+        raise ValueError(f"--quick conflicts with --preset {preset}. Omit one of them.")
     return "quick" if quick else preset

@@ -1,11 +1,11 @@
-"""Heads held against heads: rankings, tasks, models of any shape and checkpoints; always against chance."""
+"""Compare heads across rankings, tasks, checkpoints and models of any shape, always against chance."""
 
 from lens_heads.compare.checkpoints import compare_checkpoints
 from lens_heads.compare.cka import linear_cka
 from lens_heads.compare.correlate import Correlation, correlate
 from lens_heads.compare.correspondence import match_heads
 from lens_heads.compare.depth import DepthOverlap, overlap_by_depth
-from lens_heads.compare.head_match import HeadMatch, recovery_rate
+from lens_heads.compare.head_match import HeadMatch, match_accuracy, recovery_rate
 from lens_heads.compare.overlap import Overlap, head_overlaps, jaccard_curve, overlap
 from lens_heads.compare.pooling import pool_scores
 from lens_heads.compare.rankings import by_layer_third, rank_biased_overlap, rank_correlation, rank_correlation_interval
@@ -31,6 +31,7 @@ __all__ = [
     "head_signatures",
     "jaccard_curve",
     "linear_cka",
+    "match_accuracy",
     "match_heads",
     "overlap",
     "overlap_by_depth",

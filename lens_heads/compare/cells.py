@@ -1,11 +1,11 @@
-"""The cells of a transfer study as arrays, and every statistic on them; tables, intervals and files are elsewhere.
+"""The cells of a transfer study as arrays, and every statistic of them.
 
-acc[t, 0] is the mean metric on target task t without ablation, acc[s, t, K] with the top K heads of source task s ablated:
-    drop[s, t, K] = acc[t, 0] - acc[s, t, K]
-    fragility   T[t, K] = mean of drop over the sources           disruptivity E[s, K] = mean of drop over the other targets
-    specificity S[s, K] = drop[s, s, K] - E[s, K]                 random       R[t, K] = mean of drop over random sets of K heads
-`relative` divides every drop by acc[t, 0], which bounds it; NaN where that is 0. Arrays may have leading axes, one entry per
-resample of the items.
+acc[t, 0] is the mean metric on target task t without ablation, acc[s, t, k] with the top k heads of source task s ablated:
+    drop[s, t, k] = acc[t, 0] - acc[s, t, k]
+    fragility   T[t, k] = mean drop over the sources            disruptivity E[s, k] = mean drop over the other targets
+    specificity S[s, k] = drop[s, s, k] - E[s, k]               random       R[t, k] = mean drop over random sets of k heads
+`relative` divides every drop by acc[t, 0]; NaN where that is 0. Arrays may have leading axes, one entry per resample of the
+items.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 
 NONE, RANDOM = "none", "random"
 CELL = ["source", "draw", "k"]
-"""What a target's cells are told apart by: k = 0 and source "none" is no ablation, source "random" random heads."""
+"""The columns that identify a cell of a target: source "none" with k = 0 is no ablation, source "random" random heads."""
 STATISTICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fragility": ("targets", ("diagonal", "relative")),
     "disruptivity": ("sources", ("diagonal", "relative")),
@@ -26,14 +26,14 @@ STATISTICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "random": ("targets", ("relative",)),
     "beyond_random": ("targets", ("diagonal", "relative")),
 }
-"""By name: which tasks the columns are, and the options taken."""
+"""For each statistic, the tasks in its columns and the options it takes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Mean of the metric per cell: `base` without ablation, `ablated` with a source's heads, `drawn` with random heads.
+    """Mean metric per cell: `base` without ablation, `ablated` with a source's heads, `drawn` with random heads.
 
-    `own` marks each source's own target.
+    `own` marks each source's own target. `TransferMatrix` describes the statistics and their options.
     """
 
     base: Float[np.ndarray, "*sample target"]
@@ -48,23 +48,18 @@ class Cells:
         return self._lost(self.drawn, relative)
 
     def fragility(self, diagonal: bool = True, relative: bool = False) -> Float[np.ndarray, "*sample k target"]:
-        """Mean drop of a target over all sources; without the diagonal over those of other tasks."""
         return _mean(self.drop(relative), ~self.own | diagonal, "source")
 
     def disruptivity(self, diagonal: bool = False, relative: bool = False) -> Float[np.ndarray, "*sample k source"]:
-        """Mean drop that a source's heads cost the other targets; with the diagonal all targets."""
         return _mean(self.drop(relative), ~self.own | diagonal, "target")
 
     def specificity(self, relative: bool = False) -> Float[np.ndarray, "*sample k source"]:
-        """Drop of the source's own target beyond the mean drop of the others."""
         return _mean(self.drop(relative), self.own, "target") - self.disruptivity(relative=relative)
 
     def random(self, relative: bool = False) -> Float[np.ndarray, "*sample k target"]:
-        """Mean drop over the random sets."""
         return self.drop_of_draws(relative).mean(-3).swapaxes(-1, -2)
 
     def beyond_random(self, diagonal: bool = True, relative: bool = False) -> Float[np.ndarray, "*sample k target"]:
-        """Fragility less the drop that as many random heads cost."""
         return self.fragility(diagonal, relative) - self.random(relative)
 
     def _lost(self, now: Float[np.ndarray, "*sample set target k"], relative: bool) -> Float[np.ndarray, "..."]:
@@ -72,7 +67,7 @@ class Cells:
         if not relative:
             return base - now
         if (self.base < 0).any():
-            raise ValueError("a relative drop needs a metric that is zero at worst: take another, or relative=False")
+            raise ValueError("relative=True requires a non-negative metric. Choose another metric, or relative=False.")
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(base > 0, (base - now) / base, np.nan)
 
@@ -80,7 +75,7 @@ class Cells:
 def _mean(
     drop: Float[np.ndarray, "*sample source target k"], keep: Bool[np.ndarray, "source target"], over: str
 ) -> Float[np.ndarray, "*sample k task"]:
-    """Mean over the sources or targets that are kept; NaN where none is."""
+    """Mean over the kept sources or targets; NaN if there are none."""
     axis = -3 if over == "source" else -2
     total = np.where(keep[..., None], drop, 0.0).sum(axis)
     with np.errstate(invalid="ignore"):
@@ -89,7 +84,7 @@ def _mean(
 
 @dataclass(frozen=True)
 class Layout:
-    """Which cells a complete study has: no ablation, every source at every k, every random draw at every k."""
+    """The cells of a complete study: no ablation, every source at every k, every random draw at every k."""
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
@@ -98,23 +93,21 @@ class Layout:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Layout:
-        """Read off a long table with the columns source, target, k and draw. ValueError where it is none."""
-        known = [str(task) for task in dict.fromkeys(frame["target"])]
-        sources = [str(task) for task in dict.fromkeys(frame["source"]) if task not in (NONE, RANDOM)]
+        """The layout of a long table with the columns source, target, k and draw. ValueError if it has none."""
+        targets = tuple(str(task) for task in frame["target"].unique())
+        sources = tuple(str(task) for task in frame["source"].unique() if task not in (NONE, RANDOM))
         for task in sources:
-            if task not in known:
-                raise ValueError(
-                    f"source {task!r} is none of the targets ({', '.join(known)}): evaluate its own task too"
-                )
+            if task not in targets:
+                raise ValueError(f"source {task!r} is not among the targets {', '.join(targets)}. Add its own task.")
         if not sources:
-            raise ValueError(f"there is no source: give cells with heads ablated, beside source={NONE!r}, k=0")
+            raise ValueError(f"the table has no source but {NONE!r} and {RANDOM!r}. Add cells with heads ablated.")
         odd = frame[(frame["source"] == NONE) != (frame["k"] == 0)]
         if not odd.empty:
             source, k = odd.iloc[0][["source", "k"]]
-            raise ValueError(f"source={source!r}, k={k}: no ablation is source={NONE!r} with k=0, and nothing else is")
+            raise ValueError(f"source={source!r}, k={k}: k must be 0 for source={NONE!r}, and only for it")
         drawn = frame.loc[frame["source"] == RANDOM, "draw"]
         ks = sorted({int(k) for k in frame["k"]} - {0})
-        return cls(tuple(sources), tuple(known), tuple(ks), int(drawn.max()) + 1 if len(drawn) else 0)
+        return cls(sources, targets, tuple(ks), int(drawn.max()) + 1 if len(drawn) else 0)
 
     @property
     def conditions(self) -> list[tuple[str, int, int]]:
@@ -123,19 +116,16 @@ class Layout:
         return [(NONE, 0, 0), *taken, *((RANDOM, draw, k) for draw in range(self.draws) for k in self.ks)]
 
     def ordered(self, table: pd.DataFrame, target: str) -> pd.DataFrame:
-        """The rows of a target's table in the order of `conditions`. ValueError names a cell that is missing."""
-        found = set(table.index)
-        for source, draw, k in self.conditions:
-            if (source, draw, k) not in found:
-                which = f"source {source!r}" + (f" draw {draw}" if source == RANDOM else "")
-                raise ValueError(
-                    f"the matrix is ragged: no cell for {which}, target {target!r}, k={k}; every source and every draw is "
-                    "needed on every target at every k: run it, or leave that task or k out"
-                )
+        """The rows of a target's table in the order of `conditions`. ValueError names a missing cell."""
+        missing = [cell for cell in self.conditions if cell not in table.index]
+        if missing:
+            source, draw, k = missing[0]
+            which = f"source {source!r}, draw {draw}, target {target!r}, k={k}"
+            raise ValueError(f"the matrix has no cell for {which}. Run it, or drop that task or k everywhere.")
         return table.loc[self.conditions]
 
     def cells(self, means: Float[np.ndarray, "*sample condition target"]) -> Cells:
-        """Lay means of all conditions and targets out as cells."""
+        """The means of all conditions and targets, arranged as cells."""
         by_k = means[..., 1:, :].reshape(*means.shape[:-2], -1, len(self.ks), len(self.targets)).swapaxes(-1, -2)
         ablated, drawn = np.split(by_k, [len(self.sources)], axis=-3)
         own = np.array([[source == target for target in self.targets] for source in self.sources])

@@ -1,7 +1,7 @@
-"""Do two heads write alike on the same words? Linear CKA of their activations, whatever their widths.
+"""Do two heads write alike on the same words? Linear CKA of their activations, which may differ in width.
 
-CKA: Kornblith et al., arXiv 1905.00414. The estimator of HSIC is the unbiased HSIC_1 of Song et al. (JMLR 13, 2012, eq. 5),
-summed over minibatches before the ratio is taken as in Nguyen, Raghu & Kornblith (arXiv 2010.15327, eq. 3).
+CKA: Kornblith et al., arXiv 1905.00414. HSIC is estimated by the unbiased HSIC_1 of Song et al. (JMLR 13, 2012, eq. 5),
+summed over minibatches before taking the ratio, as in Nguyen, Raghu & Kornblith (arXiv 2010.15327, eq. 3).
 """
 
 from __future__ import annotations
@@ -15,47 +15,46 @@ from jaxtyping import Float
 from torch import Tensor
 
 CHUNK = 128
-"""Rows per minibatch at most: a Gram matrix is as large as its square."""
+"""Maximum rows per minibatch; the size of a Gram matrix is its square."""
 
 Grams: TypeAlias = Sequence[Float[Tensor, "head pair"]]
-"""The centred Gram matrices of some heads, minibatch by minibatch."""
+"""Centred Gram matrices of some heads, one tensor per minibatch."""
 
 
 def linear_cka(
     x: Float[Tensor, "row head_a d_a"], y: Float[Tensor, "row head_b d_b"], chunk: int = CHUNK
 ) -> Float[Tensor, "head_a head_b"]:
-    """Unbiased minibatch linear CKA between every head of x and every head of y; rows are the same stimuli in both.
+    """Unbiased minibatch linear CKA between every head of x and every head of y; the rows of both are the same stimuli.
 
     CKA(a, b) = sum_c HSIC_1(K_c, L_c) / sqrt(sum_c HSIC_1(K_c, K_c) * sum_c HSIC_1(L_c, L_c)), K_c = x_c x_c^T over the
-    rows of minibatch c (at most `chunk` of them). 1 for equal representations up to rotation, shift and scale; around 0,
-    on either side, for independent ones, where the biased estimator is well above it. 0 for a head that never changes.
+    rows of minibatch c (at most `chunk`). 1 for representations that are equal up to rotation, shift and scale. Around 0,
+    on either side, for independent ones, where the biased estimator is well above it. 0 for a constant head.
 
-    Raises ValueError when the rows differ, or are fewer than the 4 that HSIC_1 needs.
+    Raises ValueError if x and y differ in rows, or have fewer than the 4 rows that HSIC_1 requires.
     """
     if len(x) != len(y):
-        raise ValueError(f"CKA compares the same rows: x has {len(x)}, y has {len(y)}")
+        raise ValueError(f"x has {len(x)} rows, but y has {len(y)}. Pass activations on the same stimuli.")
     grams_x, grams_y = centred_grams(x, chunk), centred_grams(y, chunk)
     return cka_of(products(grams_x, grams_y), norms(grams_x), norms(grams_y))
 
 
 def centred_grams(x: Float[Tensor, "row head d"], chunk: int = CHUNK) -> list[Float[Tensor, "head pair"]]:
-    """Each head's Gram matrix, minibatch by minibatch, such that products of two are values of HSIC_1.
+    """Each head's Gram matrix per minibatch, scaled so that inner products of two of them are values of HSIC_1.
 
     HSIC_1(K, L) = <U(K), U(L)> / (n (n - 3)) with the U-centred matrix U(K)_ij = K_ij - sum_l K_il / (n - 2)
     - sum_k K_kj / (n - 2) + sum_kl K_kl / ((n - 1) (n - 2)) for i != j, 0 on the diagonal, all sums without the diagonal
-    (Szekely & Rizzo, Annals of Statistics 42, 2014). Kept are the entries above the diagonal, scaled.
+    (Szekely & Rizzo, Annals of Statistics 42, 2014). Only the entries above the diagonal are kept.
     """
-    if len(x) < 4 or chunk < 8:
-        raise ValueError(
-            f"{len(x)} rows in minibatches of {chunk}: the unbiased HSIC needs at least 4 rows, and chunk at least 8 to leave "
-            "4 in every minibatch"
-        )
+    if len(x) < 4:
+        raise ValueError(f"x has {len(x)} rows, but the unbiased HSIC requires at least 4")
+    if chunk < 8:
+        raise ValueError(f"chunk={chunk}: must be at least 8, so that every minibatch has the 4 rows HSIC requires")
     return [_centred_gram(part) for part in x.tensor_split(-(-len(x) // chunk))]
 
 
 def _centred_gram(x: Float[Tensor, "row head d"]) -> Float[Tensor, "head pair"]:
     n = len(x)
-    x = x - x.mean(0)  # Changes nothing but the rounding: activations lie far from zero.
+    x = x - x.mean(0)  # Reduces rounding error only: activations lie far from zero.
     gram = einsum(x, x, "i head d, j head d -> head i j")
     gram.diagonal(dim1=1, dim2=2).zero_()
     sums = gram.sum(-1)
@@ -65,18 +64,18 @@ def _centred_gram(x: Float[Tensor, "row head d"]) -> Float[Tensor, "head pair"]:
 
 
 def products(a: Grams, b: Grams) -> Float[Tensor, "head_a head_b"]:
-    """Sum over minibatches of HSIC_1 between every head of a and every head of b."""
+    """HSIC_1 between every head of a and every head of b, summed over minibatches."""
     return torch.stack([x @ y.T for x, y in zip(a, b, strict=True)]).sum(0)
 
 
 def norms(a: Grams) -> Float[Tensor, " head"]:
-    """Sum over minibatches of every head's HSIC_1 with itself."""
+    """HSIC_1 of every head with itself, summed over minibatches."""
     return torch.stack([x.square().sum(-1) for x in a]).sum(0)
 
 
 def cka_of(
     between: Float[Tensor, "head_a head_b"], of_a: Float[Tensor, " head_a"], of_b: Float[Tensor, " head_b"]
 ) -> Float[Tensor, "head_a head_b"]:
-    """CKA from sums of HSIC_1; 0 where a head never changes."""
+    """CKA from summed HSIC_1; 0 for a constant head."""
     scale = (of_a[:, None] * of_b).sqrt()
     return torch.where(scale > 0, between / torch.where(scale > 0, scale, 1), 0)

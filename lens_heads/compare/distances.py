@@ -1,7 +1,7 @@
-"""How unlike every head of one model is every head of another, part by part of their signatures.
+"""Distances between the heads of two models, separately for each part of their signatures.
 
-Every part is scaled so that two unrelated heads are 1 apart on average, and equal ones 0. What becomes of the distances is
-in `correspondence.py`.
+Every part is scaled so that unrelated heads are 1 apart on average and equal heads 0. `correspondence.py` combines and
+matches.
 """
 
 from __future__ import annotations
@@ -25,63 +25,59 @@ from lens_heads.model.geometry import HeadGeometry
 from lens_heads.stats import bootstrap_means
 
 PARTS = ("depth", "patterns", "scores", "cka")
-"""What a signature can consist of."""
+"""The parts of a signature."""
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What is known about the heads of one model; `signatures` None when no part reads texts."""
+    """What is known about the heads of one model; `signatures` is None if no part reads texts."""
 
     shape: HeadGeometry
     signatures: Signatures | None
     scores: Mapping[str, HeadScores]
 
-    def score_means(self, n: int, seed: int) -> Float[np.ndarray, "sample head method"]:
-        """Mean scores of n resamples of each method's trials; methods with equally many are resampled alike."""
-        means = [bootstrap_means(scores.per_trial.flatten(1), n, seed).numpy() for scores in self.scores.values()]
-        return np.stack(means, -1) if means else np.zeros((n, 0, 0))
-
 
 class Draw(NamedTuple):
-    """The data that distances are computed from: how often each text counts, and the mean scores of either model."""
+    """The data behind one set of distances: the weight of each text, and both models' mean scores, method by method."""
 
     texts: Float[Tensor, " text"]
-    scores_a: Float[np.ndarray, "head method"]
-    scores_b: Float[np.ndarray, "head method"]
+    scores_a: list[Float[Tensor, "layer head"]]
+    scores_b: list[Float[Tensor, "layer head"]]
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Both models' heads and the parts they are compared in."""
+    """Both models' heads, and the parts that compare them."""
 
     a: Side
     b: Side
     parts: tuple[str, ...]
 
     def whole(self) -> Draw:
-        """All texts once, all trials once."""
-        scores = [
-            np.stack([found.values.double().flatten().numpy() for found in side.scores.values()], -1)
-            if side.scores
-            else np.zeros((0, 0))
-            for side in (self.a, self.b)
-        ]
-        return Draw(torch.ones(self._texts), scores[0], scores[1])
+        """Every text and every trial once."""
+        scores = ([found.values.double() for found in side.scores.values()] for side in (self.a, self.b))
+        return Draw(torch.ones(self._texts), *scores)
 
     def resampled(self, n: int, seed: int) -> Iterator[Draw]:
-        """n resamples: the texts, the same for both models, and the trials of each model's scores on their own."""
+        """n resamples: of the texts, identical for both models, and of the trials of scores, independently for each model.
+
+        Methods with equally many trials use the same resamples.
+        """
         rng, count = np.random.default_rng(seed), self._texts
-        scores = self.a.score_means(n, seed + 1), self.b.score_means(n, seed + 2)
+        scores = [
+            [bootstrap_means(found.per_trial, n, own_seed) for found in side.scores.values()]
+            for side, own_seed in ((self.a, seed + 1), (self.b, seed + 2))
+        ]
         for i in range(n):
             texts = np.bincount(rng.integers(count, size=count), minlength=count) if count else np.zeros(0)
-            yield Draw(torch.from_numpy(texts).float(), scores[0][i], scores[1][i])
+            yield Draw(torch.from_numpy(texts).float(), *([means[i] for means in side] for side in scores))
 
     def distances(self, draw: Draw) -> dict[str, Float[np.ndarray, "head_a head_b"]]:
         """The distance of every pair of heads in every part.
 
-        depth: squared difference of relative depth over twice its variance, over the heads of both models.
-        patterns, scores: mean over statistics (methods) of half the squared difference, each z-scored within its model.
-        cka: 1 - CKA of what heads write.
+        depth: squared difference of relative depth, over twice its variance over the heads of both models.
+        patterns, scores: mean over statistics (methods) of half the squared difference, z-scored within each model.
+        cka: 1 - CKA of the heads' outputs.
         """
         found: dict[str, Float[np.ndarray, "head_a head_b"]] = {}
         for part in self.parts:
@@ -92,7 +88,8 @@ class Evidence:
             elif part == "patterns":
                 found[part] = _apart(*(_patterns(side, draw.texts) for side in (self.a, self.b)))
             elif part == "scores":
-                found[part] = _apart(draw.scores_a, draw.scores_b)
+                means = (torch.stack(scores, -1).flatten(0, 1).numpy() for scores in (draw.scores_a, draw.scores_b))
+                found[part] = _apart(*means)
             else:
                 between, of_a, of_b = (torch.tensordot(draw.texts, each, dims=1) for each in self._products)
                 found[part] = 1 - cka_of(between, of_a, of_b).double().numpy()
@@ -106,7 +103,7 @@ class Evidence:
     def _products(
         self,
     ) -> tuple[Float[Tensor, "text head_a head_b"], Float[Tensor, "text head_a"], Float[Tensor, "text head_b"]]:
-        """Sums of HSIC_1 of each text: every resample is a weighted sum of these."""
+        """Summed HSIC_1 of each text; that of a resample is a weighted sum of these."""
         assert self.a.signatures is not None
         assert self.b.signatures is not None
         a, b = self.a.signatures.grams, self.b.signatures.grams
@@ -128,7 +125,7 @@ def _apart(
 
 
 def _z_scores(x: Float[np.ndarray, "head feature"]) -> Float[np.ndarray, "head feature"]:
-    """Over heads; 0 for a feature that all heads share, up to the rounding of a mean over trials."""
+    """Over heads; 0 for a feature that is constant up to the rounding of a mean over trials."""
     spread = x.std(0)
-    tells = spread > 1e-6 * np.abs(x).max(0)
-    return np.divide(x - x.mean(0), spread, out=np.zeros_like(x), where=tells)
+    varies = spread > 1e-6 * np.abs(x).max(0)
+    return np.divide(x - x.mean(0), spread, out=np.zeros_like(x), where=varies)

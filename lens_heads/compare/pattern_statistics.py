@@ -1,4 +1,4 @@
-"""What a head's attention pattern is like on plain text, in five numbers that mean the same in every model."""
+"""Five numbers that describe a head's attention pattern on plain text and mean the same in every model."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ def pattern_statistics(
 ) -> Float[Tensor, "head statistic"]:
     """The statistics of one layer on a text that is read twice in a row.
 
-    The text's `length` tokens stand at positions start, ... and once more right after; what precedes them (BOS) stands once.
-    Means over rows, of t = 1 .. start + length - 1 (the first reading) but for induction; A is the pattern, all are 0 to 1:
+    The text's `length` tokens begin at position `start` and repeat immediately; anything before them (BOS) occurs once. All
+    statistics but induction are means over rows t = 1 .. start + length - 1 (the first reading). All lie between 0 and 1;
+    A is the pattern:
 
-        entropy     -sum_j A[t, j] ln A[t, j] / ln(t + 1): 1 is attention spread evenly
+        entropy     -sum_j A[t, j] ln A[t, j] / ln(t + 1): 1 is uniform attention
         distance    sum_j A[t, j] (t - j) / t: 0 is attention to the row itself, 1 to position 0
         sink        A[t, 0]
         previous    A[t, t - 1]
-        induction   A[t, t - length + 1] in the second reading: the token after the same place of the first
+        induction   A[t, t - length + 1] in the second reading: the token that followed the first occurrence
 
-    On a sliding-window layer keys out of reach count as keys with attention 0.
+    On a sliding-window layer, keys outside the window count as keys with attention 0.
     """
     once = start + length
     first = pattern[:, 1:once, :once]

@@ -1,8 +1,8 @@
-"""What each head of one model does on common texts, said so that heads of another model can be held against it.
+"""What each head of one model does on common texts, in a form that can be compared with heads of another model.
 
-Every text is read twice in a row, one forward each: the first reading gives what heads write at the end of every word
-(`cka.py`) and most pattern statistics, the second gives induction (`pattern_statistics.py`). One layer at a time: no
-pattern outlives its layer. How signatures become a matching is in `correspondence.py`.
+Every text is read twice in a row in one forward pass. The first reading yields what heads write at the end of every word
+(`cka.py`) and most pattern statistics, the second induction (`pattern_statistics.py`). Patterns are held for one layer at a
+time. `correspondence.py` matches heads by their signatures.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
+from rich.progress import track
 from torch import Tensor
 
 from lens_heads.compare.cka import Grams, centred_grams
@@ -27,20 +29,16 @@ from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.tasks.prose import haystack
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MIN_WORDS = 4
-"""The unbiased HSIC needs as many."""
+"""Required by the unbiased HSIC."""
 
 
 @dataclass(frozen=True, eq=False)
 class Signatures:
-    """What `head_signatures` found.
+    """The result of `head_signatures`: float32 on the CPU.
 
-    `patterns` [text, layer, head, statistic], the statistics of `pattern_statistics.STATISTICS`. `grams`: for each text
-    the centred Gram matrices [layer * head, pair of words] of `hook_z` at the end of every word, minibatch by minibatch.
-    float32 on the CPU.
+    `patterns` has the statistics in `pattern_statistics.STATISTICS`. `grams`: for each text, the centred Gram matrices
+    [layer * head, pair of words] of `hook_z` at the end of every word, one tensor per minibatch.
     """
 
     model: str
@@ -50,11 +48,8 @@ class Signatures:
     @property
     def frame(self) -> pd.DataFrame:
         """One row per head: layer, head, name, relative depth, and the pattern statistics (mean over texts)."""
-        import pandas as pd
-
         _, layers, heads, _ = self.patterns.shape
-        every = every_head(layers, heads)
-        rows = [{"layer": head.layer, "head": head.head, "name": str(head)} for head in every]
+        rows = [{"layer": head.layer, "head": head.head, "name": str(head)} for head in every_head(layers, heads)]
         means = self.patterns.mean(0).flatten(0, 1).numpy()
         columns = {"depth": relative_depths(layers).repeat(heads)} | dict(zip(STATISTICS, means.T, strict=True))
         return pd.DataFrame(rows).assign(**columns)
@@ -62,7 +57,7 @@ class Signatures:
 
 @dataclass(frozen=True)
 class Reading:
-    """A text in one model's tokens, twice in a row: where it starts, its length, and the last token of every word."""
+    """A text in one model's tokens, twice in a row: its start, its length, and the last token of every word."""
 
     tokens: Int[Tensor, " position"]
     start: int
@@ -71,23 +66,21 @@ class Reading:
 
 
 def common_texts(n: int = 16, seed: int = 0) -> list[str]:
-    """n paragraphs of the package's own prose (`tasks.prose`), some 100 words each, on different scenes."""
+    """n paragraphs of the packaged prose (`tasks.prose`) on different scenes, about 100 words each."""
     return haystack(200 * n, seed).split("\n\n")[:n]
 
 
 def head_signatures(model: Model, texts: Sequence[str] | None = None, progress: bool = True) -> Signatures:
     """Pattern statistics and Gram matrices of every head on `texts` (default: `common_texts()`).
 
-    Each text is tokenized by the model's own tokenizer, which also decides about BOS. Words are what white space separates;
-    a word's row is that of its last token, so that models with different tokenizers are read at the same places.
-    Not all that CKA then finds alike is about the words: how far into a text a word stands counts too. Between the two packaged
-    models a head's best CKA is 0.59 on the same four texts and 0.39 on texts in another order (mean over heads).
+    The model's own tokenizer encodes each text and decides about BOS. Words are separated by white space, and a word is
+    represented by its last token, so that models with different tokenizers are compared at the same places. CKA also picks
+    up position within a text: between the two packaged models, a head's best CKA is 0.59 on the same four texts and 0.39 on
+    texts in another order (mean over heads).
 
-    Raises ValueError for texts that `match_heads` refuses, or a tokenizer without character offsets; TypeError for what is
-    no TransformerLens model.
+    Raises ValueError for texts that `match_heads` rejects, or a tokenizer without character offsets; TypeError for a model
+    that is not a TransformerLens model.
     """
-    from rich.progress import track
-
     shape = geometry(model)
     found = readings(model, common_texts() if texts is None else texts)
     with torch.no_grad(), evaluating(model):
@@ -98,7 +91,7 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, progress: 
 def _run(
     model: Model, shape: HeadGeometry, reading: Reading
 ) -> tuple[Float[Tensor, "layer head statistic"], list[Float[Tensor, "head_of_model pair"]]]:
-    """One forward: pattern statistics of every layer, and Gram matrices of all its heads."""
+    """One forward pass: pattern statistics of every layer, and Gram matrices of all heads."""
     statistics: list[Tensor] = []
     grams: list[list[Tensor]] = []
 
@@ -109,10 +102,8 @@ def _run(
         words = z[0, reading.words].float().reshape(len(reading.words), shape.n_heads, shape.d_head)
         grams.append([gram.cpu() for gram in centred_grams(words)])
 
-    hooks: list[tuple[str, Any]] = []
-    for layer in range(shape.n_layers):
-        hooks.append((f"blocks.{layer}.attn.hook_pattern", see_pattern))
-        hooks.append((f"blocks.{layer}.attn.hook_z", see_z))
+    seeing = {"hook_pattern": see_pattern, "hook_z": see_z}
+    hooks = [(f"blocks.{layer}.attn.{name}", see) for layer in range(shape.n_layers) for name, see in seeing.items()]
     tokens = reading.tokens[None].to(model.W_U.device)
     with hooked(model, hooks):
         advance(model, tokens, Cache(model, 1), tokens.new_zeros(1), logits=0)
@@ -120,16 +111,14 @@ def _run(
 
 
 def readings(model: Model, texts: Sequence[str]) -> list[Reading]:
-    """All texts in tokens, checked: ValueError as `head_signatures` says."""
+    """All texts in tokens, checked: raises ValueError as `head_signatures` does."""
     shape = geometry(model)
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("texts must be a list of strings (put a single one into a list; tokens are made here)")
+        raise ValueError("texts must be a list of strings")
     if len(texts) < 2:
-        raise ValueError(f"{len(texts)} texts: at least 2 are needed, resampling them is what tells a stable match")
+        raise ValueError(f"{len(texts)} texts: at least 2 are required to estimate stability by resampling")
     if not getattr(model.tokenizer, "is_fast", False):
-        raise ValueError(
-            f"the tokenizer of {shape.name} gives no character offsets, which say where words end: load its fast version"
-        )
+        raise ValueError(f"the tokenizer of {shape.name} has no character offsets. Load its fast version.")
     return [_reading(model.tokenizer, shape, text, f"text {number}") for number, text in enumerate(texts)]
 
 
@@ -139,16 +128,14 @@ def _reading(tokenizer: Any, shape: HeadGeometry, text: str, name: str) -> Readi
     tokens, offsets = list(encoded.input_ids), encoded.offset_mapping
     inside = [i for i, (left, right) in enumerate(offsets) if right > left]
     if min(len(ends), len(inside)) < MIN_WORDS:
-        raise ValueError(
-            f"{name} has {len(ends)} words, apart by white space, in {len(inside)} tokens: at least {MIN_WORDS} of both are "
-            f"needed: {text!r}"
-        )
+        counts = f"{len(ends)} words in {len(inside)} tokens"
+        raise ValueError(f"{name} has {counts}, but needs at least {MIN_WORDS} of each: {text!r}")
     start, end = inside[0], inside[-1] + 1
     length = end - start
     if start + 2 * length > shape.n_ctx:
         raise ValueError(
-            f"{name} has {length} tokens and is read twice, {shape.name} has a context of {shape.n_ctx}: "
-            f"give texts of at most {(shape.n_ctx - start) // 2} tokens"
+            f"{name} has {length} tokens and is read twice, but the context of {shape.name} is {shape.n_ctx}. Shorten it to "
+            f"at most {(shape.n_ctx - start) // 2} tokens."
         )
     lefts = [offsets[i][0] for i in inside]
     words = [inside[max(bisect_left(lefts, word_end) - 1, 0)] for word_end in ends]

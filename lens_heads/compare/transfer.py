@@ -1,6 +1,6 @@
-"""transfer_matrix: ablate the heads of every task, and see what that does to every other task   (the 10-K study)
+"""transfer_matrix: ablate the heads of every task and measure the effect on every other task   (the 10-K study)
 
-Differs from the study: several random sets at every k instead of one, every metric kept item by item.
+Differs from the study: several random sets at every k instead of one, and every metric is kept item by item.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ def transfer_matrix(
     seed: int = 0,
     **options: Unpack[AblationRun],
 ) -> TransferMatrix:
-    """Evaluate every task with the top k heads of every task ablated, at every k, beside random heads and no ablation.
+    """Evaluate every task with the top k heads of every task ablated, with random heads ablated, and without ablation.
 
-    Heads are ablated at all positions, in prefill and decoding. A set of heads that several tasks or sizes share is run once,
-    and all sets on a trial share one unablated prefill.
+    Heads are ablated at all positions, in prefill and decoding. A set of heads shared by several tasks or sizes runs once,
+    and all sets share one unablated prefill per trial.
 
     Args:
-        rankings_by_task: the sources: scores, or heads in order, best first, of which nothing says what trials chose them.
-            A list shorter than the largest k is completed with random heads (warned about; `meta["completed"]`, and
-            `meta["heads"]` what was ablated).
-        tasks: the targets: trials by task, none of which a ranking was made on; every source is one of them.
-        ks: numbers of heads; those beyond the number of heads in the model become that number.
+        rankings_by_task: the sources: scores, or lists of heads from best to worst (whose selection trials are unknown, so
+            overlap with the tasks goes unchecked). A list shorter than the largest k is completed with random heads, with a
+            warning; `meta["completed"]` and `meta["heads"]` record it.
+        tasks: the targets: trials by task, none of them used to make a ranking. Every source must be a target.
+        ks: numbers of heads, capped at the number of heads in the model.
         kind, reference: as in `ablate`.
-        random_draws: random sets at every k, of heads outside every source's top k while there are enough. Random heads do
-            harm where k is large: one draw tells little.
-        metric: what the statistics are on; `per_item` has a column for each measured.
-        generate: also decode and judge the text; without it only "logprob" and "greedy_match" are measured.
-        **options: run options (`runs.options.RunOptions`; at most 30 new tokens by default), and those of the ablation.
+        random_draws: random sets at every k, drawn outside every source's top k while heads remain. At large k, random heads
+            do harm too, so a single draw is not informative.
+        metric: the metric of the statistics; `per_item` has a column for every metric measured.
+        generate: also decode and judge text; otherwise only "logprob" and "greedy_match" are measured.
+        **options: run options (`runs.options.RunOptions`; default max_new_tokens=30) and options of the ablation.
 
-    Trials that fail under some set of heads are left out under all (warned about; `meta["left_out"]`).
+    A trial that fails under one set of heads is excluded from all, with a warning (`meta["left_out"]`).
 
-    Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another model's
-    shape, a metric that is not measured, k below 1, and whatever `ablate` refuses, all before anything is run.
+    Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another shape,
+    a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
     """
     ablation, run = ablation_run(model, kind, reference, options, max_new_tokens=30)
     check_draws(random_draws)
     for name in tasks:
         if name in (NONE, RANDOM):
-            raise ValueError(f"a task cannot be called {name!r}, which stands for a control: choose another name")
+            raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
     grid, shape = Grid.of(model, tasks, ablation, run, generate), geometry(model)
     sizes = capped(ks, shape)
     check_metric(metric, grid.trials, generate)
@@ -78,9 +78,11 @@ def transfer_matrix(
     orders, completed = _orders(rankings_by_task, grid.tasks, shape, sizes[-1], seed)
     grid.check_independent(scored)
     warn_of_ties(scored, sizes)
-    sets = _sets(orders, sizes, shape, random_draws, seed)
+    sets, drawn = _sets(orders, sizes, shape, random_draws, seed)
     rows, left_out = _complete(grid.run(sets), grid.tasks, len(sets))
-    meta = {**grid.settings, **_heads(sets), "ks": sizes, "seed": seed, "completed": completed, "left_out": left_out}
+    heads = {name: [str(head) for head in order[: sizes[-1]]] for name, order in orders.items()}
+    meta = {**grid.settings, "heads": heads, "random_heads": drawn, "ks": sizes, "seed": seed}
+    meta |= {"completed": completed, "left_out": left_out}
     matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
     if grid.folder is not None:
         matrix.save(grid.folder.path)
@@ -90,62 +92,52 @@ def transfer_matrix(
 def _orders(
     rankings: Mapping[str, Ranking], tasks: Mapping[str, Any], shape: HeadGeometry, most: int, seed: int
 ) -> tuple[dict[str, list[Head]], dict[str, int]]:
-    """Every source's heads, best first, at least `most`; and how many were given where random ones had to be added."""
+    """At least `most` heads of every source, best first; and the original length of each list that had to be completed."""
     if not rankings:
-        raise ValueError("there are no rankings: give {task: HeadScores, or heads in order}")
+        raise ValueError("rankings_by_task is empty. Pass {task: HeadScores or list of heads}.")
     everyone = every_head(shape.n_layers, shape.n_heads)
     orders, completed = {}, {}
     for name, ranking in rankings.items():
         if name not in tasks:
-            raise ValueError(f"source {name!r} has no trials: the tasks are {', '.join(tasks)}; give tasks[{name!r}]")
+            raise ValueError(f"source {name!r} has no trials; the tasks are {', '.join(tasks)}. Add tasks[{name!r}].")
         if isinstance(ranking, HeadScores):
             shape.check_scores(ranking, f"ranking {name!r}")
             orders[name] = ranking.ranking()
             continue
         given = shape.check_heads(ranking)
         if not given:
-            raise ValueError(f"ranking {name!r} has no heads: omit it, or list its best heads in order")
-        # By the name, so that tasks do not share what chance adds, nor depend on their order.
+            raise ValueError(f"ranking {name!r} is empty. List its best heads in order, or omit it.")
+        # Seeded by name, so that tasks get different random heads, whatever their order.
         chance = shuffled(everyone, zlib.crc32(f"{seed} {name}".encode()))
         orders[name] = list(dict.fromkeys([*given, *chance]))
         if len(given) < most:
             completed[name] = len(given)
     if completed:
         listed = ", ".join(f"{name} ({given} of {most})" for name, given in completed.items())
-        warnings.warn(f"rankings shorter than k are completed with random heads: {listed}", stacklevel=3)
+        warnings.warn(f"completed rankings shorter than k with random heads: {listed}", stacklevel=3)
     return orders, completed
 
 
 def _sets(
     orders: Mapping[str, Sequence[Head]], sizes: Sequence[int], shape: HeadGeometry, random_draws: int, seed: int
-) -> list[HeadSet]:
-    sets, everyone = [NO_ABLATION], every_head(shape.n_layers, shape.n_heads)
+) -> tuple[list[HeadSet], dict[str, list[list[str]]]]:
+    """No ablation, every source's top k, and random heads; and the names of the random heads by k."""
+    sets, names, everyone = [NO_ABLATION], {}, every_head(shape.n_layers, shape.n_heads)
     for k in sizes:
         tops = {name: order[:k] for name, order in orders.items()}
         sets += [head_set(Condition.top(name, k), heads) for name, heads in tops.items()]
         taken = {head for heads in tops.values() for head in heads}
-        chance = Condition.random(k, RANDOM)
-        sets += [head_set(chance, random_heads(everyone, taken, k, seed + draw), draw) for draw in range(random_draws)]
-    return sets
-
-
-def _heads(sets: Sequence[HeadSet]) -> dict[str, Any]:
-    """Which heads were ablated: of each source the largest set, best first; of random heads every set, by k."""
-    sources: dict[str, list[str]] = {}
-    drawn: dict[str, list[list[str]]] = {}
-    for one in sets:
-        names = [str(head) for head in one.heads]
-        if one.condition.set == RANDOM:
-            drawn.setdefault(str(one.condition.k), []).append(names)
-        elif one.condition.set == "top":
-            sources[one.condition.method] = names
-    return {"heads": sources, "random_heads": drawn}
+        drawn = [random_heads(everyone, taken, k, seed + draw) for draw in range(random_draws)]
+        sets += [head_set(Condition.random(k, RANDOM), heads, draw) for draw, heads in enumerate(drawn)]
+        if drawn:
+            names[str(k)] = [[str(head) for head in heads] for heads in drawn]
+    return sets, names
 
 
 def _complete(
     table: pd.DataFrame, tasks: Mapping[str, Sequence[EncodedTrial]], conditions: int
 ) -> tuple[pd.DataFrame, dict[str, list[str]]]:
-    """A row per item and cell, items that some cell lacks left out, and which those are."""
+    """One row per item and cell, without the items that any cell lacks; and those items by task."""
     columns = {"method": "source", "task": "target", "k": "k", "seed": "draw", "trial": "item"}
     found = table.rename(columns=columns)[[*columns.values(), *(name for name in METRICS if name in table.columns)]]
     cells = found.groupby(["target", "item"])["k"].transform("size")
@@ -153,11 +145,11 @@ def _complete(
     left_out = {}
     for name, trials in tasks.items():
         kept = set(rows.loc[rows["target"] == name, "item"])
+        if not kept:
+            raise RuntimeError(f"task {name!r}: every trial failed under some set of heads. See the warnings above.")
         if lost := [trial.id for trial in trials if trial.id not in kept]:
             left_out[name] = lost
-        if not kept:
-            raise RuntimeError(f"task {name!r}: every trial failed under some set of heads; see the warnings above")
     if left_out:
         listed = "; ".join(f"{name}: {', '.join(lost)}" for name, lost in left_out.items())
-        warnings.warn(f"trials that failed under some set of heads are left out under all: {listed}", stacklevel=3)
+        warnings.warn(f"excluded trials that failed under some set of heads: {listed}", stacklevel=3)
     return rows, left_out

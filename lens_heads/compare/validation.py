@@ -1,8 +1,7 @@
-"""Do matched heads do the same? Ablate a group in one model and its partners in the other, and see which tasks break."""
+"""Do matched heads do the same? Ablate a group in one model and its partners in the other, and compare which tasks break."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,28 +16,27 @@ from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head
 from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.compare.depth import depth_bins
 from lens_heads.compare.head_match import AnyHeads, HeadMatch
+from lens_heads.compare.pearson import pearson
+from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import layer_matched
+from lens_heads.heads.sets import every_head, layer_matched
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs.options import Run, RunOptions
-from lens_heads.runs.store import write_atomic
 from lens_heads.stats import bootstrap_over_draws
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-SETS = ("a", "matched", "random")
-"""Heads of a, their partners in b, random heads of b from the same depth bins."""
 
 
 @dataclass(frozen=True, eq=False)
 class MatchValidation:
     """The result of `validate_match`.
 
-    `per_trial`: one row per trial and ablation: group, task, set ("a", "matched", "random"), draw, heads, trial, clean and
-    ablated (log-probability of the gold answer, nats per token), drop = clean - ablated.
+    `per_trial`: one row per trial and ablation: group, task, set ("a": heads of a; "matched": their partners in b; "random":
+    random heads of b from the same depth bins), draw, heads, trial, clean and ablated (log-probability of the gold answer,
+    nats per token), drop = clean - ablated.
     """
 
     per_trial: pd.DataFrame
@@ -46,7 +44,7 @@ class MatchValidation:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row per group, task and set: mean drop with its 95 % bootstrap interval over trials (and draws), trials."""
+        """One row per group, task and set: mean drop, its 95 % bootstrap interval over trials (and draws), draws, trials."""
         rows = []
         for (group, task, which), part in self.per_trial.groupby(["group", "task", "set"], sort=False):
             drops = part.pivot(index="draw", columns="trial", values="drop").dropna(axis=1)
@@ -57,57 +55,49 @@ class MatchValidation:
 
     @cached_property
     def correlation(self) -> pd.DataFrame:
-        """Do the same tasks break? Pearson correlation over tasks of the drops in a and in b, per group and over all.
+        """Do the same tasks break? Pearson correlation over tasks between the drops in a and in b, per group and overall.
 
-        matched: with the partners ablated in b. random: mean over the draws of random heads, random_low and random_high
-        their range. NaN with fewer than three tasks, or where all drop alike. The last row, "all groups", correlates over
-        groups and tasks together.
+        Columns: group; cells; matched (partners ablated in b); random (mean over draws of random heads), random_low and
+        random_high (their range). NaN with fewer than three cells or constant drops. With several groups, the last row, "all
+        groups", correlates over all groups and tasks.
         """
-        drops = (
-            self.per_trial.groupby(["group", "task", "set", "draw"], sort=False)["drop"].mean().unstack(["set", "draw"])
-        )
-        groups = list(dict.fromkeys(self.per_trial["group"]))
+        means = self.per_trial.groupby(["group", "task", "set", "draw"], sort=False)["drop"].mean()
+        drops = means.unstack(["set", "draw"])
+        parts = {str(group): part for group, part in drops.groupby("group", sort=False)}
+        if len(parts) > 1:
+            parts["all groups"] = drops
         rows = []
-        for name in [*groups, "all groups"] if len(groups) > 1 else groups:
-            part = drops if name == "all groups" else drops.loc[[name]]
-            mine = part[("a", 0)].to_numpy()
-            random = [_pearson(mine, part["random"][draw].to_numpy()) for draw in part["random"].columns]
-            row = {"group": name, "cells": len(part), "matched": _pearson(mine, part[("matched", 0)].to_numpy())}
-            row |= {"random": np.mean(random), "random_low": np.min(random), "random_high": np.max(random)}
-            rows.append(row)
+        for name, part in parts.items():
+            r = pearson(part[("a", 0)].to_numpy(), part[["matched", "random"]].to_numpy().T)
+            matched, *random = r if len(part) > 2 else np.full_like(r, np.nan)
+            row = {"group": name, "cells": len(part), "matched": matched, "random": np.mean(random)}
+            rows.append(row | {"random_low": np.min(random), "random_high": np.max(random)})
         return pd.DataFrame(rows)
 
     def plot(self, title: str | None = None) -> go.Figure:
-        """The drop of every task for every group: heads of a, their partners, random heads."""
+        """The drop of every task for every group: heads of a, their partners, and random heads."""
         from lens_heads import plots
 
         labels = {"a": self.meta["model_a"], "matched": f"{self.meta['model_b']}, partners", "random": "random"}
         frame = self.frame.assign(name=self.frame["set"].map(labels), value=self.frame["drop"])
         frame["group"] = frame["group"] + ": " + frame["task"]
-        return plots.drop_bars(frame, title or "What ablating matched heads costs", axis="drop of the log-probability")
+        return plots.drop_bars(frame, title or "Effect of ablating matched heads", axis="drop in log-probability")
 
     def save(self, folder: str | Path) -> Path:
         """Write `validation.parquet` (`per_trial`) and `validation.json` (meta)."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.per_trial.to_parquet(folder / "validation.parquet", index=False)
-        write_atomic(folder / "validation.json", json.dumps(self.meta, indent=2) + "\n")
-        return folder
+        return write_tables(folder, {"validation": self.per_trial}, "validation.json", self.meta)
 
     @classmethod
     def load(cls, folder: str | Path) -> MatchValidation:
-        """Read what `save` wrote. FileNotFoundError names the file that is missing."""
-        table, about = (Path(folder) / f"validation.{kind}" for kind in ("parquet", "json"))
-        for file in (table, about):
-            if not file.exists():
-                raise FileNotFoundError(f"{file} is missing: {folder} holds no saved validation of a match")
-        return cls(pd.read_parquet(table), json.loads(about.read_text(encoding="utf-8")))
+        """Read what `save` wrote. FileNotFoundError names a missing file."""
+        tables, meta = read_tables(folder, ["validation"], "validation.json", cls.__name__)
+        return cls(tables["validation"], meta)
 
     def __repr__(self) -> str:
         last = self.correlation.iloc[-1]
         return (
-            f"MatchValidation({self.meta['model_a']} to {self.meta['model_b']}: drops over {last['cells']} cells correlate "
-            f"{last['matched']:.2f} with partners ablated, {last['random']:.2f} with random heads of the same depth)"
+            f"MatchValidation({self.meta['model_a']} to {self.meta['model_b']}, {last['cells']} cells: drops correlate at "
+            f"{last['matched']:.2f} with partners ablated, at {last['random']:.2f} with random heads of the same depth)"
         )
 
     def _repr_html_(self) -> str:
@@ -128,33 +118,33 @@ def validate_match(
     seed: int = 0,
     **run: Unpack[RunOptions],
 ) -> MatchValidation:
-    """Ablate groups of heads in a, their partners in b, and random heads of b as deep, and compare which tasks break.
+    """Ablate groups of heads in a, their partners in b, and random heads of b at the same depth; compare which tasks break.
 
     Args:
-        tasks_a, tasks_b: trials by name of task, the same names for both models; b gets those of a by default.
-        groups: heads of a by name, or scores of a's heads, whose top `k` are taken. Heads without a partner are left out.
-        kind: as in `ablate`, or an `Ablation` for either model, where the kind needs a reference.
-        draws: random sets, each with as many heads per depth bin of the match as the partners have, none of them partners
-            while others are left.
-        **run: see `runs.options.RunOptions`; nothing is generated. With `out`, the folders `a` and `b` in it are continued.
+        tasks_a, tasks_b: trials by task, with the same task names for both models; b defaults to the tasks of a.
+        groups: heads of a by name, or scores of a's heads, of which the top `k` are used. Unmatched heads are skipped.
+        kind: as in `ablate`, or one `Ablation` per model if the kind needs a reference.
+        draws: random sets, each with as many heads per depth bin as the partners, and disjoint from them while heads remain.
+        **run: see `runs.options.RunOptions`; nothing is generated. `out` holds one run folder per model, `a` and `b`.
 
-    The measure is the gold answer's mean log-probability per token, teacher-forced; drops are paired by trial.
+    The metric is the gold answer's mean log-probability per token, teacher-forced; drops are paired by trial.
 
-    Raises ValueError for models that were not matched, different names of tasks, no groups, groups without a partner,
-    draws below 1, tasks that share trials with the scores of a group, and whatever `ablate` refuses.
+    Raises ValueError for models that were not matched, different task names, no groups, groups without partners, draws below
+    1, tasks that share trials with a group's scores, and anything `ablate` rejects.
     """
     tasks_b = tasks_a if tasks_b is None else tasks_b
     _check_sides(match, (model_a, model_b), tasks_a, tasks_b)
     kinds, options = (kind, kind) if isinstance(kind, str) else kind, Run.of(run)
+    outs = [None if options.out is None else Path(options.out) / side for side in "ab"]
     grids = [
-        Grid.of(model, tasks, Ablation.of(model, how), _inside(options, side), generate=False)
-        for model, tasks, how, side in zip((model_a, model_b), (tasks_a, tasks_b), kinds, "ab", strict=True)
+        Grid.of(model, tasks, Ablation.of(model, how), replace(options, out=out), generate=False)
+        for model, tasks, how, out in zip((model_a, model_b), (tasks_a, tasks_b), kinds, outs, strict=True)
     ]
     sets = _sets(match, groups, k, draws, seed)
     scored = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
     for grid in grids:
         grid.check_independent(scored)
-        _ = grid.folder  # Refuse one of other settings before the first model is run.
+        _ = grid.folder  # Refuse one with other settings before the first model runs.
     tables = [grid.run(mine) for grid, mine in zip(grids, sets, strict=True)]
     meta = {"model_a": geometry(model_a).name, "model_b": geometry(model_b).name}
     meta |= {"kind": grids[0].ablation.kind, "k": k, "seed": seed}
@@ -164,28 +154,21 @@ def validate_match(
     return found
 
 
-def _inside(options: Run, side: str) -> Run:
-    """The options of one model's grid: its results lie in a folder of their own."""
-    return options if options.out is None else replace(options, out=Path(options.out) / side)
-
-
-def _check_sides(match: HeadMatch, models: tuple[Model, Model], *tasks: Tasks) -> None:
+def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, tasks_b: Tasks) -> None:
     """ValueError unless these are the matched models, with tasks of the same names."""
-    if not tasks[0] or set(tasks[0]) != set(tasks[1]):
-        raise ValueError(
-            f"tasks of a are {sorted(tasks[0])}, those of b {sorted(tasks[1])}: give the same names, at least one"
-        )
+    if not tasks_a or set(tasks_a) != set(tasks_b):
+        raise ValueError(f"tasks of a are {sorted(tasks_a)}, those of b {sorted(tasks_b)}. Use the same names.")
     for model, wanted in zip(models, (match.shape_a, match.shape_b), strict=True):
         shape = geometry(model)
         if (shape.n_layers, shape.n_heads) != wanted:
-            raise ValueError(
-                f"{shape.name} has {shape.n_layers} layers x {shape.n_heads} heads, the match has {wanted[0]} x {wanted[1]} "
-                "on that side: give the models that were matched, in the same order"
+            found = (
+                f"{shape.name} has {shape.n_layers} layers x {shape.n_heads} heads, the match {wanted[0]} x {wanted[1]}"
             )
+            raise ValueError(f"{found}. Pass the matched models in the same order.")
 
 
 def _drops(table: pd.DataFrame) -> pd.DataFrame:
-    """A grid's table as drops: every row beside the same trial without ablation; trials that lack either are left out."""
+    """A grid's table as drops: every row joined with the same trial without ablation, if both succeeded."""
     columns = {"method": "group", "seed": "draw", "logprob": "ablated"}
     wide = table.rename(columns=columns)[["group", "task", "set", "draw", "heads", "trial", "ablated"]]
     clean = wide[wide["set"] == "none"].set_index(["task", "trial"])["ablated"].rename("clean")
@@ -196,23 +179,21 @@ def _drops(table: pd.DataFrame) -> pd.DataFrame:
 def _sets(
     match: HeadMatch, groups: Mapping[str, HeadScores | AnyHeads], k: int, draws: int, seed: int
 ) -> tuple[list[HeadSet], list[HeadSet]]:
-    """Which heads are ablated in a, and which in b: none, then those of every group."""
-    if not groups or draws < 1:
-        raise ValueError(
-            f"{len(groups)} groups and {draws} draws: at least 1 of both is needed, groups as {{name: heads}}"
-        )
+    """The sets to ablate in a and in b: none, then those of every group."""
+    if not groups:
+        raise ValueError("groups is empty. Pass {name: heads of a, or their HeadScores}.")
+    if draws < 1:
+        raise ValueError(f"draws={draws}: must be at least 1")
     in_a, in_b = [NO_ABLATION], [NO_ABLATION]
     for name, given in groups.items():
         if isinstance(given, HeadScores) and tuple(given.values.shape) != match.shape_a:
-            raise ValueError(
-                f"group {name!r} has scores of {given.n_layers} layers x {given.n_heads} heads, {match.meta['model_a']} has "
-                f"{match.shape_a[0]} x {match.shape_a[1]}: give scores of the model whose heads are looked up"
-            )
+            found = f"{given.n_layers} layers x {given.n_heads} heads, model a {match.shape_a[0]} x {match.shape_a[1]}"
+            raise ValueError(f"group {name!r} has scores of {found}. Pass scores of model a.")
         heads = parse_heads(given.top(k) if isinstance(given, HeadScores) else given)
         heads = [head for head in heads if match.partner(head) is not None]
         partners = match.matched(heads)
         if not partners:
-            raise ValueError(f"group {name!r} has no head with a partner in {match.meta['model_b']}: name other heads")
+            raise ValueError(f"group {name!r} has no head with a partner in {match.meta['model_b']}. Name other heads.")
         in_a.append(head_set(Condition(name, "a", len(heads)), heads))
         in_b.append(head_set(Condition(name, "matched", len(partners)), partners))
         chance = Condition.random(len(partners), name)
@@ -221,18 +202,10 @@ def _sets(
 
 
 def _as_deep(match: HeadMatch, partners: Sequence[Head], seed: int) -> list[Head]:
-    """Random heads of b outside the partners, as many in each bin of depth."""
+    """Random heads of b outside the partners, as many in each depth bin."""
     layers, heads = match.shape_b
     bins = depth_bins(layers, match.meta["depth_bins"])
-    # Bins in the place of layers: what is matched by layer is then matched by bin.
-    everyone = {
-        Head(layer, head): Head(bins[layer], layer * heads + head) for layer in range(layers) for head in range(heads)
-    }
-    drawn = layer_matched([*everyone.values()], [everyone[head] for head in partners], seed)
+    # With bins in place of layers, matching by layer becomes matching by bin.
+    binned = {head: Head(bins[head.layer], head.layer * heads + head.head) for head in every_head(layers, heads)}
+    drawn = layer_matched([*binned.values()], [binned[head] for head in partners], seed)
     return [Head(*divmod(head.head, heads)) for head in drawn]
-
-
-def _pearson(x: np.ndarray, y: np.ndarray) -> float:
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    return float(np.corrcoef(x, y)[0, 1])

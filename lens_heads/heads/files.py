@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +23,15 @@ from lens_heads.runs.store import write_atomic
 
 _LARGEST = torch.finfo(torch.float32).max
 _CHOICES = {"unit": ("query_head", "kv_head"), "best": ("highest", "lowest")}
-"""Fields of `meta` that must be one of a few words."""
+"""Fields of `meta` with a fixed set of values."""
 _TEXTS = ("method", "model", "weights", "dtype", "score_unit")
 _LISTS = {"order": (str, "a list of heads"), "made_on": (dict, "a list of objects")}
-"""Fields of `meta` that must be lists, and of what."""
+"""Fields of `meta` that must be lists: the type of the items, and how errors describe the list."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreFile:
-    """What a score file says."""
+    """The content of a score file."""
 
     per_trial: Float[Tensor, "trial layer head"]
     trial_ids: tuple[str, ...]
@@ -38,7 +39,7 @@ class ScoreFile:
 
 
 def write_lists(path: str | Path, ranking: Sequence[Head], per_trial: Float[Tensor, "trial layer head"]) -> Path:
-    """Write the form of Wu et al., best head first. Returns the path."""
+    """Write the "lists" form, best head first. Returns the path."""
     write_atomic(Path(path), json.dumps(_by_head(ranking, per_trial)))
     return Path(path)
 
@@ -51,41 +52,31 @@ def write_envelope(
     meta: dict[str, Any],
     interval: tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]],
 ) -> Path:
-    """Write the form of LOCOS, best head first; a missing bound (NaN, which JSON lacks) is null. Returns the path."""
-    low, high = interval
+    """Write the "envelope" form, best head first; a missing bound (NaN, which JSON lacks) is null. Returns the path."""
+    bounds = _by_head(ranking, torch.stack(interval))
     envelope = {
         "meta": meta,
         "scores": _by_head(ranking, per_trial),
         "trial_ids": list(trial_ids),
-        "confidence_intervals": {
-            head.key: [_json(low[head.layer, head.head]), _json(high[head.layer, head.head])] for head in ranking
-        },
+        "confidence_intervals": {key: [None if math.isnan(x) else x for x in pair] for key, pair in bounds.items()},
     }
     write_atomic(Path(path), json.dumps(envelope))
     return Path(path)
 
 
-def _by_head(ranking: Sequence[Head], per_trial: Float[Tensor, "trial layer head"]) -> dict[str, list[float]]:
-    return {head.key: per_trial[:, head.layer, head.head].tolist() for head in ranking}
-
-
-def _json(bound: Tensor) -> float | None:
-    return None if bound.isnan() else float(bound)
+def _by_head(ranking: Sequence[Head], values: Float[Tensor, "row layer head"]) -> dict[str, list[float]]:
+    return {head.key: values[:, head.layer, head.head].tolist() for head in ranking}
 
 
 def read_scores(path: str | Path) -> ScoreFile:
-    """Read either form.
-
-    Raises ValueError naming the file and the head or field for truncated JSON, a score that is not a finite number, ragged
-    lists, missing heads and malformed fields; FileNotFoundError when there is no file.
-    """
+    """Read either form; the errors are those of `HeadScores.load`."""
     path = Path(path)
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: give a score file in it, e.g. {path / 'locos.json'}")
+        raise ValueError(f"{path} is a folder: pass a score file in it, e.g. {path / 'locos.json'}")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not complete JSON ({error}): it was cut off or is not a score file") from None
+        raise ValueError(f"{path} is not complete JSON ({error}): it is truncated or not a score file") from None
     if not isinstance(found, dict) or not found:
         raise ValueError(f'{path} is not a score file: expected a JSON object {{"layer-head": [scores]}}')
     envelope = "scores" in found
@@ -106,7 +97,7 @@ def read_scores(path: str | Path) -> ScoreFile:
 
 
 def _shape(values: Any) -> tuple[int, ...] | None:
-    """The shape of nested lists of numbers; None where they are ragged or hold anything else."""
+    """The shape of nested lists of numbers; None if they are ragged or contain anything else."""
     try:
         return tuple(torch.tensor(values, dtype=torch.float32).shape)
     except (ValueError, TypeError):
@@ -114,10 +105,10 @@ def _shape(values: Any) -> tuple[int, ...] | None:
 
 
 def load_heads(path: str | Path) -> list[Head]:
-    """A list of heads from a file, in its order: "17-24, 20-25" or a head a line, or a JSON list of such heads or of pairs.
+    """The heads listed in a file, in its order: "17-24, 20-25", one head per line, or a JSON list of heads or pairs.
 
-    Published lists of chosen heads (QRHead's, for one) are written so; `parse_heads` reads the same from a string. Raises
-    ValueError naming the file and what is no head, FileNotFoundError when there is no file.
+    Published lists of selected heads (e.g. QRHead's) have these forms; `parse_heads` reads a string. Raises ValueError
+    naming the file and the entry that is not a head, FileNotFoundError if there is no file.
     """
     path = Path(path)
     text = path.read_text(encoding="utf-8").strip()
@@ -126,7 +117,7 @@ def load_heads(path: str | Path) -> list[Head]:
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
     if not found:
-        raise ValueError(f"{path} lists no heads: write them as layer-head, e.g. 17-24, 20-25")
+        raise ValueError(f"{path} contains no heads: write them as layer-head, e.g. 17-24, 20-25")
     return found
 
 
@@ -135,7 +126,7 @@ def _wrong(path: Path, field: str, value: Any, wanted: str) -> ValueError:
 
 
 def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
-    """The meta with every field that is read from it checked; missing fields stay missing."""
+    """A copy of the meta, with every field that is read later checked; missing fields stay missing."""
     if meta is None:
         return {}
     if not isinstance(meta, dict):
@@ -149,7 +140,7 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
             raise _wrong(path, f"meta.{name}", meta[name], " or ".join(known))
     for name in _TEXTS:
         if not isinstance(meta.get(name, ""), str):
-            raise _wrong(path, f"meta.{name}", meta[name], "a text")
+            raise _wrong(path, f"meta.{name}", meta[name], "a string")
     for name, (kind, wanted) in _LISTS.items():
         listed = meta.get(name, [])
         if not isinstance(listed, list) or not all(isinstance(item, kind) for item in listed):
@@ -159,7 +150,7 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
 
 def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
     if not isinstance(scores, dict) or not scores:
-        raise ValueError(f"{path}: 'scores' must be an object of \"layer-head\" keys")
+        raise ValueError(f"{path}: 'scores' must be an object with \"layer-head\" keys")
     by_head: dict[Head, list[float]] = {}
     for key, values in scores.items():
         try:
@@ -170,7 +161,7 @@ def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
         for trial, value in enumerate(values):
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
                 raise ValueError(
-                    f"{path}: head {head}, trial {trial}: {value!r} is not a finite number: score that trial again or "
+                    f"{path}: head {head}, trial {trial}: {value!r} is not a finite number; rescore that trial or "
                     "remove it from every head"
                 )
         by_head[head] = values
@@ -178,14 +169,14 @@ def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
 
 
 def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None) -> Tensor:
-    """[trial, layer, head]; every head must be there with as many trials as the others."""
+    """[trial, layer, head]; every head must be present, all with the same number of trials."""
     layers, heads = shape or (max(h.layer for h in by_head) + 1, max(h.head for h in by_head) + 1)
     beyond = [head for head in by_head if head.layer >= layers or head.head >= heads]
     if beyond:
         raise ValueError(f"{path}: head {beyond[0]} does not exist in a file of {layers} layers x {heads} heads")
     trials = len(next(iter(by_head.values())))
     if trials == 0:
-        raise ValueError(f"{path}: the score lists are empty: no trial was successful")
+        raise ValueError(f"{path}: the score lists are empty; no trial was successful")
     every = (Head(layer, index) for layer in range(layers) for index in range(heads))
     missing = next((head for head in every if head not in by_head), None)  # Before a huge shape is allocated.
     if missing is not None:
@@ -193,6 +184,6 @@ def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None
     stacked = torch.zeros(trials, layers, heads)
     for head, values in by_head.items():
         if len(values) != trials:
-            raise ValueError(f"{path}: head {head} has {len(values)} trials, others have {trials}")
+            raise ValueError(f"{path}: head {head} has {len(values)} trials, but others have {trials}")
         stacked[:, head.layer, head.head] = torch.tensor(values)
     return stacked

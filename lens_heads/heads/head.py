@@ -1,4 +1,4 @@
-"""Head: one attention head, and the spellings in which heads are given."""
+"""Head: one attention head, and the notations in which users write heads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def whole(value: Any) -> int | None:
-    """The value as an int (numpy's too); None for what is no integer, a float or a bool."""
+    """The value as an int, numpy integers included; None for anything else, such as a float or a bool."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -19,7 +19,7 @@ def whole(value: Any) -> int | None:
 
 @dataclass(frozen=True, order=True)
 class Head:
-    """One attention head, counted from 0; `str(Head(12, 1))` is "L12H1", its key in score files "12-1"."""
+    """One attention head, counted from 0. `str(Head(12, 1))` is "L12H1"; its key in score files is "12-1"."""
 
     layer: int
     head: int
@@ -28,7 +28,7 @@ class Head:
         for name, value in (("layer", self.layer), ("head", self.head)):
             number = whole(value)
             if number is None or number < 0:
-                raise ValueError(f"cannot read {self!r} as a head: its {name} {value!r} is no integer from 0 on")
+                raise ValueError(f"cannot read {self!r} as a head: its {name} {value!r} is not a non-negative integer")
             object.__setattr__(self, name, number)
 
     def __str__(self) -> str:
@@ -51,25 +51,25 @@ class Head:
             if found is None:
                 raise ValueError(f"cannot read {value!r} as a head: write L12H1 or 12-1")
             if found[2] in "Kk":
-                why = (
-                    "it names a kv head: name its query heads, k * group to (k + 1) * group - 1; geometry(model).group"
+                raise ValueError(
+                    f"{value!r} is a kv head, but query heads are expected: write L12H1 for each of its query heads, "
+                    "k * group to (k + 1) * group - 1 with group = geometry(model).group"
                 )
-                raise ValueError(f"cannot read {value!r} as a head: {why}")
             return cls(int(found[1]), int(found[3]))
         if not isinstance(value, Iterable):
             if hasattr(value, "ranking"):
-                raise TypeError(f"{value.method}: scores are a ranking, not a choice of heads: take some with .top(k)")
+                raise TypeError(f"{value.method}: expected heads, got scores: select the best with .top(k)")
             raise TypeError(f"cannot read {value!r} as a head: write L12H1, 12-1 or a pair (12, 1)")
         pair = tuple(value)
         if len(pair) != 2:
-            raise ValueError(f"cannot read {value!r} as a head: a pair (layer, head) is needed")
+            raise ValueError(f"cannot read {value!r} as a head: expected a pair (layer, head)")
         return cls(*pair)
 
 
 def parse_heads(heads: Iterable[Head | str | Sequence[int]] | Sequence[int] | Head | str) -> list[Head]:
-    """Heads in any accepted spelling, as a list without repeats, in the order given.
+    """Heads in any accepted notation, as a list in the given order without duplicates.
 
-    A string may hold several: "L12H1,L3H0". A bare pair of integers is one head.
+    A string may list several: "L12H1,L3H0". A bare pair of integers is one head.
     """
     if isinstance(heads, str):
         heads = [part for part in re.split(r"[,\s]+", heads) if part]

@@ -1,4 +1,4 @@
-"""MadeOn: which trials a ranking was made on, so that it is never evaluated on the same ones."""
+"""MadeOn: which trials a ranking was made on, so that it is never evaluated on the same trials."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class MadeOn:
-    """What shows that two trials are not independent. An empty field is unknown, and matches nothing.
+    """The fields by which two trials are dependent if they share one. An empty field is unknown and matches nothing.
 
     `id` is the trial's own. Trials of one `group` (a company, a needle, a name) share what the answer depends on.
-    `needle` and `prompt` are hashes of the tokens: the same text under another id is no other trial.
+    `needle` and `prompt` are hashes of the tokens: the same text under another id is not a new trial.
     """
 
     id: str
@@ -22,12 +22,12 @@ class MadeOn:
 
     @property
     def record(self) -> dict[str, str]:
-        """As a JSON object without the empty fields."""
+        """A JSON object without the empty fields."""
         return {name: value for name, value in asdict(self).items() if value}
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> MadeOn:
-        """From a JSON object, also one of a file from before groups, which called a company `cik`."""
+        """Read a JSON object, including those of older files, which have a company's `cik` in place of a group."""
         known = {field.name: record.get(field.name) for field in fields(cls)}
         known["group"] = known["group"] or record.get("cik")
         return cls(**{name: str(value or "") for name, value in known.items()})

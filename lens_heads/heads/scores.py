@@ -1,10 +1,11 @@
-"""HeadScores: the one value that every ranking method returns and every intervention takes.
+"""HeadScores: the value that every ranking method returns and every intervention takes.
 
-The file format is in `files.py`, drawing in `plots`, the statistics themselves in `stats`.
+File formats are in `files.py`, figures in `plots`, the statistics themselves in `stats`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -35,20 +36,20 @@ class HeadScores:
     """Scores of every head of one model by one method.
 
     `values` float32 [layer, head] is the mean over the trials that count for the method, unless the method says otherwise;
-    `per_trial` float32 [trial, layer, head] and `trial_ids` keep each of them, so that everything can be resampled.
+    `per_trial` float32 [trial, layer, head] and `trial_ids` keep the single trials, so that everything can be resampled.
 
     Attributes:
         unit: what is scored, "query_head" or "kv_head".
-        best: which scores are best, "highest" or "lowest" (`localize_heads`: what ablating the head does to a metric).
-        order: heads that come before all others, in this order; all others follow by score.
-        selected: the heads were chosen on these trials, so the trials say nothing about how good they are.
-        signed: scores can be negative, which sign-flip tests need; by default, whether any of them is.
+        best: which scores are best, "highest" or "lowest" (`localize_heads`: the effect of ablating a head on a metric).
+        order: heads that rank before all others, in this order; the others follow by score.
+        selected: the heads were selected on these trials, which therefore cannot show how good they are.
+        signed: scores can be negative, as sign-flip tests require; by default, whether any score is.
         score_unit: unit of the scores, for figures ("logits", "nats").
-        model: which model the scores belong to.
-        made_on: the trials the scores were made on, those that did not count among them.
-        meta: what else was run, for people to read (direction, outcomes, settings).
+        model: the model the scores belong to.
+        made_on: the trials the scores were made on, including those that did not count.
+        meta: further information for readers (direction, outcomes, settings).
 
-    Raises ValueError on NaN or infinite scores, an unknown `best`, and when the shapes disagree.
+    Raises ValueError for NaN or infinite scores, an unknown `unit` or `best`, and shapes that disagree.
     """
 
     method: str
@@ -73,7 +74,7 @@ class HeadScores:
         if self.values.ndim != 2 or self.per_trial.shape[1:] != self.values.shape:
             raise ValueError(
                 f"{self.method}: values {tuple(self.values.shape)} must be [layer, head] and per_trial "
-                f"{tuple(self.per_trial.shape)} [trial, layer, head] of the same model"
+                f"{tuple(self.per_trial.shape)} must be [trial, layer, head] of the same model"
             )
         for name, known in (("unit", Unit), ("best", Best)):
             if getattr(self, name) not in get_args(known):
@@ -94,7 +95,7 @@ class HeadScores:
             value = self.per_trial[at - 1, layer, head] if at else self.values[layer, head]
             raise ValueError(
                 f"{self.method}: the score of {Head(layer, head)}{where} is {value} "
-                f"({int(bad.any(0).sum())} heads are not finite): drop the trials that gave them, or score again in float32"
+                f"({int(bad.any(0).sum())} heads are not finite): drop the trials at fault, or rescore in float32"
             )
 
     @classmethod
@@ -106,7 +107,7 @@ class HeadScores:
         meta: dict[str, Any] | None = None,
         **about: Any,
     ) -> HeadScores:
-        """The mean over trials as `values`; `about` are further attributes. ValueError when there are no trials."""
+        """Scores whose `values` are the mean over trials; `about` are further attributes. ValueError without trials."""
         if len(per_trial) == 0:
             raise ValueError(f"{method}: no trial contributed a score: {(meta or {}).get('outcomes', 'empty input')}")
         return cls(method, per_trial.float().mean(0), per_trial, tuple(trial_ids), meta or {}, **about)
@@ -129,11 +130,11 @@ class HeadScores:
 
     @property
     def sign(self) -> int:
-        """-1 where the lowest scores are the best, else 1."""
+        """-1 if the lowest scores are best, else 1."""
         return -1 if self.best == "lowest" else 1
 
     def ranking(self) -> list[Head]:
-        """All heads, best first; equal scores in order of layer, then head."""
+        """All heads, best first; ties are ordered by layer, then head."""
         order = torch.argsort(self.sign * self.values.flatten(), descending=True, stable=True)
         ranked = [Head(int(i) // self.n_heads, int(i) % self.n_heads) for i in order]
         return list(dict.fromkeys([*self.order, *ranked]))
@@ -147,13 +148,13 @@ class HeadScores:
         return self.ranking()[::-1][: self._count(k)]
 
     def random(self, k: int, seed: int = 0, like: Literal["layer"] | None = None) -> list[Head]:
-        """A random control set of k heads, none of them among the top k while others are left.
+        """A random control set of k heads, drawn from outside the top k as long as others are left.
 
-        `like="layer"`: as many heads in each layer as the top k has there (a layer without enough others lends from the
+        `like="layer"` matches the top k's number of heads in each layer (a layer with too few others borrows from the
         nearest layers), so that depth alone cannot explain a difference.
         """
         if like not in (None, "layer"):
-            raise ValueError(f"like={like!r}: use None (any head) or 'layer' (as many per layer as the top k has)")
+            raise ValueError(f"like={like!r}: use None for any heads, or 'layer' to match the layers of the top k")
         top, ranked = self.top(k), self.ranking()
         return random_heads(ranked, top, len(top), seed) if like is None else layer_matched(ranked, top, seed)
 
@@ -162,49 +163,46 @@ class HeadScores:
     ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
         """Percentile bootstrap over trials: (low, high), each [layer, head].
 
-        NaN with a single trial, which has no spread, and where the heads were `selected` on these trials, which would make
-        them look better than they are.
+        NaN for a single trial, which has no spread, and for heads `selected` on these trials, whose intervals would be
+        biased upwards.
         """
         if len(self.per_trial) == 1 or self.selected:
             return self.values * torch.nan, self.values * torch.nan
         return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
 
     def p_values(self, n: int = 10_000, seed: int = 0) -> Float[Tensor, "layer head"]:
-        """One-sided sign-flip permutation p per head: is the mean over trials above zero (or below, if the lowest are best)?
+        """One-sided sign-flip permutation p per head: is the mean over trials above zero (below, if the lowest are best)?
 
-        Smallest possible 1/(n+1). ValueError for scores that are never negative, or whose heads were chosen on these trials.
+        At least 1/(n+1). ValueError for scores that are never negative, or heads `selected` on these trials.
         """
         if self.selected:
             raise ValueError(f"{self.method} chose its heads on these trials: test them on others (ablation_curve)")
         if not self.signed:
             why = "sign-flip tests assume scores symmetric around zero under the null"
-            raise ValueError(f"{why}; {self.method} cannot be negative: compare intervals, or controls")
+            raise ValueError(f"{why}, but {self.method} cannot be negative: compare intervals or controls instead")
         return stats.sign_flip_p(self.sign * self.per_trial, n=n, seed=seed)
 
     def significant(self, alpha: float = 0.05, n: int | None = None, seed: int = 0) -> Bool[Tensor, "layer head"]:
         """Heads above zero at false-discovery rate alpha (Benjamini-Hochberg over all heads).
 
-        `n` flips; by default enough for a single head to pass on its own, which needs p below alpha / heads. With few
-        trials no number of flips can: T trials have 2**T.
+        `n` is the number of flips; the default lets a single head pass, which takes p below alpha / heads. With few trials
+        no number of flips suffices: T trials have only 2**T.
         """
         flips = max(10_000, int(2 * self.values.numel() / alpha)) if n is None else n
         return stats.benjamini_hochberg(self.p_values(flips, seed), alpha)
 
     def ties(self, k: int) -> list[Head]:
-        """Heads of the top k that score exactly what the next head below scores: among them the choice says nothing."""
+        """Heads of the top k that tie with the next head below, so that the choice between them is arbitrary."""
         ranked, chosen = self.ranking(), set(self.order)
         top = ranked[: self._count(k)]
         return [head for head in top if k < len(ranked) and self[head] == self[ranked[k]] and head not in chosen]
 
     def reliability(self, n: int = 100, seed: int = 0) -> float:
-        """Split-half reliability of the ranking: mean Spearman over n random halvings, Spearman-Brown corrected; NaN for
-        heads that were chosen on all of the trials."""
-        if self.selected:
-            return float("nan")
-        return stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
+        """Split-half reliability: mean Spearman over n random halvings, Spearman-Brown corrected; NaN if `selected`."""
+        return math.nan if self.selected else stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
 
     def to_frame(self, interval: bool = True) -> pd.DataFrame:
-        """One row per head, best first: layer, head, name, score, and the 95 % interval (low, high; NaN with one trial)."""
+        """One row per head, best first: layer, head, name, score, and the 95 % `interval` (low, high)."""
         import pandas as pd
 
         ranked = self.ranking()
@@ -216,7 +214,7 @@ class HeadScores:
         return frame
 
     def plot(self, title: str | None = None) -> go.Figure:
-        """Head map, layer by head."""
+        """A heatmap of the scores, layer by head."""
         from lens_heads import plots
 
         return plots.head_map(self, title=title)
@@ -236,15 +234,13 @@ class HeadScores:
     def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
         """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals) or "lists" (Wu et al.).
 
-        Floats survive the round trip exactly. ValueError for "lists" where it would lose what decides the ranking.
+        Floats survive the round trip exactly. ValueError if "lists" would lose something that decides the ranking.
         """
         if form == "lists":
             self._check_plain()
             return write_lists(path, self.ranking(), self.per_trial)
         if form != "envelope":
-            raise ValueError(
-                f"form={form!r}: use 'envelope' (meta, scores, trial_ids, intervals) or 'lists' (Wu et al.)"
-            )
+            raise ValueError(f"form={form!r}: use 'envelope' (the LOCOS form) or 'lists' (that of Wu et al.)")
         about: dict[str, Any] = {name: getattr(self, name) for name in ("method", "unit", "best", "selected", "signed")}
         about |= {"score_unit": self.score_unit, "shape": list(self.values.shape)}
         about |= {"model": self.model.name, "weights": self.model.weights, "dtype": self.model.dtype}
@@ -256,10 +252,10 @@ class HeadScores:
 
     @classmethod
     def load(cls, path: str | Path, method: str | None = None) -> HeadScores:
-        """Read either published JSON form; `method` names the scores of a file that does not (default: "copy").
+        """Read either published JSON form; `method` overrides the name in the file (default without either: "copy").
 
         Raises ValueError naming the file and the head or field for truncated JSON, a score that is not a finite number,
-        ragged lists, missing heads and malformed fields; FileNotFoundError when there is no file.
+        ragged lists, missing heads and malformed fields; FileNotFoundError if there is no file.
         """
         read = read_scores(path)
         meta = dict(read.meta)
@@ -270,7 +266,7 @@ class HeadScores:
         except ValueError as error:
             raise ValueError(f"{path}: meta.order: {error}") from None
         about["model"] = ModelIdentity(*(str(meta.pop(name, "")) for name in ("model", "weights", "dtype")))
-        # Files from before `made_on` say it among what they tell of every trial.
+        # Older files have no `made_on` but record the same in the list of trials.
         listed = meta.pop("made_on", None) or meta.get("trials")
         rows = listed if isinstance(listed, list) else []
         about["made_on"] = tuple(MadeOn.read(one) for one in rows if isinstance(one, dict))
@@ -286,13 +282,13 @@ class HeadScores:
         lost = "best" if self.sign < 0 else "order" if self.order else "" if self._is_mean else "values"
         if lost:
             raise ValueError(
-                f"{self.method}: form 'lists' has no place for {lost!r}, and a reader would rank other heads first: use "
+                f"{self.method}: form 'lists' cannot store {lost!r}, without which heads rank differently: use "
                 "form='envelope'"
             )
 
     def _count(self, k: int) -> int:
         number = whole(k)
         if number is None or not 0 <= number <= self.values.numel():
-            known = f"{self.method} has scores for 0 to {self.values.numel()}, and k is an integer"
-            raise ValueError(f"k={k} heads asked for: {known}")
+            known = f"{self.method} has scores for 0 to {self.values.numel()} heads"
+            raise ValueError(f"k={k} heads asked for: {known}, and k must be an integer")
         return number

@@ -1,4 +1,4 @@
-"""Control sets: heads that were not chosen, to hold against those that were."""
+"""Control sets: heads that were not selected, to compare with those that were."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from lens_heads.heads.head import Head
 
 
 def every_head(n_layers: int, n_heads: int) -> list[Head]:
-    """All heads of a model, in order of layer, then head."""
+    """All heads of a model, ordered by layer, then head."""
     return [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
 
 
 def shuffled(heads: Sequence[Head], seed: int) -> list[Head]:
-    """The heads in an order that only the seed decides."""
+    """The heads in a random order that depends only on the seed."""
     order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))
     return [heads[int(i)] for i in order]
 
 
 def check_draws(random_draws: int) -> None:
-    """ValueError where this is no number of random sets."""
+    """ValueError unless this is a number of random sets."""
     if isinstance(random_draws, bool) or not isinstance(random_draws, int) or random_draws < 0:
-        raise ValueError(f"random_draws={random_draws!r}: a number of random sets is needed, 0 for none")
+        raise ValueError(f"random_draws={random_draws!r}: must be a non-negative integer; 0 draws no random sets")
 
 
 def random_heads(everyone: Sequence[Head], avoid: Iterable[Head], k: int, seed: int = 0) -> list[Head]:
-    """k heads at random, none of those to avoid while others are left."""
+    """k random heads; those to avoid are drawn only after all others."""
     avoided, drawn = set(avoid), shuffled(everyone, seed)
     return ([head for head in drawn if head not in avoided] + [head for head in drawn if head in avoided])[:k]
 
 
 def layer_matched(everyone: Sequence[Head], chosen: Sequence[Head], seed: int = 0) -> list[Head]:
-    """Random heads outside the chosen ones, as many in each layer; a layer without enough lends from the nearest."""
+    """Random heads outside `chosen`, the same number per layer; a layer with too few borrows from the nearest ones."""
     drawn, taken = shuffled(everyone, seed), set(chosen)
     rest, matched = [head for head in drawn if head not in taken], []
     for wanted in sorted(chosen, key=lambda head: head.layer):
@@ -43,10 +43,12 @@ def layer_matched(everyone: Sequence[Head], chosen: Sequence[Head], seed: int = 
 
 
 def shifted(chosen: Sequence[Head], n_heads: int, avoid: Iterable[Head] = ()) -> list[Head]:
-    """For every chosen head the next one of its layer that is neither chosen nor to avoid; none where a layer is full."""
+    """For every chosen head the next head of its layer that is free: neither chosen, nor to avoid, nor taken already.
+
+    A head whose layer has no free head left gets none.
+    """
     taken, found = {*chosen, *avoid}, []
     for head in chosen:
         after = (Head(head.layer, (head.head + step) % n_heads) for step in range(1, n_heads))
-        free = next((other for other in after if other not in taken and other not in found), None)
-        found += [free] if free is not None else []
+        found += [other for other in after if other not in taken and other not in found][:1]
     return found

@@ -1,4 +1,4 @@
-"""Scores of query heads and of kv heads, one from the other; and scores turned so that the highest are best."""
+"""Conversion between scores of query heads and of kv heads; and scores negated so that the highest are best."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lens_heads.heads.scores import HeadScores
 
 
 def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
-    """Scores of kv heads [layer, kv head]: each has those of the best of its `group` query heads (`geometry(model).group`).
+    """Scores of kv heads [layer, kv head]: each takes those of the best of its `group` query heads (`geometry(model).group`).
 
     An `order` of heads becomes that of the kv heads they read.
-    Raises ValueError when the heads are no query heads, or do not divide into groups of this size.
+    Raises ValueError if the scores are not of query heads, or `group` does not divide the heads of a layer.
     """
     _check(scores, "query_head", group)
     best = rearrange(scores.sign * scores.values, "layer (kv group) -> layer kv group", group=group).argmax(-1)
@@ -27,10 +27,10 @@ def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
 
 
 def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
-    """Scores of query heads [layer, head]: each has that of the kv head it reads, so a group's heads score the same.
+    """Scores of query heads [layer, head]: each takes that of the kv head it reads, so the heads of a group tie.
 
-    An `order` of heads is kept, the heads of a group side by side: take them in multiples of `group`.
-    Raises ValueError when the heads are no kv heads, or the group is below 1.
+    An `order` of heads is kept, with the heads of a group side by side: select them in multiples of `group`.
+    Raises ValueError if the scores are not of kv heads, or `group` is below 1.
     """
     _check(scores, "kv_head", group)
     spread = {
@@ -41,22 +41,22 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
 
 
 def highest_first(scores: HeadScores) -> HeadScores:
-    """The same scores with their sign turned, if the lowest were best."""
+    """The same scores, negated if the lowest are best."""
     if scores.sign > 0:
         return scores
     return replace(scores, values=-scores.values, per_trial=-scores.per_trial, best="highest")
 
 
 def _unfitted(scores: HeadScores) -> dict[str, Any]:
-    """The meta without what a fit says of single heads: they were heads of the other unit."""
+    """The meta without a fit's results for single heads, which are heads of the other unit."""
     fit = {name: value for name, value in scores.meta.get("fit", {}).items() if name != "heads"}
     return {**scores.meta, "fit": fit} if fit else scores.meta
 
 
 def _check(scores: HeadScores, unit: str, group: int) -> None:
     if scores.unit != unit:
-        raise ValueError(f"{scores.method} scores {scores.unit}s already: pass scores of {unit}s")
+        raise ValueError(f"{scores.method} already scores {scores.unit}s: pass scores of {unit}s")
     if group < 1 or (unit == "query_head" and scores.n_heads % group):
         raise ValueError(
-            f"group={group}: {scores.n_heads} {unit}s do not come from groups of that size; it is geometry(model).group"
+            f"group={group} does not fit {scores.n_heads} {unit}s per layer: pass geometry(model).group of their model"
         )

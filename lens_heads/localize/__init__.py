@@ -1,4 +1,4 @@
-"""Which heads does a capability need? Sets of heads ablated at once, and the few that explain what it costs."""
+"""Which heads does a capability need? Ablate sets of heads together and find the few that explain the damage."""
 
 from lens_heads.localize.generality import Generality, generality
 from lens_heads.localize.greedy import greedy, one_shot
@@ -6,7 +6,7 @@ from lens_heads.localize.heads import localize, localize_heads
 from lens_heads.localize.masks import draw_masks
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.localize.search import Search, search
-from lens_heads.localize.sparse_fit import Fit, fit, recover
+from lens_heads.localize.sparse_fit import Fit, fit, recover, solve_masks
 from lens_heads.localize.universal import Universal, universal_heads
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "one_shot",
     "recover",
     "search",
+    "solve_masks",
     "universal_heads",
 ]

@@ -1,4 +1,4 @@
-"""generality: what ablating a capability's heads costs that capability, another set of its trials, and unrelated ones."""
+"""generality: how much ablating a capability's heads damages that capability, other data of it, and unrelated tasks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Heads = HeadScores | Iterable[Head | str | Sequence[int]]
 
 @dataclass(frozen=True, eq=False)
 class Generality:
-    """The result of `generality`: every set of heads (source) on every task, beside random sets of the same size.
+    """The result of `generality`: every set of heads (source) on every task, next to random sets of the same size.
 
-    `curve` holds every trial under every set (sources as set "top"), `metrics` the metric that each task is judged by.
+    `curve` holds every trial under every set (sources as set "top"), `metrics` the metric of each task.
     """
 
     curve: AblationCurve
@@ -42,15 +42,15 @@ class Generality:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many heads each source has."""
+        """The number of heads of each source."""
         return {one.method: one.k for task in self.metrics for one in self.curve.conditions(task) if one.set == "top"}
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row per source and task: k (heads), metric, base, value, damage (base - value, paired, with low and high),
-        random_damage, and beyond_random = damage less that of random heads, with beyond_low and beyond_high.
+        random_damage, and beyond_random = damage minus that of random heads, with beyond_low and beyond_high.
 
-        Intervals are 95 % percentile bootstraps over trials, and over the draws of random heads.
+        Intervals are 95 % percentile bootstraps over trials and, where random heads are involved, over their draws.
         """
         rows: list[dict[str, Any]] = []
         for task, metric in self.metrics.items():
@@ -68,20 +68,20 @@ class Generality:
                 }
                 if ("any", k) in found:
                     gap = self.curve.difference(Condition.random(k), Condition.top(source, k), metric, task)
-                    row |= {"random_damage": found["any", k]["drop"]}
+                    row["random_damage"] = found["any", k]["drop"]
                     row |= dict(zip(("beyond_random", "beyond_low", "beyond_high"), gap, strict=True))
                 rows.append(row)
         return pd.DataFrame(rows)
 
     def matrix(self, column: str = "damage") -> pd.DataFrame:
-        """A column of `frame` as a table, sources down, tasks across."""
+        """A column of `frame` as a table of sources by tasks."""
         if column not in self.frame:
             raise ValueError(f"no column {column!r}: the frame has {', '.join(map(str, self.frame.columns))}")
         wide = self.frame.pivot(index="source", columns="task", values=column)
         return wide.loc[list(self.sizes), list(self.metrics)]
 
     def plot(self, column: str = "damage", title: str | None = None) -> go.Figure:
-        """Heat map of `matrix`."""
+        """Heat map of `matrix(column)`."""
         from lens_heads import plots
 
         return plots.generality_map(self, column, title)
@@ -111,19 +111,20 @@ def generality(
     seed: int = 0,
     **options: Unpack[AblationRun],
 ) -> Generality:
-    """Ablate a capability's heads on tasks: its own, other data of the same capability, unrelated ones.
+    """Ablate a capability's heads on several tasks: its own, other data of the same capability, and unrelated ones.
 
     Args:
-        heads: scores (their k best) or lists of heads (all of them), one or several by name. Nothing says what chose a list.
-        tasks: trials by name, none of which a ranking was made on.
-        metric: one of `evaluate`'s for all tasks, or one for each by name.
-        k: heads of each ranking; lists are taken whole.
+        heads: scores (their k best heads) or lists of heads (taken whole), one or several by name. Only for scores can the
+            trials that selected the heads be checked.
+        tasks: trials by name. No ranking may have been made on them.
+        metric: one of `evaluate`'s for all tasks, or one per task by name.
+        k: heads of each ranking.
         kind, reference: as in `ablate`.
-        random_draws: random sets of each size, of any heads: those outside all sets would be heads that nobody needs.
+        random_draws: random sets of each size, drawn from all heads: excluding the sources would leave only unneeded heads.
         **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and those of the ablation.
 
-    Raises ValueError before anything is run: trials shared between selection and evaluation, scores of another shape or of kv
-    heads (`units.to_query_heads`), a list without heads, a metric that is not measured, what `ablate` refuses.
+    Raises ValueError before running anything: for trials shared between selection and evaluation, scores of another shape or
+    of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
     """
     ablation, run = ablation_run(model, kind, reference, options, batch_size=8)
     check_draws(random_draws)
@@ -132,7 +133,7 @@ def generality(
     grid = Grid.of(model, tasks, ablation, run, generate)
     for task, name in metrics.items():
         check_metric(name, grid.tasks[task], generate)
-        if name not in CHOICE_METRICS:  # They would cost more than the answers.
+        if name not in CHOICE_METRICS:  # Scoring the choices would cost more than the answers.
             grid.tasks[task] = without_choices(grid.tasks[task])
     scored = {name: found for name, found in named.items() if isinstance(found, HeadScores)}
     sources = {name: _cut(name, found, k, shape) for name, found in named.items()}
@@ -147,12 +148,12 @@ def generality(
 
 
 def _named(heads: Any) -> dict[str, Heads]:
-    """The sets of heads by name, also when there is a single one."""
-    if isinstance(heads, Mapping):
-        if not heads:
-            raise ValueError("there are no heads: give scores, a list of heads, or several by name")
-        return dict(heads)
-    return {heads.method if isinstance(heads, HeadScores) else "heads": heads}
+    """The sets of heads by name; a single one goes by its method, or "heads"."""
+    if not isinstance(heads, Mapping):
+        return {heads.method if isinstance(heads, HeadScores) else "heads": heads}
+    if not heads:
+        raise ValueError("there are no heads: give scores, a list of heads, or several by name")
+    return dict(heads)
 
 
 def _metrics(metric: str | Mapping[str, str], tasks: list[str]) -> dict[str, str]:
@@ -160,28 +161,24 @@ def _metrics(metric: str | Mapping[str, str], tasks: list[str]) -> dict[str, str
     if isinstance(metric, str):
         return dict.fromkeys(tasks, metric)
     if set(metric) != set(tasks):
-        raise ValueError(f"metric names {', '.join(metric)}, but the tasks are {', '.join(tasks)}: give each its own")
+        raise ValueError(f"metric names {', '.join(metric)}, but the tasks are {', '.join(tasks)}: give one per task")
     return {task: metric[task] for task in tasks}
 
 
 def _cut(name: str, heads: Heads, k: int, shape: HeadGeometry) -> list[Head]:
     """The heads of one source, checked."""
     if name in ("none", "any"):
-        raise ValueError(
-            f"a set of heads cannot be called {name!r}, which stands for a control: call it something else"
-        )
+        raise ValueError(f"a set of heads cannot be called {name!r}, the name of a control: choose another name")
     if k < 1:
-        raise ValueError(f"k={k}: at least 1 head is ablated")
+        raise ValueError(f"k={k}: must be at least 1")
     if isinstance(heads, HeadScores):
         if heads.unit != "query_head":
-            raise ValueError(
-                f"{name}: these are scores of kv heads: units.to_query_heads(scores, {shape.group}) spreads them"
-            )
+            raise ValueError(f"{name} scores kv heads: convert them with units.to_query_heads(scores, {shape.group})")
         shape.check_scores(heads, f"ranking {name!r}")
         return heads.top(k)
     found = shape.check_heads(heads)  # type: ignore[arg-type]  # no scores
     if not found:
-        raise ValueError(f"{name!r} lists no heads: list at least one")
+        raise ValueError(f"{name!r} lists no heads: give at least one")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Greedy searches, the baselines of compressed sensing: every head ablated alone, or on top of those chosen so far."""
+"""Greedy searches, the baselines of compressed sensing: ablate every head alone, or on top of the heads chosen so far."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from lens_heads.localize.measure import MaskedMetric
 
 
 def one_shot(measured: MaskedMetric) -> Float[np.ndarray, "trial layer head"]:
-    """How each trial's metric changes when each head alone is ablated: one evaluation per head.
+    """The change of each trial's metric when each head is ablated alone: one evaluation per head.
 
-    Heads that stand in for each other score nothing here, for each is enough. Raises RuntimeError when a run failed.
+    Redundant heads score nothing here, because either of them suffices. Raises RuntimeError if a run fails.
     """
-    every = np.eye(int(np.prod(measured.units)), dtype=bool).reshape(-1, *measured.units)
-    change = _finished(measured, every) - measured.base
+    change = _values(measured, [[head] for head in every_head(*measured.units)]) - measured.base
     return change.T.reshape(-1, *measured.units)
 
 
 def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray, "trial layer head"]]:
-    """k heads, each the one whose ablation on top of those before it lowers the mean metric most: about k evaluations a head.
+    """Choose k heads one by one, each the one that lowers the mean metric most when ablated with those before it.
 
-    Returns the heads in the order they were chosen (kv heads, where masks are of kv groups), and how each trial's metric
-    changed when each was added; 0 for heads never chosen. Stops early, with a warning, when no further head lowers the
-    metric. Raises ValueError for k outside 1 to the number of heads, RuntimeError when a run failed.
+    Needs about k evaluations per head. Returns the heads in the order chosen (kv heads for masks of kv groups), and the
+    change of each trial's metric when each was added, 0 for heads never chosen. Stops early, with a warning, when no further
+    head lowers the metric. Raises ValueError for k outside 1 to the number of heads, RuntimeError if a run fails.
     """
     everyone = every_head(*measured.units)
     if not 1 <= k <= len(everyone):
-        raise ValueError(f"k={k}: greedy search chooses 1 to {len(everyone)} heads")
+        raise ValueError(f"k={k}: must lie between 1 and {len(everyone)}, the number of heads")
     chosen: list[Head] = []
     before, marginal = measured.base, np.zeros((len(measured.trials), *measured.units))
     while len(chosen) < k:
         left = [head for head in everyone if head not in chosen]
-        values = _finished(measured, np.stack([measured.mask([*chosen, head]) for head in left]))
+        values = _values(measured, [[*chosen, head] for head in left])
         best = int(values.mean(1).argmin())
         if values[best].mean() >= before.mean():
             warnings.warn(
@@ -51,25 +50,26 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
 
 
 def others(measured: MaskedMetric, chosen: list[Head]) -> list[Head]:
-    """The heads that a greedy search did not choose, by what ablating each in the last head's place costs: no new runs.
+    """The heads a greedy search did not choose, most harmful in the last head's place first; no new runs.
 
-    None where all cost the same, which puts them in no order.
+    Empty if all of them cost the same, which gives no order.
     """
-    everyone = every_head(*measured.units)
-    left = [head for head in everyone if head not in chosen]
+    left = [head for head in every_head(*measured.units) if head not in chosen]
     if not left:
         return []
-    values = _finished(measured, np.stack([measured.mask([*chosen[:-1], head]) for head in left])).mean(1)
-    return [left[int(at)] for at in np.argsort(values, kind="stable")] if np.ptp(values) else []
+    means = _values(measured, [[*chosen[:-1], head] for head in left]).mean(1)
+    return [left[int(at)] for at in np.argsort(means, kind="stable")] if np.ptp(means) else []
 
 
-def _finished(measured: MaskedMetric, masks: np.ndarray) -> Float[np.ndarray, "mask trial"]:
+def _values(measured: MaskedMetric, sets: list[list[Head]]) -> Float[np.ndarray, "set trial"]:
+    """The metric with each set of heads ablated. RuntimeError if a run fails."""
+    masks = np.stack([measured.mask(heads) for heads in sets])
     values = measured(masks)
     failed = np.isnan(values).any(1)
     if failed.any():
         heads = ", ".join(str(head) for head in measured.heads(masks[failed.argmax()]))
         raise RuntimeError(
-            f"{int(failed.sum())} of {len(masks)} runs failed, the first with {heads} ablated: see the warnings above; a "
-            "greedy search needs all of them"
+            f"{int(failed.sum())} of {len(masks)} runs failed, the first with {heads} ablated. A greedy search needs every "
+            "run: see the warnings above."
         )
     return values

@@ -1,11 +1,11 @@
 """The sparse regressions: which few heads explain how the response changes from mask to mask?
 
-All minimise a penalised square loss over the coefficients x of the masks Phi (0 and 1, never scaled or z-scored):
+All minimize a penalized squared loss over the coefficients x of the masks Phi (0 and 1, not scaled or z-scored):
     1 / (2 M) ||y - b - Phi x||^2 + alpha * (l1_ratio ||x||_1 + (1 - l1_ratio) / 2 ||x||^2)
-with an intercept b, except "paper" (y less the response without ablation, no intercept). l1_ratio is 1, the lasso, except for
-"elastic_net". Compressed sensing for capability localization takes the most negative coefficients: ablating those hurts.
+with an intercept b, except "paper" (y minus the response without ablation, no intercept). l1_ratio is 1 (the lasso), except
+for "elastic_net". Compressed sensing for capability localization takes the most negative coefficients: ablating those hurts.
 
-A method is a function of a `Problem` that returns coefficients in units of the response, and the alpha that it used.
+A method maps a `Problem` to coefficients in units of the response, and the alpha it used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -24,14 +24,14 @@ from sklearn.model_selection import KFold
 
 FOLDS = 5
 ALPHAS = np.geomspace(1, 0.01, 30)
-"""The grid of alpha for cross-validation, as shares of the smallest alpha at which every coefficient is 0."""
+"""The grid of alpha for cross-validation, as fractions of the smallest alpha at which every coefficient is 0."""
 MAX_ITER = 5000
 SCRIPT_ALPHA = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Masks, what they are to explain, alpha (None: the method's own choice) and the seed of the folds."""
+    """Masks, the response to explain, alpha (None: the method chooses), and the seed of the folds."""
 
     masks: Float[np.ndarray, "mask head"]
     response: Float[np.ndarray, " mask"]
@@ -44,8 +44,8 @@ Solution: TypeAlias = tuple[Float[np.ndarray, " head"], float]
 
 
 def lasso(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True, one_se: bool = False) -> Solution:
-    """Alpha of the least mean error in 5-fold cross-validation (`sklearn.linear_model.LassoCV`)."""
-    masks, response, alpha = problem.masks, problem.response, problem.alpha
+    """Alpha with the least mean error in 5-fold cross-validation (`sklearn.linear_model.LassoCV`)."""
+    alpha = problem.alpha
     if alpha is None:
         search = cross_validated(problem, l1_ratio, intercept)
         if not one_se:
@@ -55,14 +55,15 @@ def lasso(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True, one_s
         allowed = error[least] + search.mse_path_[least].std(ddof=1) / np.sqrt(FOLDS)
         alpha = float(search.alphas_[error <= allowed].max())
     model = ElasticNet(alpha=alpha, l1_ratio=l1_ratio, fit_intercept=intercept, max_iter=MAX_ITER)
-    return model.fit(masks, response).coef_, alpha
+    return model.fit(problem.masks, problem.response).coef_, alpha
 
 
 def lasso_1se(problem: Problem) -> Solution:
     """The largest alpha whose error is within one standard error of the least (Breiman et al. 1984; Hastie et al. 2009).
 
-    Takes fewer heads than "lasso", but where masks are few next to none: of five planted heads among 1,024 it put 0.90, 0.88
-    and 0.02 first with 100 masks of 5 %, 200 of 2 % and 200 of 1 %, "lasso" 0.93, 0.94 and 0.59 (`benchmarks/recovery.py`).
+    Selects fewer heads than "lasso", but almost none where masks are few: of five planted heads among 1,024 it ranked 0.90,
+    0.88 and 0.02 first with 100 masks of 5 %, 200 of 2 % and 200 of 1 %; "lasso" 0.93, 0.94 and 0.59
+    (`benchmarks/recovery.py`).
     """
     return lasso(problem, one_se=True)
 
@@ -73,10 +74,10 @@ def paper(problem: Problem) -> Solution:
 
 
 def script(problem: Problem) -> Solution:
-    """The authors' script: z-scored response, alpha 0.01 (in z units), intercept, 5000 iterations; the coefficients times std.
+    """The authors' script: z-scored response, alpha 0.01 (in z units), intercept, 5000 iterations; coefficients times std.
 
-    The script ranks the heads with the *largest* coefficients as the most important, against its paper: those are the heads
-    whose ablation helps. Here as everywhere the most negative ones hurt.
+    Against its paper, the script ranks the heads with the *largest* coefficients first: those whose ablation helps. Here, as
+    everywhere in this package, the most negative ones hurt.
     """
     spread = problem.response.std()
     alpha = SCRIPT_ALPHA if problem.alpha is None else problem.alpha
@@ -85,32 +86,31 @@ def script(problem: Problem) -> Solution:
 
 
 def bic(problem: Problem) -> Solution:
-    """Alpha of the least Bayesian information criterion on the LARS path (`sklearn.linear_model.LassoLarsIC`).
+    """Alpha with the least Bayesian information criterion on the LARS path (`sklearn.linear_model.LassoLarsIC`).
 
-    The criterion needs the variance of the noise. With more masks than heads it is that of ordinary least squares; with
-    fewer there is none, and the least mean squared error of cross-validation stands in: noise and the error of prediction,
-    hence too large rather than too small, which takes fewer heads.
+    The criterion needs the noise variance. With more masks than heads, ordinary least squares estimates it. With fewer, the
+    least mean squared error of cross-validation stands in; it includes prediction error, so it overestimates the noise and
+    selects fewer heads.
     """
     if problem.alpha is not None:
         return lasso(problem)
     masks, heads = problem.masks.shape
-    noise = None
-    if masks <= heads + 1:
-        noise = float(cross_validated(problem).mse_path_.mean(-1).min())
+    noise = float(cross_validated(problem).mse_path_.mean(-1).min()) if masks <= heads + 1 else None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # It says where the path ends, past the step that is taken.
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # About where the path ends, beyond the step that is chosen.
         model = LassoLarsIC(criterion="bic", noise_variance=noise).fit(problem.masks, problem.response)
     return model.coef_, float(model.alpha_)
 
 
 def elastic_net(problem: Problem) -> Solution:
-    """Half of the penalty on squares (l1_ratio 0.5): heads that are often ablated together share what they cost."""
+    """Half of the penalty on squares (l1_ratio 0.5): heads that are often ablated together share their cost."""
     return lasso(problem, l1_ratio=0.5)
 
 
-@dataclass(frozen=True)
-class Method:
-    """How to solve; whether the model has an intercept (else it is on the change against the base); whether folds are needed."""
+class Method(NamedTuple):
+    """The regression; whether it has an intercept (else it fits the change against the base), and cross-validates alpha."""
 
     solve: Callable[[Problem], Solution]
     intercept: bool = True
@@ -128,29 +128,28 @@ METHODS = {
 
 
 def solve(method: str, problem: Problem) -> Solution:
-    """The method's solution; all 0 for a response that is the same under every mask."""
+    """The method's solution; all 0 for a constant response."""
     if np.ptp(problem.response) == 0:
         return np.zeros(problem.masks.shape[1]), problem.alpha or 0.0
     return METHODS[method].solve(problem)
 
 
 def cross_validated(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True) -> ElasticNetCV:
-    """Cross-validation over the grid, the masks shuffled into folds."""
+    """Cross-validation over the grid, with the masks shuffled into folds."""
     masks, response = problem.masks, problem.response
     if intercept:
         masks, response = masks - masks.mean(0), response - response.mean()
-    largest = (
-        np.abs(masks.T @ response).max() / len(masks) / l1_ratio or 1.0
-    )  # Where no head goes with it, any will do.
+    # Without any correlation every alpha gives 0, so any grid will do.
+    largest = np.abs(masks.T @ response).max() / len(masks) / l1_ratio or 1.0
     folds = KFold(FOLDS, shuffle=True, random_state=problem.seed)
-    grid: Any = largest * ALPHAS  # sklearn's own hint knows numbers of alphas only.
+    grid: Any = largest * ALPHAS  # sklearn annotates only a number of alphas.
     search = ElasticNetCV(l1_ratio=l1_ratio, alphas=grid, fit_intercept=intercept, cv=folds, max_iter=MAX_ITER)
     return search.fit(problem.masks, problem.response)
 
 
 @contextmanager
 def convergence_in_words(method: str) -> Iterator[None]:
-    """sklearn's convergence warnings, one per fit, as a single one that says what to do."""
+    """Replace sklearn's convergence warnings, one per fit, by a single one that suggests a remedy."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -160,7 +159,7 @@ def convergence_in_words(method: str) -> Iterator[None]:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if unfinished:
         warnings.warn(
-            f"{method}: {len(unfinished)} fits did not converge in {MAX_ITER} iterations, so coefficients are approximate: "
-            f"give a larger alpha, draw more masks, or check the response for outliers; the first: {unfinished[0].message}",
+            f"{method}: {len(unfinished)} fits did not converge in {MAX_ITER} iterations, so coefficients are approximate. Use "
+            f"a larger alpha, draw more masks, or check the response for outliers. First: {unfinished[0].message}",
             stacklevel=4,
         )

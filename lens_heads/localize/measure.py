@@ -1,9 +1,10 @@
-"""MaskedMetric: a task's metrics as a function of which heads are ablated, with as little of the model run as that takes."""
+"""MaskedMetric: a task's metrics as a function of the ablated heads, running as little of the model as possible."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 import torch
@@ -29,24 +30,22 @@ from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 Level = Literal["query_head", "kv_group"]
-LEVELS: tuple[Level, ...] = ("query_head", "kv_group")
 
 
 class MaskedMetric:
-    """A metric of `evaluate` on fixed trials, under any set of ablated heads (masks: True is ablated).
+    """A metric of `evaluate` on fixed trials, as a function of the ablated heads (masks: True is ablated).
 
-    Heads are ablated at all positions, while the prompt is read and while decoding. Every trial's unablated prefill is kept
-    (as far as `replay.MOST_BYTES` allows), and a mask's run starts at its lowest ablated layer; what all prompts begin with
-    (few-shot examples) is run once for all of them. Whatever was measured is never measured again: masks are remembered, and
-    stored one by one in the run folder `out`, with all metrics, so that the same trials under another metric of the kind
-    cost nothing.
+    Heads are ablated at all positions, both in the prompt and while decoding. Every trial's unablated prefill is kept (up to
+    `replay.MOST_BYTES`), and a mask's run starts at its lowest ablated layer. A prefix that all prompts share (few-shot
+    examples) is run once for all of them. No mask is measured twice: results are kept in memory and, mask by mask, in the run
+    folder `out`. They include all metrics, so another metric of the same kind on the same trials costs nothing.
 
-    `level`: "query_head", masks [layer, head]; or "kv_group", masks [layer, kv head], which ablate all query heads that
-    read the kv head. `requested` are the different masks asked for so far, stored ones included; whoever counts evaluations
-    may clear it. `share_run` is how much of the prompts was run (tokens times layers), of what plain forwards would have run.
+    `level`: "query_head" for masks [layer, head], or "kv_group" for masks [layer, kv head], which ablate all query heads that
+    read the kv head. `requested` holds the distinct masks asked for so far, stored ones included; clear it to count anew.
+    `share_run` is the share of a plain forward pass's work on the prompts (tokens times layers) that was done.
 
-    Raises ValueError for processed weights, a metric that is not measured on these trials, an unknown level, whatever
-    `ablate` refuses, and a reference from these trials.
+    Raises ValueError for processed weights, a metric that these trials do not support, an unknown level, a reference computed
+    on these trials, and whatever `ablate` refuses.
     """
 
     def __init__(
@@ -62,12 +61,12 @@ class MaskedMetric:
         require_raw_weights(model)
         self.model, self.metric, self.level, self.shape = model, metric, level, geometry(model)
         self.ablation, self.options = ablation_run(model, kind, reference, options, batch_size=8)
-        if level not in LEVELS:
-            raise ValueError(f"level={level!r}: use {' or '.join(map(repr, LEVELS))}")
+        if level not in get_args(Level):
+            raise ValueError(f"level={level!r}: use {' or '.join(map(repr, get_args(Level)))}")
         self.room = 0 if metric in FORCED_METRICS else self.options.max_new_tokens
         self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
         check_metric(metric, self.trials, generate=self.room > 0)
-        if metric not in CHOICE_METRICS:  # They would cost more than the answers.
+        if metric not in CHOICE_METRICS:  # Scoring the choices would cost more than the answers.
             self.trials = without_choices(self.trials)
         check_reference(
             self.ablation.reference, self.trials, "trials that are measured", "compute it on a third, untouched split"
@@ -76,45 +75,42 @@ class MaskedMetric:
         self.settings = {**self.identity.settings, **self.ablation.settings, "level": level}
         self.settings |= {"trials_digest": trials_digest(self.trials), "max_new_tokens": self.room}
         self.folder = folder_for(model, self.options.out, self.settings)
+        self.requested: set[bytes] = set()
+        self._known: dict[bytes, Result] = {}
         self._blocks = together(self.trials, self.options.batch_size)
         self._kept: list[Prefilled | None] | None = None
         self._shared: Prefilled | None = None
-        self.requested: set[bytes] = set()
-        self._known: dict[bytes, Result] = {}
         self._passes = {"run": 0, "all": 0}
 
     @property
     def units(self) -> tuple[int, int]:
-        """Layers, and heads or kv groups in each: the shape of one mask."""
+        """The shape of one mask: layers, and heads or kv groups in each."""
         return self.shape.n_layers, self.shape.n_heads if self.level == "query_head" else self.shape.n_kv_heads
 
     @property
     def share_run(self) -> float:
-        """NaN before anything was run (masks may all have been stored)."""
-        return self._passes["run"] / self._passes["all"] if self._passes["all"] else float("nan")
+        """NaN before anything is run, e.g. if all masks were stored."""
+        return self._passes["run"] / self._passes["all"] if self._passes["all"] else math.nan
 
     @property
     def base(self) -> Float[np.ndarray, " trial"]:
-        """The metric with nothing ablated."""
+        """The metric without ablation."""
         return self(np.zeros((1, *self.units), dtype=bool))[0]
 
     def __call__(self, masks: Bool[np.ndarray, "mask layer head"]) -> Float[np.ndarray, "mask trial"]:
         """The metric of every trial under every mask.
 
-        A mask whose run failed has NaN in its row, was warned about, and is not tried again (it is not stored either, so a
-        new `MaskedMetric` does). When every new mask fails, the first error is raised.
+        If a mask's run fails, its row is NaN, with a warning. It is neither tried again nor stored, so a new `MaskedMetric`
+        does try it again. If every new mask fails, the first error is raised.
         """
         masks = np.asarray(masks, dtype=bool)
         if masks.ndim != 3 or masks.shape[1:] != self.units:
-            raise ValueError(
-                f"masks of shape {masks.shape} do not fit {self.shape.name}: [mask, {self.units}] is needed"
-            )
+            raise ValueError(f"masks of shape {masks.shape} do not fit {self.shape.name}: must be [mask, {self.units}]")
         if has_hooks(self.model):
-            raise ValueError(
-                f"{self.shape.name} has hooks attached (an ablation?), and measurements are kept: end the context first"
-            )
-        self.requested |= {mask.tobytes() for mask in masks}
-        new = {mask.tobytes(): mask for mask in masks if mask.tobytes() not in self._known}
+            raise ValueError(f"{self.shape.name} has hooks attached (an ablation?): remove them before measuring")
+        keys = [mask.tobytes() for mask in masks]
+        self.requested |= set(keys)
+        new = {key: mask for key, mask in zip(keys, masks, strict=True) if key not in self._known}
         results = engine.run(
             list(new.values()),
             lambda batch: [self._measure(mask) for mask in batch],
@@ -125,22 +121,18 @@ class MaskedMetric:
         )
         self._known |= dict(zip(new, results, strict=True))
         found = np.full((len(masks), len(self.trials)), np.nan)
-        for row, result in zip(found, (self._known[mask.tobytes()] for mask in masks), strict=True):
-            if result.keep:
-                row[:] = result.arrays[self.metric].double().numpy()
+        for row, key in zip(found, keys, strict=True):
+            if self._known[key].keep:
+                row[:] = self._known[key].arrays[self.metric].double().numpy()
         return found
 
     def heads(self, mask: Bool[np.ndarray, "layer head"]) -> list[Head]:
         """The query heads that a mask ablates."""
-        group = 1 if self.level == "query_head" else self.shape.group
-        return [
-            Head(int(layer), int(unit) * group + i)
-            for layer, unit in zip(*mask.nonzero(), strict=True)
-            for i in range(group)
-        ]
+        by_head = mask if self.level == "query_head" else np.repeat(mask, self.shape.group, axis=1)
+        return [Head(int(layer), int(head)) for layer, head in np.argwhere(by_head)]
 
     def mask(self, heads: Sequence[Head]) -> Bool[np.ndarray, "layer head"]:
-        """The mask that ablates these heads (of its own level: kv heads, where masks are of kv groups)."""
+        """The mask that ablates these heads (kv heads, for masks of kv groups)."""
         found = np.zeros(self.units, dtype=bool)
         for head in heads:
             found[head.layer, head.head] = True
@@ -163,7 +155,7 @@ class MaskedMetric:
             for name, value in records[0].items()
             if not isinstance(value, str) and all(name in record for record in records)
         }
-        for name, values in arrays.items():  # All, for a later call may ask for another.
+        for name, values in arrays.items():  # All metrics, because a later call may ask for another one.
             bad = (~torch.isfinite(values)).nonzero()
             if len(bad):
                 raise ValueError(
@@ -174,14 +166,14 @@ class MaskedMetric:
 
     @torch.no_grad()
     def _begin(self, lowest: int) -> Cache | None:
-        """What all prompts begin with, under the ablation that is hooked on now."""
+        """The prefix that all prompts share, under the current ablation."""
         if self._shared is None or lowest >= self.shape.n_layers:
             return None
         with evaluating(self.model), fast_attention(self.model):
             return self._shared.replay(self.model, lowest)
 
     def _prefilled(self) -> list[Prefilled | None]:
-        """Every block's unablated prefill; None for those that would take too much memory."""
+        """Every block's unablated prefill; None for blocks that would exceed the memory limit."""
         if self._kept is None:
             same = all(len({len(trial) for trial in block}) == 1 for block in self._blocks)
             self._shared = shared_beginning(self.model, self.trials) if same else None
@@ -193,15 +185,11 @@ class MaskedMetric:
         return self._kept
 
     def _count(self, lowest: int, kept: list[Prefilled | None]) -> None:
-        """Passes of tokens through layers, of this mask and as plain forwards would need them."""
-        tokens = sum(len(trial) - 1 for trial in self.trials)
-        fresh = sum(
-            len(trial) - 1
-            for block, filled in zip(self._blocks, kept, strict=True)
-            if filled is None
-            for trial in block
-        )
-        again = sum(filled.tokens.numel() for filled in kept if filled is not None)
-        again += 0 if self._shared is None else self._shared.tokens.numel()
-        self._passes["run"] += fresh * self.shape.n_layers + again * (self.shape.n_layers - lowest)
-        self._passes["all"] += tokens * self.shape.n_layers
+        """Add the work of one mask (tokens times layers), done and as plain forward passes would need it."""
+        layers, above = self.shape.n_layers, self.shape.n_layers - lowest
+        for block, filled in zip(self._blocks, kept, strict=True):
+            tokens = sum(len(trial) - 1 for trial in block)
+            self._passes["all"] += tokens * layers
+            self._passes["run"] += tokens * layers if filled is None else filled.tokens.numel() * above
+        if self._shared is not None:
+            self._passes["run"] += self._shared.tokens.numel() * above

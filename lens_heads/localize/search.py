@@ -1,4 +1,4 @@
-"""search: which masks find the heads that hurt most? Chosen on trials that the heads were not found on."""
+"""search: which masks find the most harmful heads? Judged on trials that did not select the heads."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.geometry import Model
 from lens_heads.stats import bootstrap_over_draws
 from lens_heads.trials.digests import made_on
-from lens_heads.trials.encoding import several
 from lens_heads.trials.trial import AnyTrial
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What `search` tried. `frame`: one row per setting, in the order tried; `best`: the scores of the one that hurts most.
+    """The result of `search`. `frame`: one row per setting, in the order tried; `best`: the scores of the most harmful one.
 
     Columns: method, sparsity, n_masks; heads; damage = base - value on the held-out trials, with its bootstrap interval (low,
-    high); held_out_r2 (of masks left out of the fit); evaluations. The row "random" is as many of any heads, over all draws.
-    The best setting was chosen by its damage here, which therefore flatters it: measure it on trials of a third kind.
+    high); held_out_r2 (on masks left out of the fit); evaluations. The row "random" ablates as many random heads, over all
+    draws. The damage of the best setting is biased upward, because it was chosen by it: measure it again on a third split.
     """
 
     frame: pd.DataFrame
@@ -63,14 +62,14 @@ def search(
     out: str | Path | None = None,
     **options: Any,
 ) -> Search:
-    """Localize with every method, sparsity and number of masks, and ablate the k heads found on other trials.
+    """Localize with every method, sparsity and number of masks, and ablate the k heads found on held-out trials.
 
-    The paper chooses hyper-parameters by the damage of the heads they find, which on the trials of the fit would reward
-    chance. Fewer masks are the first of more, so that all numbers of masks cost as much as the largest. `options`: further
-    arguments of `localize_heads` (kind, level, batch_size, ...). `out`: a folder with a run folder for either kind of trials.
+    The paper chooses hyperparameters by the damage of the heads they find; on the trials of the fit, that would reward chance.
+    Larger numbers of masks extend smaller ones, so all together cost as much as the largest. `options`: further arguments of
+    `localize` and `MaskedMetric` (estimator, kind, level, batch_size, ...). `out`: a folder for both run folders.
 
-    Raises ValueError for a method without masks ("greedy", "one_shot"), trials that both kinds share, and what
-    `localize_heads` refuses, of any setting, before anything is run.
+    Raises ValueError before running anything: for a method without masks ("greedy", "one_shot"), trials in both splits, and
+    whatever `localize` refuses for any setting.
     """
     check_draws(random_draws)
     methods = [methods] if isinstance(methods, str) else list(methods)
@@ -78,10 +77,9 @@ def search(
     n_masks = sorted(n_masks) if isinstance(n_masks, Iterable) else [n_masks]
     unknown = next((name for name in methods if name not in DESIGNED), None)
     if unknown is not None:
-        raise ValueError(f"method {unknown!r} has no masks to choose: there are {', '.join(DESIGNED)}")
+        raise ValueError(f"method {unknown!r} draws no masks: use {', '.join(DESIGNED)}")
     if not (methods and sparsities and n_masks):
-        raise ValueError("nothing to choose from: give at least one method, one sparsity and one number of masks")
-    trials, held_out = list(several(trials)), list(several(held_out))
+        raise ValueError("there are no settings to try: give at least one method, sparsity and number of masks")
     place = None if out is None else Path(out)
     fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
     measured = MaskedMetric(model, trials, metric, out=place and place / "fit", **options)
@@ -89,7 +87,7 @@ def search(
     check_made_on("of the search", made_on(measured.trials), judge.trials)
     settings = [(method, sparsity, count) for method in methods for sparsity in sparsities for count in n_masks]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # What there is to warn of is said when the masks are measured.
+        warnings.simplefilter("ignore", UserWarning)  # `localize` warns again when it measures the masks.
         for method, sparsity, count in settings:
             masks_of(measured.units, method, count, sparsity, k, seed=seed, **fits)
     scores: list[HeadScores] = []
@@ -97,11 +95,9 @@ def search(
     for method, sparsity, count in settings:
         found = localize(measured, method, count, sparsity, k, seed=seed, **fits)
         scores.append(found)
-        rows.append(
-            {"method": method, "sparsity": sparsity, "n_masks": count}
-            | _damage(judge, [found.top(k)])
-            | {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.meta["evaluations"]}
-        )
+        row = {"method": method, "sparsity": sparsity, "n_masks": count} | _damage(judge, [found.top(k)])
+        row |= {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.meta["evaluations"]}
+        rows.append(row)
     everyone = every_head(*judge.units)
     draws = [random_heads(everyone, (), k, seed + draw) for draw in range(random_draws)]
     best = scores[int(np.argmax([row["damage"] for row in rows]))]

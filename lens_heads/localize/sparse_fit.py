@@ -1,6 +1,6 @@
-"""From masks and responses to coefficients of heads, with how sure they are.
+"""From masks and responses to coefficients of heads, with measures of how reliable they are.
 
-The lasso chooses the heads and shrinks their coefficients; least squares on the heads it chose gives the size back.
+The lasso selects heads and shrinks their coefficients; least squares on the selected heads restores their size.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ from lens_heads.localize.masks import check_masks
 from lens_heads.stats import percentile_interval
 
 
-class NothingToExplain(ValueError):  # noqa: N818 - it says what is the case
+class NothingToExplain(ValueError):  # noqa: N818 - a finding as well as an error
     """Every mask gave the same response."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What masks and responses say of each head; arrays have the shape of a mask, values are in units of the response.
+    """A sparse regression on masks. Arrays have the shape of a mask; values are in units of the response.
 
-    `coefficients`: the change of the response when the head is ablated: negative hurts. 0 outside the `support`, the heads
-    that the method chose. `raw`: as the penalty shrank them. `intercept`: the fitted response without ablation; where all masks
-    ablate equally many heads, with as many of those that were not chosen, so that coefficients are relative to these.
-    `per_trial` [trial, *unit]: least squares on the support for each trial; its mean is the debiased coefficient, for a
-    refit is linear in the response. One row for a response without a trial axis. Heads that the masks do not tell apart share
-    what they cost (the solution of least norm). A head that was chosen by luck is also overstated by it.
-    `r2`: explained share of the variance of the masks' mean responses, in sample. `held_out_r2`: the same of masks that were
-    left out (5 folds) of the whole procedure, choice of alpha and support included, against predicting the mean of the
-    others; negative where that mean is better, NaN with too few masks to leave some out.
-    `stability`: share of random halves of the masks (drawn without replacement; stability selection, Meinshausen & Buhlmann,
-    arXiv 0809.2932) in which the penalised coefficient is negative, at the alpha of the whole fit.
-    `low`, `high`: 95 % percentile bootstrap over masks of the debiased coefficient, the support fixed: conditional on the
-    choice of heads, hence too narrow for a head that was chosen by luck; over masks only; and over those resamples in which the
-    head is ablated and told from the others. NaN outside the support, and where no resample tells it.
+    Attributes:
+        coefficients: the change of the response when the head is ablated (negative hurts); 0 outside the `support`.
+        raw: the coefficients as the penalty shrank them.
+        intercept: the fitted response without ablation. If all masks ablate equally many heads, it is the response with as
+            many unselected heads ablated, and coefficients are relative to those.
+        support: the heads that the method selected.
+        per_trial: least squares on the support for each trial (one row for a response without trials). Their mean is the
+            debiased coefficient. Heads that the masks cannot separate share their cost (the minimum-norm solution); heads
+            selected by chance are overestimated.
+        r2: the explained share of the variance of the masks' mean responses, in sample.
+        held_out_r2: the same on masks left out (5 folds) of the whole procedure, choice of alpha and support included.
+            Negative if the mean of the other masks predicts better; NaN with too few masks.
+        stability: the share of random halves of the masks (without replacement; stability selection, Meinshausen & Buhlmann,
+            arXiv 0809.2932) in which the penalized coefficient is negative, at the alpha of the whole fit.
+        low, high: 95 % percentile bootstrap over masks (not trials) of the debiased coefficient with the support fixed, hence
+            too narrow for heads selected by chance. Uses resamples that ablate the head and can separate it from the others;
+            NaN if there are none, and outside the support.
     """
 
     coefficients: Float[np.ndarray, "*unit"]
@@ -58,7 +61,7 @@ class Fit:
     high: Float[np.ndarray, "*unit"]
 
     def record(self) -> dict[str, Any]:
-        """The fit as JSON holds it: numbers (None for NaN), and a row per head of the support [layer, head], worst first."""
+        """The fit as JSON: numbers (None for NaN), and a row per head of the support [layer, head], most harmful first."""
         at = sorted(zip(*self.support.nonzero(), strict=True), key=lambda place: self.coefficients[place])
         parts = {"coefficient": self.coefficients, "low": self.low, "high": self.high, "stability": self.stability}
         numbers = {"alpha": self.alpha, "intercept": self.intercept, "r2": self.r2, "held_out_r2": self.held_out_r2}
@@ -70,7 +73,7 @@ class Fit:
         return {"estimator": self.method} | {name: _number(value) for name, value in numbers.items()} | {"heads": heads}
 
 
-def recover(
+def solve_masks(
     masks: Bool[np.ndarray, "mask *unit"],
     response: Float[np.ndarray, " mask"] | Float[np.ndarray, "mask trial"],
     method: str = "lasso",
@@ -79,28 +82,33 @@ def recover(
     debias: bool = True,
     seed: int = 0,
 ) -> Float[np.ndarray, "*unit"]:
-    """How the response changes when each head is ablated, in units of the response: **negative hurts**.
+    """The heads that explain a response to masks: its change when each head is ablated. **Negative hurts.**
 
-    Task heads are the most negative coefficients (compressed sensing for capability localization). Most are exactly 0.
+    The most negative coefficients are the task's heads (compressed sensing for capability localization). Most are exactly 0.
 
-    `masks`: True where a head is ablated. `response`: the task metric under each mask, or of each trial under it, whose mean
-    is fitted. `method`: one of `lasso.METHODS`. `base`: the metric without ablation, which "paper" needs; the others
-    estimate it (the intercept) and do not read it. `alpha`: the weight of the penalty, None for the method's own choice.
-    `debias=False` returns the coefficients as the penalty shrank them, which are too small but rank heads a little better
-    (`benchmarks/recovery.py`): least squares overstates those that were chosen by luck. `seed` shuffles the folds of
-    cross-validation.
+    Args:
+        masks: True where a head is ablated.
+        response: the task metric under each mask, per trial or not; the mean over trials is fitted. The result is in its unit.
+        method: one of `lasso.METHODS`.
+        base: the metric without ablation. Only "paper" uses it; the other methods estimate it as the intercept.
+        alpha: the weight of the penalty; None lets the method choose.
+        debias: False returns the coefficients as the penalty shrank them. They are too small, but rank heads slightly better
+            (`benchmarks/recovery.py`), because least squares overestimates those selected by chance.
+        seed: shuffles the folds of cross-validation.
 
-    Differs from the authors' script in what it ranks first: the script prints the largest coefficients as the most important
-    ones, which are those of heads whose ablation helps.
-
-    Raises ValueError for shapes that disagree, a response that is not finite (naming the mask) or the same everywhere, an
-    unknown method, no base for "paper", fewer masks than cross-validation has folds, and masks that `check_masks` refuses;
-    warns as it does, and where a fit did not converge.
+    Raises ValueError for shapes that disagree, a response that is not finite or constant, an unknown method, a missing base,
+    fewer masks than folds, and masks that `check_masks` refuses. Warns as it does, and if a fit does not converge.
     """
     task = _Task.checked(check_masks(masks), response, method, base, alpha, seed)
     with convergence_in_words(method):
         raw, _ = task.solve()
     return (task.refit(raw != 0).mean(0) if debias else raw).reshape(task.shape)
+
+
+def recover(*args: Any, **kwargs: Any) -> Float[np.ndarray, "*unit"]:
+    """Deprecated alias of `solve_masks`."""
+    warnings.warn("localize.recover is deprecated: use localize.solve_masks", DeprecationWarning, stacklevel=2)
+    return solve_masks(*args, **kwargs)
 
 
 def fit(
@@ -114,14 +122,14 @@ def fit(
     n_stability: int = 100,
     seed: int = 0,
 ) -> Fit:
-    """`recover` with everything that says how far to trust it: see `Fit`.
+    """`solve_masks` with everything that tells how far to trust it: see `Fit`.
 
-    `debias=False` makes the shrunk coefficients the `coefficients`, for both r2 too; `per_trial` and the interval stay those
-    of the refit. Raises and warns as `recover` does, and ValueError for fewer than one resample.
+    `debias=False` uses the shrunk coefficients for `coefficients` and both r2; `per_trial` and the interval stay those of the
+    refit. Raises and warns as `solve_masks` does, and ValueError for fewer than one resample.
     """
     for name, n in (("n_bootstrap", n_bootstrap), ("n_stability", n_stability)):
         if n < 1:
-            raise ValueError(f"{name}={n}: at least 1 is needed")
+            raise ValueError(f"{name}={n}: must be at least 1")
     task = _Task.checked(check_masks(masks), response, method, base, alpha, seed)
     with convergence_in_words(method):
         raw, chosen = task.solve()
@@ -130,15 +138,15 @@ def fit(
     support, per_trial = raw != 0, task.refit(raw != 0)
     if support.sum() > len(task.masks) / 3:
         warnings.warn(
-            f"{method} chose {support.sum()} heads from {len(task.masks)} masks, of which least squares fits the noise: measure "
-            "more masks, or choose fewer heads (lasso_1se)",
+            f"{method} chose {support.sum()} heads from {len(task.masks)} masks, so least squares fits noise. Measure more "
+            "masks, or choose fewer heads (lasso_1se).",
             stacklevel=3,
         )
     coefficients = per_trial.mean(0) if debias else raw
     intercept = task.intercept(coefficients)
-    left = task.response.mean(1) - intercept - task.masks @ coefficients
+    seen = task.response.mean(1)
+    left = seen - intercept - task.masks @ coefficients
     low, high = percentile_interval(task.resampled(support, n_bootstrap))
-    low, high = (np.where(support, side, np.nan).reshape(task.shape) for side in (low, high))
     return Fit(
         coefficients=coefficients.reshape(task.shape),
         raw=raw.reshape(task.shape),
@@ -147,11 +155,11 @@ def fit(
         method=method,
         support=support.reshape(task.shape),
         per_trial=per_trial.reshape(-1, *task.shape),
-        r2=float(1 - (left**2).mean() / task.response.mean(1).var()),
+        r2=float(1 - (left**2).mean() / seen.var()),
         held_out_r2=held_out,
         stability=stability.reshape(task.shape),
-        low=low,
-        high=high,
+        low=low.reshape(task.shape),
+        high=high.reshape(task.shape),
     )
 
 
@@ -171,48 +179,44 @@ class _Task:
     def checked(
         cls, masks: np.ndarray, response: np.ndarray, method: str, base: object, alpha: float | None, seed: int
     ) -> _Task:
-        """Checked masks with a response; everything refused that cannot be fitted."""
         if method not in METHODS:
-            raise ValueError(f"unknown method {method!r}: there are {', '.join(METHODS)}")
+            raise ValueError(f"unknown method {method!r}: use {', '.join(METHODS)}")
         if alpha is not None and not (alpha > 0 and math.isfinite(alpha)):
-            raise ValueError(f"alpha={alpha}: the weight of the penalty is above 0; None lets the method choose")
+            raise ValueError(f"alpha={alpha}: must be positive and finite, or None to let the method choose")
         response = np.asarray(response, dtype=float)
         if response.ndim not in (1, 2) or len(response) != len(masks) or response.size == 0:
             raise ValueError(
-                f"response of shape {list(response.shape)} for {len(masks)} masks: [mask] or [mask, trial] is needed"
+                f"response of shape {list(response.shape)} for {len(masks)} masks: must be [mask] or [mask, trial]"
             )
         needed = FOLDS if METHODS[method].cross_validates and alpha is None else 2
         if len(response) < needed:
             remedy = ", or give alpha" if needed == FOLDS else ""
-            raise ValueError(f"{len(response)} masks: {method} needs at least {needed}: evaluate more masks{remedy}")
+            raise ValueError(f"{len(response)} masks: {method} needs at least {needed}. Evaluate more masks{remedy}.")
         response = response.reshape(len(response), -1)
         bad = np.argwhere(~np.isfinite(response))
         if len(bad):
             raise ValueError(
-                f"the response to mask {bad[0][0]} is {response[tuple(bad[0])]} (trial {bad[0][1]}): leave such masks or "
-                "trials out"
+                f"the response to mask {bad[0][0]} is {response[tuple(bad[0])]} (trial {bad[0][1]}): omit such masks or trials"
             )
         if np.ptp(response.mean(1)) == 0:
             raise NothingToExplain(
-                f"every mask gives the response {response[0].mean():g}: nothing to explain; ablate more heads in a mask, or "
-                "take a finer metric (a log-probability)"
+                f"every mask gives the response {response[0].mean():g}: nothing to explain. Ablate more heads in each mask, or "
+                "use a finer metric (a log-probability)."
             )
         flat = masks.reshape(len(masks), -1).astype(float)
         if (flat == flat[0]).all():
-            raise ValueError(
-                f"all {len(flat)} masks are the same, which tells no head from another: draw different ones"
-            )
+            raise ValueError(f"all {len(flat)} masks are the same, so heads cannot be separated: draw different ones")
         return cls(flat, response, _base(method, base, response.shape[1]), method, alpha, seed, masks.shape[1:])
 
     def solve(self, rows: np.ndarray | slice = slice(None), alpha: float | None = None) -> Solution:
-        """The method on the mean over trials of some masks, with the task's alpha unless one is given."""
+        """The method on some masks and the mean over trials, with the task's alpha unless one is given."""
         target = (self.response[rows] - self.base).mean(1)
         return solve(self.method, Problem(self.masks[rows], target, self.alpha if alpha is None else alpha, self.seed))
 
     def refit(
         self, support: Bool[np.ndarray, " head"], rows: np.ndarray | slice = slice(None)
     ) -> Float[np.ndarray, "trial head"]:
-        """Least squares of every trial on the heads of the support; of least norm where masks do not tell them apart."""
+        """Least squares of every trial on the support, of minimum norm where masks cannot separate its heads."""
         coefficients = np.zeros((self.response.shape[1], len(support)))
         coefficients[:, support] = self._least_squares(support, rows, self.response - self.base)[0].T
         return coefficients
@@ -220,7 +224,7 @@ class _Task:
     def _least_squares(
         self, heads: Bool[np.ndarray, " head"], rows: np.ndarray | slice, target: Float[np.ndarray, "mask column"]
     ) -> tuple[Float[np.ndarray, "chosen column"], int]:
-        """The solution of least norm on some masks, and how many heads these masks tell apart."""
+        """The minimum-norm solution on some masks, and how many heads these masks separate."""
         design, target = self.masks[rows][:, heads], target[rows]
         if METHODS[self.method].intercept:
             design, target = design - design.mean(0), target - target.mean(0)
@@ -228,22 +232,19 @@ class _Task:
         return solution, int(rank)
 
     def intercept(self, coefficients: Float[np.ndarray, " head"], rows: np.ndarray | slice = slice(None)) -> float:
-        """The response without ablation: the base, or what leaves no mean residual."""
+        """The response without ablation: the base, or the value that makes the mean residual 0."""
         if not METHODS[self.method].intercept:
             return float(self.base.mean())
         return float(self.response[rows].mean() - self.masks[rows].mean(0) @ coefficients)
 
     def stability(self, alpha: float, n: int) -> Float[np.ndarray, " head"]:
-        """Share of n halves of the masks in which each coefficient is negative at alpha."""
+        """The share of n random halves of the masks in which each coefficient is negative at alpha."""
         generator, half = np.random.default_rng(self.seed), len(self.masks) // 2
-        negative = np.zeros(self.masks.shape[1])
-        for _ in range(n):
-            coefficients, _ = self.solve(generator.permutation(len(self.masks))[:half], alpha)
-            negative += coefficients < 0
-        return negative / n
+        halves = (generator.permutation(len(self.masks))[:half] for _ in range(n))
+        return np.mean([self.solve(rows, alpha)[0] < 0 for rows in halves], axis=0)
 
     def held_out_r2(self, debias: bool) -> float:
-        """Of masks left out, fold by fold, of everything; NaN where the others are too few to choose alpha from."""
+        """R2 on masks left out, fold by fold, of the whole procedure; NaN if the others are too few to choose alpha from."""
         masks = len(self.masks)
         if masks - math.ceil(masks / FOLDS) < FOLDS:
             return math.nan
@@ -259,7 +260,7 @@ class _Task:
         return 1 - error / total
 
     def resampled(self, support: Bool[np.ndarray, " head"], n: int) -> Float[np.ndarray, "sample head"]:
-        """The refit of the mean over trials on n resamples of the masks, with replacement; NaN where one tells nothing."""
+        """The refit of the mean over trials on n bootstrap resamples of the masks; NaN where a resample cannot tell."""
         generator, masks = np.random.default_rng(self.seed), len(self.masks)
         target = (self.response - self.base).mean(1, keepdims=True)
         samples = np.full((n, len(support)), np.nan)
@@ -278,7 +279,7 @@ def _number(value: float) -> float | None:
 
 
 def _base(method: str, base: object, trials: int) -> Float[np.ndarray, " trial"]:
-    """What is taken from each trial's response before the fit. ValueError where the method needs a base that is not given."""
+    """What to subtract from each trial's response before the fit. ValueError if the method needs a base and has none."""
     if METHODS[method].intercept:
         return np.zeros(trials)
     if base is None:
@@ -286,6 +287,6 @@ def _base(method: str, base: object, trials: int) -> Float[np.ndarray, " trial"]
     values = np.asarray(base, dtype=float)
     if values.shape not in ((), (trials,)) or not np.isfinite(values).all():
         raise ValueError(
-            f"base of shape {list(values.shape)} for {trials} trials: give one finite number, or one per trial"
+            f"base of shape {list(values.shape)} for {trials} trials: must be one finite number, or one per trial"
         )
     return np.broadcast_to(values, (trials,))

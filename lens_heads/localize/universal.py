@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Universal:
-    """Heads in the top k of at least `at_least` of the tasks, the most shared first, with the tasks that need each.
+    """Heads in the top k of at least `at_least` tasks, most shared first.
 
-    `expected`: how many there would be if every task's k heads were drawn at random: n * P(Binomial(tasks, k / n) >=
-    at_least) of n heads, exact. `tasks`: by head, the names of its tasks, of universal heads and of all others in a top k.
+    `tasks`: for every head in any top k, most shared first, the names of its tasks. `expected`: the number of universal heads
+    if every task's k heads were drawn at random from n heads, exactly n * P(Binomial(n_tasks, k / n) >= at_least).
     """
 
     heads: list[Head]
@@ -35,20 +34,21 @@ class Universal:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per head in any top k: head, n_tasks, tasks, universal; the most shared first."""
+        """One row per head in any top k, most shared first: head, n_tasks, tasks, universal."""
         import pandas as pd
 
         rows = [
             {"head": str(head), "n_tasks": len(names), "tasks": ", ".join(names), "universal": head in self.heads}
-            for head, names in sorted(self.tasks.items(), key=lambda item: (-len(item[1]), item[0]))
+            for head, names in self.tasks.items()
         ]
         return pd.DataFrame(rows)
 
     def specific(self, scores: HeadScores, k: int | None = None) -> list[Head]:
-        """The k best heads of a task (as many as the universal ones were looked for among) that are not universal."""
+        """The k best heads of a task that are not universal; k defaults to the k of this search."""
         if scores.values.numel() != self.n_heads:
             raise ValueError(
-                f"{scores.method} scores {scores.values.numel()} heads, these are of {self.n_heads}: one model is needed"
+                f"{scores.method} scores {scores.values.numel()} heads, but the universal heads come from {self.n_heads}. "
+                "Use scores of the same model."
             )
         left = [head for head in scores.ranking() if head not in self.heads]
         k = self.k if k is None else k
@@ -65,31 +65,31 @@ class Universal:
 
 
 def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_least: int = 3) -> Universal:
-    """Heads among the k best of at least so many tasks   (Compressed Sensing for Capability Localization)
+    """Heads among the k best of at least `at_least` tasks   (Compressed Sensing for Capability Localization)
 
-    Such heads serve everything (attention sinks among them, in Llama-3.1-8B L0H31, L1H29 and L1H31), so they are reported
-    apart, and `Universal.specific` ranks a task's heads without them. Tasks should be unrelated: three arithmetic sets share
-    heads for another reason. Find each task's with masks of another seed: heads that are often ablated together with a harmful
-    one share its blame, in the same masks for every task. Heads that do not score on the side that hurts do not count.
+    These heads serve every task (some are attention sinks; in Llama-3.1-8B: L0H31, L1H29, L1H31), so they are reported
+    separately, and `Universal.specific` ranks a task's heads without them. Only heads that score on the harmful side count.
+    Use unrelated tasks: three arithmetic data sets share heads for another reason. Localize each task with another mask
+    seed: with the same masks, heads that are often ablated together with a harmful head share its blame in every task.
 
     Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
     number of heads.
     """
     if not 2 <= at_least <= len(scores_by_task):
         raise ValueError(
-            f"at_least={at_least} of {len(scores_by_task)} tasks: a universal head is one of 2 tasks or more, give as many"
+            f"at_least={at_least} of {len(scores_by_task)} tasks: must lie between 2 and the number of tasks"
         )
+    if k < 1:
+        raise ValueError(f"k={k}: must be at least 1")
     first = next(iter(scores_by_task.values()))
     found: dict[Head, tuple[str, ...]] = {}
     for name, scores in scores_by_task.items():
         check_pair(first, scores)
-        if not scores.top(k):
-            raise ValueError(f"k={k}: no head is among the best {k} of a task")
         for head in scores.top(k):
             if scores.sign * scores[head] > 0:
                 found[head] = (*found.get(head, ()), name)
-    counts = Counter({head: len(names) for head, names in found.items()})
+    tasks = dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+    heads = [head for head, names in tasks.items() if len(names) >= at_least]
     n = first.values.numel()
     chance = n * float(scipy_stats.binom.sf(at_least - 1, len(scores_by_task), k / n))
-    heads = [head for head, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count >= at_least]
-    return Universal(heads, found, k, at_least, len(scores_by_task), n, chance)
+    return Universal(heads, tasks, k, at_least, len(scores_by_task), n, chance)

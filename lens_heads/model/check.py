@@ -1,4 +1,4 @@
-"""check: does a model family behave as every formula here assumes? A report anyone can run on a new model."""
+"""check: a report on whether a model behaves as every formula here assumes, to be run on any new model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.model.geometry import HeadGeometry, Model, attention_out, geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import hooked
 from lens_heads.model.norms import frozen_norm, post_attention_norm
 
@@ -27,7 +27,7 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Check:
-    """One statement about the model: the error found, what is tolerated, and what it was relative to."""
+    """One statement about the model: the measured error, the tolerance, and a note on what was compared."""
 
     name: str
     error: float
@@ -41,7 +41,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The outcome of `check`: `passed`, and one row per statement in `frame`."""
+    """The result of `check`: `passed`, and one row per statement in `frame`."""
 
     model: str
     shape: HeadGeometry
@@ -55,18 +55,13 @@ class CheckReport:
     def frame(self) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {"check": c.name, "error": c.error, "tolerance": c.tolerance, "passed": c.passed, "note": c.note}
-                for c in self.checks
-            ]
-        )
+        rows = [(c.name, c.error, c.tolerance, c.passed, c.note) for c in self.checks]
+        return pd.DataFrame(rows, columns=["check", "error", "tolerance", "passed", "note"])
 
     def __repr__(self) -> str:
         failed = [check.name for check in self.checks if not check.passed]
-        return f"CheckReport({self.model}: {len(self.checks) - len(failed)} of {len(self.checks)} hold" + (
-            f"; failed: {', '.join(failed)})" if failed else ")"
-        )
+        names = f"; failed: {', '.join(failed)}" if failed else ""
+        return f"CheckReport({self.model}: {len(self.checks) - len(failed)} of {len(self.checks)} hold{names})"
 
     def _repr_html_(self) -> str:
         return self.frame.to_html(index=False)
@@ -78,10 +73,10 @@ STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 
 @torch.no_grad()
 def check(model: Model, tokens: Int[Tensor, " position"] | None = None, tolerance: float | None = None) -> CheckReport:
-    """Check hooks, attention and the sums every score relies on, on one short text (or your own `tokens`).
+    """Check hooks, attention and the sums that every score relies on, on one short text or your own `tokens`.
 
-    Errors are relative to the size of what is compared. `tolerance` defaults to 1e-3 in float32, 5e-2 below (activations
-    of a bfloat16 model carry 8 bits). Raises ValueError for processed weights; every other failure is a row.
+    Errors are relative to the magnitude of the compared values. `tolerance` defaults to 1e-3 in float32 and 5e-2 in half
+    precision (bfloat16 activations carry 8 bits). Raises ValueError for processed weights; every other failure is a row.
     """
     require_raw_weights(model)
     shape = geometry(model)
@@ -91,25 +86,22 @@ def check(model: Model, tokens: Int[Tensor, " position"] | None = None, toleranc
     names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
     present = [name for name in names if name in model.hook_dict]
     hooks = [(name, lambda x, hook, name=name: seen.update({name: x[0].detach().float()})) for name in present]
-    device = model.W_U.device
-    batch = ids[None].to(device)
+    batch = ids[None].to(model.W_U.device)
     with hooked(model, hooks):
         logits = model(batch)[0].float()
     missing = [name for name in names if name not in seen]
-    fired = Check(
-        "hooks fire", float(len(missing)), 0, f"missing: {', '.join(missing[:3])}" if missing else f"{len(names)} hooks"
-    )
-    rows = [fired]
+    note = f"missing: {', '.join(missing[:3])}" if missing else f"{len(names)} hooks"
+    rows = [Check("hooks fire", float(len(missing)), 0, note)]
     if not missing:
         rows += _attention(shape, seen, tolerance)
         rows += _stream(model, shape, seen, tolerance)
         rows.append(_closure(model, shape, seen, logits, ids, tolerance))
-    rows += _passes(model, batch, logits, tolerance)
+    rows.append(_passes(model, batch, logits, tolerance))
     return CheckReport(shape.name, shape, tuple(rows))
 
 
 def _tokens(model: Model, shape: HeadGeometry) -> Int[Tensor, " position"]:
-    """Enough text to pass the shortest sliding window where that is cheap."""
+    """Enough text to exceed the shortest sliding window, if that is cheap."""
     window = min((w for w in shape.windows if w), default=64)
     wanted = min(max(64, window + 16 if window <= 1024 else 64), shape.n_ctx)
     ids = model.tokenizer(TEXT * (1 + wanted // 30)).input_ids[:wanted]
@@ -121,14 +113,14 @@ def _relative(error: Tensor, size: Tensor) -> float:
 
 
 def _attention(shape: HeadGeometry, seen: dict[str, Tensor], tolerance: float) -> list[Check]:
-    """Patterns are causal distributions inside the window, and z is the pattern applied to the right kv head."""
+    """Patterns are causal distributions inside the window, and z is the pattern applied to the correct kv head."""
     sums, leaks, mixed = 0.0, 0.0, 0.0
     for layer in range(shape.n_layers):
         pattern = seen[f"blocks.{layer}.attn.hook_pattern"]
         rows = torch.arange(pattern.shape[-1], device=pattern.device)
         distance = rows[:, None] - rows[None]
         window = shape.windows[layer]
-        hidden = (distance < 0) | (distance >= window if window else distance < 0)
+        hidden = (distance < 0) | (distance >= window) if window else distance < 0
         sums = max(sums, float((pattern.sum(-1) - 1).abs().max()))
         leaks = max(leaks, float(pattern[:, hidden].abs().max()) if hidden.any() else 0.0)
         v = seen[f"blocks.{layer}.attn.hook_v"].reshape(len(rows), -1, shape.d_head)
@@ -144,7 +136,7 @@ def _attention(shape: HeadGeometry, seen: dict[str, Tensor], tolerance: float) -
 
 
 def _stream(model: Model, shape: HeadGeometry, seen: dict[str, Tensor], tolerance: float) -> list[Check]:
-    """Head writes (and bias, post-norm) make the attention output; outputs make the residual stream."""
+    """Head writes (with bias and post-norm) sum to the attention output, and outputs to the residual stream."""
     writes, adds = 0.0, 0.0
     for layer in range(shape.n_layers):
         at = f"blocks.{layer}"
@@ -167,10 +159,7 @@ def _attention_out(model: Model, shape: HeadGeometry, seen: dict[str, Tensor], l
     """Sum of the head writes and the output bias, before any post-norm."""
     z = seen[f"blocks.{layer}.attn.hook_z"]
     z = z.reshape(len(z), shape.n_heads, shape.d_head)
-    W_O = model.blocks[layer].attn.W_O.detach().float().reshape(shape.n_heads, shape.d_head, shape.d_model)
-    out = einsum(z, W_O.to(z), "row head e, head e d -> row d")
-    bias = getattr(model.blocks[layer].attn, "b_O", None)
-    return out if bias is None else out + bias.detach().to(out)
+    return attention_out(model, layer, z, output_weights(model, layer).to(z))
 
 
 def _closure(
@@ -199,17 +188,12 @@ def _closure(
     return Check("contributions close on the logit", _relative(total - wanted, wanted), tolerance, note)
 
 
-def _passes(model: Model, batch: Int[Tensor, "1 position"], logits: Tensor, tolerance: float) -> list[Check]:
-    """A chunked, possibly sdpa prefill and a hookable chunk on its cache give the logits of one plain forward."""
+def _passes(model: Model, batch: Int[Tensor, "1 position"], logits: Tensor, tolerance: float) -> Check:
+    """A chunked prefill (by sdpa if possible) and a hookable chunk on its cache give the logits of one plain forward."""
     cache, pads = Cache(model, 1), torch.zeros(1, dtype=torch.long, device=batch.device)
     middle = batch.shape[1] // 2
     with fast_attention(model):
         prefill(model, batch[:, :middle], cache, pads, max(1, middle // 3))
     end: Any = advance(model, batch[:, middle:], cache, pads, logits=4)  # Hookable, as a scored chunk is.
-    return [
-        Check(
-            "chunked prefill into the cache gives the same logits",
-            _relative(end[0].float() - logits[-4:], logits),
-            tolerance,
-        )
-    ]
+    error = _relative(end[0].float() - logits[-4:], logits)
+    return Check("chunked prefill into the cache gives the same logits", error, tolerance)

@@ -1,4 +1,4 @@
-"""Greedy decoding from a KV cache, until the answer has ended, and the text of what was decoded."""
+"""Greedy decoding from a KV cache until the answer has ended, and the decoded text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lens_heads.trials.judges import DEFAULT, Judge
 
 
 def stop_tokens(model: Model) -> set[int]:
-    """The model's own stop ids: tokenizer EOS and those of its generation config."""
+    """The model's stop ids: the tokenizer's EOS and those of the generation config."""
     ids = {model.tokenizer.eos_token_id}
     settings = getattr(getattr(model, "original_model", None), "generation_config", None)
     listed = getattr(settings, "eos_token_id", None)
@@ -31,8 +31,8 @@ def greedy(
 ) -> list[list[int]]:
     """Greedy continuation of each row after `first` (the prompt tokens not yet in the cache).
 
-    A row ends at a stop id, where its judge says that the answer has ended (by default at a token that holds a newline;
-    while thinking: not before the answer has begun), or after `max_new_tokens`; the stopping token is kept.
+    A row ends at a stop id, when its judge says that the answer has ended (by default at a token that contains a newline,
+    but never before thinking is over), or after `max_new_tokens`. The stopping token is kept.
     """
     stops, batch = stop_tokens(model), first.shape[0]
     steps: list[list[int]] = [[] for _ in range(batch)]
@@ -63,14 +63,14 @@ def _ended(model: Model, steps: list[int], judge: Judge) -> bool:
 
 
 def after_thinking(text: str) -> str:
-    """The text without a leading `<think>` block; nothing while the block is open."""
+    """The text without a leading `<think>` block; empty while the block is open."""
     if "</think>" in text:
         return text.split("</think>", 1)[1]
     return "" if "<think>" in text else text
 
 
 def text_of(model: Model, steps: list[int], judge: Judge = DEFAULT) -> str:
-    """Generated tokens as text: no thinking, no stop token, nothing from the newline on unless the judge reads on."""
+    """Generated tokens as text, without thinking and stop token, and cut at the first newline unless `judge.multiline`."""
     kept = steps[:-1] if steps and steps[-1] in stop_tokens(model) else steps
     text = model.tokenizer.decode(kept, skip_special_tokens=False) if kept else ""
     text = after_thinking(text).lstrip("\n") if "think>" in text else text

@@ -1,6 +1,6 @@
-"""Unembedding directions: which vector a head's write is projected on.
+"""Unembedding directions: the vector that a head's write is projected on.
 
-`raw`: the lm_head row of the answer token as stored, no final norm, no post-attention norm (the LOCOS paper; default).
+`raw` (default): the lm_head row of the answer token as stored, without final or post-attention norm (the LOCOS paper).
 `exact`: the true linear read-out at that row with every norm's scale frozen, so that all contributions sum to the logit.
 A tuned-lens file: (I + A_l)^T u per layer, with the constant u . b_l (Belrose et al., arXiv 2303.08112).
 
@@ -22,18 +22,18 @@ from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
 
 @dataclass(frozen=True)
 class TunedLens:
-    """Translators per layer: `A` [layer, d_model, d_model] and `b` [layer, d_model]; h becomes h + h @ A^T + b."""
+    """Translators per layer: `A` [layer, d_model, d_model] and `b` [layer, d_model] map h to h + h @ A^T + b."""
 
     A: Float[Tensor, "layer d_model d_model"]
     b: Float[Tensor, "layer d_model"]
 
     @classmethod
     def load(cls, path: str | Path, geometry: HeadGeometry) -> TunedLens:
-        """Read translators `{layer}.weight`, `{layer}.bias` from a safetensors file (or the folder that holds one).
+        """Read translators `{layer}.weight`, `{layer}.bias` from a safetensors file, or from a folder with one.
 
-        Files count as the tuned-lens package does: translator i reads the residual stream entering block i, so what heads
-        of layer l write is read by translator l + 1, and by none (the identity) at the last layer. Raises ValueError for
-        pickled files (`.pt` is never unpickled), missing translators, and other shapes.
+        Numbering follows the tuned-lens package: translator i reads the residual stream entering block i, so translator
+        l + 1 reads the writes of layer l's heads, and the last layer has none (the identity). Raises ValueError for pickled
+        files (`.pt` is never unpickled), missing translators, and wrong shapes.
         """
         path = Path(path)
         file = next(iter(sorted(path.glob("*.safetensors"))), path) if path.is_dir() else path
@@ -41,7 +41,7 @@ class TunedLens:
             raise ValueError(f"direction {str(path)!r}: use 'raw', 'exact', or a tuned-lens safetensors file")
         if file.suffix != ".safetensors":
             raise ValueError(
-                f"{file} is not a safetensors file: pickled lenses are not read; convert yours once with "
+                f"{file} is not a safetensors file, and pickled lenses are not supported: convert it with "
                 "safetensors.torch.save_file(torch.load('params.pt', weights_only=True), 'params.safetensors')"
             )
         if not file.exists():
@@ -58,7 +58,7 @@ class TunedLens:
                 found += "" if bias is None else f" and its bias of shape {tuple(bias.shape)}"
                 raise ValueError(
                     f"{file}: translator {layer + 1}.weight is {found}; {geometry.name} needs [{d}, {d}] (bias [{d}]) "
-                    f"for translators 1 to {geometry.n_layers - 1}"
+                    f"for each of translators 1 to {geometry.n_layers - 1}"
                 )
             A[layer] = weight.float()
             b[layer] = 0 if bias is None else bias.float()
@@ -66,7 +66,7 @@ class TunedLens:
 
 
 class Directions:
-    """The directions of one model for one choice of `direction`; see the top of the file."""
+    """The directions of one model for one choice of `direction`; see the module docstring."""
 
     def __init__(self, model: Model, geometry: HeadGeometry, direction: str | Path) -> None:
         self.model = model
@@ -77,7 +77,7 @@ class Directions:
 
     @property
     def identity(self) -> str:
-        """The name and, of a tuned lens, what is in it: another lens under the same name is another run."""
+        """The name, for a tuned lens with its norms: another lens under the same name is another run."""
         if self.lens is None:
             return self.name
         return f"{self.name} ({float(self.lens.A.norm()):.6g}, {float(self.lens.b.norm()):.6g})"
@@ -100,8 +100,7 @@ class Directions:
     ) -> tuple[Float[Tensor, "row d_model"], Float[Tensor, " row"]]:
         """(directions, constant per position) for the writes of one layer.
 
-        `attention_out` is the sum of the heads' writes and bias before the post-attention norm; only `exact` on a
-        post-norm block reads it.
+        `attention_out` (see `geometry.attention_out`) is only needed by `exact` on a post-norm block.
         """
         none = u.new_zeros(len(u))
         if self.lens is not None:

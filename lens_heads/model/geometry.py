@@ -1,4 +1,4 @@
-"""The shape of a model as far as heads are concerned, read the same way off either TransformerLens class."""
+"""A model's head geometry and output weights, read in the same way from either TransformerLens class."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
@@ -19,11 +20,11 @@ Model: TypeAlias = Any
 
 @dataclass(frozen=True)
 class HeadGeometry:
-    """The shape of a model as far as heads are concerned.
+    """The dimensions and conventions of a model that matter for heads.
 
-    `windows[layer]` is the sliding window of a layer in tokens, None where attention is full. `post_norm`: the attention
-    output passes a norm of its own before it joins the residual stream (Gemma 2/3, OLMo 2/3). `attn_softcap` and
-    `logit_softcap` are tanh caps on attention scores and logits, None without.
+    `windows[layer]` is a layer's sliding window in tokens, None for full attention. `post_norm`: the attention output
+    passes its own norm before it is added to the residual stream (Gemma 2/3, OLMo 2/3). `attn_softcap` and
+    `logit_softcap` are the tanh caps on attention scores and logits, if any.
     """
 
     name: str
@@ -47,7 +48,7 @@ class HeadGeometry:
         return self.n_heads // self.n_kv_heads
 
     def check_heads(self, heads: Iterable[Head | str | Sequence[int]] | Head | str) -> list[Head]:
-        """The heads, parsed and checked. ValueError for a head the model does not have."""
+        """The heads as a list. ValueError for a head that the model does not have."""
         found = parse_heads(heads)
         for head in found:
             if head.layer >= self.n_layers or head.head >= self.n_heads:
@@ -58,7 +59,7 @@ class HeadGeometry:
         return found
 
     def check_scores(self, scores: Any, what: str) -> None:
-        """ValueError when scores (a HeadScores) belong to a model of another shape."""
+        """ValueError if scores (a HeadScores) belong to a model of another shape."""
         if (scores.n_layers, scores.n_heads) != (self.n_layers, self.n_heads):
             raise ValueError(
                 f"{what} is for a model of {scores.n_layers} layers x {scores.n_heads} heads "
@@ -68,7 +69,7 @@ class HeadGeometry:
 
 
 def is_bridge(model: Model) -> bool:
-    """Whether the model is a TransformerBridge; TypeError when it is no TransformerLens model at all."""
+    """Whether the model is a TransformerBridge. TypeError for anything but a TransformerLens model."""
     if hasattr(model, "original_model") and hasattr(model, "adapter"):
         return True
     if type(model).__name__ == "HookedTransformer" or hasattr(model, "hook_dict"):
@@ -80,16 +81,15 @@ def is_bridge(model: Model) -> bool:
 
 
 def geometry(model: Model) -> HeadGeometry:
-    """Read the shape off the loaded modules (d_head is not always d_model / n_heads: Qwen3, Gemma 3)."""
+    """The geometry of a loaded model. d_head is not always d_model / n_heads (Qwen3, Gemma 3)."""
     bridge, cfg = is_bridge(model), model.cfg
-    n_kv = getattr(cfg, "n_key_value_heads", None) or cfg.n_heads
     hf = getattr(model.original_model, "config", None) if bridge else None
     first = model.blocks[0]
     return HeadGeometry(
         name=str(getattr(cfg, "model_name", None) or "model"),
         n_layers=cfg.n_layers,
         n_heads=cfg.n_heads,
-        n_kv_heads=n_kv,
+        n_kv_heads=getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
         d_head=cfg.d_head,
         d_model=cfg.d_model,
         d_vocab=cfg.d_vocab,
@@ -118,24 +118,38 @@ def _window(model: Model, layer: int, bridge: bool) -> int | None:
 
 
 def require_raw_weights(model: Model) -> None:
-    """ValueError when norms were folded or weights centred: head contributions would mean something else."""
-    is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
-    processed = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
-    folded = str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
+    """ValueError if norms were folded or weights centered, which changes the meaning of head contributions."""
+    is_bridge(model)  # A TypeError for other models before an attribute is missing.
+    folded = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
+    folded = folded or str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
     W_O = model.blocks[0].attn.W_O.detach()
     rows = {"W_U": model.W_U.detach(), "W_O": W_O.reshape(-1, W_O.shape[-1]) if W_O.ndim == 3 else None}
-    centred = [name for name, weights in rows.items() if weights is not None and _centred(weights)]
-    if processed or folded or centred:
-        why = "norms folded into weights" if processed or folded else f"{' and '.join(centred)} centred"
+    centered = [name for name, weights in rows.items() if weights is not None and _centered(weights)]
+    if folded or centered:
+        why = "norms folded into weights" if folded else f"{' and '.join(centered)} centered"
         raise ValueError(
-            f"{geometry(model).name} has processed weights ({why}); scores are defined on the weights as stored: load it "
-            "with lens_heads.load_model(name), HookedTransformer.from_pretrained_no_processing(name), or "
+            f"{geometry(model).name} has processed weights ({why}), but scores are defined on the weights as stored: load "
+            "it with lens_heads.load_model(name), HookedTransformer.from_pretrained_no_processing(name), or "
             "TransformerBridge.enable_compatibility_mode(no_processing=True)"
         )
 
 
-def _centred(weights: Float[Tensor, "row column"]) -> bool:
-    """Whether every row has mean zero. Few rows at a time: a copy of an unembedding in float32 takes gigabytes."""
+def output_weights(model: Model, layer: int) -> Float[Tensor, "head d_head d_model"]:
+    """W_O of a layer in float32."""
+    return model.blocks[layer].attn.W_O.detach().float().reshape(model.cfg.n_heads, model.cfg.d_head, -1)
+
+
+def attention_out(
+    model: Model, layer: int, z: Float[Tensor, "row head d_head"], W_O: Float[Tensor, "head d_head d_model"]
+) -> Float[Tensor, "row d_model"]:
+    """Sum of the heads' writes z @ W_O and the output bias, before any post-attention norm."""
+    out = einsum(z, W_O, "row head e, head e d -> row d")
+    bias = getattr(model.blocks[layer].attn, "b_O", None)
+    return out if bias is None else out + bias.detach().to(out)
+
+
+def _centered(weights: Float[Tensor, "row column"]) -> bool:
+    """Whether every row has mean zero. In parts, since a float32 copy of an unembedding takes gigabytes."""
     for some in weights.split(16):
         part = some.float()
         if float(part.mean(-1).abs().max()) >= 1e-6 * float(part.std()):

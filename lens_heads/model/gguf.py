@@ -1,7 +1,7 @@
-"""GGUF files and the packaged models: found, dequantized once, cached as safetensors, loaded in seconds afterwards.
+"""GGUF files and the packaged models: located, dequantized once, and cached as safetensors that load in seconds.
 
-A cached conversion lies in `<user cache>/lens_heads/gguf/<sha256 of the file>`, beside a checksum file. It is written to
-a temporary folder first and renamed into place, so two processes can convert at once and neither sees half a model.
+A conversion is cached in `<user cache>/lens_heads/gguf/<sha256 of the file>` with a checksum file. It is written to a
+temporary folder and then renamed, so that two processes can convert at once and neither sees an incomplete model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from lens_heads.runs.store import write_atomic
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,15 @@ _ARCHITECTURES = {
 
 
 def cache_folder() -> Path:
-    """$LENS_HEADS_CACHE, or lens_heads in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    """$LENS_HEADS_CACHE, or `lens_heads` in the user's cache folder ($XDG_CACHE_HOME or ~/.cache)."""
     own = os.environ.get("LENS_HEADS_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lens_heads"
 
 
 def local_source(name: str | Path) -> Path | None:
-    """Where a packaged model, a `.gguf` file or a local folder lies; None for a hub name.
+    """The path of a packaged model, a `.gguf` file or a local folder; None for a hub name.
 
-    Raises FileNotFoundError for a file or folder that is not there, or a packaged model whose package is missing.
+    Raises FileNotFoundError for a missing file or folder, or a packaged model whose package is not installed.
     """
     if str(name) in PACKAGED:
         return _packaged_file(str(name))
@@ -65,9 +67,9 @@ def local_source(name: str | Path) -> Path | None:
     if path.exists():
         if path.is_dir() or path.suffix == ".gguf":
             return path
-        raise FileNotFoundError(f"{path} is neither a folder nor a .gguf file: give the folder that holds config.json")
+        raise FileNotFoundError(f"{path} is neither a folder nor a .gguf file: pass the folder with config.json")
     if path.suffix == ".gguf" or path.is_absolute() or str(name).startswith((".", "~")) or len(path.parts) > 2:
-        raise FileNotFoundError(f"no model at {path}: give a folder with config.json, a .gguf file, or a hub name")
+        raise FileNotFoundError(f"no model at {path}: pass a folder with config.json, a .gguf file, or a hub name")
     close = difflib.get_close_matches(str(name).lower(), PACKAGED, n=1, cutoff=0.85)
     if close and "/" not in str(name):
         raise FileNotFoundError(f"no model {str(name)!r}: did you mean the packaged {close[0]!r}?")
@@ -82,7 +84,9 @@ def _packaged_file(name: str) -> Path:
     if name == "smollm2-135m-instruct":  # Found, not imported: importing it needs llm and llama.cpp.
         files = sorted(Path(found.origin).parent.rglob("*.gguf"))
         if not files:
-            raise FileNotFoundError(f"package {model.package} holds no .gguf file: {model.install} --force-reinstall")
+            raise FileNotFoundError(
+                f"package {model.package} contains no .gguf file: {model.install} --force-reinstall"
+            )
         return files[0]
     package: Any = importlib.import_module(model.package)
     target = cache_folder() / "gguf" / package.MODEL_NAME
@@ -96,13 +100,13 @@ def _packaged_file(name: str) -> Path:
 def load_local(source: Path, dtype: torch.dtype, device: str | torch.device | None = None) -> dict[str, Any]:
     """`hf_model` and `tokenizer` of a local folder or `.gguf` file, for TransformerLens to wrap.
 
-    The weights are moved to `device` here: TransformerLens leaves a model that it is given where it is.
+    The weights are moved to `device` here, because TransformerLens does not move a model passed to it.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = converted(source) if source.suffix == ".gguf" else source
     if not (folder / "config.json").exists():
-        raise FileNotFoundError(f"{folder} holds no config.json: give the folder that save_pretrained wrote")
+        raise FileNotFoundError(f"{folder} contains no config.json: pass the folder that save_pretrained wrote")
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -126,14 +130,14 @@ def converted(gguf: Path) -> Path:
         (folder / "checksums.json").write_text(json.dumps(sums, indent=1))
         try:
             os.rename(folder, target)
-        except OSError:  # Another process was first; its conversion is as good as ours if it checks out.
+        except OSError:  # Another process was first; its conversion serves as well if the checksums match.
             if not (target.exists() and _checksums_hold(target)):
                 raise
     return target
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    """Dequantize to bfloat16-free float32 with transformers and save; K-quants lose nothing in float32."""
+    """Dequantize to float32, which represents K-quants without loss, with transformers and save."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
@@ -145,11 +149,11 @@ def _convert(gguf: Path, folder: Path) -> None:
         kind = model.config.model_type
         if kind not in _ARCHITECTURES:
             raise ValueError(
-                f"{gguf} names no architecture and model type {kind!r} is not known here "
-                f"(known: {', '.join(sorted(_ARCHITECTURES))}): convert it to a Hugging Face folder and load that"
+                f"{gguf} names no architecture, and model type {kind!r} is not one of "
+                f"{', '.join(sorted(_ARCHITECTURES))}: convert it to a Hugging Face folder and load that"
             )
         model.config.architectures = [_ARCHITECTURES[kind]]
-    # transformers refuses to save what it calls quantized, although every tensor is dequantized by now.
+    # transformers refuses to save a model it considers quantized, although all tensors are dequantized by now.
     model.hf_quantizer = None
     vars(model.config).pop("quantization_config", None)
     model.save_pretrained(folder)
@@ -157,17 +161,14 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def _remembered(file: Path) -> str:
-    """sha256 of the file; remembered by path, size and time so that a second load need not read it all again."""
+    """sha256 of the file, remembered by path, size and time so that later loads need not read all of it."""
     state = file.stat()
     key = hashlib.sha256(f"{file.resolve()}|{state.st_size}|{state.st_mtime_ns}".encode()).hexdigest()[:32]
     note = cache_folder() / "gguf" / "seen" / key
     if note.exists():
         return note.read_text().strip()
     digest = _sha256(file)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    partial = note.with_suffix(f".{os.getpid()}")
-    partial.write_text(digest)
-    os.replace(partial, note)
+    write_atomic(note, digest)
     return digest
 
 
@@ -184,6 +185,6 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-if __name__ == "__main__":  # Unpack the packaged models now rather than at their first use.
+if __name__ == "__main__":  # Unpacks the packaged models now instead of at their first use.
     for _name in PACKAGED:
         converted(_packaged_file(_name))

@@ -1,4 +1,4 @@
-"""Forward hooks by name, attached for the length of a block, in either TransformerLens class."""
+"""Forward hooks by name, attached for the duration of a `with` block, on either TransformerLens class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HookFunction: TypeAlias = Callable[..., Tensor | None]
 
 @contextmanager
 def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[None]:
-    """Attach forward hooks `fn(tensor, hook) -> tensor | None` by name and take exactly these away again.
+    """Attach forward hooks `fn(tensor, hook) -> tensor | None` by name, and remove exactly these afterwards.
 
     Unlike `model.hooks`, a hook reached under an alias fires once, and other hooks are never touched.
     """
@@ -42,5 +42,5 @@ def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[
 
 
 def has_hooks(model: Model) -> bool:
-    """Whether anything at all is hooked onto the model now."""
+    """Whether the model has any hooks attached."""
     return any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())

@@ -1,4 +1,4 @@
-"""What identifies a model to a run folder: its name, all of its weights, and that nothing is hooked onto it."""
+"""What identifies a model in a run folder: its name, all its weights, and the absence of hooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lens_heads.runs.store import RunFolder
 
 
 def identify(model: Model) -> ModelIdentity:
-    """Name, hash of the weights, and dtype. Every byte is hashed, on all cores: at about 1 GB/s a core."""
+    """Name, hash of the weights, and dtype. Hashing reads every byte, on all cores, at about 1 GB/s per core."""
     return ModelIdentity(geometry(model).name, fingerprint(model), str(model.cfg.dtype))
 
 
@@ -40,10 +40,12 @@ def _digest(tensor: Tensor) -> str:
 
 
 def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -> RunFolder | None:
-    """The run folder, None without `out`. ValueError while anything is hooked onto the model: it cannot know what."""
-    if out is not None and has_hooks(model):
+    """The run folder, None without `out`. ValueError if the model has hooks, which the settings cannot identify."""
+    if out is None:
+        return None
+    if has_hooks(model):
         raise ValueError(
             f"{geometry(model).name} has hooks attached (an ablation?), which a run folder cannot identify: omit out=, or "
-            "end the context first"
+            "leave the context first"
         )
-    return RunFolder(out, settings) if out is not None else None
+    return RunFolder(out, settings)

@@ -1,4 +1,4 @@
-"""evaluating: a model looked at in eval mode, and left in the mode it was found in."""
+"""evaluating: eval mode for the duration of a `with` block."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Inside, the model is in eval mode (no dropout); each of its modules is given its own mode back afterwards."""
-    wrapped = getattr(model, "original_model", model)  # Its outermost modules are not among the bridge's own.
+    """Inside, the model is in eval mode (no dropout); afterwards each of its modules is back in its own mode."""
+    wrapped = getattr(model, "original_model", model)  # The bridge's own modules do not include its outermost ones.
     training = [module for part in (model, wrapped) for module in part.modules() if module.training]
     try:
         for module in training:

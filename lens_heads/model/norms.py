@@ -1,4 +1,4 @@
-"""A model's norms as linear maps, once their scale is frozen; and where the post-attention norm is."""
+"""A model's norms as linear maps with frozen scale, and the location of the post-attention norm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def post_attention_norm(model: Any, layer: int) -> Any | None:
 
 
 def is_rms(model: Any, norm: Any) -> bool:
-    """Whether a norm divides by the root mean square and does not center."""
+    """Whether a norm divides by the root mean square without centering."""
     if hasattr(norm, "uses_rms_norm"):
         return bool(norm.uses_rms_norm)
     return type(norm).__name__.startswith("RMS") or str(model.cfg.normalization_type).startswith("RMS")
@@ -29,7 +29,7 @@ def is_rms(model: Any, norm: Any) -> bool:
 
 @dataclass(frozen=True)
 class FrozenNorm:
-    """A norm as a linear map once its scale is fixed: y = gain * center(x) / scale(x) (+ bias)."""
+    """A norm as a linear map at a fixed scale: y = gain * center(x) / scale(x) (+ bias)."""
 
     gain: Float[Tensor, " d_model"]
     bias: Float[Tensor, " d_model"]
@@ -37,19 +37,19 @@ class FrozenNorm:
     eps: float
 
     def scale(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... 1"]:
-        """The divisor at each position: root mean square, or standard deviation when the norm centers."""
+        """The divisor at each position: root mean square, or standard deviation if the norm centers."""
         x = x.float()
         x = x - x.mean(-1, keepdim=True) if self.centers else x
         return (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
 
     def pull_back(self, direction: Float[Tensor, "... d_model"], scale: Float[Tensor, "... 1"]) -> Tensor:
-        """The direction before the norm that reads what `direction` reads after it, bias apart."""
+        """The direction that reads before the norm what `direction` reads after it, except for the bias."""
         pulled = direction * self.gain / scale
         return pulled - pulled.mean(-1, keepdim=True) if self.centers else pulled
 
 
 def frozen_norm(model: Any, norm: Any) -> FrozenNorm:
-    """The gain, bias and convention of one of the model's norms (Gemma multiplies by 1 + weight)."""
+    """The gain, bias and conventions of one of the model's norms (Gemma multiplies by 1 + weight)."""
     weight = norm.weight if hasattr(norm, "uses_rms_norm") else norm.w
     gain = weight.detach().float()
     stored_offset = hasattr(norm, "uses_rms_norm") and getattr(model.cfg, "rmsnorm_uses_offset", False)  # 3.9 bridges.

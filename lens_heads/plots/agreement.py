@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from scipy.stats import spearmanr
 
+from lens_heads.plots.draw import BARE, band, check_one_model, check_rows, figure_of, heat, legend_below
 from lens_heads.plots.protocols import ScoresLike
-from lens_heads.plots.theme import (
-    INK,
-    LOOKS,
-    Look,
-    check_columns,
-    check_one_model,
-    escape,
-    figure_of,
-    heat,
-    legend_below,
-    look,
-    looks_of,
-    number,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
+from lens_heads.plots.theme import INK, LOOKS, Look, escape, look, looks_of, number
 
 _CHANCE = ["k", "chance", "chance_low", "chance_high"]
 _CHANCE_LABEL = "chance, with 95 % band"
@@ -50,8 +36,7 @@ def method_agreement(scores: Mapping[str, ScoresLike], title: str | None = None)
     )
     heading, n = title or "Agreement of the methods over all heads", len(names)
     figure = figure_of(heading, 180 + 52 * n, [trace], width=280 + 74 * n)
-    figure.update_xaxes(showgrid=False, showline=False, tickcolor="white", tickangle=-30)
-    return figure.update_yaxes(autorange="reversed", showgrid=False, showline=False, tickcolor="white")
+    return figure.update_xaxes(**BARE, tickangle=-30).update_yaxes(**BARE, autorange="reversed")
 
 
 def jaccard_curves(curves: Mapping[str, pd.DataFrame], title: str | None = None) -> go.Figure:
@@ -63,33 +48,27 @@ def jaccard_curves(curves: Mapping[str, pd.DataFrame], title: str | None = None)
     if not curves:
         raise ValueError("jaccard_curves: there are no curves to draw. Pass {name: compare.jaccard_curve(a, b)}.")
     for name, table in curves.items():
-        needed = [*_CHANCE, "jaccard", "layer_matched_chance", "overlap"]
-        check_columns(f"jaccard_curves, {name!r}", table, needed, "a table of compare.jaccard_curve")
+        check_rows(f"jaccard_curves, {name!r}", table)
     looks, tables = looks_of(curves), {name: table.sort_values("k") for name, table in curves.items()}
     first = next(iter(tables.values()))
     alike = all(np.array_equal(first[_CHANCE], table[_CHANCE]) for table in tables.values())
-    traces: list[Any] = []
-    if alike:
-        traces += _chance(first, Look("#555555", "", _CHANCE_LABEL), "chance")
+    traces = _chance(first, Look("#555555", "", _CHANCE_LABEL), "chance") if alike else []
     for name, table in tables.items():
         shown, group = looks[name], f"curve {name}"
         label = shown.label if name in LOOKS else escape(name)
         if not alike:
-            traces += [
-                trace.update(showlegend=False)
-                for trace in _chance(table, shown._replace(label=f"{label}, chance"), group)
-            ]
-        common: dict[str, Any] = {"x": table["k"], "legendgroup": group}
-        dotted = {"color": shown.color, "dash": "dot", "width": 1.6}
-        matched = go.Scatter(y=table["layer_matched_chance"], mode="lines", line=dotted, showlegend=False, **common)
+            own = _chance(table, shown._replace(label=f"{label}, chance"), group)
+            traces += [trace.update(showlegend=False) for trace in own]
+        matched = _line(table, "layer_matched_chance", f"{label}, layer-matched chance", shown.color, "dot")
         hover = f"<b>{label}</b>, layer-matched chance<br>k = %{{x}}: %{{y:.3f}}<extra></extra>"
-        traces.append(matched.update(name=f"{label}, layer-matched chance", hovertemplate=hover))
-        line = go.Scatter(y=table["jaccard"], mode="lines+markers", name=label, customdata=table["overlap"], **common)
+        traces.append(matched.update(legendgroup=group, showlegend=False, hovertemplate=hover))
+        line = go.Scatter(x=table["k"], y=table["jaccard"], mode="lines+markers", name=label, legendgroup=group)
         line.update(line={"color": shown.color, "width": 2.5}, marker={"symbol": shown.symbol, "size": 9})
         hover = f"<b>{label}</b><br>top %{{x}}: Jaccard %{{y:.3f}}, %{{customdata}} heads shared<extra></extra>"
-        traces.append(line.update(hovertemplate=hover))
-    traces += [] if alike else [_key(_CHANCE_LABEL, "dash")]
-    traces.append(_key("layer-matched chance", "dot"))
+        traces.append(line.update(customdata=table["overlap"], hovertemplate=hover))
+    keys = {"layer-matched chance": "dot"} if alike else {_CHANCE_LABEL: "dash", "layer-matched chance": "dot"}
+    empty = {"k": [None], "nothing": [None]}
+    traces += [_line(empty, "nothing", name, INK, dash).update(legendrank=1001) for name, dash in keys.items()]
     figure = figure_of(title or "Heads shared by two methods' top k", 480, traces, width=820)
     ks = sorted({int(k) for table in tables.values() for k in table["k"]})
     ends = [math.log10(ks[0]) - 0.06, math.log10(ks[-1]) + 0.06]
@@ -99,23 +78,17 @@ def jaccard_curves(curves: Mapping[str, pd.DataFrame], title: str | None = None)
 
 
 def _chance(table: pd.DataFrame, shown: Look, group: str) -> list[go.Scatter]:
-    """The band of chance, along its upper edge and back along its lower one, and its mean."""
-    edge = [*table["chance_high"], *table["chance_low"][::-1]]
-    common: dict[str, Any] = {"legendgroup": group}
-    band = go.Scatter(x=[*table["k"], *table["k"][::-1]], y=edge, fill="toself", mode="none", **common)
-    band.update(fillcolor=shown.color, opacity=0.16, showlegend=False, hoverinfo="skip", name=f"band, {shown.label}")
-    line = {"color": shown.color, "dash": "dash", "width": 1.6}
+    """Mean chance, above its band."""
+    style: dict[str, Any] = {"fillcolor": shown.color, "opacity": 0.16, "name": f"band, {shown.label}"}
+    around = band(table["k"], table["chance_low"], table["chance_high"], legendgroup=group, **style)
+    mean = _line(table, "chance", shown.label, shown.color, "dash").update(legendgroup=group, legendrank=1001)
     hover = "<b>chance</b><br>k = %{x}: %{y:.3f}  [%{customdata[0]:.3f}, %{customdata[1]:.3f}]<extra></extra>"
-    mean = go.Scatter(
-        x=table["k"], y=table["chance"], mode="lines", line=line, name=shown.label, legendrank=1001, **common
-    )
-    return [band, mean.update(customdata=table[["chance_low", "chance_high"]].to_numpy(), hovertemplate=hover)]
+    return [around, mean.update(customdata=table[["chance_low", "chance_high"]].to_numpy(), hovertemplate=hover)]
 
 
-def _key(name: str, dash: str) -> go.Scatter:
-    """An entry in the legend without data."""
-    line = {"color": INK, "dash": dash, "width": 1.6}
-    return go.Scatter(x=[None], y=[None], mode="lines", line=line, name=name, legendrank=1001)
+def _line(table: Any, column: str, name: str, color: str, dash: str) -> go.Scatter:
+    line = {"color": color, "dash": dash, "width": 1.6}
+    return go.Scatter(x=table["k"], y=table[column], mode="lines", line=line, name=name)
 
 
 def spearman(a: ScoresLike, b: ScoresLike) -> float:

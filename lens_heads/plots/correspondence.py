@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
 
 import plotly.graph_objects as go
 
+from lens_heads.plots.draw import figure_of, legend_below
 from lens_heads.plots.protocols import HeadLike, MatchLike
-from lens_heads.plots.theme import INK, SEQUENTIAL, check_columns, escape, figure_of, legend_below, number
+from lens_heads.plots.theme import INK, SEQUENTIAL, escape, number
 
 STABLE = {
     "at least 90 % of resamples": (0.9, SEQUENTIAL[4][1], 1.8),
@@ -19,7 +21,6 @@ STABLE = {
 """How often a pair is found again: the smallest share, and the colour and width of its line."""
 _COLUMNS = (0.0, 2.0)
 """Where the columns of a and b begin; each is 1 wide, its heads beside each other."""
-_PAIRS = ["head_a", "head_b", "distance", "stability"]
 
 
 def match_diagram(
@@ -30,18 +31,17 @@ def match_diagram(
     Both models have the same height, so a horizontal line joins heads of the same relative depth. The more often resampled
     texts and trials give the same partner, the darker the line. `heads`: draw only the lines of these heads of a ("L12H1").
     """
-    check_columns("match_diagram", match.pairs, _PAIRS, "the result of match_heads")
     rows = match.pairs.to_dict("records")
     if heads is not None:
         named = {_layer_and_head(str(head)) for head in ([heads] if isinstance(heads, str) else heads)}
         rows = [row for row in rows if _layer_and_head(row["head_a"]) in named]
     if not rows:
         model = match.meta["model_a"]
-        raise ValueError(f"match_diagram: none of the given heads has a partner. Pass matched heads of {model}.")
-    bounds = [least for least, _, _ in STABLE.values()]
-    traces: list[Any] = []
-    for (name, (least, color, width)), above in zip(STABLE.items(), [1.1, *bounds], strict=False):
+        raise ValueError(f"match_diagram: no head to draw has a partner. Pass matched heads of {model}.")
+    traces, above = [], math.inf
+    for name, (least, color, width) in STABLE.items():
         found = [row for row in rows if least <= row["stability"] < above]
+        above = least
         ends = [(_place(match, 0, row["head_a"]), _place(match, 1, row["head_b"])) for row in found]
         lines = [[value for a, b in ends for value in (a[axis], b[axis], None)] for axis in (0, 1)]
         line = {"color": color, "width": width}
@@ -50,9 +50,9 @@ def match_diagram(
     layers = max(match.shape_a[0], match.shape_b[0])
     pairs = f"{len(rows)} pair{'' if len(rows) == 1 else 's'}"
     subtitle = f"{pairs}; line colour: how often resampled texts and trials give the same partner"
-    heading = title or f"Heads of {escape(match.meta['model_a'])} and their partners in {escape(match.meta['model_b'])}"
-    figure = figure_of(heading, min(900, 240 + 18 * layers), traces, subtitle, 860)
     names = [escape(match.meta["model_a"]), escape(match.meta["model_b"])]
+    heading = title or f"Heads of {names[0]} and their partners in {names[1]}"
+    figure = figure_of(heading, min(900, 240 + 18 * layers), traces, subtitle, 860)
     figure.update_xaxes(tickvals=[start + 0.5 for start in _COLUMNS], ticktext=names, showgrid=False, ticks="")
     figure.update_xaxes(range=[-0.1, _COLUMNS[1] + 1.1], showline=False)
     figure.update_yaxes(**_layer_axis(match.shape_a[0]), title="layer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from itertools import pairwise
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from lens_heads.plots.draw import band, figure_of, whiskers
 from lens_heads.plots.protocols import CurveLike
-from lens_heads.plots.theme import CONTROLS, INK, METRIC_LABELS, figure_of, interval_text, look, whiskers
+from lens_heads.plots.theme import CONTROLS, INK, METRIC_LABELS, escape, interval_text, interval_texts, look
 
 
 def ablation_curves(
@@ -24,7 +24,7 @@ def ablation_curves(
     first are hidden until clicked in the legend.
     """
     task = curve.main_task if task is None else task
-    rows: Any = curve.frame[(curve.frame["metric"] == metric) & (curve.frame["task"] == task)]
+    rows = curve.frame[(curve.frame["metric"] == metric) & (curve.frame["task"] == task)]
     ablated = rows[rows["k"] > 0]
     if ablated.empty:
         tasks = ", ".join(map(str, curve.frame["task"].unique()))
@@ -41,17 +41,18 @@ def ablation_curves(
     traces: list[Any] = [_baseline(rows[rows["k"] == 0].iloc[0], start, end)]
     for place, (method, set_, part) in enumerate(groups):
         shift = math.exp((min(place, beside - 1) - (beside - 1) / 2) * gap)
-        traces += _line(curve, method, set_, part, shift, visible=True if place < beside else "legendonly")
-    heading = title or ("" if task == curve.main_task else f"Task: {html.escape(task)}")
+        drawn = _line(curve, method, set_, part, shift)
+        traces += [trace.update(visible=True if place < beside else "legendonly") for trace in drawn]
+    heading = title or ("" if task == curve.main_task else f"Task: {escape(task)}")
     figure = figure_of(heading, height or max(480, 140 + 27 * len(groups)), traces)
     span = [math.log10(start) - 0.05, math.log10(end)]
     figure.update_xaxes(title="heads ablated (k)", type="log", range=span, tickvals=[start, *ks], ticktext=["0", *ks])
-    bounds = None if metric.endswith("logprob") else [-0.03, 1.03]
-    figure.update_yaxes(title=METRIC_LABELS.get(metric, html.escape(metric)), range=bounds)
+    limits = None if metric.endswith("logprob") else [-0.03, 1.03]
+    figure.update_yaxes(title=METRIC_LABELS.get(metric, escape(metric)), range=limits)
     return figure.update_layout(legend={"tracegroupgap": 4, "font": {"size": 12}}, hovermode="closest")
 
 
-def _line(curve: CurveLike, method: str, set_: str, rows: Any, shift: float, visible: bool | str) -> list[Any]:
+def _line(curve: CurveLike, method: str, set_: str, rows: Any, shift: float) -> list[go.Scatter]:
     """One condition along k: the line with its intervals, above the band of the draws if there were several."""
     shown, table = look(method), curve.per_trial
     draws = int(table.loc[(table["method"] == method) & (table["set"] == set_), "seed"].nunique())
@@ -60,9 +61,8 @@ def _line(curve: CurveLike, method: str, set_: str, rows: Any, shift: float, vis
         "bottom": f"bottom k by {shown.label}",
         "random": f"random k ({draws} draws)",
         "random_like": f"random k, same layers<br>as {shown.label} ({draws} draws)",
-    }.get(set_, f"{html.escape(set_)} {shown.label}")
-    top, (color, dash) = set_ == "top", CONTROLS.get(set_, (shown.color, "solid"))
-    common: dict[str, Any] = {"legendgroup": f"{method}|{set_}", "visible": visible}
+    }.get(set_, f"{escape(set_)} {shown.label}")
+    top, (color, dash), group = set_ == "top", CONTROLS.get(set_, (shown.color, "solid")), f"{method}|{set_}"
     x, value, low, high = rows["k"].to_numpy() * shift, *(rows[c].to_numpy() for c in ("value", "low", "high"))
     line = go.Scatter(
         x=x,
@@ -72,15 +72,14 @@ def _line(curve: CurveLike, method: str, set_: str, rows: Any, shift: float, vis
         line={"color": color, "dash": dash, "width": 2.5 if top else 1.6},
         marker={"symbol": shown.symbol if top else "circle-open", "size": 9 if top else 6},
         name=name,
-        customdata=[[int(k), interval_text(*pair)] for k, *pair in zip(rows["k"], low, high, strict=True)],
+        legendgroup=group,
+        customdata=[*zip(map(int, rows["k"]), interval_texts(low, high), strict=True)],
         hovertemplate=f"<b>{name}</b><br>k = %{{customdata[0]}}: %{{y:.3f}}%{{customdata[1]}}<extra></extra>",
-        **common,
     )
     if draws < 2:
         return [line]
-    edge = [*rows["seed_max"], *rows["seed_min"][::-1]]
-    band = go.Scatter(x=[*x, *x[::-1]], y=edge, fill="toself", fillcolor=color, opacity=0.18, mode="none", **common)
-    return [band.update(showlegend=False, hoverinfo="skip", name=f"range of draws, {name}"), line]
+    style: dict[str, Any] = {"fillcolor": color, "opacity": 0.18, "name": f"range of draws, {name}"}
+    return [band(x, rows["seed_min"], rows["seed_max"], legendgroup=group, **style), line]
 
 
 def _baseline(row: Any, start: float, end: float) -> go.Scatter:

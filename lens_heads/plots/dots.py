@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from jaxtyping import Bool, Float
 
 from lens_heads.plots.agreement import spearman
+from lens_heads.plots.draw import check_one_model, figure_of, legend_below
 from lens_heads.plots.protocols import HeadLike, ScoresLike
-from lens_heads.plots.theme import (
-    GREY,
-    INK,
-    check_columns,
-    check_one_model,
-    figure_of,
-    legend_below,
-    look_of,
-    number,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
+from lens_heads.plots.theme import GREY, INK, look_of, number
 
 THIRDS = {"early": ("#FB8861", "circle"), "middle": ("#B63679", "diamond"), "late": ("#2C105C", "triangle-up")}
 """Colour and symbol by depth: darker is later, in print too, and none is a method's."""
 _PLOT = (740, 400)
 """Width and height of the plot area of `score_scatter` in pixels, precise enough to keep its labels apart."""
-_THIRD = ["third", "first_layer", "last_layer", "spearman", "low", "high"]
 
 
 def scatter(a: ScoresLike, b: ScoresLike, mark: int = 5, title: str | None = None) -> go.Figure:
@@ -45,18 +34,10 @@ def scatter(a: ScoresLike, b: ScoresLike, mark: int = 5, title: str | None = Non
         (f"top {mark} by {y.label} only", top_b - top_a, y.color, y.symbol),
     ):
         heads, named = [head for head in every if head in chosen], color != GREY
-        trace = go.Scatter(
-            x=[a[head] for head in heads],
-            y=[b[head] for head in heads],
-            mode="markers+text" if named else "markers",
-            marker={"color": color, "symbol": symbol, "size": 11 if named else 6, "opacity": 1 if named else 0.6},
-            text=[str(head) for head in heads],
-            textposition=["top center" if i % 2 == 0 else "bottom center" for i in range(len(heads))],
-            cliponaxis=False,
-            hovertemplate="<b>%{text}</b>  x %{x:.3g}, y %{y:.3g}<extra></extra>",
-            name=name,
-        )
-        traces += [trace] if heads else []
+        marker = {"color": color, "symbol": symbol, "size": 11 if named else 6, "opacity": 1 if named else 0.6}
+        places = ["top center" if i % 2 == 0 else "bottom center" for i in range(len(heads))]
+        trace = _dots(a, b, heads, name, marker).update(mode="markers+text" if named else "markers")
+        traces += [trace.update(textposition=places)] if heads else []
     rho = number(spearman(a, b))
     subtitle = f"Spearman ρ = {rho} over {len(every)} heads; {len(top_a & top_b)} of the top {mark} shared"
     figure = figure_of(title or f"{y.label} against {x.label}", 520, traces, subtitle, 860)
@@ -72,60 +53,60 @@ def score_scatter(
     (with its 95 % interval), because methods that agree only about depth also correlate over all heads.
     """
     check_one_model("score_scatter", [(a.method, a), (b.method, b)])
-    _check_thirds(thirds, a.n_layers)
+    rows = thirds.to_dict("records")
+    layers = [layer for row in rows for layer in range(row["first_layer"], row["last_layer"] + 1)]
+    if [row["third"] for row in rows] != list(THIRDS) or layers != list(range(len(a.values))):
+        raise ValueError(
+            f"score_scatter: thirds must split the layers 0 to {len(a.values) - 1} into {', '.join(THIRDS)}. "
+            "Pass the table of compare.by_layer_third(a, b)."
+        )
     x, y, every = look_of(a), look_of(b), a.ranking()
     traces, rhos = [], []
-    for row in thirds.to_dict("records"):
+    for row in rows:
         color, symbol = THIRDS[row["third"]]
         heads = [head for head in every if row["first_layer"] <= head.layer <= row["last_layer"]]
         heads.sort(key=lambda head: (head.layer, head.head))
-        trace = go.Scatter(
-            x=[a[head] for head in heads],
-            y=[b[head] for head in heads],
-            mode="markers",
-            marker={
-                "color": color,
-                "symbol": symbol,
-                "size": 8,
-                "opacity": 0.8,
-                "line": {"color": "white", "width": 0.6},
-            },
-            text=[str(head) for head in heads],
-            cliponaxis=False,
-            hovertemplate=f"<b>%{{text}}</b><br>{x.label} %{{x:.3g}}<br>{y.label} %{{y:.3g}}<extra></extra>",
-            name=f"{row['third']} third (layers {row['first_layer']} to {row['last_layer']})",
-        )
-        traces.append(trace)
+        name = f"{row['third']} third (layers {row['first_layer']} to {row['last_layer']})"
+        line = {"color": "white", "width": 0.6}
+        marker = {"color": color, "symbol": symbol, "size": 8, "opacity": 0.8, "line": line}
+        traces.append(_dots(a, b, heads, name, marker))
         rhos.append(f"{row['third']} {number(row['spearman'])} [{number(row['low'])}, {number(row['high'])}]")
     subtitle = f"Spearman ρ = {number(spearman(a, b))} over {len(every)} heads<br>By layer third: {', '.join(rhos)}"
     figure = figure_of(title or f"{y.label} against {x.label}, by depth", 622, traces, subtitle, 828)
     figure.update_layout(margin={"b": 130})
-    spans = _span(a), _span(b)
-    count = min(mark, len(every))
-    named = list(dict.fromkeys([*a.top(count), *b.top(count)]))
+    _name_best(figure, a, b, min(mark, len(every)))
+    figure.update_xaxes(title=x.axis, zeroline=True, range=[*_span(a)])
+    return legend_below(figure.update_yaxes(title=y.axis, zeroline=True, range=[*_span(b)]))
+
+
+def _dots(a: ScoresLike, b: ScoresLike, heads: Sequence[HeadLike], name: str, marker: dict[str, Any]) -> go.Scatter:
+    """Heads where their scores put them."""
+    place = f"{look_of(a).label} %{{x:.3g}}<br>{look_of(b).label} %{{y:.3g}}"
+    return go.Scatter(
+        x=[a[head] for head in heads],
+        y=[b[head] for head in heads],
+        mode="markers",
+        marker=marker,
+        text=[str(head) for head in heads],
+        cliponaxis=False,
+        hovertemplate=f"<b>%{{text}}</b><br>{place}<extra></extra>",
+        name=name,
+    )
+
+
+def _name_best(figure: go.Figure, a: ScoresLike, b: ScoresLike, count: int) -> None:
+    """Label the best `count` heads of each method, with a line from label to dot."""
     pixels = {
-        head: tuple(_pixel(s[head], span, n) for s, span, n in zip((a, b), spans, _PLOT, strict=True)) for head in every
+        head: tuple(
+            (scores[head] - low) / (high - low) * size
+            for scores, (low, high), size in zip((a, b), (_span(a), _span(b)), _PLOT, strict=True)
+        )
+        for head in a.ranking()
     }
-    for head, (right, up) in _beside(named, pixels).items():
+    for head, (right, up) in _beside(list(dict.fromkeys([*a.top(count), *b.top(count)])), pixels).items():
         at = {"x": a[head], "y": b[head], "ax": right, "ay": -up, "xanchor": "center", "yanchor": "middle"}
         arrow = {"showarrow": True, "arrowhead": 0, "arrowwidth": 0.8, "arrowcolor": GREY, "standoff": 4}
         figure.add_annotation(text=str(head), font={"size": 11, "color": INK}, borderpad=0, **at, **arrow)
-    figure.update_xaxes(title=x.axis, zeroline=True, range=list(spans[0]))
-    return legend_below(figure.update_yaxes(title=y.axis, zeroline=True, range=list(spans[1])))
-
-
-def _check_thirds(thirds: pd.DataFrame, n_layers: int) -> None:
-    """ValueError unless the table splits all layers into an early, a middle and a late third."""
-    source = "the table of compare.by_layer_third(a, b)"
-    check_columns("score_scatter, thirds", thirds, _THIRD, source)
-    if list(thirds["third"]) != list(THIRDS):
-        found = ", ".join(map(str, thirds["third"]))
-        raise ValueError(f"score_scatter: thirds has the rows {found}, not {', '.join(THIRDS)}. Pass {source}.")
-    layers = [
-        at for row in thirds.to_dict("records") for at in range(int(row["first_layer"]), int(row["last_layer"]) + 1)
-    ]
-    if layers != list(range(n_layers)):
-        raise ValueError(f"score_scatter: thirds does not split the layers 0 to {n_layers - 1}. Pass {source}.")
 
 
 def _span(scores: ScoresLike) -> tuple[float, float]:
@@ -133,10 +114,6 @@ def _span(scores: ScoresLike) -> tuple[float, float]:
     low, high = float(scores.values.min()), float(scores.values.max())
     room = 0.07 * (high - low) or 1.0
     return low - room, high + room
-
-
-def _pixel(value: float, span: tuple[float, float], pixels: int) -> float:
-    return (value - span[0]) / (span[1] - span[0]) * pixels
 
 
 def _beside(named: Sequence[HeadLike], pixels: dict[HeadLike, tuple[float, ...]]) -> dict[HeadLike, tuple[int, int]]:

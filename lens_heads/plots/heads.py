@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
+from lens_heads.plots.draw import BARE, bounds, check_rows, figure_of, heat, legend_below, outline, whiskers, whole_axis
 from lens_heads.plots.protocols import ScoresLike
-from lens_heads.plots.theme import (
-    INK,
-    MARK,
-    check_columns,
-    escape,
-    figure_of,
-    heat,
-    interval,
-    interval_text,
-    legend_below,
-    look_of,
-    whiskers,
-    whole_axis,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
+from lens_heads.plots.theme import INK, MARK, escape, interval_text, interval_texts, look_of
 
 SOURCES = {
     "needle": "#0072B2",
@@ -43,55 +27,51 @@ def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.
     Orange is negative, white zero, blue positive; without negative scores the scale starts at zero.
     """
     z, shown = scores.values.numpy(), look_of(scores)
-    largest = float(np.abs(z).max()) or 1.0
-    low, high = interval(scores)
+    (layers, heads), largest = z.shape, float(np.abs(z).max()) or 1.0
+    low, high = bounds(scores)
     hover = {
         (at.layer, at.head): [str(at), rank, interval_text(low[at.layer, at.head], high[at.layer, at.head])]
         for rank, at in enumerate(scores.ranking(), 1)
     }
     trace = heat(z, largest, bool((z < 0).any()), shown.unit or "score").update(
-        customdata=[[hover[layer, head] for head in range(scores.n_heads)] for layer in range(scores.n_layers)],
+        customdata=[[hover[layer, head] for head in range(heads)] for layer in range(layers)],
         hovertemplate="<b>%{customdata[0]}</b>  rank %{customdata[1]}<br>score %{z:.3g}%{customdata[2]}<extra></extra>",
     )
-    cell = min(max(640 / scores.n_heads, 11), 72)
-    height = min(max(18 * scores.n_layers, 220), 640) + 130
+    cell = min(max(640 / heads, 11), 72)
+    height = min(max(18 * layers, 220), 640) + 130
     best, named = scores.top(min(mark, z.size)), cell >= 46
-    key = ", ".join(f"{place} {head}" for place, head in enumerate(best, 1))
     trials = len(scores.trial_ids)
     heading = title or f"{shown.label} per head, mean over {trials} trial{'' if trials == 1 else 's'}"
+    key = ", ".join(f"{place} {head}" for place, head in enumerate(best, 1))
     subtitle = f"Outlined, by rank: {key}" if best and not named else ""
-    figure = figure_of(heading, height, [trace], subtitle, cell * scores.n_heads + 180)
+    figure = figure_of(heading, height, [trace], subtitle, cell * heads + 180)
     for place, head in enumerate(best, 1):
-        x, y, color = head.head, head.layer, "#FFFFFF" if abs(scores[head]) > 0.65 * largest else INK
-        box = {"x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": {"color": MARK, "width": 2.5}}
-        figure.add_shape(type="rect", name=str(head), **box)
+        outline(figure, head.head, head.layer, str(head), color=MARK, width=2.5)
+        font = {"color": "#FFFFFF" if abs(scores[head]) > 0.65 * largest else INK, "size": 11}
         text = f"<b>{head if named else place}</b>"
-        figure.add_annotation(x=x, y=y, text=text, showarrow=False, font={"color": color, "size": 11})
-    unit = "KV head" if scores.unit == "kv_head" else "head"
-    figure.update_xaxes(title=unit, showgrid=False, **whole_axis(scores.n_heads))
-    return figure.update_yaxes(title="layer", showgrid=False, **whole_axis(scores.n_layers))
+        figure.add_annotation(x=head.head, y=head.layer, text=text, showarrow=False, font=font)
+    figure.update_xaxes(title="KV head" if scores.unit == "kv_head" else "head", **whole_axis(heads))
+    return figure.update_yaxes(title="layer", **whole_axis(layers))
 
 
 def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> go.Figure:
     """The k best heads, best on top, each with its 95 % bootstrap interval over trials."""
-    best, shown = scores.top(min(k, scores.values.numel())), look_of(scores)
-    low, high = interval(scores)
+    best, shown, trials = scores.top(min(k, scores.values.numel())), look_of(scores), len(scores.trial_ids)
     at = [head.layer for head in best], [head.head for head in best]
-    values = scores.values.numpy()[at]
+    values, low, high = (found[at] for found in (scores.values.numpy(), *bounds(scores)))
     trace = go.Bar(
         x=values,
         y=[str(head) for head in best],
         orientation="h",
         marker={"color": shown.color, "opacity": 0.85},
-        error_x=whiskers(values, low[at], high[at], INK),
-        customdata=[interval_text(*pair) for pair in zip(low[at], high[at], strict=True)],
+        error_x=whiskers(values, low, high, INK),
+        customdata=interval_texts(low, high),
         hovertemplate="<b>%{y}</b>  %{x:.3g}%{customdata}<extra></extra>",
     )
-    subtitle = f"Whiskers: 95 % bootstrap interval over {len(scores.per_trial)} trials"
-    heading = title or f"Top {len(best)} heads by {shown.label}"
-    figure = figure_of(heading, 150 + 26 * len(best), [trace], subtitle if len(scores.per_trial) > 1 else "", 720)
+    subtitle = f"Whiskers: 95 % bootstrap interval over {trials} trials" if trials > 1 else ""
+    figure = figure_of(title or f"Top {len(best)} heads by {shown.label}", 150 + 26 * len(best), [trace], subtitle, 720)
     figure.update_layout(bargap=0.35).update_xaxes(title=shown.axis, zeroline=True)
-    return figure.update_yaxes(autorange="reversed", showgrid=False, showline=False, tickcolor="white")
+    return figure.update_yaxes(**BARE, autorange="reversed")
 
 
 def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
@@ -99,17 +79,15 @@ def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
 
     `frame` is the table of `anatomy.provenance`. Shares of at least 7 % are written in the bar.
     """
-    check_columns("provenance_bars", frame, ["head", *SOURCES, "trials"], "the table of anatomy.provenance")
-    traces = []
-    for source, color in SOURCES.items():
-        shares = frame[source].to_numpy(dtype=float)
-        bar = go.Bar(
-            x=shares,
+    check_rows("provenance_bars", frame)
+    traces = [
+        go.Bar(
+            x=frame[source].to_numpy(dtype=float),
             y=[escape(head) for head in frame["head"]],
             orientation="h",
             name=source,
             marker={"color": color, "line": {"color": "white", "width": 1}},
-            text=[f"{share:.0%}" if share >= 0.07 else "" for share in shares],
+            text=[f"{share:.0%}" if share >= 0.07 else "" for share in frame[source]],
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
@@ -117,7 +95,8 @@ def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
             customdata=frame["trials"],
             hovertemplate=f"<b>%{{y}}</b>  {source}: %{{x:.1%}}<br>%{{customdata}} trials<extra></extra>",
         )
-        traces.append(bar)
+        for source, color in SOURCES.items()
+    ]
     trials = sorted({int(n) for n in frame["trials"]})
     over = f"{trials[0]} trials" if len(trials) == 1 else f"{trials[0]} to {trials[-1]} trials"
     heading = title or "What the heads attend to while the answer is written"
@@ -125,5 +104,4 @@ def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
     figure = figure_of(heading, 210 + 26 * len(frame), traces, subtitle, 820)
     figure.update_layout(barmode="stack", bargap=0.25, margin={"b": 110, "r": 40}, legend={"traceorder": "normal"})
     figure.update_xaxes(title="share of answer steps", range=[0, 1], tickformat=".0%")
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, showline=False, tickcolor="white")
-    return legend_below(figure)
+    return legend_below(figure.update_yaxes(**BARE, autorange="reversed", type="category"))

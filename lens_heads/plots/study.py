@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import plotly.graph_objects as go
 
-from lens_heads.plots.theme import (
-    CONTROLS,
-    INK,
-    check_columns,
-    escape,
-    figure_of,
-    hatched,
-    interval_text,
-    legend_below,
-    looks_of,
-    whiskers,
-)
+from lens_heads.plots.draw import check_rows, figure_of, hatched, legend_below, whiskers
+from lens_heads.plots.theme import CONTROLS, INK, escape, interval_texts, looks_of
 
-if TYPE_CHECKING:
-    import pandas as pd
+_HATCHES = dict(zip(CONTROLS, ("/", "x", "."), strict=True))
 
 
 def drop_bars(
-    frame: pd.DataFrame,
-    title: str | None = None,
-    unit: str = "nats per token",
-    axis: str = "drop",
-    groups: str = "",
+    frame: pd.DataFrame, title: str | None = None, unit: str = "nats per token", axis: str = "drop", groups: str = ""
 ) -> go.Figure:
     """Grouped bars with their intervals: one group of bars per `group`, one bar per `name`, both in order of appearance.
 
     `frame` has the columns group, name, value, low, high; a name missing from a group leaves a gap. `axis` and `unit` label
     the value axis, `groups` the other. Methods have their own colours; controls are grey and hatched.
     """
-    check_columns("drop_bars", frame, ["group", "name", "value", "low", "high"], "a frame with one row per bar")
+    check_rows("drop_bars", frame)
     twice = frame[frame.duplicated(["group", "name"])]
     if not twice.empty:
         group, name = twice.iloc[0][["group", "name"]]
         raise ValueError(
             f"drop_bars: group {str(group)!r} has more than one row for {name!r}. Average them, or keep one."
         )
-    order = [_wrapped(group) for group in dict.fromkeys(frame["group"])]
-    traces, hatches = [], dict(zip(CONTROLS, ("/", "x", "."), strict=True))
+    traces = []
     for name, shown in looks_of(map(str, frame["name"])).items():
         part = frame[frame["name"].astype(str) == name]
         value, low, high = (part[column].to_numpy(dtype=float) for column in ("value", "low", "high"))
@@ -53,14 +37,15 @@ def drop_bars(
             y=value,
             name=shown.label,
             error_y=whiskers(value, low, high, INK),
-            marker={**hatched(shown.color, hatches.get(name, "")), "opacity": 0.8},
-            customdata=[interval_text(*pair) for pair in zip(low, high, strict=True)],
+            marker={**hatched(shown.color, _HATCHES.get(name, "")), "opacity": 0.8},
+            customdata=interval_texts(low, high),
             hovertemplate=f"<b>{shown.label}</b>, %{{x}}<br>%{{y:.3g}}%{{customdata}}<extra></extra>",
         )
         traces.append(bar)
     figure = figure_of(title or escape(axis[:1].upper() + axis[1:]), 470, traces, "Whiskers: 95 % intervals", width=900)
     figure.add_hline(y=0, line={"color": INK, "width": 1.2})
     figure.update_layout(barmode="group", bargap=0.25, bargroupgap=0.08, margin={"b": 130})
+    order = [_wrapped(group) for group in dict.fromkeys(frame["group"])]
     ends = [-0.5, len(order) - 0.5]
     figure.update_xaxes(title=escape(groups), type="category", categoryorder="array", categoryarray=order, range=ends)
     figure.update_xaxes(showgrid=False, showline=False, ticks="", tickangle=0)

@@ -1,6 +1,6 @@
 """What a page is made of: a `Summary` for the first screen, `Section`s of text, `Card`s, `Figure`s, `Table`s and `Texts`.
 
-Plain values. Drawing is in `plots`, laying out in `html.py`, what a study says in its caller.
+All are plain values. `plots` draws, `html.py` lays out, and the caller decides what a study says.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lens_heads.runs.store import running_command, versions
 
 @dataclass(frozen=True)
 class Card:
-    """A key number: its value, what it is, and its interval. Numbers are shown with `digits` decimals."""
+    """A key number with its label and interval. Floats are shown with `digits` decimals."""
 
     label: str
     value: float | str
@@ -43,10 +43,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """A DataFrame (its index is not shown).
+    """A DataFrame, shown without its index.
 
-    Floats get `digits` decimals, or the format of their column in `formats` ({"p": ".1e"}). `intervals` folds columns
-    into one: {"value": ("low", "high")} shows "0.42 [0.35, 0.50]".
+    Floats are shown with `digits` decimals, or in the format that `formats` gives for their column ({"p": ".1e"}).
+    `intervals` merges columns: {"value": ("low", "high")} shows "0.42 [0.35, 0.50]".
     """
 
     frame: pd.DataFrame
@@ -58,7 +58,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Example:
-    """One question with the text before and after an ablation, and whether each was judged right."""
+    """One question with the text generated before and after an ablation, and whether each text was judged right."""
 
     question: str
     expected: str
@@ -70,7 +70,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts before and after. All of them are counted; the first `shown` are laid out, the rest fold away."""
+    """Texts before and after an ablation. All of them are counted; those after the first `shown` are folded."""
 
     examples: Sequence[Example]
     caption: str = ""
@@ -88,9 +88,9 @@ class Texts:
         questions: Mapping[str, str] | None = None,
         shown: int = 8,
     ) -> Texts:
-        """Every trial's text without ablation beside its text under one condition; changed judgements come first.
+        """Pair every trial's text without ablation with its text under one condition; changed judgements come first.
 
-        A text is right when its `metric` is above `threshold`. `questions` by trial id; else the id stands there.
+        A text is right if its `metric` is above `threshold`. `questions` are by trial id; without one, the id is shown.
         """
         task = task or curve.main_task
         table = curve.per_trial[curve.per_trial["task"] == task].set_index("trial")
@@ -98,18 +98,21 @@ class Texts:
         for column in ("method", "set", "k"):
             after = after[after[column] == getattr(condition, column)]
         if metric not in table.columns or after.empty:
-            raise ValueError(f"no {metric!r} for {condition}, draw {draw}, on {task!r}: see curve.per_trial")
+            where = f"{condition}, draw {draw}, on {task!r}"
+            raise ValueError(
+                f"metric {metric!r} was not measured for {where}. See curve.per_trial for what was measured."
+            )
+        pairs = before.join(after, rsuffix="_after", how="inner").reset_index()
         examples = [
             Example(
-                question=(questions or {}).get(str(trial), str(trial)),
-                expected=str(before.at[trial, "answer"]),
-                before=str(before.at[trial, "text"]),
-                after=str(after.at[trial, "text"]),
-                right_before=_above(before, trial, metric, threshold),
-                right_after=_above(after, trial, metric, threshold),
+                question=(questions or {}).get(str(row["trial"]), str(row["trial"])),
+                expected=str(row["answer"]),
+                before=str(row["text"]),
+                after=str(row["text_after"]),
+                right_before=row[metric] > threshold,
+                right_after=row[f"{metric}_after"] > threshold,
             )
-            for trial in before.index
-            if trial in after.index
+            for row in pairs.to_dict("records")
         ]
         examples.sort(key=lambda e: (e.right_before == e.right_after, not e.right_before))
         heads = str(after["heads"].iloc[0]).replace(",", ", ")
@@ -118,19 +121,16 @@ class Texts:
 
     @property
     def right(self) -> tuple[int, int]:
-        """How many texts are right before, and after."""
+        """The number of right texts before, and after."""
         return sum(one.right_before for one in self.examples), sum(one.right_after for one in self.examples)
-
-
-def _above(table: pd.DataFrame, trial: Any, metric: str, threshold: float) -> bool:
-    return float(str(table.at[trial, metric])) > threshold
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under one heading; a blank line in `text` starts a new paragraph.
+    """A part of the page with its own heading; a blank line in `text` starts a new paragraph.
 
-    `side_by_side` puts figures beside each other where the page is wide enough; `folded` hides tables and texts until asked.
+    `side_by_side` places figures next to each other where the page is wide enough. `folded` hides tables and texts until the
+    reader opens them.
     """
 
     title: str
@@ -145,9 +145,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Summary:
-    """The first screen: the answer in a sentence and in figures; folded, what was run.
+    """The first screen: the answer as a sentence and as figures, with a folded list of what was run.
 
-    `verdict` is the caller's sentence, `figures` show it; `facts` are further lines ({"Ablation": "mean over trials"}).
+    `verdict` is the sentence, and `figures` show it. `facts` are further lines of the list ({"Ablation": "mean over trials"}).
     """
 
     model: str
@@ -161,7 +161,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is needed to make the page again."""
+    """What is needed to reproduce the page."""
 
     settings: Mapping[str, Any]
     command: str
@@ -170,16 +170,15 @@ class Provenance:
 
     @classmethod
     def now(cls, settings: Mapping[str, Any] | None = None, command: str | None = None) -> Provenance:
-        """This moment, these package versions, and the running command unless another is given."""
+        """The current time and package versions, and the running command unless another is given."""
         packages = versions() | {"plotly": importlib.metadata.version("plotly"), "python": platform.python_version()}
-        return cls(
-            settings or {}, command or running_command(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), packages
-        )
+        date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return cls(settings or {}, command or running_command(), date, packages)
 
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page but for its provenance."""
+    """A whole page, except for its provenance."""
 
     title: str
     summary: Summary

@@ -1,10 +1,11 @@
-"""The loop over units of work: batches, progress, resume. Work runs in this process; a cluster would plug in here."""
+"""The loop over units of work: batches, progress and resuming. Work runs in this process."""
 
 from __future__ import annotations
 
 import traceback
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,40 +26,29 @@ def run(
     progress: bool = True,
     description: str = "working",
 ) -> list[Result]:
-    """Results of `work` for every item, in order; finished ones are read from the folder, new ones stored at once.
+    """Results of `work` for every item, in order. Finished ones are read from the folder, new ones stored at once.
 
-    A batch never mixes items of different `group`, and within a group `size` puts items of like size together. A batch
-    that raises is tried again one by one (warned about once: that is slower), and an item that raises becomes a result
-    with `keep=False` and its error in the record: it is warned about, not stored, and tried again on the next run. When
-    every single item raises, the first error is raised. Errors are kept without the variables of their frames.
+    A batch never mixes items of different `group`; within a group, `size` batches items of similar size. A batch that
+    raises is retried item by item, with one warning because that is slower. An item that raises becomes a result with
+    `keep=False` and its error in the record; it is reported in a warning, not stored, and retried on the next run. If every
+    item raises, the first error is raised. Errors are kept without their frames' variables.
     """
-    results: dict[int, Result] = {}
-    for i, item in enumerate(items):
-        stored = folder.read(key(item)) if folder is not None else None
-        if stored is not None:
-            results[i] = stored
+    stored = [folder.read(key(item)) if folder is not None else None for item in items]
+    results = {i: result for i, result in enumerate(stored) if result is not None}
     todo = [i for i in range(len(items)) if i not in results]
-    failed = Failures()
+    failures = _Failures(description)
     with _bar(progress, description, len(items), len(results)) as advance:
         for batch in _batches(items, todo, batch_size, size, group):
-            for part in _attempt(work, [(i, items[i]) for i in batch], failed):
-                if not part and failed.batches == 1:
-                    warnings.warn(
-                        f"{description}: a batch of {len(batch)} failed ({failed.batch}). Failed batches are run again one by "
-                        "one, which is slower: use a smaller batch_size if memory ran out",
-                        stacklevel=3,
-                    )
-                for i, result in part:
-                    results[i] = result
-                    if folder is not None and result.keep:
-                        folder.write(key(items[i]), result)
-                advance(len(part))
-    if failed.first is not None:
-        if failed.items == len(items):
-            raise failed.first
-        warnings.warn(
-            f"{description}: {failed.items} of {len(items)} failed; the first: {_told(failed.first)}", stacklevel=3
-        )
+            for i, result in _attempt(work, [(i, items[i]) for i in batch], failures):
+                results[i] = result
+                if folder is not None and result.keep:
+                    folder.write(key(items[i]), result)
+                advance(1)
+    if failures.first is not None:
+        if failures.items == len(items):
+            raise failures.first
+        summary = f"{description}: {failures.items} of {len(items)} failed; the first: {_text(failures.first)}"
+        warnings.warn(summary, stacklevel=3)
     return [results[i] for i in range(len(items))]
 
 
@@ -79,62 +69,60 @@ def _batches(
             yield members[start : start + batch_size]
 
 
+def _attempt(
+    work: Callable[[list[Item]], list[Result]], batch: list[tuple[int, Item]], failures: _Failures
+) -> Iterator[tuple[int, Result]]:
+    """Results by index: those of the whole batch, or, if it raises, of one item after the other."""
+    done = None
+    try:
+        done = work([item for _, item in batch])
+    except Exception as error:
+        failures.note(error, len(batch))
+        if len(batch) == 1:
+            done = [Result({}, {"outcome": "error", "error": _text(error)}, keep=False)]
+    if done is None:
+        for one in batch:
+            yield from _attempt(work, [one], failures)
+    else:
+        yield from [(i, result) for (i, _), result in zip(batch, done, strict=True)]
+
+
 @dataclass
-class Failures:
-    """What went wrong so far: single items with their first error, whole batches with the first one's text."""
+class _Failures:
+    """What has failed so far: the number of single items, the first of their errors, and whether a batch was split."""
 
+    description: str
     items: int = 0
-    batches: int = 0
     first: Exception | None = None
-    batch: str = ""
+    split: bool = False
 
-    def note(self, error: Exception, alone: bool) -> None:
-        """Count an error. The variables of its frames are let go: they hold the tensors of the failed run."""
+    def note(self, error: Exception, size: int) -> None:
+        """Record an error and clear the variables of its frames, which hold the tensors of the failed run."""
         seen: BaseException | None = error
         while seen is not None:
             traceback.clear_frames(seen.__traceback__)
             seen = seen.__cause__ or seen.__context__
-        if alone:
+        if size == 1:
             self.items, self.first = self.items + 1, self.first or error
-        else:
-            self.batches, self.batch = self.batches + 1, self.batch or _told(error)
+        elif not self.split:
+            self.split = True
+            warnings.warn(
+                f"{self.description}: a batch of {size} failed ({_text(error)}). Failed batches are retried one by one, "
+                "which is slower; if memory ran out, use a smaller batch_size",
+                stacklevel=5,
+            )
 
 
-def _told(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _attempt(
-    work: Callable[[list[Item]], list[Result]], batch: list[tuple[int, Item]], failed: Failures
-) -> Iterator[list[tuple[int, Result]]]:
-    """Results with their indices as they are ready: the whole batch at once, or one by one after it raised."""
-    try:
-        done = work([item for _, item in batch])
-    except Exception as error:
-        alone = len(batch) == 1
-        failed.note(error, alone)
-        done = [Result({}, {"outcome": "error", "error": _told(error)}, keep=False)] if alone else None
-    if done is not None:
-        yield [(i, result) for (i, _), result in zip(batch, done, strict=True)]
-        return
-    yield []  # Lets the caller say so before the slower work begins.
-    for one in batch:
-        yield from _attempt(work, [one], failed)
+@contextmanager
+def _bar(show: bool, description: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar that also works in Jupyter, or nothing; yields the function that advances it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-
-class _bar:  # noqa: N801 - used like a function
-    """A progress bar that also works in Jupyter, or nothing at all."""
-
-    def __init__(self, show: bool, description: str, total: int, done: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, transient=True, disable=not show)
-        self.task = self.bar.add_task(description, total=total, completed=done)
-
-    def __enter__(self) -> Callable[[int], None]:
-        self.bar.start()
-        return lambda n: self.bar.advance(self.task, n)
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True, disable=not show) as bar:
+        task = bar.add_task(description, total=total, completed=done)
+        yield lambda n: bar.advance(task, n)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 FORMAT = 2
-"""Raised whenever run folders of before cannot be continued: their settings then differ in it, and say so."""
+"""Increased whenever older run folders can no longer be continued: their settings then differ in `format`."""
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """A model by name, a hash of all its weights, and the dtype they are in. Empty where a file does not say it."""
+    """A model's name, a hash of all its weights, and their dtype. Fields that a file does not record are empty."""
 
     name: str
     weights: str = ""
@@ -21,6 +21,6 @@ class ModelIdentity:
 
     @property
     def settings(self) -> dict[str, object]:
-        """As a run folder keeps it."""
+        """The form stored in run folders."""
         found = asdict(self)
         return {"format": FORMAT, "model": found.pop("name"), **found}

@@ -1,4 +1,4 @@
-"""The options that every long run takes, written down once: where results go, what is shown, how much runs at a time.
+"""The options of every long run: where results go, whether progress is shown, and how much runs at a time.
 
 Functions take them as plain keywords, `**run: Unpack[RunOptions]`.
 """
@@ -15,8 +15,8 @@ from typing import Any, TypedDict
 class LoopOptions(TypedDict, total=False):
     """Keywords of every function that works through prompts one by one.
 
-    out: a run folder. Every finished unit of work is stored there at once, and the same call continues it; a call with
-        other settings is refused, with the difference. Default: nothing is stored.
+    out: a run folder. Every finished unit of work is stored there at once, and repeating the call continues the run. A
+        call with different settings is an error that lists the differences. Default: nothing is stored.
     progress: whether to show a progress bar. Default: True.
     """
 
@@ -25,10 +25,10 @@ class LoopOptions(TypedDict, total=False):
 
 
 class RunOptions(LoopOptions, total=False):
-    """`LoopOptions`, and the keywords of every function that runs prompts side by side and decodes.
+    """`LoopOptions`, and the keywords of every function that runs prompts in batches and decodes.
 
-    batch_size: prompts per forward pass; results equal those of one at a time to rounding.
-    max_new_tokens: greedy decoding ends there, at a newline, or at a stop token.
+    batch_size: prompts per forward pass; does not change results beyond rounding.
+    max_new_tokens: greedy decoding stops after this many tokens, at a newline, or at a stop token.
     """
 
     batch_size: int
@@ -37,7 +37,7 @@ class RunOptions(LoopOptions, total=False):
 
 @dataclass(frozen=True)
 class Run:
-    """The options of one run, complete and checked."""
+    """The complete, checked options of one run."""
 
     out: str | Path | None = None
     progress: bool = True
@@ -54,31 +54,28 @@ class Run:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], takes: type = RunOptions, **defaults: Any) -> Run:
-        """The options given, the function's own defaults for the rest. TypeError for any that it does not take."""
+        """The given options over the function's `defaults`. TypeError for an option that is not in `takes`."""
         check_known(given, takes.__annotations__)
         return cls(**{**defaults, **given})
 
     def room(self, generate: bool) -> int:
-        """Tokens that may be generated: none unless asked for, and then at least one."""
+        """The number of tokens to generate: 0 without `generate`, else `max_new_tokens`. ValueError if that is below 1."""
         if generate and self.max_new_tokens < 1:
             raise ValueError(
-                f"max_new_tokens={self.max_new_tokens}: give at least 1, or generate=False for logprob alone"
+                f"max_new_tokens={self.max_new_tokens}: must be at least 1; use generate=False for logprob alone"
             )
         return self.max_new_tokens if generate else 0
 
 
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keywords that are run options, and all others."""
-    known = {field.name for field in fields(Run)}
-    return (
-        {name: value for name, value in given.items() if name in known},
-        {name: value for name, value in given.items() if name not in known},
-    )
+    """Two dictionaries: the keywords that are run options, and all others."""
+    known = [field.name for field in fields(Run) if field.name in given]
+    return {name: given[name] for name in known}, {name: given[name] for name in given if name not in known}
 
 
 def check_known(given: Iterable[str], known: Iterable[str]) -> None:
-    """TypeError for the first keyword that is unknown, naming those there are."""
+    """TypeError for the first unknown keyword, listing the known ones."""
     known = list(known)
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
-        raise TypeError(f"unexpected keyword argument {unknown!r}: it takes {', '.join(known)}")
+        raise TypeError(f"unexpected keyword argument {unknown!r}: the options are {', '.join(known)}")

@@ -1,8 +1,8 @@
 """Run folders: settings in `run.json`, one shard per finished unit of work, safe against any interruption.
 
-A shard is a safetensors file (arrays, and a JSON record in its metadata) written beside its place and renamed into it.
-Opening a folder again with the same settings continues it; other settings are refused with the difference. Nothing is
-ever pickled.
+A shard is a safetensors file (arrays, with a JSON record in its metadata), written under a temporary name and then renamed.
+Reopening a folder with the same settings continues the run; with different settings it is an error that lists the
+differences. Nothing is ever pickled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PACKAGES = ("lens-heads", "transformer-lens", "torch", "transformers")
 
 @dataclass(frozen=True)
 class Result:
-    """One finished unit of work: named arrays and a JSON record. `keep=False` is returned but not stored (an error)."""
+    """One finished unit of work: named arrays and a JSON record. With `keep=False` (an error) it is never stored."""
 
     arrays: dict[str, Tensor]
     record: dict[str, Any]
@@ -37,7 +37,7 @@ class Result:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages a result depends on."""
+    """Versions of the packages that results depend on."""
     found: dict[str, str] = {}
     for package in _PACKAGES:
         try:
@@ -48,19 +48,19 @@ def versions() -> dict[str, str]:
 
 
 def running_command() -> str:
-    """The command line of this process, as one would type it."""
+    """The command line of this process, as a user would type it."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def digest(value: Any) -> str:
-    """A short hash of anything JSON can hold."""
+    """A short hash of any JSON-serializable value; other objects count as their string."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def code_of(function: Any) -> str:
-    """What a function does, as far as it can be read: source, defaults and what it closes over, or its type and state.
+    """A text that changes when a function does and is the same in every process, so that run folders can identify it.
 
-    So that a changed function is another one to a run folder, and the same one is the same in every process.
+    It consists of the source, the defaults and the closure variables; for a callable object, of its class and state.
     """
     if isinstance(function, functools.partial):
         return f"{code_of(function.func)} {function.args} {sorted(function.keywords.items())}"
@@ -77,7 +77,7 @@ def code_of(function: Any) -> str:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the new one, never half of it."""
+    """Write a text file so that a reader sees either the old or the new content, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
@@ -87,7 +87,7 @@ def write_atomic(path: Path, text: str) -> None:
 class RunFolder:
     """A folder of finished work under fixed settings.
 
-    Raises ValueError when the folder belongs to a run of other settings (naming each difference), or is not a run folder.
+    Raises ValueError if the folder is not a run folder, or if its run has different settings (each difference is listed).
     """
 
     def __init__(self, path: str | Path, settings: dict[str, Any]) -> None:
@@ -96,11 +96,11 @@ class RunFolder:
         self.shards = self.path / "trials"
         about = self.path / "run.json"
         if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"out={str(self.path)!r} is a file, and a run needs a folder: choose another name")
+            raise ValueError(f"out={str(self.path)!r} is a file, but a run needs a folder: choose another path")
         if about.exists():
             self._check(about)
         elif not self._is_fresh():
-            raise ValueError(f"{self.path} is not empty and holds no run.json: choose another folder for this run")
+            raise ValueError(f"{self.path} is not empty and contains no run.json: choose another folder for this run")
         else:
             self.shards.mkdir(parents=True, exist_ok=True)
             text = {"settings": self.settings, "hash": digest(self.settings), "versions": versions()}
@@ -108,7 +108,7 @@ class RunFolder:
         self.shards.mkdir(parents=True, exist_ok=True)
 
     def _is_fresh(self) -> bool:
-        """Whether nothing was ever finished here; a run killed at its very start leaves `trials/` and partial files."""
+        """Whether nothing was ever finished here; a run killed right at the start leaves `trials/` and partial files."""
         found = [file for folder in (self.path, self.shards) if folder.is_dir() for file in folder.iterdir()]
         return all(file.suffix == ".partial" or (file == self.shards and file.is_dir()) for file in found)
 
@@ -126,14 +126,14 @@ class RunFolder:
         ]
         if changed:
             raise ValueError(
-                f"{self.path} holds a run of other settings:\n" + "\n".join(changed) + "\n"
-                "use the same settings to continue it, or another folder"
+                f"{self.path} holds a run with different settings:\n" + "\n".join(changed) + "\n"
+                "use the same settings to continue it, or choose another folder"
             )
         others = [f"{name} {version}" for name, version in made_with.items() if versions().get(name) != version]
         if others:
             warnings.warn(
-                f"{self.path} was begun with {', '.join(others)}: what it holds is taken as it is; use another folder to "
-                "measure everything with the packages that are installed now",
+                f"{self.path} was started with {', '.join(others)}: its stored results are kept; use another folder to "
+                "recompute everything with the installed packages",
                 stacklevel=4,
             )
 
@@ -141,7 +141,7 @@ class RunFolder:
         return self.shards / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"
 
     def read(self, key: str) -> Result | None:
-        """The finished work stored under a key, or None. A file that cannot be read counts as not finished."""
+        """The finished work stored under a key, or None. An unreadable file counts as unfinished."""
         from safetensors import SafetensorError, safe_open
 
         file = self._file(key)
@@ -157,7 +157,7 @@ class RunFolder:
         return Result(arrays, record)
 
     def write(self, key: str, result: Result) -> None:
-        """Store finished work under a key, atomically."""
+        """Atomically store finished work under a key."""
         from safetensors.torch import save_file
 
         file = self._file(key)

@@ -1,4 +1,4 @@
-"""DocumentView: what a query-focused scorer may look at, for one trial and one layer; and sums over documents."""
+"""DocumentView: the input of a query-focused scorer, for one trial and one layer; and sums over documents."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class DocumentView:
     """One layer of one document trial; float32, on the model's device.
 
     `attention[h, j]` is the mean over the query rows (from "Please find" to the prompt's last token) of the attention to
-    position j, `null` the same for the query "N/A", whose rows may be fewer or more. Both have the positions before the
-    query rows, which the two prompts share; the softmax ran over all of them. `documents` are half-open spans from the
-    document's number on, which is its first `tags[i]` tokens; `gold` are indices of documents.
+    position j, `null` the same for the query "N/A", which may have a different number of rows. Both cover the positions
+    before the query rows, which the two prompts share; the softmax ran over all positions. `documents` are half-open spans
+    that begin with the document's number, its first `tags[i]` tokens; `gold` are indices of documents.
     """
 
     layer: int
@@ -31,12 +31,12 @@ class DocumentView:
 
     @property
     def calibrated(self) -> Float[Tensor, "head key"]:
-        """Attention of the query minus that of the null query: what a head looks at for this query and not for any."""
+        """Attention of the query minus that of the null query: where a head looks for this query rather than any other."""
         return self.attention - self.null
 
     @property
     def bodies(self) -> tuple[tuple[int, int], ...]:
-        """The documents without their numbers; one that is nothing but its number keeps it."""
+        """The spans without the documents' numbers; one that is nothing but its number keeps the last token."""
         return tuple(
             (min(start + tag, end - 1), end) for (start, end), tag in zip(self.documents, self.tags, strict=True)
         )
@@ -50,8 +50,8 @@ def document_sums(values: Float[Tensor, "... key"], spans: Spans) -> Float[Tenso
 def masked_sums(values: Float[Tensor, "... key"], spans: Spans) -> Float[Tensor, "... document"]:
     """The same without a document's tokens at or below its own mean - 2 standard deviations (unbiased).
 
-    The outliers below are separators and the like, which the null query attends to more. A document of one token, which has
-    no standard deviation, keeps it.
+    These low outliers are separators and the like, which the null query attends to more. A single token, which has no
+    standard deviation, is kept.
     """
     sums = []
     for start, end in spans:

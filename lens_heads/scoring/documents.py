@@ -1,7 +1,7 @@
-"""Query-focused scores: two short passes over the query's rows, the documents' keys and values shared.
+"""Query-focused scores: two short passes over the query's rows, on shared keys and values of the documents.
 
-The documents are read once without hooks; then the query's rows and, from the same cache, those of the query "N/A" run with
-their patterns hooked. Attention is averaged over the rows inside the pass, so that no pattern outlives its layer.
+The documents run once, without hooks. Then the query's rows and, from the same cache, those of the query "N/A" run with
+hooked patterns. Attention is averaged over the rows within the pass, so that no pattern outlives its layer.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import hooked
-from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
-from lens_heads.runs import engine
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.store import Result, digest
-from lens_heads.scoring.collecting import collect, finite, method_identity
+from lens_heads.scoring.collecting import finite, score_trials
 from lens_heads.scoring.document_view import DocumentView
 from lens_heads.scoring.scorers import Scorer, checked, resolve
-from lens_heads.trials.digests import made_on
 from lens_heads.trials.documents import AnyDocuments, DocumentTrial, EncodedDocuments
+from lens_heads.trials.encoding import check_unique
 
 
 def score_documents(
@@ -41,60 +39,49 @@ def score_documents(
 
     Args:
         model: a TransformerBridge or HookedTransformer with raw weights.
-        trials: `DocumentTrial`s, or `EncodedDocuments` of your own. Trials run one by one, and nothing is decoded.
+        trials: `DocumentTrial`s, or your own `EncodedDocuments`. Trials run one by one, and nothing is decoded.
         methods: names from `scorers.DOCUMENT_SCORERS`, or your own `Scorer`s with rows="query"; None for all of them.
-        frame: what stands around the prompt: "llama3", "qwen2.5", or None for what the tokenizer has.
+        frame: the text around the prompt: "llama3", "qwen2.5", or None for that of the tokenizer.
         chunk: prompt tokens per prefill step; changes memory, not results.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
-    Returns one HeadScores per method; `meta["rule"]` says which published rule it follows. Every trial counts, except for
-    a contrastive method one whose documents are all gold.
+    Returns one HeadScores per method; `meta["rule"]` names the published rule it follows. Every trial counts, except that
+    contrastive methods skip those whose documents are all gold.
 
     Raises ValueError for no trials, an unknown method, a prompt longer than the context window, or processed weights.
     """
     require_raw_weights(model)
     options, scorers = Run.of(run, LoopOptions), resolve(methods, documents=True)
-    shape, identity = geometry(model), identify(model)
+    shape = geometry(model)
     encoded = encode_documents(_documents_only(trials), model.tokenizer, shape, frame)
     settings = {
-        **identity.settings,
         "trials": digest([[t.id, t.tokens.tolist(), t.null_tokens.tolist(), t.documents, t.gold] for t in encoded]),
-        "n_trials": len(encoded),
-        "methods": sorted(method_identity(scorer) for scorer in scorers),
         "frame": frame,
     }
-    folder = folder_for(model, options.out, settings)
-    results = engine.run(
-        encoded,
-        lambda batch: [_score(model, batch[0], scorers, shape, chunk)],
-        key=lambda trial: trial.id,
-        folder=folder,
-        progress=options.progress,
-        description="scoring",
-    )
-    return collect(made_on(encoded), results, scorers, identity, settings, folder)
+
+    def work(batch: list[EncodedDocuments]) -> list[Result]:
+        return [_score(model, trial, scorers, shape, chunk) for trial in batch]
+
+    return score_trials(model, encoded, work, scorers, options, settings)
 
 
 def encode_documents(
     trials: Sequence[AnyDocuments], tokenizer: Any, shape: HeadGeometry, frame: str | None = None
 ) -> list[EncodedDocuments]:
-    """All trials in tokens, checked before any work: unique ids, prompts inside the context window."""
-    encoded: list[EncodedDocuments] = []
-    for trial in trials:
-        found = trial if isinstance(trial, EncodedDocuments) else trial.encode(tokenizer, frame)
-        if trial.id in {other.id for other in encoded}:
-            raise ValueError(f"two trials have the id {trial.id!r}: ids must be unique, results are stored under them")
-        check_fits(found, shape)
-        encoded.append(found)
+    """All trials in tokens, checked before any work begins: unique ids, prompts inside the context window."""
+    check_unique(trial.id for trial in trials)
+    encoded = [trial if isinstance(trial, EncodedDocuments) else trial.encode(tokenizer, frame) for trial in trials]
+    for trial in encoded:
+        check_fits(trial, shape)
     return encoded
 
 
 def check_fits(trial: EncodedDocuments, shape: HeadGeometry) -> None:
-    """ValueError when the prompt exceeds the context window."""
+    """ValueError if the prompt exceeds the context window."""
     if len(trial) > shape.n_ctx:
         raise ValueError(
-            f"trial {trial.id}: {len(trial.documents)} documents make a prompt of {len(trial)} tokens, the context window of "
-            f"{shape.name} is {shape.n_ctx}: give fewer or shorter documents"
+            f"trial {trial.id}: {len(trial.documents)} documents make a prompt of {len(trial)} tokens, but the context "
+            f"window of {shape.name} is {shape.n_ctx}: pass fewer or shorter documents"
         )
 
 
@@ -113,7 +100,7 @@ def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: 
 def query_attention(
     model: Model, trial: EncodedDocuments, chunk: int = CHUNK
 ) -> Iterator[tuple[Float[Tensor, "head key"], Float[Tensor, "head key"]]]:
-    """Layer by layer, the mean attention of the query's rows to every position before them: the query's, the null query's."""
+    """Layer by layer, the mean attention to every position before the query rows: (from the query, from the null query)."""
     device = model.W_U.device
     with evaluating(model):
         pads = torch.zeros(1, dtype=torch.long, device=device)
@@ -129,7 +116,7 @@ def query_attention(
 def _row_means(
     model: Model, rows: Int[Tensor, " row"], cache: Cache, pads: Int[Tensor, " batch"]
 ) -> list[Float[Tensor, "head key"]]:
-    """Per layer the mean over these rows of their attention to what the cache holds; the cache is left as it was."""
+    """Per layer, the mean over these rows of their attention to the cached positions; the cache is left unchanged."""
     before, means = len(cache), []
 
     def see(pattern: Tensor, hook: Any) -> None:
@@ -143,13 +130,14 @@ def _row_means(
 
 
 def _documents_only(trials: Any) -> list[AnyDocuments]:
-    """The trials, all of them document trials. TypeError for anything else."""
+    """The trials as a list. TypeError for anything but document trials, ValueError for none."""
     listed = [trials] if isinstance(trials, DocumentTrial | EncodedDocuments) else list(trials)
     for trial in listed:
         if not isinstance(trial, DocumentTrial | EncodedDocuments):
             raise TypeError(
-                f"expected a DocumentTrial, got {trial!r}: score trials with needles and trials with documents separately"
+                f"expected a DocumentTrial, got {type(trial).__name__}: score trials with needles and trials with "
+                "documents separately"
             )
     if not listed:
-        raise ValueError("there are no trials: give at least one DocumentTrial")
+        raise ValueError("there are no trials: pass at least one DocumentTrial")
     return listed

@@ -1,4 +1,4 @@
-"""rerank: chosen heads as a retriever, by where they look from a query   (QRRetriever; Zhang et al., EMNLP 2025)"""
+"""rerank: selected heads as a retriever, by where they look from a query   (QRRetriever; Zhang et al., EMNLP 2025)"""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def rerank(
 ) -> pd.DataFrame:
     """Documents ordered by how much the heads look at them for this query, best first.
 
-    Differs from the detection score `qr`: the calibrated attention of all heads is summed first, then one mask per document
-    is made on the summed curve (tokens at or below its mean - 2 unbiased standard deviations are dropped), then it is summed.
+    Differs from the detection score `qr`: the calibrated attention is first summed over heads, then masked per document
+    (tokens at or below the document's mean - 2 unbiased standard deviations are dropped), then summed over tokens.
 
     Args:
-        heads: those that `score_heads(..., methods="qr")` puts first; the paper uses 16.
+        heads: e.g. the best of `score_heads(..., methods="qr")`; the paper uses 16.
         documents: texts, or `Document`s with titles and ids.
-        frame: "llama3", "qwen2.5", or None for what the tokenizer has.
+        frame: as in `score_documents`.
 
-    Returns one row per document, best first: rank (from 1), id, title, score (attention mass summed over heads), position (as
-    given, from 0).
+    Returns one row per document, best first: rank (from 1), id, title, score (attention mass summed over heads), position (in
+    the input, from 0).
 
-    Raises ValueError for no heads, heads the model does not have, no query, no, empty or repeated documents, and a prompt
-    that exceeds the context window.
+    Raises ValueError for no heads, a head that the model does not have, an empty query, no, empty or duplicate documents,
+    and a prompt that exceeds the context window.
     """
     import pandas as pd
 
@@ -47,16 +47,16 @@ def rerank(
     chosen = shape.check_heads(heads)
     if not chosen:
         raise ValueError(
-            "there are no heads to rank by: take some, e.g. score_heads(model, trials, methods='qr')['qr'].top(16)"
+            "there are no heads to rank by: pass some, e.g. score_heads(model, trials, methods='qr')['qr'].top(16)"
         )
     if not query.strip():
         raise ValueError("the query is empty")
     given = composing.numbered(documents, "rerank")
     trial = composing.encode("rerank", query, given, model.tokenizer, frame=frame)
     check_fits(trial, shape)
-    by_layer = {
-        layer: [head.head for head in chosen if head.layer == layer] for layer in {head.layer for head in chosen}
-    }
+    by_layer: dict[int, list[int]] = {}
+    for head in chosen:
+        by_layer.setdefault(head.layer, []).append(head.head)
     curve = sum(
         (attention - null)[by_layer[layer]].sum(0).cpu()
         for layer, (attention, null) in enumerate(query_attention(model, trial, chunk))

@@ -1,4 +1,4 @@
-"""score_heads: every method on every trial, one pass each."""
+"""score_heads: scores by every method, from one pass per trial."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
-from lens_heads.model.identity import folder_for, identify
-from lens_heads.runs import engine
 from lens_heads.runs.options import LoopOptions, Run, RunOptions
 from lens_heads.runs.store import Result
-from lens_heads.scoring.capture import PassResult, run_pass
-from lens_heads.scoring.collecting import collect, finite, method_identity
+from lens_heads.scoring.capture import run_pass
+from lens_heads.scoring.collecting import finite, score_trials
 from lens_heads.scoring.documents import score_documents
 from lens_heads.scoring.scorers import Scorer, resolve
-from lens_heads.trials.digests import made_on, trials_digest
+from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.documents import AnyDocuments, DocumentTrial, EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all, several
@@ -34,24 +32,24 @@ def score_heads(
     chunk: int = CHUNK,
     **run: Unpack[RunOptions],
 ) -> dict[str, HeadScores]:
-    """Score every head by every method, with one pass per trial for all of them.
+    """Score every head by every method, with one pass per trial for all methods.
 
     Args:
         model: a TransformerBridge or HookedTransformer with raw weights.
-        trials: `Trial`s, or `EncodedTrial`s of your own. `DocumentTrial`s are handed to `score_documents`.
+        trials: `Trial`s, or your own `EncodedTrial`s. `DocumentTrial`s are passed on to `score_documents`.
         methods: names from `scorers.SCORERS`, or your own `Scorer`s; None for all of them.
-        teacher_forced: take the gold answer's tokens as the answer steps; no decoding, no gate.
+        teacher_forced: use the gold answer's tokens as the answer steps; no decoding, no gate.
         direction: "raw" (the paper's), "exact" (true linear read-out, norms frozen), or a tuned-lens safetensors file.
         chunk: prompt tokens per prefill step; changes memory, not results.
         **run: see `runs.options.RunOptions`.
 
     Returns:
-        One HeadScores per method, over the trials that count for it (those passing the gate; all for `headkv`).
+        One HeadScores per method, over the trials that count for it (those that pass the gate; all for `headkv`).
         `meta["outcomes"]` counts passed / gate_failed / no_answer_step / ungated / error, `meta["trials"]` lists them.
 
     Raises:
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
-            processed weights, or no trial at all that counts for any method.
+            processed weights, or no trial that counts for any method.
     """
     listed: list[Any] = [trials] if isinstance(trials, DocumentTrial | EncodedDocuments) else list(several(trials))  # type: ignore[arg-type]  # either kind
     if any(isinstance(trial, DocumentTrial | EncodedDocuments) for trial in listed):
@@ -62,38 +60,26 @@ def score_heads(
     require_raw_weights(model)
     shape, room = geometry(model), 0 if teacher_forced else options.max_new_tokens
     encoded = _encode(model, shape, listed, room, teacher_forced)
-    directions, identity = Directions(model, shape, direction), identify(model)
+    directions = Directions(model, shape, direction)
     settings = {
-        **identity.settings,
         "trials": trials_digest(encoded),
-        "n_trials": len(encoded),
-        "methods": sorted(method_identity(scorer) for scorer in scorers),
         "teacher_forced": teacher_forced,
         "direction": directions.identity,
         "max_new_tokens": room or None,
     }
-    folder = folder_for(model, options.out, settings)
-    results = engine.run(
-        encoded,
-        lambda batch: [
-            _store(result) for result in run_pass(model, batch, scorers, directions, teacher_forced, room, chunk)
-        ],
-        key=lambda trial: trial.id,
-        folder=folder,
-        batch_size=options.batch_size,
-        size=len,
-        progress=options.progress,
-        description="scoring",
-    )
-    return collect(made_on(encoded), results, scorers, identity, settings, folder)
+
+    def work(batch: list[EncodedTrial]) -> list[Result]:
+        results = run_pass(model, batch, scorers, directions, teacher_forced, room, chunk)
+        kept = ("outcome", "text", "answer_steps")
+        return [finite(result.id, result.scores, {name: getattr(result, name) for name in kept}) for result in results]
+
+    return score_trials(model, encoded, work, scorers, options, settings)
 
 
 def _check_documents(teacher_forced: bool, direction: str | Path, run: RunOptions) -> None:
-    """ValueError for arguments that mean nothing to document trials, which are not decoded and run one by one."""
-    given = {"teacher_forced": teacher_forced, "direction": direction != "raw"} | dict.fromkeys(
-        (name for name in run if name not in LoopOptions.__annotations__), True
-    )
-    unused = next((name for name, value in given.items() if value), None)
+    """ValueError for arguments that do not apply to document trials, which are not decoded and run one by one."""
+    given = {"teacher_forced": teacher_forced, "direction": direction != "raw", **dict.fromkeys(run, True)}
+    unused = next((name for name, value in given.items() if value and name not in LoopOptions.__annotations__), None)
     if unused is not None:
         raise ValueError(f"{unused}= does not apply to document trials: omit it, or call score_documents")
 
@@ -101,18 +87,13 @@ def _check_documents(teacher_forced: bool, direction: str | Path, run: RunOption
 def _encode(
     model: Model, shape: HeadGeometry, trials: list[AnyTrial], room: int, teacher_forced: bool
 ) -> list[EncodedTrial]:
-    """The trials in tokens, each with a needle and something beside it."""
+    """The trials in tokens, each with a needle and other tokens to compare it with."""
     if room < 1 and not teacher_forced:
-        raise ValueError(f"max_new_tokens={room}: at least 1 is generated; teacher_forced=True generates none")
+        raise ValueError(f"max_new_tokens={room}: must be at least 1; use teacher_forced=True to generate nothing")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab, judged=False)
     for trial in encoded:
         if trial.needle is None:
-            raise ValueError(f"trial {trial.id} has no needle: head scores compare the needle with the rest")
+            raise ValueError(f"trial {trial.id} has no needle, but head scores compare the needle with the rest")
         if trial.needle[1] - trial.needle[0] >= len(trial):
             raise ValueError(f"trial {trial.id}: the needle is the whole prompt, so nothing is left to compare it with")
     return encoded
-
-
-def _store(result: PassResult) -> Result:
-    record = {"outcome": result.outcome, "text": result.text, "answer_steps": result.answer_steps}
-    return finite(result.id, result.scores, record)

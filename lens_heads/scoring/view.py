@@ -1,7 +1,4 @@
-"""LayerView: everything a scorer may look at, for one trial and one layer. Built in `capture.py`.
-
-Also `evaluating`, under which everything here looks at a model.
-"""
+"""LayerView: the input of a scorer, for one trial and one layer. Built in `capture.py`."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from torch import Tensor
 class LayerView:
     """One layer of one trial at the rows a scorer asked for; float32, on the model's device.
 
-    Row r sits at absolute position `row_positions[r]` and produces `next_tokens[r]` (what was generated, or the gold
-    answer's token when teacher-forced). Keys are the absolute positions 0..key-1; those after a row, or outside a
-    sliding window, have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows,
-    which write no answer), `constant[r]` what a tuned lens adds per position. `needle` is (start, end),
-    as is `question`, None where the trial does not say it.
+    Row r is at absolute position `row_positions[r]` and produces `next_tokens[r]` (the generated token, or the gold
+    answer's if teacher-forced). Keys are the absolute positions 0..key-1; those after a row, or outside a sliding window,
+    have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows, which write no
+    answer), `constant[r]` what a tuned lens adds per position. `needle` is (start, end), as is `question`, which is None
+    if unknown.
     """
 
     layer: int
@@ -50,22 +47,17 @@ class LayerView:
 
     def rows(self, index: Int[Tensor, " chosen"]) -> LayerView:
         """The same view with only some of the rows."""
+        by_row = ("z", "constant", "next_tokens", "row_positions", "is_answer")
+        u = None if self.u is None else self.u[index]
         return replace(
-            self,
-            pattern=self.pattern[:, index],
-            z=self.z[index],
-            u=None if self.u is None else self.u[index],
-            constant=self.constant[index],
-            next_tokens=self.next_tokens[index],
-            row_positions=self.row_positions[index],
-            is_answer=self.is_answer[index],
+            self, pattern=self.pattern[:, index], u=u, **{name: getattr(self, name)[index] for name in by_row}
         )
 
     @cached_property
     def phi(self) -> Float[Tensor, "head row key"]:
         """Each position's direct contribution to the answer token's logit: A[h,t,j] * v[h,j] @ W_O[h] @ u_t.
 
-        Computed on first use and shared by the scorers of a pass. Heads of a group read the same values, which are never
+        Computed on first use and shared by the scorers of a pass. The values that a group of heads shares are never
         repeated in memory.
         """
         reads = einsum(self.W_O, self.directions, "head e d, row d -> head row e")
@@ -78,7 +70,7 @@ class LayerView:
 
     @cached_property
     def visible(self) -> Bool[Tensor, "row key"]:
-        """The keys 0..t of each row t, whatever its window."""
+        """The keys 0..t of each row t, regardless of its window."""
         keys = torch.arange(self.pattern.shape[-1], device=self.pattern.device)
         return keys <= self.row_positions[:, None]
 

@@ -1,4 +1,4 @@
-"""Statistics over trials: numbers in, numbers out. What scipy has is called."""
+"""Statistics over trials: arrays in, arrays out. Standard tests come from scipy."""
 
 from lens_heads.stats.intervals import (
     bootstrap_interval,

@@ -1,9 +1,8 @@
-"""Bootstrap intervals of means, of random controls, and of ratios.
-
-Everything takes per-trial values with the trial axis first.
-"""
+"""Percentile bootstrap intervals of means, of random controls, and of ratios."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -24,39 +23,32 @@ def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int
 def bootstrap_interval(
     values: Float[Tensor, "trial ..."], level: float = 0.95, n: int = 1000, seed: int = 0
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-    """Percentile bootstrap interval (low, high) of the mean over trials."""
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}: a confidence level lies between 0 and 1, e.g. 0.95")
-    means = bootstrap_means(values, n, seed).numpy()
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    """Bootstrap interval (low, high) of the mean over trials."""
+    low, high = np.quantile(bootstrap_means(values, n, seed).numpy(), _tails(level), axis=0)
     return torch.as_tensor(low, dtype=torch.float32), torch.as_tensor(high, dtype=torch.float32)
 
 
 def percentile_interval(
     samples: Float[np.ndarray, "sample ..."], level: float = 0.95
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """(low, high) between which `level` of the samples lie: those that are finite; NaN where none is."""
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}: a confidence level lies between 0 and 1, e.g. 0.95")
-    finite = np.where(np.isfinite(samples), samples, np.nan)
+    """(low, high) that enclose a share `level` of the finite samples; NaN where no sample is finite."""
+    tails, finite = _tails(level), np.where(np.isfinite(samples), samples, np.nan)
     empty = np.isnan(finite).all(0)
-    low, high = np.nanquantile(np.where(empty, 0.0, finite), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.nanquantile(np.where(empty, 0.0, finite), tails, axis=0)
     return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
 
 def bootstrap_over_draws(
     values: Float[Tensor, "draw trial"], level: float = 0.95, n: int = 1000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """(mean, low, high) of a random control: trials and draws are both resampled, so that the luck of a draw counts.
+    """(mean, low, high) of a random control. Resamples both trials and draws, so the interval covers the luck of a draw.
 
     With a single draw this is `bootstrap_interval`.
     """
     draws, trials = values.shape
-    generator = np.random.default_rng(seed)
-    by_trial = generator.multinomial(trials, [1 / trials] * trials, size=n) / trials
-    by_draw = generator.multinomial(draws, [1 / draws] * draws, size=n) / draws
-    means = np.einsum("nd,dt,nt->n", by_draw, values.double().numpy(), by_trial)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    by_draw, by_trial = _counts(draws, trials, n, seed)
+    means = np.einsum("nd,dt,nt->n", by_draw / draws, values.double().numpy(), by_trial / trials)
+    low, high = np.quantile(means, _tails(level))
     return float(values.double().mean()), float(low), float(high)
 
 
@@ -67,21 +59,34 @@ def bootstrap_ratio(
     n: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """(ratio, low, high) of sum(above) / sum(below), trials and draws resampled together.
+    """(ratio, low, high) of sum(above) / sum(below), with trials and draws resampled together.
 
-    All NaN where the sum below is not above 0: of a cost that is none, no share comes back. The interval is NaN with one
-    trial, and where resampled sums below reach 0 more often than the level allows: it would have no end.
+    All three are NaN unless sum(below) is positive: without a cost there is nothing to recover a share of. The interval is
+    NaN for a single trial, and where resampled sums of `below` reach 0 more often than the level allows, which would leave
+    the interval unbounded.
     """
-    draws, trials = above.shape
-    whole = float(below.double().sum())
+    tails, whole = _tails(level), float(below.double().sum())
     if whole <= 0:
-        return float("nan"), float("nan"), float("nan")
+        return math.nan, math.nan, math.nan
+    draws, trials = above.shape
+    by_draw, by_trial = _counts(draws, trials, n, seed)
+    top, bottom = (np.einsum("nd,dt,nt->n", by_draw, part.double().numpy(), by_trial) for part in (above, below))
+    ratio, positive = float(above.double().sum()) / whole, bottom > 0
+    if trials == 1 or (~positive).mean() > tails[0]:
+        return ratio, math.nan, math.nan
+    low, high = np.quantile(top[positive] / bottom[positive], tails)
+    return ratio, float(low), float(high)
+
+
+def _tails(level: float) -> list[float]:
+    """The quantiles that enclose a share `level`. ValueError unless it lies between 0 and 1."""
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: must lie strictly between 0 and 1, e.g. 0.95")
+    return [(1 - level) / 2, (1 + level) / 2]
+
+
+def _counts(draws: int, trials: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each of n resamples holds every draw and every trial: [sample, draw] and [sample, trial]."""
     generator = np.random.default_rng(seed)
     by_trial = generator.multinomial(trials, [1 / trials] * trials, size=n)
-    by_draw = generator.multinomial(draws, [1 / draws] * draws, size=n)
-    top, bottom = (np.einsum("nd,dt,nt->n", by_draw, part.double().numpy(), by_trial) for part in (above, below))
-    ratio = float(above.double().sum()) / whole
-    if trials == 1 or (bottom <= 0).mean() > (1 - level) / 2:
-        return ratio, float("nan"), float("nan")
-    low, high = np.quantile(top[bottom > 0] / bottom[bottom > 0], [(1 - level) / 2, (1 + level) / 2])
-    return ratio, float(low), float(high)
+    return generator.multinomial(draws, [1 / draws] * draws, size=n), by_trial

@@ -1,4 +1,4 @@
-"""Would other trials of the same kind rank the same?"""
+"""Would other trials of the same kind give the same ranking?"""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from torch import Tensor
 
 
 def split_half_reliability(values: Float[Tensor, "trial item"], n: int = 100, seed: int = 0) -> float:
-    """Spearman between item means of two random halves of the trials, Spearman-Brown corrected, mean over n halvings.
+    """Spearman between item means of two random halves of the trials, Spearman-Brown corrected, mean over n splits.
 
-    Halvings in which a half does not tell items apart say nothing and are left out. NaN with fewer than two trials, or
-    when no halving is left.
+    Skips splits in which all items of a half tie. NaN with fewer than two trials, or when every split is skipped.
     """
     trials = len(values)
     generator = np.random.default_rng(seed)
@@ -23,5 +22,5 @@ def split_half_reliability(values: Float[Tensor, "trial item"], n: int = 100, se
         first, second = values[order[: trials // 2]].mean(0), values[order[trials // 2 :]].mean(0)
         if first.unique().numel() > 1 and second.unique().numel() > 1:
             rho = float(scipy_stats.spearmanr(first.numpy(), second.numpy()).statistic)
-            corrected.append(2 * rho / (1 + rho) if rho > 0 else rho)  # The correction means nothing below zero.
+            corrected.append(2 * rho / (1 + rho) if rho > 0 else rho)  # The correction is meaningless below zero.
     return float(np.mean(corrected)) if corrected else float("nan")

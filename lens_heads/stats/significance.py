@@ -1,4 +1,4 @@
-"""Which of many scores are above zero: sign-flip permutation, false discovery rate."""
+"""Which of many scores exceed zero: sign-flip permutation tests and the false discovery rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def sign_flip_p(values: Float[Tensor, "trial ..."], n: int = 10_000, seed: int = 0) -> Float[Tensor, "..."]:
-    """One-sided p of mean > 0 under random sign flips of whole trials; (hits + 1) / (n + 1), never zero."""
+    """One-sided p-value of mean > 0 under random sign flips of whole trials: (hits + 1) / (n + 1), never zero."""
     trials = len(values)
     flat = values.reshape(trials, -1).double()
     observed = flat.mean(0)
@@ -18,12 +18,12 @@ def sign_flip_p(values: Float[Tensor, "trial ..."], n: int = 10_000, seed: int =
     for start in range(0, n, 1000):
         rows = min(1000, n - start)
         signs = torch.randint(0, 2, (rows, trials), generator=generator).double() * 2 - 1
-        # A tie counts as a hit; the tolerance is that of float32 values, which rarely tie to the last bit.
+        # A tie counts as a hit. float32 values rarely tie to the last bit, hence the tolerance.
         hits += (signs @ flat / trials >= observed - slack).sum(0)
     return ((hits + 1) / (n + 1)).reshape(values.shape[1:]).float()
 
 
 def benjamini_hochberg(p: Float[Tensor, "..."], alpha: float = 0.05) -> Bool[Tensor, "..."]:
-    """Which hypotheses are rejected at false discovery rate alpha."""
+    """Which hypotheses the Benjamini-Hochberg procedure rejects at false discovery rate alpha."""
     adjusted = scipy_stats.false_discovery_control(p.double().numpy().ravel())
     return torch.from_numpy(adjusted <= alpha).reshape(p.shape)

@@ -1,4 +1,25 @@
-"""Tasks: functions that return trials. `TASKS` registers them under the names the command line uses."""
+"""Tasks: functions that return trials. `TASKS` registers them under the names the command line uses.
+
+What the tasks have in common is described here; their own docstrings say what else there is to know.
+
+Arguments:
+    n: number of trials, drawn at random; None for all, or for the usual number that the docstring gives.
+    seed: random seed for everything drawn: the same arguments make the same trials.
+    split: "select" for finding heads, "test" for evaluating them, None for both. The two share no trial and no group.
+        For benchmarks, which are split already, a split of the hub's.
+    source: where the data is from: shipped with the package ("packaged"), the hub ("hub"), ..
+    path: a local copy of the hub's rows (with `source="hub"`, if there are sources): a file or a folder of .jsonl, .json,
+        .csv, .tsv or .parquet with the hub's fields.
+    chat: whether to use the chat template, see `Trial`. Mostly False by default even for chat models, since the prompt is
+        text to continue.
+
+Trials have readable ids that are unique within a task; `meta` holds what to group results by, first of all the `kind`.
+Trials of one `group` (a company, a needle, a name) share what their answers depend on. Unless the docstring says otherwise
+there is no needle and no haystack.
+
+Errors: ValueError for an unknown name, arguments that exclude each other, and an `n` out of range; FileNotFoundError or
+ValueError for missing or faulty data, which they name (file, row and field); ImportError for a package to install.
+"""
 
 from __future__ import annotations
 
@@ -41,23 +62,15 @@ TASKS: dict[str, Task] = {
     "nolima": Task(nolima, "NoLiMa: needles in books, with questions that share no word with them; or your own files"),
     "niah": Task(niah, "needle in a haystack, from a folder in the format of the retrieval-head paper"),
     "musique": Task(musique, "questions that combine facts from several paragraphs: synthetic and shipped, or MuSiQue"),
-    "babilong": Task(
-        babilong, "who carried what where, in a story alone or scattered through prose: shipped, or BABILong"
-    ),
-    "parametric": Task(
-        parametric, "facts known from training (city -> country, PopQA): no needle; a control for ablation"
-    ),
+    "babilong": Task(babilong, "who carried what where, in a story alone or amid prose: shipped, or BABILong"),
+    "parametric": Task(parametric, "facts known from training, as city -> country: no needle; a control for ablation"),
     "arithmetic": Task(arithmetic, "sums and differences, generated or GPT-3's: no needle; a control for ablation"),
     "capitals": Task(capitals, "country -> capital, known from training: no needle, with answer choices"),
     "induction": Task(induction, "the next word of a repeated word list: copying, with answer choices"),
     "rhyme": Task(rhyme, "a word that rhymes with a given one: no needle, with answer choices"),
-    "continuation": Task(
-        continuation, "which of four endings makes sense: everyday situations, shipped, with answer choices"
-    ),
+    "continuation": Task(continuation, "which of four endings fits an everyday situation: with answer choices"),
     "sec10k": Task(sec10k, "eight facts from companies' annual reports: fictional ones shipped, or your own real ones"),
-    "sec10k_documents": Task(
-        sec10k_documents, "the same questions over whole reports in chunks: document trials, for detecting heads"
-    ),
+    "sec10k_documents": Task(sec10k_documents, "the same, over whole reports in chunks: document trials"),
     "hellaswag": Task(hellaswag, "multiple choice: how a description continues; from the hub or a local copy"),
     "boolq": Task(boolq, "multiple choice: yes or no, given a passage; from the hub or a local copy"),
     "arc_challenge": Task(arc_challenge, "multiple choice: grade-school science; from the hub or a local copy"),

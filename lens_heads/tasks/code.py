@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.tasks.rows import Row, table
-from lens_heads.tasks.sampling import check_known, enough
+from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 MBPP, HUMANEVAL = "google-research-datasets/mbpp", "openai/openai_humaneval"
 CONFIGS = ("full", "sanitized")
 SPLITS = ("test", "train", "validation", "prompt")
-USUAL = 200
 
 
 def mbpp(
@@ -32,30 +31,22 @@ def mbpp(
 ) -> list[Trial]:
     """Short functions to write from a description and tests, in the paper's prompt, after three original examples.
 
-    Args:
-        n: number of trials, drawn at random. None: 200, or all if there are fewer.
-        config: the hub's config, "full" or "sanitized" (hand-checked descriptions).
-        split: the hub's split, "test", "train", "validation" or "prompt".
-        seed: random seed for the draw.
-        path: a local copy of either config (.jsonl, .json or .parquet).
-        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
+    Args, besides those of `lens_heads.tasks`:
+        n: number of trials; None: 200, or all if there are fewer.
+        config: the hub's config, "full" or "sanitized" (hand-checked descriptions); a local copy may be of either.
+        split: the hub's, "test", "train", "validation" or "prompt".
         allow_code_execution: allows running generated programs to judge them; `lens_heads.trials.sandbox` says what it
             protects against. Without it, only the log-probability can be measured.
 
     Returns:
-        Trials without needle and haystack, with ids such as "mbpp-11" (MBPP's task id); `meta` holds the kind. Evaluate
-        with `max_new_tokens` of 200 or more.
-
-    Raises:
-        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), unknown config or split, or
-            `n` out of range.
+        Trials with ids such as "mbpp-11" (MBPP's task id); `meta` holds the kind. Evaluate with `max_new_tokens` of 200 or
+        more.
     """
     check_known("config", config, CONFIGS)
     check_known("split", split, SPLITS)
     rows = table(path, MBPP, config=config, split=split)
-    n = enough(n, len(rows), f"tasks in {MBPP if path is None else path}", USUAL)
-    shots = template("mbpp")
-    return [_task(row, shots, chat, allow_code_execution) for row in random.Random(seed).sample(rows, n)]
+    chosen = drawn(rows, n, f"tasks in {path or MBPP}", random.Random(seed), USUAL)
+    return [_task(row, template("mbpp"), chat, allow_code_execution) for row in chosen]
 
 
 def humaneval(
@@ -67,26 +58,14 @@ def humaneval(
 ) -> list[Trial]:
     """Functions to complete from signature and docstring, zero-shot; generated text is cut at the paper's stop sequences.
 
+    Arguments as in `mbpp`; there are 164 problems, asked by default. Trials have ids such as "humaneval-0"; `meta` holds the
+    kind and the function's name. Evaluate with `max_new_tokens` of 200 or more.
+
     Differs from the paper's code: the prompt ends before its last newline, as in the BigCode evaluation harness.
-
-    Args:
-        n: number of trials, drawn at random; None for all (164).
-        seed: random seed for the draw.
-        path: a local copy (.jsonl, .json or .parquet).
-        chat: see `Trial`. False by default, since the prompt is the beginning of a file.
-        allow_code_execution: as in `mbpp`.
-
-    Returns:
-        Trials without needle and haystack, with ids such as "humaneval-0"; `meta` holds the kind and the function's
-        name. Evaluate with `max_new_tokens` of 200 or more.
-
-    Raises:
-        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), or `n` out of range.
     """
     rows = table(path, HUMANEVAL, split="test")
-    n = enough(n, len(rows), f"problems in {HUMANEVAL if path is None else path}")
-    shots = template("humaneval")
-    return [_problem(row, shots, chat, allow_code_execution) for row in random.Random(seed).sample(rows, n)]
+    chosen = drawn(rows, n, f"problems in {path or HUMANEVAL}", random.Random(seed))
+    return [_problem(row, template("humaneval"), chat, allow_code_execution) for row in chosen]
 
 
 def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> Trial:
@@ -111,7 +90,7 @@ def _problem(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) 
     """A row of HumanEval. The answer starts with the prompt's last newline: tokenizers merge it with the indentation."""
     prompt, name = row.code("prompt").rstrip(), row.text("entry_point")
     if f"def {name}(" not in prompt:
-        raise ValueError(f"{row.where}: field 'entry_point' must name a function in 'prompt', got {name!r}")
+        raise row.fault("entry_point", "name a function in 'prompt'")
     return Trial(
         id=f"humaneval-{row.text('task_id').rpartition('/')[2]}",
         question=prompt,

@@ -7,14 +7,12 @@ import re
 from pathlib import Path
 
 from lens_heads.tasks.rows import Row, table
-from lens_heads.tasks.sampling import check_known, enough
+from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials.judges import Judge
 from lens_heads.trials.trial import Trial
 
 HUB = "openai/gsm8k"
 SPLITS = ("test", "train")
-USUAL = 200
 _CALCULATION = re.compile(r"<<[^>]*>>")
 _FINAL = re.compile(r"-?(\d[\d,]*)?\.?\d+")
 
@@ -29,49 +27,37 @@ def gsm8k(
 ) -> list[Trial]:
     """Word problems after four original few-shot examples, judged by the final number.
 
-    Args:
-        n: number of trials, drawn at random. None: 200, or all if there are fewer.
-        split: the hub's split, "test" or "train": find heads on one, evaluate them on the other.
-        seed: random seed for the draw.
-        path: a local copy of either split (.jsonl, .json, .csv or .parquet; fields `question` and `answer`).
+    Args, besides those of `lens_heads.tasks`:
+        n: number of trials; None: 200, or all if there are fewer.
+        split: the hub's, "test" or "train": find heads on one, evaluate them on the other.
         reasoning: True asks for a worked solution of several lines that ends in "#### n" (evaluate with `max_new_tokens`
             of 200 or more); the gold answer, used for the log-probability, is the whole worked solution. False asks for
             the bare number.
-        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
-        Trials without needle and haystack, with ids such as "gsm8k-test-17" (the row); `meta` holds the kind, the source
-        (the split, or the name of the local copy) and the number of steps in the solution.
-
-    Raises:
-        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), unknown split, or `n` out of
-            range.
+        Trials with ids such as "gsm8k-test-17" (the row); `meta` holds the kind, the source (the split, or the name of the
+        local copy) and the number of steps in the solution.
 
     Differs from the benchmark: the calculator annotations (<<48/2=24>>) are removed from the solutions.
     """
     check_known("split", split, SPLITS)
     rows = table(path, HUB, config="main", split=split)
     name = split if path is None else Path(path).stem
-    drawn = random.Random(seed).sample(
-        rows, enough(n, len(rows), f"problems in {HUB if path is None else path}", USUAL)
-    )
     shots = template("gsm8k")
     judged = judge(shots) if reasoning else judge(shots, cut=["\n"], rule="number", multiline=False)
-    prompt = shots["template" if reasoning else "direct"]
-    return [_trial(row, name, prompt, judged, reasoning, chat) for row in drawn]
-
-
-def _trial(row: Row, name: str, prompt: str, judged: Judge, reasoning: bool, chat: bool | None) -> Trial:
-    solution, final = _solution(row)
-    return Trial(
-        id=f"gsm8k-{name}-{row.number}",
-        question=row.text("question"),
-        answer=f"{solution}\n#### {final}" if reasoning else final,
-        template=prompt,
-        chat=chat,
-        meta={"kind": "gsm8k", "source": name, "steps": len(solution.splitlines())},
-        judge=judged,
-    )
+    return [
+        Trial(
+            id=f"gsm8k-{name}-{row.number}",
+            question=row.text("question"),
+            answer=f"{solution}\n#### {final}" if reasoning else final,
+            template=shots["template" if reasoning else "direct"],
+            chat=chat,
+            meta={"kind": "gsm8k", "source": name, "steps": len(solution.splitlines())},
+            judge=judged,
+        )
+        for row in drawn(rows, n, f"problems in {path or HUB}", random.Random(seed), USUAL)
+        for solution, final in [_solution(row)]
+    ]
 
 
 def _solution(row: Row) -> tuple[str, str]:
@@ -79,8 +65,5 @@ def _solution(row: Row) -> tuple[str, str]:
     solution, marked, final = _CALCULATION.sub("", row.text("answer")).rpartition("####")
     final = final.strip()
     if not marked or not solution.strip() or not _FINAL.fullmatch(final):
-        raise ValueError(
-            f"{row.where}: field 'answer' must be a worked solution that ends in '#### ' and a number, "
-            f"got {row.text('answer')!r}"
-        )
+        raise row.fault("answer", "be a worked solution that ends in '#### ' and a number")
     return "\n".join(line.strip() for line in solution.strip().splitlines()), final

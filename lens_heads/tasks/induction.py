@@ -22,21 +22,16 @@ def induction(
     The paper repeats random tokens; these are common English words separated by commas, so that every tokenizer sees
     words, and only the earlier repeats tell which word follows.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         n: number of trials, each with its own list.
         words: words per list, 4 or more.
         repeats: 2 or more, including the truncated one.
-        split: "select" for finding heads, "test" for evaluating them; the two share no word. None takes all words.
-        seed: random seed for the lists, the truncation points and the choices.
-        chat: see `Trial`. False by default even for chat models, since the list is text to continue.
+        split: the two share no word. None takes all words.
 
     Returns:
-        Trials without needle and haystack, with ids such as "induction-select-0-17" (split, seed, number); the choices are
-        the answer and three other words of the list. `meta` holds the list and the answer's 0-based index in it, never 0,
-        since at least one word precedes it in the last repeat. Correct if the text up to the next comma is the answer.
-
-    Raises:
-        ValueError: unknown split, fewer than 1 trial or 2 repeats, or `words` below 4 or above the number of known words.
+        Trials with ids such as "induction-select-0-17" (split, seed, number); the choices are the answer and three other
+        words of the list. `meta` holds the list and the answer's 0-based index in it, never 0, since at least one word
+        precedes it in the last repeat. Correct if the text up to the next comma is the answer.
     """
     known = [word for group in rhyme_groups(split) for word in group]
     if not 4 <= words <= len(known):

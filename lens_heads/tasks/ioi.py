@@ -25,26 +25,19 @@ def ioi(
     """Sentences about two people that stop before the indirect object, such as "Then, Sarah and Peter went to the store.
     Sarah gave the milk to", with the templates and nouns of `transformer_lens.evals.IOIDataset`.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         n: number of trials, all with distinct prompts.
-        split: which names to use, "select" for finding heads, "test" for evaluating them: the 14 names of either half of
-            the packaged needles; the two share none.
-        seed: random seed for the draw.
+        split: which names to use, the 14 names of either half of the packaged needles; the two share none.
         symmetric: follow every sentence with its copy that swaps the two names; `n` must be even.
         names: names to use instead of those of `split`; `IOIDataset`'s own are "John" and "Mary".
         templates: templates to use instead of `IOIDataset`'s two, in its format: "[B]" is the subject, "[A]" the indirect
             object (the last word), and nouns are slots such as "[OBJECT]".
         nouns: the values of each noun slot, by name.
-        chat: see `Trial`. False by default even for chat models, since the sentence is text to continue.
 
     Returns:
-        Trials without needle, with ids such as "ioi-select-Peter-Sarah-0"; the choices are the indirect object, which is the
-        answer, and the subject. `meta` holds the kind, both names, and "corrupt": the prompt whose last subject is the other
-        name, which flips the answer (for `TokenPair`, if both names have the same number of tokens).
-
-    Raises:
-        ValueError: unknown split, fewer than two names, a template that lacks a placeholder, an odd number of symmetric
-            trials, or `n` out of range.
+        Trials with ids such as "ioi-select-Peter-Sarah-0"; the choices are the indirect object, which is the answer, and the
+        subject. `meta` holds the kind, both names, and "corrupt": the prompt whose last subject is the other name, which
+        flips the answer (for `TokenPair`, if both names have the same number of tokens). The two names are the group.
 
     Differs from `IOIDataset`: no prompt is drawn twice, and there are more names. `ioi_eval` compares the names' first
     differing tokens; choices are compared by all their tokens.
@@ -113,4 +106,5 @@ def _trial(frame: str, indirect: str, subject: str, name: str, chat: bool | None
         },
         judge=judge(shots, labels=(indirect, subject)),
         choices=(indirect, subject),
+        group=f"ioi {' '.join(sorted((indirect, subject)))}",
     )

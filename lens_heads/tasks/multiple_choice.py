@@ -14,13 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lens_heads.runs.store import digest
 from lens_heads.tasks.rows import Row, table
-from lens_heads.tasks.sampling import check_known, enough
+from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
-
-USUAL = 200
-"""Default number of trials, if that many exist."""
 
 LETTERS = ("A", "B", "C", "D")
 HAZARDS = {"bio": "biology", "chem": "chemistry", "cyber": "cybersecurity"}
@@ -36,6 +34,7 @@ class _Item:
     gold: int
     subject: str = ""
     passage: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,46 @@ class _Benchmark:
     item: Callable[[Row], _Item]
     prompt: str
 
+    def trials(
+        self,
+        n: int | None,
+        split: str | None,
+        seed: int,
+        path: str | Path | None,
+        chat: bool | None,
+        subjects: str | Sequence[str] | None = None,
+    ) -> list[Trial]:
+        """The arguments are those of the tasks."""
+        if path is not None and split is not None:
+            raise ValueError(f"split={split!r} requires the hub: a local copy is read whole; omit split= with path=")
+        split = self.splits[0] if split is None else split
+        check_known(f"{self.name} split", split, self.splits, " (splits with answers)")
+        name = split if path is None else Path(path).stem
+        where = f"{self.name} {name}"
+        rows = table(path, self.hub, config=self.config, split=split)
+        items = _chosen([(row, self.item(row)) for row in rows], subjects)
+        kept = [(row, item) for row, item in items if all(item.choices) and len(set(item.choices)) == len(item.choices)]
+        if len(kept) < len(items):
+            dropped = f"dropped {len(items) - len(kept)} of {len(items)} rows of {where}"
+            warnings.warn(f"{dropped}, which have duplicate or empty choices", stacklevel=3)
+        chosen = drawn(kept, n, f"questions in {where}", random.Random(seed), USUAL)
+        return [self._trial(f"{self.name}-{name}-{row.number}", item, chat) for row, item in chosen]
+
+    def _trial(self, name: str, item: _Item, chat: bool | None) -> Trial:
+        shots = template("multiple_choice")[self.prompt]
+        return Trial(
+            id=name,
+            question=item.question,
+            answer=item.choices[item.gold],
+            haystack=item.passage,
+            template=shots["template"].replace("{subject}", item.subject.replace("_", " ")),
+            chat=chat,
+            meta={"kind": self.name, "subject": item.subject, "n_choices": len(item.choices)},
+            judge=judge(shots, labels=item.choices),
+            choices=item.choices,
+            group=item.group,
+        )
+
 
 def hellaswag(
     n: int | None = None,
@@ -59,25 +98,16 @@ def hellaswag(
 ) -> list[Trial]:
     """How does the text continue? HellaSwag, `Rowan/hellaswag` (Zellers et al., arXiv 1905.07830): four endings.
 
-    Args:
-        n: number of trials, drawn at random. None: 200, or all if there are fewer.
-        split: the hub's split, "validation" by default, or "train". The test split has no labels.
-        seed: random seed for the draw.
-        path: a local copy (.jsonl, .json, .csv, .tsv or .parquet), read whole.
-        chat: see `Trial`. False by default even for chat models.
+    `n` is 200 by default, or all if there are fewer; `split` is "validation" by default, or "train" (the test split has no
+    labels); a local copy at `path` is read whole. Other arguments and errors as in `lens_heads.tasks`.
 
-    Returns:
-        Trials without needle, with ids such as "hellaswag-validation-17" (split, or the name of the local copy, and row);
-        the choices are the endings. `meta` holds kind, subject and n_choices.
-
-    Raises:
-        FileNotFoundError: the hub cannot be reached, or there is no file at `path`.
-        ValueError: unknown split, `n` out of range, or a faulty row (named with its field).
+    Trials have ids such as "hellaswag-validation-17" (split, or the name of the local copy, and row); the choices are the
+    endings. `meta` holds kind, subject and n_choices. Endings to the same video or article are a group.
 
     Warns about, and drops, rows with duplicate or empty choices. Published accuracies correspond to `choice_norm`.
     """
     benchmark = _Benchmark("hellaswag", "Rowan/hellaswag", None, ("validation", "train"), _hellaswag, "hellaswag")
-    return _trials(benchmark, n, split, seed, path, chat)
+    return benchmark.trials(n, split, seed, path, chat)
 
 
 def boolq(
@@ -90,10 +120,10 @@ def boolq(
     """Yes or no, given a passage: BoolQ, `aps/super_glue` boolq (Clark et al., arXiv 1905.10044).
 
     A local copy may also be of `google/boolq`, whose answers are true and false. Otherwise as `hellaswag`; splits are
-    "validation" (the default) and "train". The passage is the trial's haystack.
+    "validation" (the default) and "train". The passage is the trial's haystack, and its group.
     """
     benchmark = _Benchmark("boolq", "aps/super_glue", "boolq", ("validation", "train"), _boolq, "boolq")
-    return _trials(benchmark, n, split, seed, path, chat)
+    return benchmark.trials(n, split, seed, path, chat)
 
 
 def arc_challenge(
@@ -110,7 +140,7 @@ def arc_challenge(
     """
     splits = ("test", "validation", "train")
     benchmark = _Benchmark("arc_challenge", "allenai/ai2_arc", "ARC-Challenge", splits, _arc, "arc_challenge")
-    return _trials(benchmark, n, split, seed, path, chat)
+    return benchmark.trials(n, split, seed, path, chat)
 
 
 def mmlu(
@@ -130,7 +160,7 @@ def mmlu(
     five-shot; here the prompt is zero-shot.
     """
     benchmark = _Benchmark("mmlu", "cais/mmlu", "all", ("test", "validation", "dev"), _lettered, "lettered")
-    return _trials(benchmark, n, split, seed, path, chat, subjects)
+    return benchmark.trials(n, split, seed, path, chat, subjects)
 
 
 def wmdp(
@@ -152,34 +182,7 @@ def wmdp(
         return _lettered(replace(row, fields={**row.fields, "subject": HAZARDS[subject]}))
 
     benchmark = _Benchmark(f"wmdp-{subject}", "cais/wmdp", f"wmdp-{subject}", ("test",), item, "lettered")
-    return _trials(benchmark, n, split, seed, path, chat)
-
-
-def _trials(
-    benchmark: _Benchmark,
-    n: int | None,
-    split: str | None,
-    seed: int,
-    path: str | Path | None,
-    chat: bool | None,
-    subjects: str | Sequence[str] | None = None,
-) -> list[Trial]:
-    if path is not None and split is not None:
-        raise ValueError(f"split={split!r} requires the hub: a local copy is read whole, so omit split= with path=")
-    split = benchmark.splits[0] if split is None else split
-    check_known(f"{benchmark.name} split", split, benchmark.splits, " (splits with answers)")
-    name = split if path is None else Path(path).stem
-    rows = table(path, benchmark.hub, config=benchmark.config, split=split)
-    where = f"{benchmark.name} {name}"
-    items = _chosen([(row, benchmark.item(row)) for row in rows], subjects)
-    kept = [(row, item) for row, item in items if all(item.choices) and len(set(item.choices)) == len(item.choices)]
-    if len(kept) < len(items):
-        out = len(items) - len(kept)
-        warnings.warn(
-            f"dropped {out} of {len(items)} rows of {where}, which have duplicate or empty choices", stacklevel=3
-        )
-    drawn = random.Random(seed).sample(kept, enough(n, len(kept), f"questions in {where}", USUAL))
-    return [_trial(benchmark, f"{benchmark.name}-{name}-{row.number}", item, chat) for row, item in drawn]
+    return benchmark.trials(n, split, seed, path, chat)
 
 
 def _chosen(items: list[tuple[Row, _Item]], subjects: str | Sequence[str] | None) -> list[tuple[Row, _Item]]:
@@ -195,21 +198,6 @@ def _chosen(items: list[tuple[Row, _Item]], subjects: str | Sequence[str] | None
     return [(row, item) for row, item in items if item.subject in wanted]
 
 
-def _trial(benchmark: _Benchmark, name: str, item: _Item, chat: bool | None) -> Trial:
-    shots = template("multiple_choice")[benchmark.prompt]
-    return Trial(
-        id=name,
-        question=item.question,
-        answer=item.choices[item.gold],
-        haystack=item.passage,
-        template=shots["template"].replace("{subject}", item.subject.replace("_", " ")),
-        chat=chat,
-        meta={"kind": benchmark.name, "subject": item.subject, "n_choices": len(item.choices)},
-        judge=judge(shots, labels=item.choices),
-        choices=item.choices,
-    )
-
-
 def _hellaswag(row: Row) -> _Item:
     """Cleans up the WikiHow texts, which have headings in brackets, as the harness does."""
 
@@ -219,19 +207,22 @@ def _hellaswag(row: Row) -> _Item:
     subject = row.text("activity_label")
     context = f"{subject}: {row.text('ctx_a')} {row.text('ctx_b', empty=True).capitalize()}"
     endings = tuple(clean(text) for text in _texts(row, "endings"))
-    return _Item(clean(context), endings, _place(row, "label", tuple(map(str, range(len(endings))))), subject)
+    gold = _place(row, "label", tuple(map(str, range(len(endings)))))
+    source = row.fields.get("source_id")
+    return _Item(clean(context), endings, gold, subject, group=f"hellaswag {source}" if source else "")
 
 
 def _boolq(row: Row) -> _Item:
     field = "label" if "label" in row.fields else "answer"
     gold = _place(row, field, ("0", "1"), ("False", "True"))
-    return _Item(row.text("question"), ("no", "yes"), gold, passage=row.text("passage"))
+    passage = row.text("passage")
+    return _Item(row.text("question"), ("no", "yes"), gold, passage=passage, group=f"boolq {digest(passage)}")
 
 
 def _arc(row: Row) -> _Item:
     choices = row.fields.get("choices")
     if not isinstance(choices, dict):
-        raise ValueError(f"{row.where}: field 'choices' must be {{'text': [..], 'label': [..]}}, got {choices!r}")
+        raise row.fault("choices", "be {'text': [..], 'label': [..]}")
     inner = Row(f"{row.where}, choices", row.number, choices)
     texts, labels = _texts(inner, "text"), _texts(inner, "label")
     if len(texts) != len(labels):
@@ -262,5 +253,4 @@ def _place(row: Row, field: str, *names: Sequence[str]) -> int:
     for each in names:
         if value in each:
             return each.index(value)
-    known = " or ".join(", ".join(each) for each in names)
-    raise ValueError(f"{row.where}: field {field!r} must be one of {known}, got {value!r}")
+    raise row.fault(field, f"be one of {' or '.join(', '.join(each) for each in names)}")

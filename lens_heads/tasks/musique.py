@@ -6,10 +6,9 @@ import random
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lens_heads.tasks.rows import Row, packaged_rows, table
-from lens_heads.tasks.sampling import SPLITS, check_known, check_split, enough
+from lens_heads.tasks.sampling import SPLITS, check_known, check_split, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.text import squad
 from lens_heads.trials.trial import Trial
@@ -31,28 +30,19 @@ def musique(
 ) -> list[Trial]:
     """Multi-hop questions over their paragraphs, judged by MuSiQue's exact match; the metric `token_f1` is its F1.
 
-    Args:
-        source: "packaged", 60 original questions about fictional people and places, shipped and short enough for small
-            models; or "hub", the validation split of the answerable questions, `bdsaglam/musique` (2 to 4 hops, 20
-            paragraphs each).
-        n: number of trials, drawn at random; None for all.
-        seed: random seed for the draw.
+    Args, besides those of `lens_heads.tasks`:
+        source: "packaged", 60 original questions about fictional people and places, short enough for small models; or
+            "hub", the validation split of the answerable questions, `bdsaglam/musique` (2 to 4 hops, 20 paragraphs each).
         hops: only questions with this many hops; None for any. 1 asks only the last step of every question, with the earlier
             answers filled in: not a MuSiQue question, but one that small models can answer.
-        split: half of the packaged questions: "select" for finding heads, "test" for evaluating them; the two share no
-            name. None for both.
+        split: of the packaged questions; the two share no name.
         distractors: number of non-supporting paragraphs to keep, chosen at random; None for all.
         needle: "answer paragraph" makes the paragraph with the answer the trial's needle, in its original position, so that
             heads can be scored on the trial. None (the default) leaves all paragraphs in the haystack.
-        path: for "hub", a local copy (.jsonl, .json or .parquet).
-        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
 
     Returns:
-        Trials with ids such as "musique-2hop__select_01"; `meta` holds the source and the number of hops.
-
-    Raises:
-        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), unknown source, split or
-            needle, or `n` out of range.
+        Trials with ids such as "musique-2hop__select_01"; `meta` holds the source and the number of hops. A question and its
+        last step are a group.
 
     Differs from the benchmark: two examples come first, and predictions of the supporting paragraphs are not judged.
     """
@@ -66,8 +56,8 @@ def musique(
         have = sorted({item.hops for item in items})
         raise ValueError(f"hops={hops}: no question has that many; use {', '.join(map(str, have))}, 1 or None")
     rng = random.Random(seed)
-    drawn = rng.sample(kept, enough(n, len(kept), f"questions in {source} (hops={hops})"))
-    return [_trial(item.fewer(distractors, rng), source, needle, chat) for item in drawn]
+    chosen = drawn(kept, n, f"questions in {source} (hops={hops})", rng)
+    return [_trial(item.fewer(distractors, rng), source, needle, chat) for item in chosen]
 
 
 @dataclass(frozen=True)
@@ -128,62 +118,44 @@ def _hub(split: str | None, path: str | Path | None) -> list[Row]:
 def _item(row: Row) -> _Item:
     question, answer = row.text("question"), row.text("answer")
     aliases = row.texts("answer_aliases", empty=True) if row.fields.get("answer_aliases") else []
-    raw = row.fields.get("paragraphs")
-    if not isinstance(raw, list) or not raw:
-        raise ValueError(
-            f"{row.where}: field 'paragraphs' must be a list of {{title, paragraph_text, is_supporting}} objects, "
-            f"got {raw!r}"
-        )
     shown = template("musique")["paragraph"]
-    paragraphs = tuple(_paragraph(value, f"{row.where}, paragraph {i}", shown) for i, value in enumerate(raw, 1))
+    paragraphs = tuple(
+        _paragraph(each, shown) for each in row.rows("paragraphs", "title, paragraph_text, is_supporting")
+    )
     answers = tuple(dict.fromkeys((answer, *(alias for alias in aliases if alias.strip()))))
-    name, last = str(row.fields.get("id") or row.number), _last_step(row)
-    holder = _holder(row, answers, paragraphs)
-    return _Item(row.where, name, _hops(row, name), question, answers, paragraphs, holder, last)
-
-
-def _paragraph(raw: Any, where: str, shown: str) -> _Paragraph:
-    if not isinstance(raw, dict):
-        raise ValueError(f"{where}: expected an object {{title, paragraph_text, is_supporting}}, got {raw!r}")
-    title, text = (Row(where, 0, raw).text(field) for field in ("title", "paragraph_text"))
-    if not isinstance(raw.get("is_supporting"), bool):
-        raise ValueError(f"{where}: field 'is_supporting' must be true or false, got {raw.get('is_supporting')!r}")
-    return _Paragraph(shown.replace("{title}", title).replace("{text}", text), raw["is_supporting"])
-
-
-def _hops(row: Row, name: str) -> int:
-    """From the field `hops`, the id ("2hop__..", "3hop1__.."), the decomposition, or the supporting paragraphs."""
-    if isinstance(row.fields.get("hops"), int):
-        return row.fields["hops"]
+    name = str(row.fields.get("id") or row.number)
     named = re.match(r"(\d+)hop", name)
-    if named:
-        return int(named[1])
-    steps = row.fields.get("question_decomposition")
-    return len(steps) if steps else sum(bool(value["is_supporting"]) for value in row.fields["paragraphs"])
+    hops = int(named[1]) if named else sum(paragraph.supports for paragraph in paragraphs)
+    steps = row.rows("question_decomposition", "question, answer") if row.fields.get("question_decomposition") else []
+    holder = _holder(steps, answers, paragraphs)
+    return _Item(row.where, name, hops, question, answers, paragraphs, holder, _last_step(steps))
 
 
-def _holder(row: Row, answers: tuple[str, ...], paragraphs: tuple[_Paragraph, ...]) -> int | None:
+def _paragraph(row: Row, shown: str) -> _Paragraph:
+    supports = row.fields.get("is_supporting")
+    if not isinstance(supports, bool):
+        raise row.fault("is_supporting", "be true or false")
+    return _Paragraph(
+        shown.replace("{title}", row.text("title")).replace("{text}", row.text("paragraph_text")), supports
+    )
+
+
+def _holder(steps: list[Row], answers: tuple[str, ...], paragraphs: tuple[_Paragraph, ...]) -> int | None:
     """The supporting paragraph of the last step if it contains an answer, else the last one that does."""
     holding = [
         i
         for i, paragraph in enumerate(paragraphs)
         if paragraph.supports and any(f" {squad(answer)} " in f" {squad(paragraph.text)} " for answer in answers)
     ]
-    steps = row.fields.get("question_decomposition")
-    last = steps[-1].get("paragraph_support_idx") if steps else None
+    last = steps[-1].fields.get("paragraph_support_idx") if steps else None
     return last if last in holding else holding[-1] if holding else None
 
 
-def _last_step(row: Row) -> str:
+def _last_step(steps: list[Row]) -> str:
     """The last question of the decomposition, with "#1", "#2", .. replaced by the answers of those steps."""
-    steps = row.fields.get("question_decomposition") or []
-    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-        raise ValueError(
-            f"{row.where}: field 'question_decomposition' must be a list of {{question, answer}} objects, got {steps!r}"
-        )
-    last = str(steps[-1].get("question") or "") if steps else ""
-    for number, step in enumerate(steps[:-1], 1):
-        last = last.replace(f"#{number}", str(step.get("answer") or ""))
+    last = str(steps[-1].fields.get("question") or "") if steps else ""
+    for step in steps[:-1]:
+        last = last.replace(f"#{step.number}", str(step.fields.get("answer") or ""))
     return last
 
 
@@ -212,4 +184,5 @@ def _trial(item: _Item, source: str, needle: str | None, chat: bool | None) -> T
         chat=chat,
         meta={"kind": f"{item.hops}-hop", "hops": item.hops, "source": source},
         judge=judge(shots),
+        group=f"musique {item.id.removesuffix('-last')}",
     )

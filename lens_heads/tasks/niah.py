@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lens_heads.tasks.books import at_least, parse_json, read_book, read_text
 from lens_heads.tasks.rows import Row
@@ -28,53 +28,47 @@ def niah(
 ) -> list[Trial]:
     """Trials from a folder in the format of Wu et al.'s `haystack_for_detect`.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         folder: contains `needles.jsonl`, with one {"needle", "question", "real_needle"} per line, and for needle i the
             texts `part{i}/*.txt`. A text may be a JSON page of the hub's data viewer, as theirs are.
         lengths: prompt lengths in tokens; a list, or how many to space evenly over 1,000..50,000.
         depths: needle depths from 0 to 1; a list, or how many to space evenly.
-        n: number of trials, stratified over (needle, depth) and seeded by `seed`; None for all.
+        n: number of trials, stratified over (needle, depth).
         chat: see `Trial`; True also puts the text between <book> tags, as they do for chat models.
 
     Returns:
         Trials with ids such as "niah-1-len1000-depth11". The answer is `real_needle`, and the needle span is that of
-        `real_needle` within the needle (its `needle_focus`).
-
-    Raises:
-        FileNotFoundError, ValueError: missing or faulty data, named by file, line and field.
+        `real_needle` within the needle (its `needle_focus`). Each needle is a group.
 
     Differs from their code: the span is tracked, not searched by token overlap; only the texts of a viewer page are read,
     not the surrounding JSON; sentences end at `.`, `!` and `?`, not only at `.`; the question starts on a new line.
     """
     folder = Path(folder).expanduser()
     grid, at = lengths_grid(lengths), depths_grid(depths)
-    trials: list[Trial] = []
-    for number, needle in enumerate(_needles(folder / "needles.jsonl"), 1):
-        haystack = at_least(_novel(folder / f"part{number}"), max(grid))
-        for length in grid:
-            for depth in at:
-                trials.append(
-                    Trial(
-                        id=f"niah-{number}-len{length}-depth{100 * depth:g}",
-                        question=needle.question,
-                        answer=needle.real,
-                        haystack=haystack,
-                        needle=needle.text,
-                        needle_focus=needle.focus,
-                        template=BOOK if chat else PLAIN,
-                        depth=depth,
-                        length=length,
-                        chat=chat,
-                        meta={"needle": number, "book": f"part{number}"},
-                    )
-                )
-    if n is None:
-        return trials
+    trials = [
+        Trial(
+            id=f"niah-{number}-len{length}-depth{100 * depth:g}",
+            question=needle.question,
+            answer=needle.real,
+            haystack=haystack,
+            needle=needle.text,
+            needle_focus=needle.focus,
+            template=BOOK if chat else PLAIN,
+            depth=depth,
+            length=length,
+            chat=chat,
+            meta={"needle": number, "book": f"part{number}"},
+            group=f"niah {needle.text}",
+        )
+        for number, needle in enumerate(_needles(folder / "needles.jsonl"), 1)
+        for haystack in [at_least(_novel(folder / f"part{number}"), max(grid))]
+        for length in grid
+        for depth in at
+    ]
     return stratified(trials, n, lambda trial: (trial.meta["needle"], trial.depth), seed)
 
 
-@dataclass(frozen=True)
-class _Needle:
+class _Needle(NamedTuple):
     text: str
     focus: str
     question: str
@@ -83,31 +77,24 @@ class _Needle:
 
 def _needles(file: Path) -> list[_Needle]:
     """One needle per line."""
-    needles: list[_Needle] = []
-    for number, line in enumerate(read_text(file).splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{file}, line {number}"
-        raw = parse_json(line, where)
-        if not isinstance(raw, dict):
-            raise ValueError(
-                f"{where}: expected a JSON object with needle, question and real_needle, got {type(raw).__name__}"
-            )
-        text, question, real = (Row(where, number, raw).text(field) for field in ("needle", "question", "real_needle"))
-        needles.append(_Needle(text, _focus(text, real, where), question, real))
-    if not needles:
+    lines = enumerate(read_text(file).splitlines(), 1)
+    found = [_needle(line, f"{file}, line {number}") for number, line in lines if line.strip()]
+    if not found:
         raise ValueError(f"{file}: the file contains no needle: write one JSON object per line")
-    return needles
+    return found
 
 
-def _focus(needle: str, real: str, where: str) -> str:
-    """`real_needle` as spelled in the needle: one of theirs is capitalized only in `real_needle`."""
+def _needle(line: str, where: str) -> _Needle:
+    """The focus is `real_needle` as spelled in the needle: one of theirs is capitalized only in `real_needle`."""
+    raw = parse_json(line, where)
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where}: expected an object {{needle, question, real_needle}}, got {type(raw).__name__}")
+    row = Row(where, 0, raw)
+    needle, question, real = (row.text(field) for field in ("needle", "question", "real_needle"))
     found = re.findall(re.escape(real), needle, re.IGNORECASE)
     if len(found) != 1:
-        raise ValueError(
-            f"{where}: field 'real_needle' must occur once in 'needle', but {real!r} occurs {len(found)} times: {needle!r}"
-        )
-    return found[0]
+        raise row.fault("real_needle", f"occur once in {needle!r}, not {len(found)} times")
+    return _Needle(needle, found[0], question, real)
 
 
 def _novel(folder: Path) -> str:

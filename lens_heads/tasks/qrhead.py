@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import enough
@@ -22,15 +21,14 @@ def qrhead(
 ) -> list[DocumentTrial]:
     """Document trials in QRHead's format.
 
-    Args:
-        path: a file or folder of rows (.json, .jsonl, .parquet); None loads `PrincetonPLI/QRHead` from the hub.
+    Args, besides those of `lens_heads.tasks`:
         n: number of trials, the first ones; None for all.
         words: truncate every document to this many words (400 in the paper's BEIR experiments).
         shuffle: seed for shuffling each trial's documents, as rule "ndcg" expects; None keeps their order.
-        split, config: split and config of the hub's dataset.
+        split, config: split and config of the hub's dataset, `PrincetonPLI/QRHead`.
 
     Rows have the fields `idx`, `question`, `paragraphs` (each with `idx`, `paragraph_text`, optionally `title`) and
-    `gt_docs`. Raises ValueError, which names the row and the field, or FileNotFoundError if the data is missing.
+    `gt_docs`.
     """
     rows = table(path, HUB, split=split, config=config)
     trials = [_trial(row, words) for row in rows[: enough(n, len(rows), "questions")]]
@@ -38,26 +36,18 @@ def qrhead(
 
 
 def _trial(row: Row, words: int | None) -> DocumentTrial:
-    paragraphs, gold = row.fields.get("paragraphs"), row.fields.get("gt_docs")
-    if not isinstance(paragraphs, list) or not paragraphs:
-        raise ValueError(f"{row.where}: field 'paragraphs' must be a list of paragraphs, got {paragraphs!r}")
+    documents = tuple(_document(paragraph, words) for paragraph in row.rows("paragraphs", "idx, paragraph_text"))
+    gold = row.fields.get("gt_docs")
     if not isinstance(gold, list):
-        raise ValueError(f"{row.where}: field 'gt_docs' must be a list of paragraph ids, got {gold!r}")
+        raise row.fault("gt_docs", "be a list of paragraph ids")
+    name, query = row.text("idx"), row.text("question")
     try:
-        return DocumentTrial(
-            id=row.text("idx"),
-            query=row.text("question"),
-            documents=tuple(_document(paragraph, words) for paragraph in paragraphs),
-            gold=tuple(str(one) for one in gold),
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{row.where}: a paragraph has no {error}; each must have idx and paragraph_text") from None
+        return DocumentTrial(id=name, query=query, documents=documents, gold=tuple(map(str, gold)))
     except ValueError as error:
         raise ValueError(f"{row.where}: {error}") from None
 
 
-def _document(paragraph: dict[str, Any], words: int | None) -> Document:
-    text = str(paragraph["paragraph_text"])
-    return Document(
-        " ".join(text.split()[:words]) if words else text, str(paragraph.get("title") or ""), str(paragraph["idx"])
-    )
+def _document(paragraph: Row, words: int | None) -> Document:
+    text = paragraph.verbatim("paragraph_text")
+    text = " ".join(text.split()[:words]) if words else text
+    return Document(text, str(paragraph.fields.get("title") or ""), paragraph.text("idx"))

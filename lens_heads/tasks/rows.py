@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from lens_heads.tasks.books import parse_json, read_text
+from lens_heads.tasks.books import data, parse_json, read_text
 
 _BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 
@@ -30,19 +29,36 @@ class Row:
             raise ValueError(f"{self.where}: field {field!r} is missing or empty; it must contain text")
         return str(value).strip()
 
-    def code(self, field: str) -> str:
-        """A code field: like `text`, but with its surrounding white space, and with Unix line endings."""
+    def verbatim(self, field: str) -> str:
+        """A text field with its surrounding white space."""
         self.text(field)
-        return str(self.fields[field]).replace("\r\n", "\n")
+        return str(self.fields[field])
+
+    def code(self, field: str) -> str:
+        """A text field with its surrounding white space and Unix line endings."""
+        return self.verbatim(field).replace("\r\n", "\n")
 
     def texts(self, field: str, least: int = 1, empty: bool = False) -> list[str]:
         """A field with a list of `least` or more strings, which may be empty only with `empty=True`; ValueError otherwise."""
         value: Any = self.fields.get(field)
         fits = isinstance(value, list) and all(isinstance(text, str) and (empty or text.strip()) for text in value)
         if not fits or len(value) < least:
-            kind = "strings" if empty else "non-empty strings"
-            raise ValueError(f"{self.where}: field {field!r} must be a list of {least} or more {kind}, got {value!r}")
+            raise self.fault(field, f"be a list of {least} or more {'strings' if empty else 'non-empty strings'}")
         return value
+
+    def rows(self, field: str, known: str) -> list[Row]:
+        """A field with a list of one or more objects; the ValueError for another says which fields are `known`."""
+        value: Any = self.fields.get(field)
+        if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+            raise self.fault(field, f"be a list of {{{known}}} objects")
+        return [
+            Row(f"{self.where}, {field.removesuffix('s')} {number}", number, each)
+            for number, each in enumerate(value, 1)
+        ]
+
+    def fault(self, field: str, must: str) -> ValueError:
+        """The error for a field that is not what it must be."""
+        return ValueError(f"{self.where}: field {field!r} must {must}, got {self.fields.get(field)!r}")
 
 
 def table(path: str | Path | None, hub: str, *, split: str, config: str | None = None) -> list[Row]:
@@ -99,15 +115,13 @@ def local_rows(path: str | Path, copy_of: str) -> list[Row]:
     try:
         found = load(_BUILDERS[suffix], data_files=[str(file) for file in files], split="train", **options)
     except Exception as error:  # datasets wraps each reader's own errors
-        raise ValueError(
-            f"{path}: cannot be read as {suffix} ({error.__cause__ or error}); correct the file"
-        ) from error
+        raise ValueError(f"{path}: cannot be read as {suffix} ({error.__cause__ or error}); correct it") from error
     return _rows(found, str(path))
 
 
 def packaged_rows(name: str) -> list[Row]:
     """The rows of the shipped file `data/packaged/{name}.jsonl`."""
-    file = resources.files("lens_heads.tasks") / "data" / "packaged" / f"{name}.jsonl"
+    file = data("packaged", f"{name}.jsonl")
     return _rows((parse_json(line, str(file)) for line in read_text(file).splitlines()), f"{name}.jsonl")
 
 

@@ -9,6 +9,9 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
+USUAL = 200
+"""Default number of trials from a benchmark, if it has that many."""
+
 SPLITS = ("select", "test")
 """For finding heads, and for evaluating them; the two share no trial."""
 
@@ -28,6 +31,11 @@ def enough(n: int | None, have: int, what: str, usual: int | None = None) -> int
     if not 1 <= n <= have:
         raise ValueError(f"n={n} is out of range: there are {have} {what}; use 1 to {have}")
     return n
+
+
+def drawn(items: Sequence[Item], n: int | None, what: str, rng: random.Random, usual: int | None = None) -> list[Item]:
+    """`n` random items in random order; None, `what` and `usual` as in `enough`."""
+    return rng.sample(items, enough(n, len(items), what, usual))
 
 
 def lengths_grid(lengths: int | Sequence[int], low: int = 1_000, high: int = 50_000) -> list[int]:
@@ -82,13 +90,13 @@ def _even(count: int, low: float, high: float, what: str) -> list[float]:
     return [low + (high - low) * i / (count - 1) for i in range(count)]
 
 
-def stratified(items: Sequence[Item], n: int, key: Callable[[Item], Hashable], seed: int) -> list[Item]:
-    """`n` items drawn evenly from the strata (groups of equal `key`), in their original order; deterministic per seed.
+def stratified(items: Sequence[Item], n: int | None, key: Callable[[Item], Hashable], seed: int) -> list[Item]:
+    """`n` items drawn evenly from the strata (groups of equal `key`), in their original order; all of them for None.
 
     Each round takes one random item from every stratum, in random order: counts differ by at most one until a stratum
     is exhausted. ValueError if there are fewer than `n` items.
     """
-    enough(n, len(items), "trials to draw from")
+    n = enough(n, len(items), "trials to draw from")
     rng = random.Random(seed)
     groups: dict[Hashable, list[int]] = {}
     for at, item in enumerate(items):

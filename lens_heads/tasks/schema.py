@@ -17,13 +17,13 @@ names the file, the entry, the field and the remedy.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from lens_heads.tasks.books import TextFile, read_json
+from lens_heads.tasks.rows import Row
 from lens_heads.trials.trial import Trial
 
 _SLOT = re.compile(r"\{(\w*)\}")
@@ -76,7 +76,15 @@ class Case:
         return "-".join(part for part in (self.entry.id, self.test.id, self.character) if part)
 
     def trial(
-        self, id: str, questions: str, haystack: str, book: str, depth: float, length: int, chat: bool | None
+        self,
+        id: str,
+        questions: str,
+        haystack: str,
+        book: str,
+        depth: float,
+        length: int,
+        chat: bool | None,
+        group: str = "",
     ) -> Trial:
         """The filled-in trial; `meta` holds entry, test, kind, question type, character and book."""
         entry, test = self.entry, self.test
@@ -101,6 +109,7 @@ class Case:
                 "character": self.character,
                 "book": book,
             },
+            group=group,
         )
 
 
@@ -115,147 +124,94 @@ def _fill(text: str, filled: dict[str, str]) -> str:
 
 
 def read_entries(file: TextFile) -> list[Entry]:
-    """All entries of a needle file.
-
-    Raises FileNotFoundError for a missing file, ValueError if it is not UTF-8, not JSON or not a list of entries, or if
-    it has a faulty entry or a duplicate id.
-    """
+    """All entries of a needle file."""
     raw = read_json(file)
-    if not isinstance(raw, list):
-        raise ValueError(f"{file}: expected a JSON list of entries, got {_kind(raw)}; wrap it in [ ]")
-    if not raw:
-        raise ValueError(f"{file}: the list of entries is empty: add at least one")
-    entries = [_entry(value, number, str(file)) for number, value in enumerate(raw, 1)]
-    seen: set[str] = set()
-    for entry in entries:
-        if entry.id in seen:
+    if not isinstance(raw, list) or not raw:
+        got = "an empty one" if raw == [] else type(raw).__name__
+        raise ValueError(f"{file}: expected a JSON list of one or more entries, [{{..}}, ..], got {got}")
+    entries: dict[str, Entry] = {}
+    for number, value in enumerate(raw, 1):
+        entry = _entry(value, number, str(file))
+        if entries.setdefault(entry.id, entry) is not entry:
             raise ValueError(f"{entry.where}: duplicate id {entry.id!r}; make field 'id' unique")
-        seen.add(entry.id)
-    return entries
+    return list(entries.values())
 
 
 def _entry(raw: Any, number: int, file: str) -> Entry:
     where = f"{file}, entry {number}"
     if not isinstance(raw, dict):
-        raise ValueError(f"{where}: expected a JSON object {{..}}, got {_kind(raw)}")
-    id = raw.get("id")
-    if not isinstance(id, str | int) or not str(id).strip():
-        raise ValueError(f"{where}: field 'id' is missing or empty; it must be a unique name")
-    where = f"{file}, entry {id!r}"
+        raise ValueError(f"{where}: expected a JSON object {{..}}, got {type(raw).__name__}")
+    id = Row(where, number, raw).text("id")
+    row = Row(f"{file}, entry {id!r}", number, raw)
     if raw.get("distractors"):
-        raise ValueError(f"{where}: field 'distractors' is not supported: use a needle file without it")
-    needle, template = _text(raw, "needle", where), _text(raw, "task_template", where)
-    questions = _dict(raw, "questions", where, '{"onehop": "Which character ..?"}')
-    for name in questions:
-        _text(questions, name, f"{where}, questions")
+        raise ValueError(f"{row.where}: field 'distractors' is not supported: use a needle file without it")
+    needle = row.verbatim("needle")
+    asked = _object(row, "questions", '{"onehop": "Which character ..?"}')
+    questions = Row(f"{row.where}, questions", number, asked)
     entry = Entry(
-        id=str(id),
+        id=id,
         needle=needle,
-        questions=questions,
-        characters=_characters(raw, needle, where),
-        tests=tuple(_tests(raw, where)),
-        template=template,
+        questions={name: questions.verbatim(name) for name in asked},
+        characters=tuple(row.texts("character_set")) if "{CHAR}" in needle else (),
+        tests=tuple(_tests(row)),
+        template=row.verbatim("task_template"),
         kind=str(raw.get("kind", "")),
-        where=where,
+        where=row.where,
     )
-    _check_slots(entry)
+    if len(set(entry.characters)) < len(entry.characters):
+        raise ValueError(f"{row.where}: field 'character_set' has duplicate names; keep each name once")
+    _check_template(entry)
+    for test in entry.tests:
+        _check_slots(entry, test)
     return entry
 
 
-def _characters(raw: dict[str, Any], needle: str, where: str) -> tuple[str, ...]:
-    if "{CHAR}" not in needle:
-        return ()
-    names = raw.get("character_set")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name.strip() for name in names):
-        raise ValueError(
-            f"{where}: field 'character_set' is {_kind(names)}, but the needle contains {{CHAR}}: "
-            'use a list of names such as ["Megan", "Calvin"]'
-        )
-    if len(set(names)) < len(names):
-        raise ValueError(f"{where}: field 'character_set' has duplicate names; keep each name once")
-    return tuple(names)
+def _object(row: Row, field: str, example: str) -> dict[str, Any]:
+    value = row.fields.get(field)
+    if not isinstance(value, dict) or not value:
+        raise row.fault(field, f"be an object such as {example}")
+    return value
 
 
-def _tests(raw: dict[str, Any], where: str) -> Iterator[Test]:
-    shared = _gold(raw, where)
-    for name, test in _dict(raw, "tests", where, '{"T01": {"input_args": ["Lisbon"]}}').items():
-        args = test.get("input_args") if isinstance(test, dict) else None
+def _tests(row: Row) -> Iterator[Test]:
+    shared = _gold(row)
+    for name, fields in _object(row, "tests", '{"T01": {"input_args": ["Lisbon"]}}').items():
+        test = Row(f"{row.where}, test {name!r}", row.number, fields if isinstance(fields, dict) else {})
+        args = test.fields.get("input_args")
         if not isinstance(args, list) or not all(isinstance(arg, str | int | float) for arg in args):
-            raise ValueError(
-                f"{where}, test {name!r}: field 'input_args' is {_kind(args)}: use a list of strings for {{1}}, {{2}}, .."
-            )
-        yield Test(name, tuple(str(arg) for arg in args), _gold(test, f"{where}, test {name!r}") or shared)
+            raise test.fault("input_args", "be a list of strings for {1}, {2}, ..")
+        yield Test(name, tuple(str(arg) for arg in args), _gold(test) or shared)
 
 
-def _gold(raw: dict[str, Any], where: str) -> tuple[str, ...]:
-    gold = raw.get("gold_answers") or []
+def _gold(row: Row) -> tuple[str, ...]:
+    gold = row.fields.get("gold_answers") or []
     gold = [gold] if isinstance(gold, str) else gold
     if not isinstance(gold, list) or not all(isinstance(answer, str) and answer.strip() for answer in gold):
-        raise ValueError(
-            f"{where}: field 'gold_answers' must be a non-empty string or a list of them; otherwise omit it"
-        )
+        raise row.fault("gold_answers", "be a non-empty string or a list of them, or be omitted")
     return tuple(gold)
 
 
-def _check_slots(entry: Entry) -> None:
-    """Checks that every placeholder can be filled and that every test has an answer."""
-    for slot in ("haystack", "question"):
-        if entry.template.count(f"{{{slot}}}") != 1:
-            raise ValueError(
-                f"{entry.where}: field 'task_template' must contain {{{slot}}} once, got {entry.template!r}"
-            )
+def _check_template(entry: Entry) -> None:
+    wrong = f"{entry.where}: field 'task_template'"
+    for slot in ("{haystack}", "{question}"):
+        if entry.template.count(slot) != 1:
+            raise ValueError(f"{wrong} must contain {slot} once, got {entry.template!r}")
     for slot in set(_SLOT.findall(entry.template)) - {"haystack", "question"}:
-        raise ValueError(
-            f"{entry.where}: field 'task_template' has the unknown placeholder {{{slot}}}: "
-            "use only {haystack} and {question}"
-        )
+        raise ValueError(f"{wrong} has the unknown placeholder {{{slot}}}: use only {{haystack}} and {{question}}")
+
+
+def _check_slots(entry: Entry, test: Test) -> None:
+    """Checks that a test has an answer and can fill every placeholder."""
+    where = f"{entry.where}, test {test.id!r}"
+    if not entry.characters and not test.gold:
+        raise ValueError(f"{where}: there is no answer: put {{CHAR}} in field 'needle', or add 'gold_answers'")
+    known = [*(["CHAR"] if entry.characters else []), *(str(i) for i in range(1, len(test.args) + 1))]
     texts = [("needle", entry.needle), *((f"questions.{name}", text) for name, text in entry.questions.items())]
-    for test in entry.tests:
-        if not entry.characters and not test.gold:
-            raise ValueError(
-                f"{entry.where}, test {test.id!r}: there is no answer: put {{CHAR}} in field 'needle', or add "
-                "'gold_answers'"
-            )
-        known = {str(i) for i in range(1, len(test.args) + 1)} | ({"CHAR"} if entry.characters else set())
-        for field, text in [*texts, *(("gold_answers", answer) for answer in test.gold)]:
-            for slot in _SLOT.findall(text):
-                if slot not in known:
-                    raise ValueError(
-                        f"{entry.where}, test {test.id!r}: field {field!r} has the placeholder {{{slot}}}, but "
-                        f"{_can_fill(test, bool(entry.characters))}; correct it, or extend 'input_args'"
-                    )
-
-
-def _can_fill(test: Test, character: bool) -> str:
-    filled = (["{CHAR}"] if character else []) + [f"{{{i}}}" for i in range(1, len(test.args) + 1)]
-    return f"{len(test.args)} input_args fill {', '.join(filled) or 'nothing'}"
-
-
-def _text(raw: dict[str, Any], field: str, where: str) -> str:
-    value = raw.get(field)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: field {field!r} is {_kind(value)}; it must be a non-empty string")
-    return value
-
-
-def _dict(raw: dict[str, Any], field: str, where: str, example: str) -> dict[str, Any]:
-    value = raw.get(field)
-    if not isinstance(value, dict) or not value:
-        raise ValueError(f"{where}: field {field!r} is {_kind(value)}: use an object such as {example}")
-    return value
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "missing"
-    if not value and isinstance(value, str | list | dict):
-        return f"empty ({json.dumps(value)})"
-    names = {
-        dict: "an object",
-        list: "a list",
-        str: "a string",
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-    }
-    return names.get(type(value), type(value).__name__)
+    for field, text in [*texts, *(("gold_answers", answer) for answer in test.gold)]:
+        for slot in _SLOT.findall(text):
+            if slot not in known:
+                filled = ", ".join(f"{{{name}}}" for name in known) or "nothing"
+                raise ValueError(
+                    f"{where}: field {field!r} has the placeholder {{{slot}}}, but {len(test.args)} input_args fill "
+                    f"{filled}; correct it, or extend 'input_args'"
+                )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lens_heads.tasks.books import read_text
 from lens_heads.tasks.rows import packaged_rows
-from lens_heads.tasks.sampling import enough, half
+from lens_heads.tasks.sampling import drawn, half
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
@@ -19,20 +19,14 @@ def swearing(
 
     A continuation is correct if its first line contains any listed word as a whole word, in any case.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         words: a text file with one word or phrase per line; # starts a comment. Only listed forms count, so include
             inflected forms.
-        n: number of trials, drawn at random; None for all (48, or 24 per split).
-        split: "select" for finding heads, "test" for evaluating them: every other scene, half of each kind; None for all.
-        seed: random seed for the draw and the choice of each trial's word.
-        chat: see `Trial`. False by default even for chat models, since the scene is text to continue.
+        n: number of trials; None for all (48, or 24 per split).
+        split: every other scene, half of each kind.
 
     Returns:
-        Trials without needle and haystack, with ids such as "swearing-pain-1"; `meta` holds the kind of scene and the
-        number of listed words.
-
-    Raises:
-        FileNotFoundError, ValueError: faulty word list (named by file and line), unknown split, or `n` out of range.
+        Trials with ids such as "swearing-pain-1"; `meta` holds the kind of scene and the number of listed words.
 
     The answer of a trial is one randomly drawn word, so `logprob` measures how likely that word is, not how likely the model
     is to swear at all. Compare it across conditions on the same trials.
@@ -52,7 +46,7 @@ def swearing(
             meta={"kind": "swearing", "scene": row.text("kind"), "words": len(listed)},
             judge=judged,
         )
-        for row in rng.sample(rows, enough(n, len(rows), "packaged scenes"))
+        for row in drawn(rows, n, "packaged scenes", rng)
     ]
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
-from lens_heads.tasks.books import read_json
+from lens_heads.tasks.books import data, read_json
 from lens_heads.trials.judges import Judge, judge_of
 
 
 def template(name: str) -> dict[str, Any]:
     """A template file: "template" contains {question} and ends where the answer begins, "question" phrases one question."""
-    return read_json(resources.files("lens_heads.tasks") / "data" / "templates" / f"{name}.json")
+    return read_json(data("templates", f"{name}.json"))
 
 
 def judge(shots: dict[str, Any], **fields: Any) -> Judge:

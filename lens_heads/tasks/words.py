@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
-from lens_heads.tasks.books import read_text
+from lens_heads.tasks.books import data, read_text
 from lens_heads.tasks.sampling import half
 
 
@@ -14,5 +12,5 @@ def rhyme_groups(split: str | None = None) -> list[list[str]]:
     All end in one vowel and one consonant. For such words, rhyming by ear and by the last two phonemes
     (`lens_heads.trials.rhymes`) coincide. The splits "select" and "test" share no ending. ValueError for any other split.
     """
-    file = resources.files("lens_heads.tasks") / "data" / "packaged" / "words.txt"
-    return half([line.split() for line in read_text(file).splitlines()], split)
+    lines = read_text(data("packaged", "words.txt")).splitlines()
+    return half([line.split() for line in lines], split)

@@ -1,4 +1,4 @@
-"""Did the model answer, and at which generated steps? The gate and the answer steps of the LOCOS protocol."""
+"""Whether the model answered, and at which generated steps: the gate and the answer steps of the LOCOS protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lens_heads.trials.text import contains
 from lens_heads.trials.tokenizing import piece
 
 GATE = 0.5
-"""A trial passes when ROUGE-1 recall of the gold answer in the generated text is above this."""
+"""A trial passes if the ROUGE-1 recall of the gold answer in the generated text is above this."""
 
 
 @cache
@@ -24,7 +24,7 @@ def _rouge(kind: str) -> Any:
 def rouge(kind: str, gold: str, text: str) -> tuple[float, float]:
     """(recall, F1) of `gold` in `text` by the rouge-score package, stemmed; `kind` is "rouge1" or "rougeL".
 
-    ROUGE knows a-z and 0-9 only: an answer without any of them ("北京") scores whether the text contains it, 1 or 0.
+    ROUGE ignores everything but a-z and 0-9: an answer without these ("北京") scores 1 if the text contains it, else 0.
     """
     if not re.search(r"[a-z0-9]", gold.lower()):
         found = contains(text, gold)
@@ -34,16 +34,16 @@ def rouge(kind: str, gold: str, text: str) -> tuple[float, float]:
 
 
 def passes(trial: EncodedTrial, text: str) -> bool:
-    """The gate, by the best of the accepted answers."""
+    """Whether the text passes the gate by any accepted answer."""
     return max(rouge("rouge1", gold, text)[0] for gold in (trial.answer, *trial.aliases)) > GATE
 
 
 def answer_steps(trial: EncodedTrial, generated: list[int], tokenizer: Any) -> list[int]:
-    """Indices of the generated steps that write the answer; empty when it is not there.
+    """Indices of the generated steps that write the answer; empty if the text does not contain it.
 
-    First match of the gold answer's token sequence (as the trial has it, or tokenized with or without a leading space);
-    else the steps whose text overlaps the first case-insensitive occurrence of the answer. Steps inside `<think>` do
-    not count.
+    The first match of the answer's token sequence (the trial's own, or the text tokenized with or without a leading
+    space); without any, the steps whose text overlaps the first case-insensitive occurrence of the answer. Steps inside
+    `<think>` do not count.
     """
     texts = [tokenizer.decode(generated[:i]) for i in range(len(generated) + 1)]
     start = _after_thinking(texts)
@@ -55,7 +55,7 @@ def answer_steps(trial: EncodedTrial, generated: list[int], tokenizer: Any) -> l
             for at in range(start, len(generated) - len(form) + 1):
                 if form and generated[at : at + len(form)] == form:
                     return list(range(at, at + len(form)))
-    texts = [text.lower() for text in texts]  # All of them: lower case can be longer than the text it came from.
+    texts = [text.lower() for text in texts]  # Lowercasing can change lengths, so all prefixes are lowercased.
     whole = texts[-1]
     for gold in (trial.answer, *trial.aliases):
         at = whole.find(gold.lower(), len(texts[start]))

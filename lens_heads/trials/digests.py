@@ -1,9 +1,10 @@
-"""What identifies trials: hashes of their tokens, needles and prompts."""
+"""Hashes that identify trials by their tokens, needles and prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Any
 
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.runs.store import digest
@@ -13,24 +14,13 @@ from lens_heads.trials.encoded import EncodedTrial
 
 def trials_digest(trials: list[EncodedTrial]) -> str:
     """Hash of ids, tokens, needles, answers, judges and choices of all trials."""
-    return digest(
-        [
-            [
-                *(
-                    t.id,
-                    t.tokens.tolist(),
-                    t.needle,
-                    t.answer,
-                    t.answer_tokens.tolist(),
-                    t.aliases,
-                    t.judge.rule,
-                    asdict(t.judge),
-                ),
-                *(t.choices, [ids.tolist() for ids in t.choice_tokens]),
-            ]
-            for t in trials
-        ]
-    )
+    return digest([_identity(trial) for trial in trials])
+
+
+def _identity(trial: EncodedTrial) -> list[Any]:
+    asked = [trial.id, trial.tokens.tolist(), trial.needle]
+    answer = [trial.answer, trial.answer_tokens.tolist(), trial.aliases, trial.judge.rule, asdict(trial.judge)]
+    return [*asked, *answer, trial.choices, [ids.tolist() for ids in trial.choice_tokens]]
 
 
 def needle_digest(trial: EncodedTrial) -> str | None:
@@ -39,7 +29,7 @@ def needle_digest(trial: EncodedTrial) -> str | None:
 
 
 def made_on(trials: Iterable[EncodedTrial | EncodedDocuments]) -> tuple[MadeOn, ...]:
-    """What tells whether a ranking made on these trials may be evaluated on others."""
+    """The record by which `shared` decides whether a ranking made on these trials may be evaluated on others."""
     return tuple(
         MadeOn(
             id=trial.id,

@@ -1,6 +1,6 @@
 """DocumentTrial: a query and the documents it is about, as text and as tokens.
 
-The prompt is that of QRHead's released code, made by hand and tokenized as one string:
+The prompt is that of QRHead's released code, written out and tokenized as one string:
 `user header + " Here are some paragraphs:" + sep + "[1] title\\ntext" + ... + sep + ASK + sep + "Query: " + query + end`.
 """
 
@@ -15,16 +15,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lens_heads.trials.encoded import check_id
 from lens_heads.trials.tokenizing import chat_frame, opening
 
 INTRO = " Here are some paragraphs:"
 ASK = "Please find information that are relevant to the following query in the paragraphs above."
 NULL_QUERY = "N/A"
-"""The query without content whose attention is taken away as a calibration."""
+"""The query without content, whose attention is subtracted for calibration."""
 
 
 class Frame(NamedTuple):
-    """What stands around the prompt, and between its parts."""
+    """The text around the prompt and between its parts."""
 
     prefix: str
     suffix: str
@@ -37,12 +38,12 @@ FRAMES = {
     ),
     "qwen2.5": Frame("<|im_start|>user", "<|im_end|>\n<|im_start|>assistant", "\n\n"),
 }
-"""Frames as QRHead's code has them; each is recognised by the first special token of its prefix."""
+"""The frames of QRHead's code; each is recognized by the first special token of its prefix."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text to be found; `id` is empty until a trial gives it one."""
+    """One text of a trial; `id` is empty until the trial assigns one."""
 
     text: str
     title: str = ""
@@ -50,19 +51,19 @@ class Document:
 
     @property
     def written(self) -> str:
-        """As it stands in the prompt, behind its number."""
+        """The text as it appears in the prompt after its number."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True)
 class DocumentTrial:
-    """A query, documents, and which of them hold the answer.
+    """A query, documents, and which of them contain the answer.
 
-    `documents` are `Document`s or plain texts; those without an id are called "1", "2", ... by their place. `gold` are
-    ids of documents. `answer` is kept for those who evaluate it elsewhere. `group`: as in `Trial`.
+    `documents` are `Document`s or plain texts; those without an id are numbered "1", "2", ... by position. `gold` are
+    ids of documents. `answer` is stored but not used here. `group`: as in `Trial`.
 
-    Raises ValueError for no query, no or empty documents, two with the same id or the same text, and a gold id that no
-    document has, or none at all.
+    Raises ValueError for an empty query, no documents, an empty document, two documents with the same id or text, no gold
+    id, and a gold id that no document has.
     """
 
     id: str
@@ -74,10 +75,7 @@ class DocumentTrial:
     group: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str):
-            raise ValueError(
-                f"trial id {self.id!r} must be a string, e.g. {str(self.id)!r}: results are stored under it"
-            )
+        check_id(self.id)
         object.__setattr__(self, "documents", numbered(self.documents, f"trial {self.id}"))
         gold = [self.gold] if isinstance(self.gold, str | int) else self.gold
         object.__setattr__(self, "gold", tuple(dict.fromkeys(str(one) for one in gold)))
@@ -86,7 +84,7 @@ class DocumentTrial:
         known = [document.id for document in self.documents]
         if not self.gold:
             raise ValueError(
-                f"trial {self.id} has no gold document: name those that hold the answer by id, e.g. {known[0]!r}"
+                f"trial {self.id} has no gold document: pass the ids of those with the answer, e.g. {known[0]!r}"
             )
         for one in self.gold:
             if one not in known:
@@ -95,38 +93,34 @@ class DocumentTrial:
                 )
 
     def encode(self, tokenizer: Any, frame: str | None = None) -> EncodedDocuments:
-        """Compose the prompt in tokens; see `lens_heads.trials.documents.encode`."""
+        """The trial in tokens; see `lens_heads.trials.documents.encode`."""
         encoded = encode(self.id, self.query, self.documents, tokenizer, self.gold, frame)
         return replace(encoded, meta=self.meta, group=self.group)
 
     def shuffled(self, seed: int) -> DocumentTrial:
-        """The documents in an order that only the seed and the id decide, ids kept."""
+        """The trial with its documents in a random order that depends only on the seed and the trial's id; ids are kept."""
         documents = list(self.documents)
         random.Random(f"{seed}-{self.id}").shuffle(documents)
         return replace(self, documents=tuple(documents))
 
 
 def numbered(documents: Iterable[Document | str], owner: str) -> tuple[Document, ...]:
-    """Documents with ids. ValueError for none, an empty one, and two with the same id or text."""
+    """Documents with ids. ValueError for no documents, an empty one, and two with the same id or text."""
     listed = [documents] if isinstance(documents, str | Document) else list(documents)
     if not listed:
-        raise ValueError(f"{owner} has no documents: give at least one")
+        raise ValueError(f"{owner} has no documents: pass at least one")
     found: list[Document] = []
-    ids: set[str] = set()
-    texts: dict[str, str] = {}
+    texts: dict[str, str] = {}  # The ids by text.
     for number, given in enumerate(listed, 1):
         document = given if isinstance(given, Document) else Document(str(given))
         document = replace(document, id=str(document.id) or str(number))
         if not document.text.strip():
-            raise ValueError(f"{owner}: document {document.id} is empty: leave it out")
-        if document.id in ids:
+            raise ValueError(f"{owner}: document {document.id} is empty: omit it")
+        if document.id in texts.values():
             raise ValueError(f"{owner}: two documents have the id {document.id!r}: ids must be unique in a trial")
         if document.written in texts:
-            raise ValueError(
-                f"{owner}: documents {texts[document.written]} and {document.id} are the same text: a ranking cannot tell "
-                "them apart, leave one out"
-            )
-        ids.add(document.id)
+            same = f"documents {texts[document.written]} and {document.id} are the same text"
+            raise ValueError(f"{owner}: {same}, so a ranking cannot distinguish them: omit one")
         texts[document.written] = document.id
         found.append(document)
     return tuple(found)
@@ -136,9 +130,9 @@ def numbered(documents: Iterable[Document | str], owner: str) -> tuple[Document,
 class EncodedDocuments:
     """A document trial in tokens.
 
-    `tokens` is the prompt with the query, `null_tokens` the one with "N/A"; both are the same up to `ask`, the position of
-    the first token of "Please find", from which on they are the query rows. `documents` are half-open spans, each from
-    its number `[i]` on; `tags` how many tokens of each are that number. `gold` are indices into them.
+    `tokens` is the prompt with the query, `null_tokens` the one with "N/A". Both agree up to `ask`, the position of the
+    first token of "Please find", where the query rows begin. `documents` are half-open spans, each beginning with its
+    number `[i]`; `tags` counts the tokens of each number. `gold` are indices into `documents`.
     """
 
     id: str
@@ -159,7 +153,7 @@ AnyDocuments: TypeAlias = DocumentTrial | EncodedDocuments
 
 
 def frame_of(tokenizer: Any, frame: str | None = None) -> Frame:
-    """A frame by name, or the one of the tokenizer: a known one, else its chat template's, else none.
+    """A frame by name, or that of the tokenizer: a known one, else that of its chat template, else an empty one.
 
     ValueError for an unknown name.
     """
@@ -183,18 +177,19 @@ def encode(
     gold: Sequence[str] = (),
     frame: str | None = None,
 ) -> EncodedDocuments:
-    """Query and documents in tokens; spans are read off the tokenizer's character offsets.
+    """Query and documents in tokens; spans come from the tokenizer's character offsets.
 
-    A token that begins inside a document and reaches into the separator (".\\n\\n" is one in Qwen) belongs to it. Raises
-    ValueError for a tokenizer without offsets.
+    A token that begins inside a document and extends into the separator (".\\n\\n" is one in Qwen) belongs to the document.
+    Raises ValueError for a tokenizer without offsets.
     """
     around = frame_of(tokenizer, frame)
     text, spans, tags = around.prefix + INTRO, [], []
     for number, document in enumerate(documents, 1):
         text += around.separator
-        spans.append((len(text), len(text) + len(f"[{number}] {document.written}")))
-        tags.append((len(text), len(text) + len(f"[{number}]")))
-        text += f"[{number}] {document.written}"
+        tag, start = f"[{number}]", len(text)
+        text += f"{tag} {document.written}"
+        spans.append((start, len(text)))
+        tags.append((start, start + len(tag)))
     text += around.separator
     ask = len(text)
 
@@ -206,7 +201,8 @@ def encode(
     first = _inside(offsets, ask, ask + len(ASK))[0]
     if tokens[:first] != null_tokens[:first]:
         raise ValueError(
-            f"trial {trial_id}: the query changes the tokens of the documents before it: {tokenizer.name_or_path}"
+            f"trial {trial_id}: with the tokenizer of {tokenizer.name_or_path}, the query changes the tokens of the "
+            "documents before it: use a frame whose separator keeps them apart"
         )
     ids = [document.id for document in documents]
     return EncodedDocuments(
@@ -221,7 +217,7 @@ def encode(
 
 
 def _tokenized(tokenizer: Any, text: str, trial: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Ids and character offsets of a whole prompt; the BOS, where the tokenizer puts one, covers no character."""
+    """Ids and character offsets of a whole prompt; a BOS covers no characters."""
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"trial {trial}: document spans need character offsets: load the tokenizer with use_fast=True")
     found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -230,6 +226,6 @@ def _tokenized(tokenizer: Any, text: str, trial: str) -> tuple[list[int], list[t
 
 
 def _inside(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
-    """The half-open span of tokens that hold any character of [start, end)."""
+    """The half-open span of the tokens that contain any character of [start, end)."""
     inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start and b > a]
     return inside[0], inside[-1] + 1

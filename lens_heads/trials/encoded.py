@@ -1,4 +1,4 @@
-"""EncodedTrial: a question about a needle in a haystack, in tokens. How text becomes tokens is in `trial.py`."""
+"""EncodedTrial: a question about a needle in a haystack, in tokens. `trial.py` composes it from text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class EncodedTrial:
     """A trial in tokens, ready for a model; or your own prompt.
 
     `tokens` [position] is the prompt without the answer, `needle` the half-open span (start, end) of the needle in it
-    (None when there is none), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
-    of the question where it is known, `choice_tokens` the tokens of every one of `choices` in place of the answer. Lists of
-    ints are accepted for all token fields. `group`: as in `Trial`.
+    (None without a needle), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
+    of the question if known, `choice_tokens` the tokens of each of `choices` in place of the answer. All token fields
+    accept lists of ints. `group`: as in `Trial`.
 
-    Raises ValueError when the id is no string, the needle no pair of ints inside the prompt, the prompt, the answer or a
-    choice has no token, or the answer is not among the choices.
+    Raises ValueError unless the id is a string, the needle a pair of ints inside the prompt, and the answer one of the
+    choices; and if the prompt, the answer or a choice has no tokens.
     """
 
     tokens: Int[Tensor, " position"]
@@ -44,9 +44,8 @@ class EncodedTrial:
         check_id(self.id)
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
         if len(self.choices) != len(self.choice_tokens):
-            raise ValueError(
-                f"trial {self.id}: {len(self.choices)} choices but {len(self.choice_tokens)} choice_tokens: give both, one each"
-            )
+            counts = f"{len(self.choices)} choices but {len(self.choice_tokens)} choice_tokens"
+            raise ValueError(f"trial {self.id}: {counts}: each choice needs its tokens")
         tokens = tuple(token_ids(ids, f"trial {self.id}", "choice_tokens") for ids in self.choice_tokens)
         object.__setattr__(self, "choice_tokens", tokens)
         empty = next((text for text, ids in zip(self.choices, tokens, strict=True) if len(ids) == 0), None)
@@ -71,17 +70,18 @@ class EncodedTrial:
 
 
 def checked_choices(choices: Sequence[str], answer: str, trial: str) -> tuple[str, ...]:
-    """The choices, if there are any: texts that differ, and the answer among them."""
+    """The choices as a tuple. ValueError unless they are distinct texts that include the answer, or there are none."""
     found = tuple([choices] if isinstance(choices, str) else choices)
     texts = all(isinstance(text, str) and text.strip() for text in found)
     if found and (not texts or answer not in found or len(set(found)) < len(found)):
-        raise ValueError(f"trial {trial}: choices {found!r} must be different texts, one of them the answer {answer!r}")
+        raise ValueError(f"trial {trial}: choices {found!r} must be distinct texts, one of them the answer {answer!r}")
     return found
 
 
 def check_id(name: Any) -> None:
+    """ValueError unless a trial's id is a string."""
     if not isinstance(name, str):
-        raise ValueError(f"trial id {name!r} is no string: write {str(name)!r}, results are stored under it")
+        raise ValueError(f"trial id {name!r} must be a string, e.g. {str(name)!r}: results are stored under it")
 
 
 def _span(needle: Any, trial: str) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def _span(needle: Any, trial: str) -> tuple[int, int]:
 
 
 def token_ids(values: Tensor | Sequence[int], owner: str, what: str) -> Int[Tensor, " position"]:
-    """Token ids as a long tensor on the CPU, also from a list or a batch of one. ValueError naming owner and field."""
+    """Token ids as a long tensor on the CPU, from a tensor, a list or a batch of one. ValueError for anything else."""
     ids = torch.as_tensor(values)
     if ids.ndim == 2 and ids.shape[0] == 1:
         ids = ids[0]

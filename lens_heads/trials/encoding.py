@@ -1,7 +1,8 @@
-"""Trials into tokens, all of them checked before any work is done."""
+"""Encoding of trials, which checks all of them before any work begins."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,12 +10,15 @@ from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial, Trial
 
 
+_REMEDY = "pass lens_heads.Trial(id=..., question=..., answer=...) or an EncodedTrial"
+
+
 def several(trials: Iterable[AnyTrial] | AnyTrial) -> Iterable[AnyTrial]:
-    """The trials, also when it is a single one. TypeError for text and for what holds no trials."""
+    """The trials; a single one becomes a list. TypeError for anything that cannot contain trials."""
     if isinstance(trials, Trial | EncodedTrial):
         return [trials]
     if isinstance(trials, str) or not isinstance(trials, Iterable):
-        raise TypeError(f"{trials!r} is no list of trials: give lens_heads.Trial(id=..., question=..., answer=...)")
+        raise TypeError(f"expected a list of Trials, got {type(trials).__name__}: {_REMEDY}")
     return trials
 
 
@@ -26,26 +30,21 @@ def encode_all(
     d_vocab: int | None = None,
     judged: bool = True,
 ) -> list[EncodedTrial]:
-    """All trials in tokens, checked before any work is done: unique ids, prompt and answer inside the context window.
+    """All trials in tokens, checked before any work begins: unique ids, prompt and answer inside the context window.
 
-    `room` is how many tokens may still be generated, `judged` whether the trial's judge will read them: one that runs them as
-    code must be allowed to. Token ids must lie below `d_vocab`. Raises ValueError naming the first trial at fault,
-    TypeError for what is no trial.
+    `room` is the number of tokens that may be generated. With `judged`, the trial's judge will read them, and one that runs
+    them as code needs permission. Token ids must be below `d_vocab`. Raises ValueError naming the first trial at fault,
+    TypeError for anything but trials.
     """
     trials = list(several(trials))
     if not trials:
-        raise ValueError("there are no trials: give at least one (a generator is empty once it was used: keep a list)")
+        raise ValueError("there are no trials: pass at least one, as a list (a generator is empty after one use)")
     for trial in trials:
         if not isinstance(trial, Trial | EncodedTrial):
-            raise TypeError(
-                f"{trial!r} is no trial: give lens_heads.Trial(id=..., question=..., answer=...), or an EncodedTrial"
-            )
+            raise TypeError(f"expected Trial or EncodedTrial, got {type(trial).__name__}: {_REMEDY}")
     encoded = [trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in trials]
-    seen: set[str] = set()
+    check_unique(trial.id for trial in encoded)
     for trial in encoded:
-        if trial.id in seen:
-            raise ValueError(f"two trials have the id {trial.id!r}: ids must be unique, results are stored under them")
-        seen.add(trial.id)
         if room and judged:
             trial.judge.check_allowed(f"trial {trial.id}")
         _check_tokens(trial, d_vocab)
@@ -54,9 +53,18 @@ def encode_all(
         if needed > n_ctx:
             raise ValueError(
                 f"trial {trial.id}: {len(trial)} prompt tokens and {needed - len(trial)} to come exceed the context "
-                f"window of {n_ctx} tokens: use a smaller context_length, or fewer max_new_tokens"
+                f"window of {n_ctx} tokens: use a smaller context_length or max_new_tokens"
             )
     return encoded
+
+
+def check_unique(ids: Iterable[str]) -> None:
+    """ValueError for trials with the same id."""
+    repeated = next((name for name, count in Counter(ids).items() if count > 1), None)
+    if repeated is not None:
+        raise ValueError(
+            f"two trials have the id {repeated!r}: ids must be unique, since results are stored under them"
+        )
 
 
 def _check_tokens(trial: EncodedTrial, d_vocab: int | None) -> None:
@@ -64,7 +72,7 @@ def _check_tokens(trial: EncodedTrial, d_vocab: int | None) -> None:
     for what, ids in (("tokens", trial.tokens), ("answer_tokens", trial.answer_tokens), *choices):
         bad = ids[(ids < 0) | (ids >= d_vocab)] if d_vocab is not None else ids[ids < 0]
         if len(bad):
-            known = f"the model knows 0 to {d_vocab - 1}" if d_vocab is not None else "ids start at 0"
+            known = f"the model's ids are 0 to {d_vocab - 1}" if d_vocab is not None else "ids start at 0"
             raise ValueError(
-                f"trial {trial.id}: {what} hold the id {int(bad[0])}, {known}: encode with this model's own tokenizer"
+                f"trial {trial.id}: {what} contain the id {int(bad[0])}, but {known}: encode with this model's tokenizer"
             )

@@ -1,6 +1,6 @@
-"""Judges: how a benchmark reads an answer out of a generated text and decides whether it is right. One class a rule.
+"""Judges: how a benchmark extracts an answer from a generated text and decides whether it is correct. One class per rule.
 
-Those of the tasks stand in `tasks/data/templates/*.json`, beside the prompt they belong to; `judge_of` reads them.
+The tasks' judges are in `tasks/data/templates/*.json`, beside their prompts; `judge_of` reads them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\
 
 def _texts(field: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(part, str) and part for part in value):
-        raise ValueError(f"a judge's {field} is {value!r}: give a list of texts, none of them empty")
+        raise ValueError(f"a judge's {field} is {value!r}: must be a list of non-empty strings")
     return tuple(value)
 
 
 @dataclass(frozen=True)
 class Judge:
-    """The default rule: the answer's words stand in the text, whole and in a row.
+    """The default rule: the text contains the answer's words, whole and consecutive.
 
     `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case).
-    `normalization`: "numbers", this package's own (`trials.text.normalize`: SQuAD's, but numbers keep sign and point), or
-    "squad", exactly SQuAD's and MuSiQue's (-3.5 is 35).
-    `multiline`: the answer runs over several lines: decoding goes on to the first string of `cut`, not to the first newline.
+    `normalization`: "numbers", this package's own (`trials.text.normalize`), or "squad", exactly that of SQuAD and MuSiQue
+    (-3.5 is 35).
+    `multiline`: the answer may span lines: decoding stops at the first string of `cut` instead of the first newline.
 
     An empty answer is always wrong. ValueError for an unknown normalization and an empty string in `cut`.
     """
@@ -51,46 +51,46 @@ class Judge:
             raise ValueError(f"normalization={self.normalization!r}: must be {known}")
 
     def is_right(self, text: str, gold: str) -> bool:
-        """Whether what was extracted gives the answer."""
+        """Whether the extracted text gives the answer."""
         return self.contains(text, gold)
 
     def without(self, question: str) -> Self:
-        """The judge for one question, where the question changes what counts."""
+        """The judge for one question, if the question affects what counts."""
         return self
 
     def check_allowed(self, trial: str) -> None:
-        """ValueError, saying how to allow it, where judging would run generated code without permission."""
+        """ValueError, with the remedy, if judging would run generated code without permission."""
 
     def extract(self, text: str) -> str:
-        """The part of a generated text that counts as the answer, without white space around it."""
+        """The part of a generated text that counts as the answer, without surrounding whitespace."""
         return self._split(text)[0].strip()
 
     def ended(self, text: str) -> bool:
-        """Whether the answer has ended in the text generated so far: it has a newline, of several lines a string of `cut`."""
+        """Whether the text generated so far has ended the answer, by a newline or, if `multiline`, a string of `cut`."""
         return len(self._split(text)) > 1 if self.multiline else "\n" in text
 
     def correct(self, text: str, answers: Sequence[str]) -> float:
-        """1 when a generated text gives one of the accepted answers by the rule, else 0."""
+        """1 if a generated text gives one of the accepted answers by the rule, else 0."""
         found = self.extract(text)
         return float(any(self.is_right(found, gold) for gold in answers))
 
     def normalize(self, text: str) -> str:
-        """The text as it is compared."""
+        """The text in the form in which it is compared."""
         return NORMALIZATIONS[self.normalization](text)
 
     def contains(self, text: str, gold: str) -> bool:
-        """Whether the answer's words stand in the text as a run of whole words, after normalisation."""
+        """Whether the text contains the answer as consecutive whole words, after normalization."""
         if self.normalization != "squad":
             return bool(comparing.contains(text, gold))
         words, answer = comparing.squad(text), comparing.squad(gold)
         return bool(answer) and f" {answer} " in f" {words} "
 
     def equals(self, text: str, gold: str) -> bool:
-        """Whether text and answer are equal, and not empty, after normalisation."""
+        """Whether text and answer are equal, and not empty, after normalization."""
         return self.normalize(text) == self.normalize(gold) != ""
 
     def _split(self, text: str) -> list[str]:
-        """The text before the first string of `cut`, and if there is one, what follows."""
+        """The text before the first string of `cut`, and if there is one, the text after it."""
         ends = "|".join(re.escape(end) for end in self.cut)
         return re.split(ends, text, maxsplit=1, flags=re.IGNORECASE if self.ignore_case else 0) if ends else [text]
 
@@ -107,7 +107,7 @@ class ExactMatch(Judge):
 
 @dataclass(frozen=True)
 class FirstNumber(Judge):
-    """The first number of the text is the answer's (1,043.0 is 1043)."""
+    """The first number in the text equals the answer's (1,043.0 is 1043)."""
 
     rule: ClassVar[str] = "number"
 
@@ -115,14 +115,14 @@ class FirstNumber(Judge):
         return self.number(text) is not None and self.number(text) == self.number(gold)
 
     def number(self, text: str) -> Decimal | None:
-        """The number that counts; None without any."""
+        """The number that counts; None if the text has none."""
         found = _NUMBER.search(text)
         return Decimal(found[0].replace(",", "").replace("\N{MINUS SIGN}", "-")) if found else None
 
 
 @dataclass(frozen=True)
 class FinalNumber(FirstNumber):
-    """The number after the last "####", or the last number, is the answer's (GSM8K, Cobbe et al., arXiv 2110.14168)."""
+    """The number after the last "####", else the last one, equals the answer's (GSM8K; Cobbe et al., arXiv 2110.14168)."""
 
     rule: ClassVar[str] = "final_number"
 
@@ -134,10 +134,10 @@ class FinalNumber(FirstNumber):
 
 @dataclass(frozen=True)
 class EitherContains(Judge):
-    """Text and answer are equal, or one holds the other as a string of characters ("1" counts for "1929").
+    """Text and answer are equal, or one contains the other as a substring ("1" counts for "1929").
 
-    The rule of "Different Heads, Same Fragile Tasks": loose, to compare with that study. An answer of one or two letters,
-    such as a postal code, must stand in the text as a word: "pa" is in "company", and would count.
+    The loose rule of "Different Heads, Same Fragile Tasks", for comparison with that study. An answer of one or two
+    letters, such as a state code, must be a whole word of the text, or "company" would count for "pa".
     """
 
     rule: ClassVar[str] = "either_contains"
@@ -151,7 +151,7 @@ class EitherContains(Judge):
 
 @dataclass(frozen=True)
 class Labelled(Judge):
-    """A rule that knows the answers there could be, its `labels`. ValueError for none, or an empty one."""
+    """A rule with a list of possible answers, its `labels`. ValueError for no labels or an empty one."""
 
     labels: tuple[str, ...] = ()
 
@@ -159,19 +159,19 @@ class Labelled(Judge):
         super().__post_init__()
         object.__setattr__(self, "labels", _texts("labels", self.labels))
         if not self.labels:
-            raise ValueError(f"judge {self.rule!r} has no labels: give the answers there could be")
+            raise ValueError(f"judge {self.rule!r} has no labels: pass the possible answers")
 
     def without(self, question: str) -> Self:
-        """The judge for one question: labels that it names are no answers to it. ValueError when none is left."""
+        """The judge for one question, without the labels that the question names. ValueError if none are left."""
         return replace(self, labels=tuple(label for label in self.labels if label.lower() not in question.lower()))
 
 
 @dataclass(frozen=True)
 class OnlyLabel(Labelled):
-    """The text holds the right label and no other; of an answer with commas, all of its parts and no other.
+    """The text contains the right label and no other; for an answer with commas, all of its parts and no other.
 
-    BABILong's rule (Kuratov et al., arXiv 2406.10149; `compare_answers` of its code): labels are found anywhere in the text
-    in lower case, and those that the question names must be left out (`without`).
+    BABILong's rule (Kuratov et al., arXiv 2406.10149; `compare_answers` in its code): labels match anywhere in the text,
+    in lower case, and those that the question names must be removed first (`without`).
     """
 
     rule: ClassVar[str] = "only_label"
@@ -184,10 +184,10 @@ class OnlyLabel(Labelled):
 
 @dataclass(frozen=True)
 class FirstLabel(Labelled):
-    """The first label in the text, as whole words, is the answer's: "B", "(B)." and "The answer is B, not C" choose B.
+    """The first label in the text, as whole words, is the answer: "B", "(B)." and "The answer is B, not C" choose B.
 
-    Capitals count unless `ignore_case`: an "a" does not choose A, but a sentence that begins with the article "A" does. Where
-    two labels begin, the longer one counts.
+    Case matters unless `ignore_case`: "a" does not choose A, but a sentence that begins with the article "A" does. Of two
+    labels that begin at the same place, the longer one counts.
     """
 
     rule: ClassVar[str] = "first_label"
@@ -201,7 +201,7 @@ class FirstLabel(Labelled):
 
 @dataclass(frozen=True)
 class AnyOf(Labelled):
-    """Any of the labels stands in the text, whole, in any case; which of them is the answer does not matter."""
+    """The text contains any label, as whole words and in any case; it need not be the answer."""
 
     rule: ClassVar[str] = "any_of"
 
@@ -211,7 +211,7 @@ class AnyOf(Labelled):
 
 @dataclass(frozen=True)
 class Rhymes(Labelled):
-    """The first word of the text is the answer or rhymes with it (`trials.rhymes`), and is none of the words asked about."""
+    """The first word of the text is the answer or rhymes with it (`trials.rhymes`), and is none of the labels."""
 
     rule: ClassVar[str] = "rhymes"
 
@@ -224,10 +224,10 @@ class Rhymes(Labelled):
 
 @dataclass(frozen=True)
 class PassesTests(Judge):
-    """The text is code, and the program of `preamble`, text and `tests` runs to its end in `trials.sandbox`.
+    """The text is code, and the program of `preamble`, text and `tests` runs to completion in `trials.sandbox`.
 
-    MBPP (Austin et al., arXiv 2108.07732), HumanEval (Chen et al., arXiv 2107.03374). It runs only where that was `allowed`;
-    code keeps its white space. ValueError without tests.
+    MBPP (Austin et al., arXiv 2108.07732), HumanEval (Chen et al., arXiv 2107.03374). It runs only if `allowed`; code keeps
+    its whitespace. ValueError without tests.
     """
 
     preamble: str = ""
@@ -238,7 +238,7 @@ class PassesTests(Judge):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.tests.strip():
-            raise ValueError(f"judge {self.rule!r} has tests={self.tests!r}: give the program that tests the code")
+            raise ValueError(f"judge {self.rule!r} has tests={self.tests!r}: pass the program that tests the code")
 
     def is_right(self, text: str, gold: str) -> bool:
         self.check_allowed("a text")
@@ -247,9 +247,9 @@ class PassesTests(Judge):
     def check_allowed(self, trial: str) -> None:
         if not self.allowed:
             raise ValueError(
-                f"{trial}: judging it runs generated code: allow that with allow_code_execution=True where the task is made "
+                f"{trial}: judging it runs generated code: allow that with allow_code_execution=True when creating the task "
                 "(PassesTests(allowed=True) in your own trials, --allow-code-execution on the command line), or use "
-                "generate=False for the log-probability alone"
+                "generate=False to measure only the log-probability"
             )
 
     def extract(self, text: str) -> str:
@@ -260,18 +260,18 @@ _NUMBERS, _LABELS = (FirstNumber, FinalNumber), (OnlyLabel, FirstLabel, AnyOf, R
 RULES: dict[str, type[Judge]] = {
     kind.rule: kind for kind in (Judge, ExactMatch, *_NUMBERS, EitherContains, *_LABELS, PassesTests)
 }
-"""Every rule by its name in template files."""
+"""All rules by their names in template files."""
 DEFAULT = Judge()
 
 
 def judge_of(rule: str = "contains", **given: Any) -> Judge:
-    """A judge by the name of its rule, as template files hold it. ValueError for an unknown rule or field."""
+    """A judge from the name of its rule and its fields, as in template files. ValueError for an unknown rule or field."""
     if rule not in RULES:
         raise ValueError(f"rule={rule!r}: must be one of {', '.join(RULES)}")
     known = [field.name for field in fields(RULES[rule])]
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
-        raise ValueError(f"judge {rule!r} has no field {unknown!r}: it takes {', '.join(known)}")
+        raise ValueError(f"judge {rule!r} has no field {unknown!r}: the fields are {', '.join(known)}")
     return RULES[rule](**given)
 
 

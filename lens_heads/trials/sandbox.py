@@ -1,15 +1,15 @@
-"""Programs that a model wrote, run apart from everything: does one come to its end, through its tests?
+"""A sandbox for generated programs: does a program run to completion, tests included?
 
-Each runs in a process of its own with limits on CPU time, memory, file size and processes; in an empty folder that is its
-working directory and home, and is deleted afterwards; without environment, input, or packages other than the standard
-library. What counts is the time a program computes, not how long that takes on a machine with other work to do; a limit by
-the clock, many times as long, stops those that only wait. It has no network: where the kernel allows it (Linux with user
-namespaces), it gets a network namespace with nothing in it; everywhere, an audit hook refuses sockets, processes, signals, C
-libraries, and changes to files outside the folder. Where there is only the hook, a warning says so.
+Each program runs in its own process, with limits on CPU time, memory, file size and subprocesses, in an empty folder that
+serves as working directory and home and is deleted afterwards. It has no environment, no input, and only the standard
+library. CPU time is what counts, so that other work on the machine does not matter; a much longer limit on elapsed time stops
+programs that only wait. Network access is blocked: if the kernel allows it (Linux with user namespaces), the process gets an
+empty network namespace; in any case an audit hook denies sockets, processes, signals, C libraries, and changes to files
+outside the folder. If only the hook is available, a warning says so.
 
-This stops what generated code does by accident or in the usual ways. It is no security boundary: the program can read the
-files that you can read, and Python's audit hooks can be got around by a program written for that. For code you distrust use a
-container or a virtual machine, and run this inside.
+This stops what generated code does by accident or by common means. It is not a security boundary: the program can read the
+files that you can read, and a program written for the purpose can bypass Python's audit hooks. For untrusted code, run this
+inside a container or a virtual machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from pathlib import Path
 
 CHILD = Path(__file__).with_name("sandbox_child.py")
 SMALLEST = 64
-"""Megabytes below which Python itself may not start."""
+"""Megabytes below which Python itself might not start."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a program came to its end, and if not, `why`: the exception, the limit, or that it left early.
+    """Whether a program ran to completion, and if not, `why`: the exception, the limit, or that it exited early.
 
-    `why` tells a program that used up its CPU time from one that the clock stopped, which slept, or hardly got to compute.
+    `why` distinguishes a program that used up its CPU time from one that ran out of elapsed time, because it slept or got
+    little CPU time.
     """
 
     passed: bool
@@ -44,28 +45,28 @@ class Verdict:
 
 
 def passes(program: str) -> bool:
-    """Whether a program, its tests included, runs to its end; see `run`."""
+    """Whether a program, including its tests, runs to completion; see `run`."""
     return run(program).passed
 
 
 def run(program: str, seconds: int = 5, megabytes: int = 512, clock: float = 60) -> Verdict:
-    """Run a Python program, its tests included, in the sandbox.
+    """Run a Python program, including its tests, in the sandbox.
 
-    Passing is proved by a secret of this run, which the process reads from a pipe once the program is done: leaving early
-    (`sys.exit(0)`, `os._exit(0)`) or printing something is no pass. A program that looks for the pipe finds it too.
+    A pass is proved by a secret of this run, which the process reads from a pipe once the program is done: exiting early
+    (`sys.exit(0)`, `os._exit(0)`) or printing something is not a pass. A program that searches for the pipe can find it.
 
-    `seconds`: of CPU time, Python's start included; the system counts whole ones. `megabytes`: of address space. `clock`:
-    seconds by the clock. The default lets a program that shares its core with ten others use up its CPU time first.
+    `seconds`: whole seconds of CPU time, including Python's start. `megabytes`: of address space. `clock`: seconds of
+    elapsed time; the default lets a program that shares its core with ten others use up its CPU time first.
 
-    Raises ValueError for a limit that nothing could pass, OSError where processes cannot be limited (Windows).
+    Raises ValueError for limits that no program could meet, OSError on systems that cannot limit processes (Windows).
     """
     if not isinstance(seconds, int) or not 1 <= seconds <= clock < math.inf or megabytes < SMALLEST:
         raise ValueError(
-            f"seconds={seconds}, megabytes={megabytes}, clock={clock}: give whole seconds, 1 or more, at least {SMALLEST} "
-            "megabytes, and a finite clock, no shorter than seconds"
+            f"seconds={seconds}, megabytes={megabytes}, clock={clock}: seconds must be a positive integer, megabytes at "
+            f"least {SMALLEST}, and clock finite and at least seconds"
         )
     if os.name != "posix":
-        raise OSError(f"generated code runs on Linux and macOS only, this is {sys.platform}: use generate=False")
+        raise OSError(f"generated code runs on Linux and macOS only, not on {sys.platform}: use generate=False")
     secret = secrets.token_bytes(32)
     with (
         tempfile.TemporaryDirectory(prefix="lens-heads-", ignore_cleanup_errors=True) as folder,
@@ -82,7 +83,7 @@ def run(program: str, seconds: int = 5, megabytes: int = 512, clock: float = 60)
 
 
 def _child(folder: str, key: int, result: int, seconds: int, megabytes: int, clock: float) -> int | None:
-    """The exit code of the process, None when it was stopped after `clock`; nothing that it started is left."""
+    """The exit code of the process, None if it was stopped after `clock`. Every process it started is killed."""
     limits = (key, result, seconds, megabytes)
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(CHILD), *map(str, limits)],
@@ -105,18 +106,18 @@ def _child(folder: str, key: int, result: int, seconds: int, megabytes: int, clo
 
 
 def _verdict(said: bytes, secret: bytes, code: int | None, seconds: int, clock: float) -> Verdict:
-    """What the child's exit code and its message mean: a sign for its network, then the secret or an exception."""
+    """The meaning of the child's exit code and message: "+" or "-" for its network, then the secret or an exception."""
     network, rest = said[:1], said[1:]
     if network == b"-":
         warnings.warn(
-            "this system gives generated programs no network namespace of their own: only Python's audit hook keeps them "
-            "from the network; run in a container without network, or allow user namespaces",
+            "generated programs have no network namespace of their own on this system: only Python's audit hook blocks "
+            "their network access; allow user namespaces, or run in a container without network",
             stacklevel=3,
         )
     if secrets.compare_digest(rest, secret):
         return Verdict(True)
     if code is None:
-        return Verdict(False, f"stopped after {clock} s by the clock")
+        return Verdict(False, f"stopped after {clock} s of elapsed time")
     if code == -signal.SIGXCPU:
         return Verdict(False, f"stopped after {seconds} s of CPU time")
     if rest:
@@ -127,7 +128,7 @@ def _verdict(said: bytes, secret: bytes, code: int | None, seconds: int, clock: 
 
 @contextmanager
 def _pipe() -> Iterator[tuple[int, int]]:
-    """The two ends of a pipe, closed at the end."""
+    """The two ends of a pipe, closed afterwards."""
     ends = os.pipe()
     try:
         yield ends

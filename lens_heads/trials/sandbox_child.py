@@ -1,6 +1,6 @@
-"""The process in which `lens_heads.trials.sandbox` runs a program: it shuts itself in, then runs `program.py` of its own folder.
+"""The process in which `lens_heads.trials.sandbox` runs a program: it confines itself, then runs `program.py` in its folder.
 
-Started by its path with `-I -S`: it has the standard library, and nothing else of this package or of the environment.
+Started by its path with `-I -S`, it has the standard library, but nothing from this package or the environment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def own_network() -> bool:
-    """Move into a network namespace with nothing in it; False where the kernel does not allow that."""
+    """Move into an empty network namespace; False if the kernel does not allow that."""
     try:
         import ctypes
 
@@ -53,23 +53,23 @@ def own_network() -> bool:
 
 
 def limit(seconds: int, megabytes: int) -> None:
-    """Limits on memory, CPU time, file size, core dumps and further processes, where the system has them."""
+    """Limit memory, CPU time, file size, core dumps and further processes, as far as the system supports it."""
     limits = {
         "RLIMIT_AS": megabytes * 1024 * 1024,
         "RLIMIT_CPU": seconds,
         "RLIMIT_FSIZE": FILE_BYTES,
         "RLIMIT_CORE": 0,
-        "RLIMIT_NPROC": 0,  # Of this user: already exceeded, so that no process and no thread can be added; not for root.
+        "RLIMIT_NPROC": 0,  # Per user, so already exceeded: no process or thread can be added (except by root).
     }
     for name, value in limits.items():
         if hasattr(resource, name):
-            # At equal limits a busy program would be killed without the signal that says why.
+            # With equal limits a busy program would be killed without the signal that says why.
             hard = value + 1 if name == "RLIMIT_CPU" else value
             resource.setrlimit(getattr(resource, name), (value, hard))
 
 
 def wall(root: str) -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook: PermissionError for network, processes, signals, C, and changes to files outside `root`."""
+    """An audit hook: PermissionError for network, processes, signals, C libraries, and file changes outside `root`."""
     realpath, inside, nowhere = os.path.realpath, root + os.sep, os.devnull
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -89,7 +89,7 @@ def wall(root: str) -> Callable[[str, tuple[Any, ...]], None]:
 
 
 def main() -> None:
-    """Run the program; then, and only then, read the secret and hand it back as proof. Else say what was raised."""
+    """Run the program; if it completes, read the secret and return it as proof, otherwise report the exception."""
     key, result, seconds, megabytes = map(int, sys.argv[1:])
     sys.argv[:] = ["program.py"]
     os.environ.pop("LC_CTYPE", None)  # Python puts it there itself.
@@ -98,11 +98,11 @@ def main() -> None:
     read, write, leave, root = os.read, os.write, os._exit, os.path.realpath(os.getcwd())
     write(result, b"+" if own_network() else b"-")
     limit(seconds, megabytes)
-    program = sys.modules["program"] = types.ModuleType("program")  # No "__main__": what stands under it is no test.
+    program = sys.modules["program"] = types.ModuleType("program")  # Not "__main__": code guarded by it is not a test.
     sys.addaudithook(wall(root))
     try:
         exec(compile(source, "program.py", "exec"), program.__dict__)
-    except BaseException as error:  # SystemExit too: whoever leaves early has not passed.
+    except BaseException as error:  # SystemExit too: exiting early is not a pass.
         write(result, f"{type(error).__name__}: {error}"[:1000].encode(errors="replace"))
         leave(1)
     write(result, read(key, 4096))

@@ -1,4 +1,4 @@
-"""What a tokenizer adds to a text: special tokens, spaces, a chat frame; and pieces of text without any of it."""
+"""What a tokenizer adds to a text (special tokens, spaces, a chat frame), and pieces of text without these."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ _SENTINEL = "\u241f0\u241f"  # Visible symbols no template or tokenizer treats s
 
 
 def piece(tokenizer: Any, text: str) -> list[int]:
-    """A piece of text in tokens: no special tokens added, no space put before it by the tokenizer."""
+    """A piece of text in tokens, without special tokens or a space that the tokenizer would put before it."""
     if not text:
         return []
-    if not adds_space(tokenizer):
-        return list(tokenizer(text, add_special_tokens=False).input_ids)
-    anchor = list(tokenizer("\n", add_special_tokens=False).input_ids)
-    joined = list(tokenizer("\n" + text, add_special_tokens=False).input_ids)
-    if joined[: len(anchor)] != anchor:
-        return list(tokenizer(text, add_special_tokens=False).input_ids)
-    return joined[len(anchor) :]
+    if adds_space(tokenizer):
+        anchor = list(tokenizer("\n", add_special_tokens=False).input_ids)
+        joined = list(tokenizer("\n" + text, add_special_tokens=False).input_ids)
+        if joined[: len(anchor)] == anchor:
+            return joined[len(anchor) :]
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
 def opening(tokenizer: Any, text: str) -> list[int]:
     """The BOS that a prompt beginning with `text` still needs.
 
-    Nothing where the tokenizer itself adds none, and where the text begins with it, as many chat frames do.
+    Empty if the tokenizer adds none, or the text already begins with it, as in many chat frames.
     """
     return [] if tokenizer.bos_token and text.startswith(tokenizer.bos_token) else list(_bos_ids(tokenizer))
 
@@ -32,21 +31,21 @@ def opening(tokenizer: Any, text: str) -> list[int]:
 def chat_frame(tokenizer: Any, chat: bool | None, trial: str = "") -> tuple[str, str]:
     """(prefix, suffix) of one user turn, thinking off; empty strings without chat.
 
-    ValueError when chat is True and the tokenizer has no template.
+    ValueError if `chat` is True but the tokenizer has no chat template.
     """
     template = getattr(tokenizer, "chat_template", None)
     if chat and not template:
         name = tokenizer.name_or_path or "the model"
         raise ValueError(
-            f"trial {trial}: a chat template was asked for, but the tokenizer of {name} has none: use chat=False, "
-            "or set tokenizer.chat_template"
+            f"trial {trial}: chat=True, but the tokenizer of {name} has no chat template: use chat=False, or set "
+            "tokenizer.chat_template"
         )
     return ("", "") if chat is False or not template else _chat_frame(tokenizer, str(template))
 
 
 @lru_cache(maxsize=32)
 def adds_space(tokenizer: Any) -> bool:
-    """SentencePiece tokenizers of the Llama 2 kind put a space before whatever they are given."""
+    """Whether the tokenizer puts a space before every text, as SentencePiece tokenizers of the Llama 2 kind do."""
     ids = tokenizer("a", add_special_tokens=False).input_ids
     return tokenizer.decode(tokenizer("b", add_special_tokens=False).input_ids + ids) == "b a"
 
@@ -59,10 +58,12 @@ def _bos_ids(tokenizer: Any) -> tuple[int, ...]:
 
 @lru_cache(maxsize=32)
 def _chat_frame(tokenizer: Any, template: str) -> tuple[str, str]:
-    """The frame by the tokenizer's `template`, which is in the key because a user may set another."""
+    """The frame of `template`, a parameter because users may change the tokenizer's: it must be in the cache key."""
     turn = [{"role": "user", "content": _SENTINEL}]
     text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     if text.count(_SENTINEL) != 1:
-        raise ValueError(f"the chat template does not show the user's text exactly once: use chat=False ({template!r})")
+        raise ValueError(
+            f"the chat template does not contain the user's text exactly once: use chat=False ({template!r})"
+        )
     prefix, suffix = text.split(_SENTINEL)
     return prefix, suffix

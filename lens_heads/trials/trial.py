@@ -1,8 +1,7 @@
-"""Trial: a question about a needle in a haystack, as text, and its prompt composed in token space.
+"""Trial: a question about a needle in a haystack, as text; and `encode`, which composes its prompt in token space.
 
-Spans are known by construction and never searched for:
 `[BOS] [chat prefix] [template up to the haystack] [haystack, needle] [rest of the template, question] [chat suffix]`:
-each piece is tokenized once and the pieces are joined.
+each piece is tokenized once and the pieces are joined, so spans are known by construction and never searched for.
 """
 
 from __future__ import annotations
@@ -17,25 +16,24 @@ from lens_heads.trials.judges import DEFAULT, Judge
 from lens_heads.trials.tokenizing import adds_space, chat_frame, opening, piece
 
 RESERVE = 200
-"""Tokens kept free of haystack for template, question and answer, as in the LOCOS grid."""
+"""Tokens reserved for template, question and answer, as in the LOCOS grid."""
 
 _QUOTES = "\"'\u201d\u2019)"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One question whose answer stands in a needle, hidden in a haystack.
+    """One question whose answer is in a needle hidden in a haystack.
 
-    `template` holds `{haystack}` and `{question}`. The haystack is cut so that the whole prompt stays near
-    `length` tokens and the needle goes to the sentence end nearest below `depth` (0 to 1) of it. A trial without
-    haystack and needle (parametric recall, arithmetic) leaves both empty and needs only `{question}`.
+    `template` contains `{haystack}` and `{question}`. The haystack is cut so that the whole prompt has about `length`
+    tokens, and the needle is inserted at the last sentence end at or below `depth` (0 to 1). A trial without haystack and
+    needle (parametric recall, arithmetic) leaves both empty and needs only `{question}`.
     `chat`: True wraps the prompt in the tokenizer's chat template, False does not, None does if there is one.
-    `aliases` are other answers that count as right. `needle_focus` is the part of the needle whose span is reported,
-    where that is not all of it. `judge` says what of a generated text is the answer, and whether it is right.
-    `choices`: the answers of a multiple-choice question, one of them `answer`; how likely the model finds each of them in
-    that place says which it would choose.
-    `group`: trials of one group (a company, a needle, a name) share what their answers depend on. They are never split
-    between selection and evaluation. Empty: the trial stands for itself, and its needle for a group.
+    `aliases` are other correct answers. `needle_focus` is the part of the needle whose span is reported, by default all of
+    it. `judge` extracts the answer from a generated text and decides whether it is correct.
+    `choices`: the options of a multiple-choice question, one of them `answer`; the model chooses the likeliest.
+    `group`: trials of one group (a company, a needle, a name) share what their answers depend on and are never split
+    between selection and evaluation. Without a group, trials count as dependent only if they share the needle.
     """
 
     id: str
@@ -58,18 +56,18 @@ class Trial:
         check_id(self.id)
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
         if not 0 <= self.depth <= 1:
-            raise ValueError(f"trial {self.id}: depth {self.depth} is outside 0 to 1 (a share of the haystack)")
+            raise ValueError(f"trial {self.id}: depth={self.depth}: must be from 0 to 1, a fraction of the haystack")
         if not self.answer.strip():
             raise ValueError(f"trial {self.id}: the answer is empty")
         if self.needle and "{haystack}" not in self.template:
             raise ValueError(f"trial {self.id}: the template has no {{haystack}} to hide the needle in")
         if self.needle_focus and (self.needle.count(self.needle_focus) != 1 or not self.needle_focus.strip()):
-            raise ValueError(f"trial {self.id}: the needle_focus {self.needle_focus!r} must stand once in the needle")
+            raise ValueError(f"trial {self.id}: the needle_focus {self.needle_focus!r} must occur once in the needle")
         if "{question}" not in self.template:
             raise ValueError(f"trial {self.id}: the template has no {{question}}: {self.template!r}")
 
     def encode(self, tokenizer: Any) -> EncodedTrial:
-        """The prompt, composed in token space; see `encode`."""
+        """The trial in tokens; see `lens_heads.trials.trial.encode`."""
         return encode(self, tokenizer)
 
 
@@ -79,17 +77,14 @@ AnyTrial: TypeAlias = Trial | EncodedTrial
 def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
     """A trial in tokens.
 
-    The haystack is cut to `length - 200 - len(needle)` tokens (the whole text when `length` is 0) and the needle
-    inserted after the last sentence end at or below `depth` of it; at depth 1 it comes last; at 0, or without a
-    sentence end below, first. The reported span is the needle's, or that of its `needle_focus`, which is then tokenized
-    apart.
+    The haystack is cut to `length - 200 - len(needle)` tokens (not at all if `length` is 0), and the needle inserted after
+    the last sentence end at or below `depth`: at 1 at the very end; at 0, or without such a sentence end, at the start. The
+    reported span is that of the needle, or of its `needle_focus`, which is then tokenized separately.
 
-    Raises ValueError for a chat template that is asked for and missing, and for a `length` that leaves no haystack.
+    Raises ValueError for `chat=True` without a chat template, and for a `length` that leaves no room for the haystack.
     """
-    before, after = trial.template.replace("{question}", trial.question), ""
-    if "{haystack}" in trial.template:
-        left, right = trial.template.split("{haystack}", 1)
-        before, after = left.replace("{question}", trial.question), right.replace("{question}", trial.question)
+    parts = trial.template.partition("{haystack}")
+    before, _, after = (part.replace("{question}", trial.question) for part in parts)
     prefix, suffix = chat_frame(tokenizer, trial.chat, trial.id)
     tokens = opening(tokenizer, prefix + before) + piece(tokenizer, prefix + before)
     needle: tuple[int, int] | None = None
@@ -98,7 +93,7 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
         body, span = _hide(trial, tokenizer, first=not (prefix + before) or (prefix + before)[-1].isspace())
         needle = (len(tokens) + span[0], len(tokens) + span[1]) if trial.needle else None
         tokens = tokens + body
-    tail = piece(tokenizer, after + suffix) if after + suffix else []
+    tail = piece(tokenizer, after + suffix)
     question = _question_span(trial, tokenizer, len(tokens), after, suffix, tail)
     tokens = tokens + tail
     ending = after + suffix or tokenizer.decode(body[-8:]) or prefix + before
@@ -120,12 +115,12 @@ def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
 
 
 def _answer(tokenizer: Any, text: str, spaced: bool) -> list[int]:
-    """An answer as it follows the prompt: after a space, unless there is white space on either side."""
+    """An answer as it follows the prompt: after a space, unless there is whitespace on either side."""
     return piece(tokenizer, text if spaced or text[:1].isspace() else " " + text)
 
 
 def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[int, int]]:
-    """Haystack tokens with the needle inside, and the span of the needle (of its focus) in them."""
+    """Haystack tokens with the needle inside, and the span of the needle's focus in them."""
     spaced = trial.haystack if first or not trial.haystack else " " + trial.haystack
     hay, ends = _haystack(tokenizer, spaced)
     inside, span = _needle(trial, tokenizer, " ")
@@ -133,8 +128,8 @@ def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[i
         keep = trial.length - RESERVE - len(inside)
         if keep < 1:
             raise ValueError(
-                f"trial {trial.id}: a length of {trial.length} tokens leaves no haystack: "
-                f"{RESERVE} are reserved for template and answer and {len(inside)} are the needle's"
+                f"trial {trial.id}: a length of {trial.length} tokens leaves no room for the haystack: "
+                f"{RESERVE} are reserved for template and answer, and the needle takes {len(inside)}"
             )
         hay = hay[:keep]
     if trial.depth >= 1:
@@ -150,7 +145,7 @@ def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[i
 
 
 def _needle(trial: Trial, tokenizer: Any, lead: str) -> tuple[list[int], tuple[int, int]]:
-    """The needle's tokens and the span of its focus (all of it by default), which takes a space before it along."""
+    """The needle's tokens and the span of its focus (by default all of it), including a space before it."""
     text = lead + trial.needle if trial.needle else ""
     focus = trial.needle_focus or trial.needle
     start = len(lead) + trial.needle.index(focus) if text else 0
@@ -163,11 +158,11 @@ def _needle(trial: Trial, tokenizer: Any, lead: str) -> tuple[list[int], tuple[i
 
 @lru_cache(maxsize=32)
 def _haystack(tokenizer: Any, text: str) -> tuple[list[int], list[int]]:
-    """A haystack's tokens and the positions right after each sentence end.
+    """A haystack's tokens and the position after each sentence end.
 
-    A sentence ends with a stop before white space, so not inside 3.5; quotes that close there belong to it.
+    A sentence ends with a stop before whitespace, so not inside 3.5; closing quotes belong to it.
     """
-    tokens = piece(tokenizer, text) if text else []
+    tokens = piece(tokenizer, text)
     texts = {i: tokenizer.decode([i]) for i in set(tokens)}
     ends: list[int] = []
     for at in (i for i, token in enumerate(tokens) if _closes(texts[token])):
@@ -189,7 +184,7 @@ def _closes(text: str) -> bool:
 def _question_span(
     trial: Trial, tokenizer: Any, start: int, after: str, suffix: str, tail: list[int]
 ) -> tuple[int, int] | None:
-    """The question's tokens inside the last piece, by the character offsets of that piece's own tokenization."""
+    """The span of the question, which is in the last piece, by the character offsets of that piece's tokenization."""
     at = after.find(trial.question)
     if at < 0 or not getattr(tokenizer, "is_fast", False) or adds_space(tokenizer):
         return None

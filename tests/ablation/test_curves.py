@@ -17,7 +17,7 @@ import torch
 import lens_heads as lh
 from lens_heads.ablation import grid as ablation
 from lens_heads.ablation.choices import CHOICE_METRICS
-from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.conditions import CONTROLS, Condition, Controls
 from lens_heads.ablation.curve import ablation_curve
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.evaluation import METRICS
@@ -72,8 +72,9 @@ def curve_of(model: Any, rankings: Any = None, **options: Any) -> AblationCurve:
         "kind": "zero",
         "generate": False,
         "progress": False,
-        "seeds": 2,
     } | options
+    about = {"draws": settings.pop("draws", 2), "of": settings.pop("of", None)}
+    settings["controls"] = Controls(settings.get("controls", CONTROLS), **about)
     asked = settings.pop("trials", trials())
     asked = asked if isinstance(asked, dict) else {"retrieval": asked}
     return ablation_curve(model, asked, LEAD if rankings is None else rankings, **settings)
@@ -162,7 +163,7 @@ def test_without_generating_only_teacher_forced_metrics_are_measured(gqa: Any) -
 
 
 def test_top_and_bottom_are_the_rankings_ends(gqa: Any) -> None:
-    found = sets(curve_of(gqa, {"lead": LEAD, "other": OTHER}, controls_for="all"))
+    found = sets(curve_of(gqa, {"lead": LEAD, "other": OTHER}, of="all"))
     assert found["none", "none", 0, 0] == set()
     assert found["lead", "top", 3, 0] == parse("L2H1,L0H3,L2H0")
     assert found["other", "top", 1, 0] == parse("L0H3")
@@ -172,7 +173,7 @@ def test_top_and_bottom_are_the_rankings_ends(gqa: Any) -> None:
 
 
 def test_random_heads_lie_outside_every_top(gqa: Any) -> None:
-    found = sets(curve_of(gqa, {"lead": LEAD, "other": OTHER}, seeds=5))
+    found = sets(curve_of(gqa, {"lead": LEAD, "other": OTHER}, draws=5))
     for k in (1, 3):
         taken = set(LEAD.top(k)) | set(OTHER.top(k))
         drawn = [found["any", "random", k, seed] for seed in range(5)]
@@ -192,7 +193,7 @@ def test_random_heads_avoid_the_lead_when_there_are_too_few_others(gqa: Any) -> 
 
 
 def test_random_like_has_as_many_heads_in_each_layer(gqa: Any) -> None:
-    found = sets(curve_of(gqa, seeds=5))
+    found = sets(curve_of(gqa, draws=5))
     drawn = [found["made-up", "random_like", 3, seed] for seed in range(5)]
     for heads in drawn:
         assert Counter(head.layer for head in heads) == {2: 2, 0: 1}
@@ -210,8 +211,8 @@ def test_controls_are_the_leads_unless_told(gqa: Any) -> None:
     of_lead = {("lead", "bottom"), ("lead", "random_like")}
     of_other = {("other", "bottom"), ("other", "random_like")}
     assert controlled() == plain | of_lead | {("any", "random")}
-    assert controlled(controls_for="other") == plain | of_other | {("any", "random")}
-    assert controlled(controls_for="all") == plain | of_lead | of_other | {("any", "random")}
+    assert controlled(of="other") == plain | of_other | {("any", "random")}
+    assert controlled(of="all") == plain | of_lead | of_other | {("any", "random")}
     assert controlled(controls=()) == plain
     assert controlled(controls=("bottom",)) == plain | {("lead", "bottom")}
 
@@ -229,7 +230,7 @@ def test_ks_end_at_the_number_of_heads(gqa: Any, counted: Counted) -> None:
 def test_equal_sets_of_heads_are_run_once(gqa: Any, counted: Counted) -> None:
     """All twelve heads are every condition of k=12; equal rankings have one top; the order is no matter."""
     swapped = ranking(["L0H3", "L2H1", "L2H0"], "swapped")
-    curve = curve_of(gqa, {"lead": LEAD, "twin": LEAD, "swapped": swapped}, ks=(2, 12), controls_for="all")
+    curve = curve_of(gqa, {"lead": LEAD, "twin": LEAD, "swapped": swapped}, ks=(2, 12), of="all")
     distinct = {tuple(sorted(heads)) for heads in sets(curve).values()}
     assert len(counted.batches) == 3 * len(distinct)
     assert len(sets(curve)) == 1 + 2 * (3 + 3 + 3 * 2 + 2)
@@ -415,7 +416,7 @@ WRONG = {
         {"controls": ("middle",)},
         "unknown control 'middle': the controls are bottom, random, random_like",
     ),
-    "unknown ranking": ({"controls_for": "wu"}, "there is no ranking 'wu': the rankings are made-up"),
+    "unknown ranking": ({"of": "wu"}, "there is no ranking 'wu': the rankings are made-up"),
     "task named like the main one": ({"specificity": {"retrieval": trials()}}, "has the name of the main task"),
     "unknown kind": ({"kind": "erase"}, "unknown kind of ablation 'erase'"),
     "missing option": ({"kind": "scale"}, r"kind='scale' needs factor"),

@@ -91,12 +91,12 @@ def test_results_know_the_needle_so_that_selection_and_evaluation_can_be_kept_ap
     ("change", "message"),
     [
         ({"corrupt": [5, 6, 7]}, "clean has 4 tokens and corrupt 3"),
-        ({"answer": (0, 2)}, r"the answer \[0, 2\) must lie inside the 4 tokens, behind at least one"),
-        ({"answer": (3, 9)}, r"the answer \[3, 9\) must lie inside the 4 tokens"),
+        ({"answer": (0, 2)}, r"the answer \[0, 2\) must lie within the 4 tokens, after at least one"),
+        ({"answer": (3, 9)}, r"the answer \[3, 9\) must lie within the 4 tokens"),
         ({"answer": 3}, r"answer 3 must be a pair of ints"),
-        ({"corrupt": [5, 9, 7, 9]}, r"end in different answers.*put clean\[3:4\] into corrupt"),
+        ({"corrupt": [5, 9, 7, 9]}, r"end in different answers.*Copy clean\[3:4\] into corrupt"),
         ({"clean": [0.5, 1, 2, 3]}, "clean must be a list of token ids"),
-        ({"id": 7}, "pair id 7 must be a string, e.g. '7'"),
+        ({"id": 7}, "pair id 7: must be a string, e.g. '7'"),
     ],
 )
 def test_wrong_pairs_say_what_is_wrong(change: dict[str, Any], message: str) -> None:
@@ -107,7 +107,7 @@ def test_wrong_pairs_say_what_is_wrong(change: dict[str, Any], message: str) -> 
 
 def test_pairs_are_checked_before_anything_is_run() -> None:
     fine = lh.TokenPair([5, 6, 7, 8], [5, 9, 7, 8], (3, 4), "x")
-    with pytest.raises(ValueError, match="two pairs have the id 'x'"):
+    with pytest.raises(ValueError, match="two pairs have the id 'x': ids must be unique"):
         pairs([fine, fine])
     with pytest.raises(ValueError, match="a token id lies outside 0 to 255"):
         pairs([lh.TokenPair([5, 600, 7, 8], [5, 9, 7, 8], (3, 4), "y")])
@@ -117,12 +117,12 @@ def test_pairs_are_checked_before_anything_is_run() -> None:
         pairs([])
     with pytest.raises(ValueError, match="corruption='noise': use remove, swap, or a function"):
         pairs([fine], "noise")
-    with pytest.raises(ValueError, match="it has no needle to remove"):
+    with pytest.raises(ValueError, match="has no needle to remove: give a corruption function"):
         pairs([dataclasses.replace(random_trial(), needle=None)])
 
 
 def test_swap_says_when_the_answer_is_not_in_the_needle() -> None:
-    with pytest.raises(ValueError, match="the answer 'Anna' does not stand in the needle"):
+    with pytest.raises(ValueError, match="the tokens of the answer 'Anna' do not occur in the needle"):
         pairs([text_trial("a", "Anna", "The chef is tall."), text_trial("b", "Carl", "The chef is tall.")], "swap")
 
 

@@ -184,7 +184,7 @@ def favourite_pair(model: Any) -> lh.TokenPair:
 
 def test_an_answer_the_corrupt_run_prefers_is_left_out_or_refused(gqa: Any) -> None:
     bad, fine = favourite_pair(gqa), random_pair(1)
-    with pytest.raises(ValueError, match="pair favourite: the corrupt run's favourite is the answer's own first token"):
+    with pytest.raises(ValueError, match="pair favourite: the corrupt run ranks the answer's own first token"):
         lh.patch_heads(gqa, [bad], metric="first_token_logit_diff", progress=False)
     with pytest.warns(UserWarning, match="1 of 2 failed; the first: ValueError: pair favourite"):
         found = lh.patch_heads(gqa, [bad, fine], metric="first_token_logit_diff", progress=False)
@@ -196,13 +196,17 @@ def test_an_answer_the_corrupt_run_prefers_is_left_out_or_refused(gqa: Any) -> N
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"metric": lambda logits, gold: logits[:, 0]}, ValueError, r"the metric gave shape \[2, 256\].*shape \[2\]"),
-        ({"metric": lambda logits, gold: 1.0}, ValueError, "the metric gave float"),
+        (
+            {"metric": lambda logits, gold: logits[:, 0]},
+            ValueError,
+            r"the metric returned shape \[2, 256\].*shape \[2\]",
+        ),
+        ({"metric": lambda logits, gold: 1.0}, ValueError, "the metric returned float"),
         ({"metric": lambda logits, gold: logits[:, 0, 0] * torch.nan}, ValueError, "pair random-1: the metric is nan"),
         ({"metric": "logit"}, ValueError, "metric='logit': use answer_logprob, first_token_logit_diff"),
-        ({"metric": 3}, TypeError, "metric=3 is neither a name nor a function"),
+        ({"metric": 3}, TypeError, "metric=3: must be a name or a function"),
         ({"positions": "last"}, ValueError, "positions='last': use 'answer'"),
-        ({"heads_per_pass": 0}, ValueError, "heads_per_pass=0: at least one"),
+        ({"heads_per_pass": 0}, ValueError, "heads_per_pass=0: must be at least 1"),
     ],
 )
 def test_bad_input_ends_in_one_line_and_no_hook(gqa: Any, options: Any, error: Any, message: str) -> None:

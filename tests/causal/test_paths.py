@@ -112,12 +112,12 @@ def test_the_result_says_what_the_path_was(gqa: Any) -> None:
 @pytest.mark.parametrize(
     ("senders", "receivers", "options", "message"),
     [
-        (["L2H0"], ["L2H1"], {}, "sender L2H0 lies below no receiver"),
-        (None, ["L0H1"], {}, "no head lies below no receiver"),
-        (None, [], {}, "there are no receivers: name heads, or 'logits'"),
+        (["L2H0"], ["L2H1"], {}, "sender L2H0 is not in a layer below a receiver"),
+        (None, ["L0H1"], {}, "no head is in a layer below a receiver"),
+        (None, [], {}, "there are no receivers: give heads, or 'logits'"),
         (None, ["L5H1"], {}, "head L5H1 does not exist"),
         (["L0H9"], "logits", {}, "head L0H9 does not exist"),
-        (None, "logits", {"component": "z"}, "component='z': a path leads into"),
+        (None, "logits", {"component": "z"}, "component='z': must be 'q', 'k' or 'v'"),
         (None, "logits", {"base": "dirty"}, "base='dirty': use 'clean'"),
     ],
 )
@@ -131,5 +131,5 @@ def test_bad_input_is_refused(senders: Any, receivers: Any, options: Any, messag
 def test_how_many_senders_go_side_by_side_changes_nothing(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = random_pair()
     whole = scores(gqa, None, ["L2H0"], pair, component="v")
-    monkeypatch.setattr("lens_heads.causal.paths.TOKENS_PER_PASS", 1)
+    monkeypatch.setattr("lens_heads.causal.runs.TOKENS_PER_PASS", 1)
     torch.testing.assert_close(scores(gqa, None, ["L2H0"], pair, component="v"), whole, atol=1e-5, rtol=1e-4)

@@ -163,12 +163,12 @@ def test_results_are_stored_and_read_again(tmp_path: Any, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"controls": ("nobody",)}, "unknown control 'nobody': the controls are random"),
+        ({"controls": ("nobody",)}, "unknown control 'nobody': use random"),
         ({"ablated": ["L9H0"]}, "head L9H0 does not exist"),
-        ({"patched": []}, "at least one head to ablate and one to patch"),
+        ({"patched": []}, "there are no heads to ablate or to patch"),
         ({"kind": "mean"}, "kind='mean' needs a reference"),
         ({"trials": []}, "there are no trials"),
-        ({"max_new_tokens": 0}, "max_new_tokens=0: flipped=True judges generated text"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0: must be at least 1, because flipped=True judges"),
     ],
 )
 def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
@@ -274,7 +274,7 @@ def test_run_folders_know_the_reference_and_refuse_a_hooked_model(tmp_path: Any)
     options: dict[str, Any] = {"kind": "mean", "flipped": False, "controls": (), "out": tmp_path / "run"}
     references = [lh.mean_activations(model, [random_trial(seed)], progress=False) for seed in (8, 9)]
     recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[0], **options)
-    with pytest.raises(ValueError, match="holds a run of other settings:\n  reference"):
+    with pytest.raises(ValueError, match="holds a run with different settings:\n  reference"):
         recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[1], **options)
     with lh.ablate(model, "L0H0", "zero"), pytest.raises(ValueError, match="has hooks attached"):
         recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[0], **options)

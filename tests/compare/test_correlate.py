@@ -225,10 +225,10 @@ def test_counts_and_items_and_frames_mix() -> None:
 def test_what_only_one_has_is_left_out_with_a_warning() -> None:
     a, b = table(0), table(1)
     expected = correlate(a.drop(index=8, columns="t0"), b.drop(index=8, columns="t0"))
-    with pytest.warns(UserWarning, match="only one of the two has k 8: left out"):
+    with pytest.warns(UserWarning, match="ignored k 8, found in only one of the models"):
         found = correlate(a.drop(columns="t0"), b.drop(index=8, columns="t0"))
     assert found.r2 == pytest.approx(expected.r2)
-    with pytest.warns(UserWarning, match="only one of the two has task t0, new: left out"):
+    with pytest.warns(UserWarning, match="ignored task t0, new, found in only one of the models"):
         found = correlate(a.drop(index=8), b.drop(index=8).rename(columns={"t0": "new"}))
     assert found.r2 == pytest.approx(expected.r2)
     assert found.p == expected.p
@@ -242,43 +242,43 @@ def test_no_ablation_is_left_out() -> None:
 
 def test_what_cannot_be_correlated_is_refused() -> None:
     a, b = table(0), table(1)
-    with pytest.raises(ValueError, match=r"3 tasks are in both \(t0, t1, t2\): with fewer than 4 no correlation"):
+    with pytest.raises(ValueError, match=r"3 shared tasks \(t0, t1, t2\), but at least 4 are required"):
         correlate(a.iloc[:, :3], b.iloc[:, :3])
     with (
-        pytest.raises(ValueError, match="no k is in both"),
-        pytest.warns(UserWarning, match="only one of the two has k"),
+        pytest.raises(ValueError, match=r"no shared k: a has \[8, .* b has \[9, "),
+        pytest.warns(UserWarning, match="ignored k 8, "),
     ):
         correlate(a, b.set_index(b.index + 1))
-    with pytest.raises(ValueError, match="unknown control 'task': 'k'"):
+    with pytest.raises(ValueError, match=r"unknown control 'task'\. Choose 'k'"):
         correlate(a, b, control="task")
-    with pytest.raises(ValueError, match="permutations=0: at least 1"):
+    with pytest.raises(ValueError, match="permutations=0: must be at least 1"):
         correlate(a, b, permutations=0)
     with pytest.raises(ValueError, match="fragility of b is NaN for task 't2' at k=16"):
         correlate(a, b.mask((b.index == 16)[:, None] & (b.columns == "t2")))
-    with pytest.raises(ValueError, match="fragility of a is the same for all tasks"):
+    with pytest.raises(ValueError, match="fragility of a is the same for all tasks, so its correlation is undefined"):
         correlate(a * 0 + np.arange(7.0)[:, None], b)
-    with pytest.raises(ValueError, match="b has a k or a task more than once"):
+    with pytest.raises(ValueError, match=r"b repeats a k \(row\) or a task"):
         correlate(a, pd.concat([b, b]))
-    with pytest.raises(ValueError, match="a is a frame of finished values: relative is for transfer matrices"):
+    with pytest.raises(ValueError, match="a is a frame, but relative applies to transfer matrices only"):
         correlate(a, b, relative=True)
-    with pytest.raises(TypeError, match="a is a dict: give a TransferMatrix, or a frame"):
+    with pytest.raises(TypeError, match="a must be a TransferMatrix or a DataFrame, not a dict"):
         correlate({}, b)  # type: ignore[arg-type]
 
 
 def test_pairing_needs_the_same_items() -> None:
     a = planted(1, WEAK)
-    with pytest.raises(ValueError, match=r"80 items of task 'a' were seen by one model alone \('i000', ...\)"):
+    with pytest.raises(ValueError, match=r"80 items of task 'a' \('i000', \.\.\.\) are in only one model"):
         correlate(a, planted(2, WEAK, ids="other-"), paired_items=True)
-    with pytest.raises(ValueError, match="counts do not know their items"):
+    with pytest.raises(ValueError, match="requires matrices with items, not counts"):
         correlate(a, counted(a), paired_items=True)
-    with pytest.raises(ValueError, match="a frame does not know its items"):
+    with pytest.raises(ValueError, match="requires two transfer matrices, because a frame has no items"):
         correlate(a, a.fragility(), paired_items=True)
     assert correlate(a, planted(2, WEAK), paired_items=True, n=10).r == correlate(a, planted(2, WEAK), n=10).r
 
 
 def test_it_says_what_it_is() -> None:
     found = correlate(table(0), table(1), names=("one", "two"))
-    assert repr(found) == f"Correlation(fragility of one and two: R^2 {found.r2:.3f}, p {found.p:.2g} over task orders)"
+    assert repr(found) == f"Correlation(fragility of one and two: R^2 {found.r2:.3f}, permutation p = {found.p:.2g})"
     assert isinstance(found, Correlation)
     sure = replace(found, r=0.8, interval=(0.5, 0.75), reliability=(0.81, 1.0))
     assert "R^2 0.640 [0.500, 0.750]" in repr(sure)

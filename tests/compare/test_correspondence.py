@@ -13,7 +13,7 @@ import torch
 from scipy.stats import kstest
 
 import lens_heads as lh
-from lens_heads.compare import HeadMatch, match_heads, recovery_rate
+from lens_heads.compare import HeadMatch, match_accuracy, match_heads, recovery_rate
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.hooks import has_hooks
@@ -52,7 +52,7 @@ def random_scores(seed: int, layers: int = 3, heads: int = 4, spread: float = 0.
 
 def test_every_head_of_a_permuted_copy_is_found(arch: str) -> None:
     match, truth = copies(arch)
-    assert recovery_rate(match, truth) == 1
+    assert match_accuracy(match, truth) == 1
     assert any(a != b for a, b in truth.items())
     np.testing.assert_allclose(match.pairs["distance"], 0, atol=1e-3)
     assert (match.pairs["margin"] > 0).all()
@@ -68,15 +68,15 @@ def test_every_head_of_a_permuted_copy_is_found(arch: str) -> None:
 def test_one_part_is_enough_for_a_copy(part: str) -> None:
     copy, truth = permuted("llama-gqa")
     match = match_heads(tiny("llama-gqa"), copy, [part], **QUICK)
-    assert recovery_rate(match, truth) == 1
+    assert match_accuracy(match, truth) == 1
     assert np.isnan(match.p), "one part cannot disagree with itself"
 
 
-def test_recovery_falls_with_noise_on_the_weights() -> None:
+def test_accuracy_falls_with_noise_on_the_weights() -> None:
     rates = []
     for noise in (0.0, 0.3, 3.0):
         copy, truth = permuted("llama-gqa", noise=noise)
-        rates.append(recovery_rate(match_heads(tiny("llama-gqa"), copy, **QUICK), truth))
+        rates.append(match_accuracy(match_heads(tiny("llama-gqa"), copy, **QUICK), truth))
     assert rates[0] == 1
     assert rates[0] >= rates[1] > rates[2]
     assert rates[2] < 0.5
@@ -85,7 +85,7 @@ def test_recovery_falls_with_noise_on_the_weights() -> None:
 def test_a_distance_that_forgets_what_heads_do_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_combined", lambda parts, weights: parts["depth"])
     copy, truth = permuted("llama-gqa")
-    assert recovery_rate(match_heads(tiny("llama-gqa"), copy, **QUICK), truth) < 1
+    assert match_accuracy(match_heads(tiny("llama-gqa"), copy, **QUICK), truth) < 1
 
 
 # Numbers by hand
@@ -137,11 +137,19 @@ def test_partners_of_named_heads_and_heads_without_one() -> None:
     assert len(without) == 8
     first = match.pairs.iloc[0]
     assert match.matched([str(without[0]), first["head_a"]]) == [Head.parse(first["head_b"])]
-    assert recovery_rate(match, {first["head_a"]: first["head_b"], without[0]: "L0H0"}) == 0.5
+    assert match_accuracy(match, {first["head_a"]: first["head_b"], without[0]: "L0H0"}) == 0.5
     with pytest.raises(ValueError, match=r"head L3H0 does not exist: .* has layers 0-2 and heads 0-3"):
         match.partner("L3H0")
     with pytest.raises(ValueError, match="truth is empty"):
-        recovery_rate(match, {})
+        match_accuracy(match, {})
+
+
+def test_the_old_name_of_the_accuracy_warns_and_forwards() -> None:
+    match, truth = copies("llama-gqa")
+    wrong = dict(zip(truth, reversed(truth.values()), strict=True))
+    with pytest.warns(DeprecationWarning, match="Use match_accuracy") as warned:
+        assert recovery_rate(match, wrong) == match_accuracy(match, wrong) < 1
+    assert [Path(each.filename).name for each in warned] == ["test_correspondence.py"]
 
 
 def test_stability_is_low_where_trials_do_not_tell_heads_apart() -> None:
@@ -207,7 +215,7 @@ def test_a_saved_match_is_read_back(tmp_path: Path) -> None:
         assert getattr(back, name) == getattr(match, name)
     assert back.partner("L0H0") == match.partner("L0H0")
     (tmp_path / "match" / "match.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"match.json is missing: .* holds no saved match"):
+    with pytest.raises(FileNotFoundError, match=r"match.json is missing\. .* written by HeadMatch\.save"):
         HeadMatch.load(tmp_path / "match")
     assert "12 pairs" in repr(match)
     assert lh.match_heads is match_heads
@@ -216,13 +224,16 @@ def test_a_saved_match_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"signatures": ["scores"]}, r"name 'scores', but none are given: scores=\(\{name"),
-        ({"signatures": ["kurtosis"]}, "unknown signature 'kurtosis': the parts are depth, patterns, scores, cka"),
-        ({"signatures": "depth"}, "depth alone does not tell the heads of a layer apart"),
-        ({"signatures": []}, "depth alone does not tell"),
-        ({"signatures": ["cka"], "scores": ({}, {})}, "signatures do not name them"),
-        ({"scores": ({}, {})}, "scores of a are none, those of b none: give the same names"),
-        ({"scores": ({"x": random_scores(0)}, {"y": random_scores(0)})}, "scores of a are x, those of b y"),
+        ({"signatures": ["scores"]}, r"signatures include 'scores'\. Pass scores=\(\{name"),
+        ({"signatures": ["kurtosis"]}, r"unknown signature 'kurtosis'\. Choose from depth, patterns, scores, cka"),
+        ({"signatures": "depth"}, r"signatures=\['depth'\] cannot separate heads of a layer"),
+        ({"signatures": []}, r"signatures=\[\] cannot separate heads"),
+        ({"signatures": ["cka"], "scores": ({}, {})}, "scores are given, but signatures do not include 'scores'"),
+        ({"scores": ({}, {})}, r"scores of a are named \[\], those of b \[\]\. Pass the same names"),
+        (
+            {"scores": ({"x": random_scores(0)}, {"y": random_scores(0)})},
+            r"scores of a are named \['x'\], those of b \['y'\]",
+        ),
         (
             {"scores": ({"x": random_scores(0)}, {"x": random_scores(0, 2, 2)})},
             r"scores\['x'\] is for a model of 2 layers x 2 heads",
@@ -234,18 +245,18 @@ def test_a_saved_match_is_read_back(tmp_path: Path) -> None:
                     {"x": HeadScores("x", torch.ones(3, 4), torch.ones(1, 3, 4), ("t",), {}, "kv_head")},
                 )
             },
-            r"scores\['x'\] of .* are of kv_heads, signatures are of query heads: repeat",
+            r"scores\['x'\] of .* must score query heads, not kv_heads\. Convert them",
         ),
         (
             {"signatures": ["scores"], "scores": ({"x": random_scores(0)},) * 2, "texts": TEXTS},
-            "read none: add 'patterns'",
+            r"signatures=\['scores'\] use no texts\. Add 'patterns'",
         ),
-        ({"weights": {"scores": 2}}, "weights name 'scores': the parts in use are depth, patterns, cka"),
-        ({"weights": {"cka": -1}}, "finite ones from 0 on"),
-        ({"weights": {"cka": 0, "patterns": 0, "depth": 0}}, "not all 0"),
-        ({"resamples": 1}, "resamples=1: at least 2"),
-        ({"permutations": 0}, "permutations=0: at least 1"),
-        ({"depth_bins": 4}, "4 bins of depth: a model of 3 layers fills 1 to 3"),
+        ({"weights": {"scores": 2}}, "weights include 'scores', but the parts in use are depth, patterns, cka"),
+        ({"weights": {"cka": -1}}, "'cka': -1.0}: must be finite and non-negative"),
+        ({"weights": {"cka": 0, "patterns": 0, "depth": 0}}, "with at least one above 0"),
+        ({"resamples": 1}, "resamples=1: must be at least 2"),
+        ({"permutations": 0}, "permutations=0: must be at least 1"),
+        ({"depth_bins": 4}, "4 depth bins: must be between 1 and 3"),
         ({"texts": "one text of several words"}, "texts must be a list of strings"),
         ({"texts": []}, "0 texts: at least 2"),
         ({"texts": [TEXTS[0], "too short"]}, "text 1 has 2 words"),
@@ -264,7 +275,7 @@ def test_a_context_too_short_in_the_second_model_stops_before_the_first_runs() -
     model, ran = tiny("llama-gqa"), []
     handle = model.original_model.register_forward_pre_hook(lambda *_: ran.append(1))
     with pytest.raises(
-        ValueError, match="is read twice, llama-gqa has a context of 128: give texts of at most 63 tokens"
+        ValueError, match=r"is read twice, but the context of llama-gqa is 128\. Shorten it to at most 63 tokens"
     ):
         match_heads(model, zoo.bridge("llama-gqa", n_ctx=128), texts=TEXTS, progress=False)
     handle.remove()

@@ -85,15 +85,15 @@ def test_equal_profiles_overlap_fully_and_disjoint_ones_not_at_all() -> None:
 
 
 def test_bad_choices_are_refused_with_the_value() -> None:
-    with pytest.raises(ValueError, match="10 bins of depth: a model of 4 layers fills 1 to 4"):
+    with pytest.raises(ValueError, match="10 depth bins: must be between 1 and 4"):
         overlap_by_depth(A, B, 2)
-    with pytest.raises(ValueError, match="0 bins of depth"):
+    with pytest.raises(ValueError, match="0 depth bins"):
         overlap_by_depth(A, B, 2, bins=0)
-    with pytest.raises(ValueError, match="k=0: an empty set sits nowhere; locos has 8 heads"):
+    with pytest.raises(ValueError, match="k=0: must be between 1 and 8, the number of heads that locos scores"):
         overlap_by_depth(A, B, 0, bins=2)
     with pytest.raises(ValueError, match="k=7 heads asked for: copy has scores for 0 to 6"):
         overlap_by_depth(A, B, 7, bins=2)
-    with pytest.raises(ValueError, match="locos scores query_heads and copy kv_heads"):
+    with pytest.raises(ValueError, match="locos scores query_heads, copy scores kv_heads"):
         overlap_by_depth(A, make([[1, 2]], "copy", "kv_head"), 1, bins=1)
-    with pytest.raises(ValueError, match="permutations=0"):
+    with pytest.raises(ValueError, match="permutations=0: must be at least 1"):
         overlap_by_depth(A, B, 2, bins=2, permutations=0)

@@ -38,14 +38,19 @@ def test_whole_lists_have_one_sided_shares_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("rankings", "k", "shape", "message"),
     [
-        ({"one": HEADS}, 2, (2, 4), "1 rankings have no overlap"),
-        ({"one": HEADS, "two": HEADS}, 2, None, r"of lists say shape=\(layers, heads\)"),
-        ({"one": A, "two": HEADS}, 2, (3, 4), "rankings of one model are needed"),
-        ({"one": HEADS, "two": HEADS[:3]}, 4, (2, 4), "ranking 'two' has 3 heads, k=4 are asked for"),
-        ({"one": HEADS, "two": HEADS}, 0, (2, 4), "ranking 'one' has 8 heads, k=0 are asked for"),
+        ({"one": HEADS}, 2, (2, 4), "head_overlaps got 1 rankings"),
+        ({"one": HEADS, "two": HEADS}, 2, None, r"rankings are lists without a shape\. .* shape=\(layers, heads\)"),
+        ({"one": A, "two": HEADS}, 2, (3, 4), r"rankings have different shapes: \[\(2, 4\), \(3, 4\)\]"),
+        (
+            {"one": HEADS, "two": HEADS[:3]},
+            4,
+            (2, 4),
+            "k=4: must be between 1 and 3, the number of heads in ranking 'two'",
+        ),
+        ({"one": HEADS, "two": HEADS}, 0, (2, 4), "k=0: must be between 1 and 8, the number of heads in ranking 'one'"),
         ({"one": HEADS, "two": HEADS}, 5, (1, 4), "ranking 'one': head L1H0 does not exist in 1 layers x 4 heads"),
         ({"one": HEADS[:2] + HEADS[:1], "two": HEADS}, 3, (2, 4), "ranking 'one' lists L0H0 more than once"),
-        ({"one": A, "two": B}, None, None, "k=None takes lists whole, but 'one' scores all heads of the model: give k"),
+        ({"one": A, "two": B}, None, None, "k=None takes whole lists, but 'one' scores all heads of the model. Pass k"),
     ],
 )
 def test_what_has_no_overlap_is_refused(rankings: Any, k: Any, shape: Any, message: str) -> None:

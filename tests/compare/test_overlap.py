@@ -77,7 +77,7 @@ def test_the_sets_are_those_worked_by_hand() -> None:
     assert (found.p_value, found.expected_overlap) == (pytest.approx(17 / 70), pytest.approx(2))
     # a has 2 and 2 heads per layer, b 1 and 3: 1 * 2/4 + 3 * 2/4 are shared on average.
     assert found.layer_matched_overlap == pytest.approx(2)
-    assert "3 heads in both, 2 by chance (p 0.24)" in repr(found)
+    assert "3 shared heads, 2 expected by chance (p = 0.24)" in repr(found)
 
 
 def test_sets_of_different_sizes_have_different_shares() -> None:
@@ -268,7 +268,7 @@ def test_scores_of_other_models_are_refused_by_name(function: Any) -> None:
 
 
 def test_bad_choices_are_refused_with_the_value() -> None:
-    with pytest.raises(ValueError, match=r"k=0: an empty set .* locos of tiny has 8 heads"):
+    with pytest.raises(ValueError, match="k=0: must be between 1 and 8, the number of heads that locos scores"):
         compare.overlap(A, B, 0)
     with pytest.raises(ValueError, match="k=9 heads asked for: copy has scores for 0 to 8"):
         compare.overlap(A, B, 1, 9)
@@ -276,7 +276,7 @@ def test_bad_choices_are_refused_with_the_value() -> None:
         compare.jaccard_curve(A, B, [])
     with pytest.raises(ValueError, match="kind='pearson'"):
         compare.rank_correlation(A, B, "pearson")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="2 layers have no thirds"):
+    with pytest.raises(ValueError, match="locos has 2 layers, and thirds need at least 3"):
         compare.by_layer_third(A, B)
     three = make([[1, 2]] * 3)
     with pytest.raises(ValueError, match="level=95"):

@@ -35,18 +35,24 @@ def test_pooled_scores_are_those_of_all_trials_at_once(gqa: Any) -> None:
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ({}, "there are no scores to pool: give {task: scores}"),
-        ({"one": made(), "other": made(heads=2)}, "3 layers x 4 query heads against 3 layers x 2 query heads"),
-        ({"one": made(), "other": replace(made(), unit="kv_head")}, "4 query heads against 3 layers x 4 kv heads"),
-        ({"one": made(), "other": made(ids=("c", "b"))}, "trial 'b' is in several tasks and would count as often"),
+        ({}, "scores_by_task is empty. Pass {task: scores}"),
+        (
+            {"one": made(), "other": made(heads=2)},
+            "3 layers x 4 query heads against 3 layers x 2 query heads",
+        ),
+        (
+            {"one": made(), "other": replace(made(), unit="kv_head")},
+            "4 query heads against 3 layers x 4 kv heads",
+        ),
+        ({"one": made(), "other": made(ids=("c", "b"))}, "trial 'b' would count 2 times"),
         (
             {"one": made(model=ModelIdentity("x")), "other": made(model=ModelIdentity("y"))},
-            "one holds scores of 'x', other of 'y': heads of two models",
+            "one scores x, but other scores y. Pool scores of one model",
         ),
-        ({"one": made(), "other": made("qr")}, "one is scored by dla, other by qr: pool scores of one method"),
+        ({"one": made(), "other": made("qr")}, "one uses dla, but other uses qr. Pool scores of one method"),
         (
             {"one": made(), "other": made(order=["L0H1"])},
-            "other: dla ranks heads in an order of its own: localize on all",
+            "other: dla has an explicit order of heads. Localize on all",
         ),
     ],
 )

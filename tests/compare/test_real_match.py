@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.compare import common_texts, recovery_rate
+from lens_heads.compare import common_texts, match_accuracy
 from tests.compare.permuted import shuffle_heads
 from tests.conftest import real_model
 
@@ -33,7 +33,7 @@ def test_every_head_of_gemma_is_found_in_a_shuffled_copy(gemma: Any) -> None:
     truth = shuffle_heads(copy.original_model, torch.Generator().manual_seed(0))
     assert sum(a != b for a, b in truth.items()) > 36
     match = lh.match_heads(gemma, copy, texts=common_texts(4), resamples=10, permutations=99, progress=False)
-    assert recovery_rate(match, truth) == 1
+    assert match_accuracy(match, truth) == 1
     assert match.pairs["stability"].mean() > 0.95
     assert match.p == 0.01
     assert match.mean_distance < 0.01 < match.chance

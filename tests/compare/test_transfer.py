@@ -161,7 +161,7 @@ def test_a_run_folder_runs_only_what_is_missing(gqa: Any, monkeypatch: pytest.Mo
 def test_short_rankings_are_completed_at_random(gqa: Any) -> None:
     short = {"one": ["L2H1"], "two": ["L2H1"], "three": SOURCES["one"]}
     with pytest.warns(
-        UserWarning, match=r"shorter than k are completed with random heads: one \(1 of 4\), two \(1 of 4\)"
+        UserWarning, match=r"completed rankings shorter than k with random heads: one \(1 of 4\), two \(1 of 4\)"
     ):
         matrix = matrix_of(gqa, short, ks=(1, 4))
     assert matrix.meta["completed"] == {"one": 1, "two": 1}
@@ -169,10 +169,10 @@ def test_short_rankings_are_completed_at_random(gqa: Any) -> None:
     assert one[0] == two[0] == Head(2, 1)
     assert len(set(one)) == len(set(two)) == 4
     assert set(one) != set(two), "tasks do not share what chance adds"
-    with pytest.warns(UserWarning, match="completed with random heads"):
+    with pytest.warns(UserWarning, match="completed rankings shorter than k with random heads"):
         swapped = matrix_of(gqa, {"two": ["L2H1"], "one": ["L2H1"]}, ks=(1, 3))
     assert swapped.meta["heads"]["one"] == matrix.meta["heads"]["one"][:3], "nor depend on their order, or on k"
-    with pytest.warns(UserWarning, match="completed with random heads"):
+    with pytest.warns(UserWarning, match="completed rankings shorter than k with random heads"):
         other = matrix_of(gqa, short, ks=(4,), seed=9)
     assert other.meta["heads"]["one"] != matrix.meta["heads"]["one"]
 
@@ -182,7 +182,7 @@ def test_a_trial_that_fails_under_one_set_is_left_out_under_all(gqa: Any, monkey
     spy.fail = lambda trial: len(spy.batches) == 2  # The first trial of the first task, under the second set of heads.
     monkeypatch.setattr(ablation, "answer_batch", spy)
     with (
-        pytest.warns(UserWarning, match=r"left out under all: one: random-10"),
+        pytest.warns(UserWarning, match="excluded trials that failed under some set of heads: one: random-10"),
         pytest.warns(UserWarning, match=r"1 of \d+ failed"),
     ):
         found = matrix_of(gqa)
@@ -206,13 +206,13 @@ def test_a_task_that_always_fails_is_said(gqa: Any, monkeypatch: pytest.MonkeyPa
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no tasks": ({"tasks": {}}, "there are no tasks"),
     "empty task": ({"tasks": {**TASKS, "four": []}}, "task 'four': there are no trials"),
-    "reserved name": ({"tasks": {**TASKS, "random": trials(1)}}, "a task cannot be called 'random'"),
-    "no rankings": ({"rankings": {}}, "there are no rankings"),
-    "unknown source": ({"rankings": {"five": ["L0H0"]}}, "source 'five' has no trials: the tasks are one, two, three"),
-    "empty ranking": ({"rankings": {"one": []}}, "ranking 'one' has no heads"),
+    "reserved name": ({"tasks": {**TASKS, "random": trials(1)}}, "task name 'random' is reserved"),
+    "no rankings": ({"rankings": {}}, "rankings_by_task is empty"),
+    "unknown source": ({"rankings": {"five": ["L0H0"]}}, "source 'five' has no trials; the tasks are one, two, three"),
+    "empty ranking": ({"rankings": {"one": []}}, "ranking 'one' is empty"),
     "no such head": ({"rankings": {"one": ["L9H0"]}}, "head L9H0 does not exist"),
     "k below one": ({"ks": (0, 2)}, r"ks=\(0, 2\): must be positive integers"),
-    "negative draws": ({"random_draws": -1}, "random_draws=-1: a number of random sets"),
+    "negative draws": ({"random_draws": -1}, "random_draws=-1: "),
     "unknown metric": ({"metric": "accuracy", "generate": True}, "metric 'accuracy' is not measured: there is rougeL"),
     "metric of text": (
         {"metric": "correct"},

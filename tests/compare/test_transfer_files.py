@@ -125,17 +125,21 @@ def test_a_run_without_control_or_meta_is_read(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no baseline": ({"baseline_results": None}, FileNotFoundError, "baseline_results.json is missing"),
     "no cross": ({"cross_task_within_heads_ablation": None}, FileNotFoundError, "cross_task.* is missing"),
-    "a list": ({"baseline_results": []}, ValueError, "baseline_results.json holds a list: an object is needed"),
-    "no sources": ({"cross_task_within_heads_ablation": {"8": {}}}, ValueError, "no object 'per_source_task'"),
+    "a list": ({"baseline_results": []}, ValueError, "baseline_results.json must contain a JSON object, not a list"),
+    "no sources": (
+        {"cross_task_within_heads_ablation": {"8": {}}},
+        ValueError,
+        "must contain an object 'per_source_task', but",
+    ),
     "no counts": (
         {"baseline_results": {"a": {"accuracy": 1.0}}},
         ValueError,
-        "source 'none', target 'a', k=0 has no attempts and matches: KeyError",
+        "source 'none', target 'a', k=0 must have an integer k, attempts and matches: KeyError",
     ),
     "no k": (
         {"cross_task_within_heads_ablation": {"x": {"per_source_task": {"a": {"a": {"attempts": 1, "matches": 1}}}}}},
         ValueError,
-        "k='x' has no attempts",
+        "k='x' must have an integer k",
     ),
     "ragged": (
         {"random_ablation_control": {"8": {"per_task": {"a": {"attempts": 4, "matches": 3}}}}},
@@ -155,10 +159,10 @@ def test_other_layouts_are_refused(case: Any, tmp_path: Path) -> None:
 def test_other_rankings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "ranked.json"
     for content, message in (
-        ("{", "ranked.json is no JSON"),
-        ('{"heads": []}', "ranked.json: no object 'tasks'"),
-        ('{"tasks": {"a": [{"layer": 1}]}}', "task 'a' is no list of"),
-        ('{"tasks": {"a": [{"layer": 1, "head": -2}]}}', "its head -2 is no integer from 0 on"),
+        ("{", "ranked.json is not valid JSON"),
+        ('{"heads": []}', "ranked.json must contain an object 'tasks'"),
+        ('{"tasks": {"a": [{"layer": 1}]}}', "task 'a' must list objects with layer and head"),
+        ('{"tasks": {"a": [{"layer": 1, "head": -2}]}}', "non-negative integer"),
         ('{"tasks": {"a": [{"layer": 1, "head": 2}, {"layer": 1, "head": 2}]}}', "task 'a' lists L1H2 more than once"),
     ):
         path.write_text(content)

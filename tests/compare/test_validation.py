@@ -86,7 +86,7 @@ def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -
     assert correlation["cells"].tolist() == [3, 3, 6]
     assert correlation["matched"].tolist() == pytest.approx([1, 1, 1], abs=1e-3)
     assert correlation.loc["all groups", "random_high"] < 0.99
-    assert "correlate 1.00 with partners ablated" in repr(validation())
+    assert "correlate at 1.00 with partners ablated" in repr(validation())
 
 
 def test_the_correlation_is_pearson_over_tasks_and_its_range_that_of_the_draws() -> None:
@@ -140,12 +140,12 @@ def test_bad_input_is_refused_before_anything_runs() -> None:
     other = HeadScores("locos", torch.ones(2, 2), torch.ones(1, 2, 2), ("t",))
     for options, message in (
         ({"tasks_a": {}}, r"tasks of a are \[\], those of b \[\]"),
-        ({"tasks_b": {"one": TASKS["one"]}}, r"those of b \['one'\]: give the same names"),
-        ({"groups": {}}, "0 groups and 3 draws"),
-        ({"draws": 0}, "2 groups and 0 draws"),
+        ({"tasks_b": {"one": TASKS["one"]}}, r"those of b \['one'\]\. Use the same names"),
+        ({"groups": {}}, "groups is empty"),
+        ({"draws": 0}, "draws=0: must be at least 1"),
         ({"groups": {"g": []}}, "group 'g' has no head with a partner"),
         ({"groups": {"g": ["L9H0"]}}, "head L9H0 does not exist"),
-        ({"groups": {"g": other}}, "group 'g' has scores of 2 layers x 2 heads, .* has 3 x 4"),
+        ({"groups": {"g": other}}, "group 'g' has scores of 2 layers x 2 heads, model a 3 x 4"),
         ({"kind": "mean"}, "needs a reference"),
     ):
         given: dict[str, Any] = {"tasks_a": TASKS, "groups": GROUPS, "progress": False} | options
@@ -162,5 +162,5 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.correlation, found.correlation)
     assert again.meta == found.meta
     (tmp_path / "match" / "validation.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"validation\.json is missing"):
+    with pytest.raises(FileNotFoundError, match=r"validation\.json is missing\. .* written by MatchValidation\.save"):
         MatchValidation.load(tmp_path / "match")

@@ -133,7 +133,7 @@ BROKEN = {
     ),
     "missing by shape": (json.dumps({"meta": {"shape": [3, 2]}, "scores": WHOLE}), ["head L2H0 is missing"]),
     "beyond the shape": (json.dumps({"meta": {"shape": [1, 2]}, "scores": WHOLE}), ["head L1H0"]),
-    "ragged": (json.dumps({**WHOLE, "1-1": [3.0]}), ["head L1H1 has 1 trials, others have 2"]),
+    "ragged": (json.dumps({**WHOLE, "1-1": [3.0]}), ["head L1H1 has 1 trials, but others have 2"]),
     "ids": (json.dumps({"scores": WHOLE, "trial_ids": ["a"]}), ["1 trial_ids but 2 scores per head"]),
     "no ids": (json.dumps({"scores": WHOLE, "trial_ids": []}), ["0 trial_ids but 2 scores per head"]),
     "array": ("[1, 2]", ["a JSON object"]),
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    with pytest.raises(ValueError, match=r"runs is a folder: give a score file in it, e\.g\. .*locos\.json"):
+    with pytest.raises(ValueError, match=r"runs is a folder: pass a score file in it, e\.g\. .*locos\.json"):
         HeadScores.load(tmp_path / "runs")
 
 
@@ -211,8 +211,8 @@ def test_lists_of_heads_are_read_in_their_order(tmp_path: Path, text: str) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "lists no heads"),
-        ("[]", "lists no heads"),
+        ("", "contains no heads"),
+        ("[]", "contains no heads"),
         ("17-24 what", "cannot read 'what' as a head"),
         ('["17-24"', "heads.txt"),
     ],

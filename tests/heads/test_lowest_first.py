@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from lens_heads import compare, plots
+from lens_heads.ablation.conditions import Controls
 from lens_heads.ablation.plan import plan_sets
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -66,7 +67,7 @@ ALIKE: dict[str, Callable[[HeadScores, HeadScores], Any]] = {
     "depth": lambda a, b: compare.overlap_by_depth(a, b, 6, bins=4, permutations=50),
     "checkpoints": lambda a, b: compare.compare_checkpoints(a, replace(b, method="a"), 5, n=200),
     "concentration": lambda a, _: anatomy.concentration(a),
-    "plan": lambda a, b: plan_sets({"a": a, "b": b}, [2, 5], ["bottom", "random", "random_like"], "all", 2),
+    "plan": lambda a, b: plan_sets({"a": a, "b": b}, [2, 5], Controls(draws=2, of="all")),
 }
 
 
@@ -133,7 +134,7 @@ def test_files_keep_which_end_is_best_and_the_order(tmp_path: Path, about: dict[
 
 def test_the_form_without_meta_is_refused() -> None:
     for scores, name in ((turned(A), "best"), (replace(A, order=("L3H5",)), "order")):
-        with pytest.raises(ValueError, match=rf"form 'lists' has no place for '{name}'.*use form='envelope'"):
+        with pytest.raises(ValueError, match=rf"form 'lists' cannot store '{name}'.*use form='envelope'"):
             scores.save("never.json", "lists")
     assert not Path("never.json").exists()
 

@@ -101,13 +101,13 @@ def test_highest_first_ranks_as_before(given: HeadScores) -> None:
 
 def test_bad_choices_are_refused() -> None:
     queries, kv = make([[[1.0, 2, 3, 4, 5, 6]]]), make([[[1.0, 2]]], "kv_head")
-    with pytest.raises(ValueError, match="m scores kv_heads already: pass scores of query_heads"):
+    with pytest.raises(ValueError, match="m already scores kv_heads: pass scores of query_heads"):
         to_kv_heads(kv, 2)
-    with pytest.raises(ValueError, match="m scores query_heads already: pass scores of kv_heads"):
+    with pytest.raises(ValueError, match="m already scores query_heads: pass scores of kv_heads"):
         to_query_heads(queries, 2)
     for group in (0, -2, 4, 7):
-        with pytest.raises(ValueError, match=f"group={group}: 6 query_heads do not come from groups of that size"):
+        with pytest.raises(ValueError, match=f"group={group} does not fit 6 query_heads per layer"):
             to_kv_heads(queries, group)
     for group in (0, -1):
-        with pytest.raises(ValueError, match=rf"group={group}: 2 kv_heads do not .*geometry\(model\).group"):
+        with pytest.raises(ValueError, match=rf"group={group} does not fit 2 kv_heads .*geometry\(model\).group"):
             to_query_heads(kv, group)

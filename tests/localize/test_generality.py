@@ -132,7 +132,7 @@ def test_a_run_is_kept_and_goes_on(tmp_path: Path, found: Generality) -> None:
     assert len(seen) > cost
     pd.testing.assert_frame_equal(again.frame, first.frame)
     np.testing.assert_allclose(first.matrix().to_numpy(), found.matrix()[list(few)].to_numpy(), atol=5e-5)
-    with pytest.raises(ValueError, match="holds a run of other settings"):
+    with pytest.raises(ValueError, match="holds a run with different settings"):
         generality(model(), sources(), {"retrieval": OTHERS[:2]}, **{**options, "metric": "logprob"})
 
 
@@ -148,11 +148,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tasks": {"mine": OTHERS, "twin": [replace(FOUND[0], id="other")]}}, "was made on 1 of the trials, needles"),
     ({"tasks": {}}, "there are no tasks"),
     ({"heads": {}}, "there are no heads"),
-    ({"k": 0}, "k=0: at least 1 head is ablated"),
-    ({"k": -1, "heads": {"mine": [COPIER, DECOY]}}, "k=-1: at least 1 head is ablated"),
+    ({"k": 0}, "k=0: must be at least 1"),
+    ({"k": -1, "heads": {"mine": [COPIER, DECOY]}}, "k=-1: must be at least 1"),
     ({"k": 9}, "k=9 heads asked for: one_shot has scores for 0 to 8"),
     ({"heads": {"empty": []}}, "'empty' lists no heads"),
-    ({"heads": {"any": [COPIER, DECOY]}}, "a set of heads cannot be called 'any'"),
+    ({"heads": {"any": [COPIER, DECOY]}}, "a set of heads cannot be called 'any', the name of a control"),
     ({"heads": {"far": ["L7H0", "L0H0"]}}, "head L7H0 does not exist"),
     ({"random_draws": -1}, "random_draws=-1"),
     (
@@ -177,7 +177,9 @@ def test_scores_of_other_heads_are_refused(gqa: Any) -> None:
     with pytest.raises(ValueError, match=r"ranking 'one_shot' is for a model of 2 layers x 4 heads"):
         generality(gqa, scores(), {"t": OTHERS}, progress=False)
     grouped = replace(scores(), unit="kv_head")
-    with pytest.raises(ValueError, match=r"one_shot: these are scores of kv heads: units.to_query_heads\(scores, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"one_shot scores kv heads: convert them with units.to_query_heads\(scores, 1\)"
+    ):
         generality(model(), grouped, {"t": OTHERS}, progress=False)
 
 

@@ -95,6 +95,9 @@ def test_kv_groups_are_added_as_kv_heads(gqa: Any) -> None:
 
 @pytest.mark.parametrize("k", [0, -1, 9])
 def test_k_is_one_to_the_number_of_heads(k: int) -> None:
-    with passes(model()) as seen, pytest.raises(ValueError, match=f"k={k}: greedy search chooses 1 to 8 heads"):
+    with (
+        passes(model()) as seen,
+        pytest.raises(ValueError, match=f"k={k}: must lie between 1 and 8, the number of heads"),
+    ):
         greedy(MaskedMetric(model(), FOUND, progress=False), k)
     assert not seen

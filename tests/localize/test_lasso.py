@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import Lasso, LassoCV, lars_path
 from sklearn.model_selection import KFold
 
-from lens_heads.localize import fit, lasso, recover
+from lens_heads.localize import fit, lasso, recover, solve_masks
 from lens_heads.localize.lasso import METHODS
 from tests.localize.linear import BASE, PLANTED, TRUE, first, planted
 
@@ -28,7 +28,7 @@ def iterated(design: np.ndarray, target: np.ndarray, alpha: float, l1_ratio: flo
 def test_paper_minimises_the_papers_objective() -> None:
     masks, response = planted()
     design, alpha = masks.reshape(60, -1).astype(float), 0.004
-    found = recover(masks, response, "paper", base=BASE, alpha=alpha, debias=False).ravel()
+    found = solve_masks(masks, response, "paper", base=BASE, alpha=alpha, debias=False).ravel()
     np.testing.assert_allclose(found, iterated(design, response - BASE, alpha), atol=2e-3)
     slope = design.T @ (design @ found - (response - BASE)) / 60
     chosen = found != 0
@@ -40,7 +40,7 @@ def test_paper_minimises_the_papers_objective() -> None:
 def test_the_elastic_net_halves_the_penalty() -> None:
     masks, response = planted()
     design = masks.reshape(60, -1) - masks.reshape(60, -1).mean(0)
-    found = recover(masks, response, "elastic_net", alpha=0.01, debias=False).ravel()
+    found = solve_masks(masks, response, "elastic_net", alpha=0.01, debias=False).ravel()
     np.testing.assert_allclose(found, iterated(design, response - response.mean(), 0.01, 0.5), atol=2e-3)
 
 
@@ -48,7 +48,7 @@ def test_script_is_the_authors_regression_in_units_of_the_response() -> None:
     masks, response = planted()
     z_scored = (response - response.mean()) / response.std()
     theirs = Lasso(alpha=0.01, max_iter=5000).fit(masks.reshape(60, -1), z_scored).coef_
-    ours = recover(masks, response, "script", debias=False)
+    ours = solve_masks(masks, response, "script", debias=False)
     assert ours.shape == (6, 8)
     np.testing.assert_allclose(ours.ravel(), theirs * response.std(), atol=1e-12)
     assert first(ours) == set(PLANTED)
@@ -68,8 +68,8 @@ def test_lasso_is_lassocv_on_shuffled_folds() -> None:
     assert found.alpha == pytest.approx(search.alpha_)
     np.testing.assert_allclose(found.raw.ravel(), search.coef_, atol=1e-10)
     # At the largest alpha of the grid nothing is left.
-    assert (recover(masks, response, alpha=largest, debias=False) == 0).all()
-    assert (recover(masks, response, alpha=0.98 * largest, debias=False) != 0).any()
+    assert (solve_masks(masks, response, alpha=largest, debias=False) == 0).all()
+    assert (solve_masks(masks, response, alpha=0.98 * largest, debias=False) != 0).any()
 
 
 def test_one_standard_error_takes_the_largest_alpha_within_it() -> None:
@@ -113,10 +113,10 @@ def test_bic_takes_the_step_of_the_path_with_the_least_criterion(n_masks: int) -
 @pytest.mark.parametrize("method", METHODS)
 def test_planted_heads_come_first_with_their_cost_and_not_from_a_flipped_response(method: str) -> None:
     masks, response = planted()
-    found = recover(masks, response, method, base=BASE)
+    found = solve_masks(masks, response, method, base=BASE)
     assert first(found) == set(PLANTED)
     np.testing.assert_allclose(found.ravel()[[*PLANTED, 9]], TRUE[[*PLANTED, 9]], atol=0.04)
-    flipped = recover(masks, -response, method, base=-BASE)
+    flipped = solve_masks(masks, -response, method, base=-BASE)
     assert not first(flipped) & set(PLANTED)
     assert first(-flipped) == set(PLANTED)
 
@@ -133,66 +133,75 @@ def test_without_noise_the_cost_is_exact(method: str) -> None:
 
 def test_units_are_those_of_the_response() -> None:
     masks, response = planted()
-    found = recover(masks, response)
-    np.testing.assert_allclose(recover(masks, 10 * response - 3), 10 * found, atol=1e-9)
-    np.testing.assert_array_equal(recover(masks.reshape(60, 48), response), found.ravel())
+    found = solve_masks(masks, response)
+    np.testing.assert_allclose(solve_masks(masks, 10 * response - 3), 10 * found, atol=1e-9)
+    np.testing.assert_array_equal(solve_masks(masks.reshape(60, 48), response), found.ravel())
 
 
 @pytest.mark.filterwarnings("ignore:masks. .* of .* heads are ablated in none")
 def test_few_masks() -> None:
     masks, response = planted()
     assert math.isnan(fit(masks[:6], response[:6], "script", n_bootstrap=2, n_stability=2).held_out_r2)
-    with pytest.raises(ValueError, match="4 masks: lasso needs at least 5: evaluate more masks, or give alpha"):
-        recover(masks[:4], response[:4])
-    with pytest.raises(ValueError, match=r"1 masks: script needs at least 2: evaluate more masks$"):
-        recover(masks[:1], response[:1], "script")
+    with pytest.raises(ValueError, match=r"4 masks: lasso needs at least 5\. Evaluate more masks, or give alpha"):
+        solve_masks(masks[:4], response[:4])
+    with pytest.raises(ValueError, match=r"1 masks: script needs at least 2\. Evaluate more masks\.$"):
+        solve_masks(masks[:1], response[:1], "script")
     with pytest.warns(UserWarning, match="heads are ablated in none or in all of 4 masks"):
-        assert recover(masks[:4], response[:4], alpha=0.001).shape == (6, 8)
+        assert solve_masks(masks[:4], response[:4], alpha=0.001).shape == (6, 8)
 
 
 @pytest.mark.filterwarnings("ignore:masks. .* of .* heads are ablated in none")
 def test_bad_input_is_refused_with_the_value() -> None:
     masks, response = planted(trials=2)
-    with pytest.raises(ValueError, match="unknown method 'ridge': there are lasso, lasso_1se, bic, paper"):
-        recover(masks, response, "ridge")
+    with pytest.raises(ValueError, match="unknown method 'ridge': use lasso, lasso_1se, bic, paper"):
+        solve_masks(masks, response, "ridge")
     with pytest.raises(ValueError, match=r"response of shape \[59, 2\] for 60 masks"):
-        recover(masks, response[:59])
+        solve_masks(masks, response[:59])
     with pytest.raises(ValueError, match=r"response of shape \[60, 2, 1\] for 60 masks"):
-        recover(masks, response[..., None])
+        solve_masks(masks, response[..., None])
     with pytest.raises(ValueError, match="paper fits the change against the model without ablation: give base="):
-        recover(masks, response, "paper")
+        solve_masks(masks, response, "paper")
     with pytest.raises(ValueError, match=r"base of shape \[3\] for 2 trials"):
-        recover(masks, response, "paper", base=np.ones(3))
-    with pytest.raises(ValueError, match=r"alpha=0: the weight of the penalty is above 0"):
-        recover(masks, response, alpha=0)
+        solve_masks(masks, response, "paper", base=np.ones(3))
+    with pytest.raises(ValueError, match=r"alpha=0: must be positive and finite"):
+        solve_masks(masks, response, alpha=0)
     with pytest.raises(ValueError, match=r"every mask gives the response 0\.5: nothing to explain"):
-        recover(masks, np.full(60, 0.5))
+        solve_masks(masks, np.full(60, 0.5))
     with pytest.raises(ValueError, match="each of the 60 masks ablates no head"):
-        recover(np.zeros_like(masks), response)
-    with pytest.raises(ValueError, match="n_stability=0: at least 1"):
+        solve_masks(np.zeros_like(masks), response)
+    with pytest.raises(ValueError, match="n_stability=0: must be at least 1"):
         fit(masks, response, n_stability=0)
     for value in (np.nan, np.inf):
         broken = response.copy()
         broken[13, 1] = value
         with pytest.raises(ValueError, match=rf"the response to mask 13 is {value} \(trial 1\)"):
-            recover(masks, broken)
+            solve_masks(masks, broken)
     same = np.repeat(masks[:1], 60, 0)
     with (
         pytest.warns(UserWarning, match="59 of 60 masks repeat"),
         pytest.raises(ValueError, match="60 masks are the same"),
     ):
-        recover(same, response)
+        solve_masks(same, response)
 
 
 def test_fits_that_do_not_converge_are_reported_once_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     masks, response = planted()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        recover(masks, response)
+        solve_masks(masks, response)
     monkeypatch.setattr(lasso, "MAX_ITER", 1)
     with pytest.warns(
-        UserWarning, match="lasso: .* fits did not converge in 1 iterations.* give a larger alpha"
+        UserWarning, match="lasso: .* fits did not converge in 1 iterations.* Use a larger alpha"
     ) as caught:
-        recover(masks, response)
+        solve_masks(masks, response)
     assert len(caught) == 1
     assert caught[0].filename == __file__
+
+
+def test_recover_is_a_deprecated_name_of_solve_masks() -> None:
+    masks, response = planted()
+    with pytest.warns(DeprecationWarning, match="localize.recover is deprecated: use localize.solve_masks") as caught:
+        found = recover(masks, response, "paper", base=BASE, debias=False)
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(found, solve_masks(masks, response, "paper", base=BASE, debias=False))
+    assert (found != solve_masks(masks, response)).any()

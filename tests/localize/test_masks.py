@@ -92,11 +92,11 @@ def test_a_share_just_below_a_whole_number_of_heads_is_that_number() -> None:
 
 
 def test_bad_choices_are_refused_with_the_value() -> None:
-    with pytest.raises(ValueError, match="unknown design 'random': there are bernoulli, stratified, layer_balanced"):
+    with pytest.raises(ValueError, match="unknown design 'random': use bernoulli, stratified, layer_balanced"):
         draw_masks("random", 10, 4, 4, 0.2)
-    with pytest.raises(ValueError, match="n_masks=0: at least 1"):
+    with pytest.raises(ValueError, match="n_masks=0: must be at least 1"):
         draw_masks("stratified", 0, 4, 4, 0.2)
-    with pytest.raises(ValueError, match="n_heads=0: at least 1"):
+    with pytest.raises(ValueError, match="n_heads=0: must be at least 1"):
         draw_masks("stratified", 10, 4, 0, 0.2)
     for sparsity in (0, 1, 5, -0.1, float("nan")):
         with pytest.raises(ValueError, match=f"sparsity={sparsity}: the share of heads"):
@@ -105,10 +105,10 @@ def test_bad_choices_are_refused_with_the_value() -> None:
         with pytest.raises(ValueError, match=r"sparsity=0\.05 of 16 heads is less than one head: use at least 0\.063"):
             draw_masks(design, 10, 4, 4, 0.05)
     with pytest.raises(
-        ValueError, match=r"sparsity=0\.001 of 16 heads: each of the 2 masks ablates no head: ablate more"
+        ValueError, match=r"sparsity=0\.001 of 16 heads: each of the 2 masks ablates no head. Ablate more"
     ):
         draw_masks("bernoulli", 2, 4, 4, 0.001)
-    with pytest.raises(ValueError, match=r"each of the 2 masks ablates every head: ablate fewer"):
+    with pytest.raises(ValueError, match=r"each of the 2 masks ablates every head. Ablate fewer"):
         draw_masks("bernoulli", 2, 4, 4, 0.9999)
 
 
@@ -119,7 +119,7 @@ def test_masks_of_users_are_checked() -> None:
         checked = check_masks(good)
     assert checked.dtype == bool
     assert (checked == good).all()
-    with pytest.raises(ValueError, match=r"a mask holds 0\.5: use True or 1 where a head is ablated"):
+    with pytest.raises(ValueError, match=r"a mask contains 0\.5. Use True or 1 where a head is ablated"):
         check_masks(good * 0.5)
     with pytest.raises(ValueError, match=r"masks of shape \[3\]"):
         check_masks(good[:, 0, 0])

@@ -183,7 +183,7 @@ def test_a_folder_of_other_settings_is_refused(gqa: Any, tmp_path: Path) -> None
         {"trials": trials()[:2]},
     ]
     for other in others:
-        with pytest.raises(ValueError, match="holds a run of other settings"):
+        with pytest.raises(ValueError, match="holds a run with different settings"):
             MaskedMetric(gqa, **{"trials": trials(), **other}, out=tmp_path, progress=False)
 
 
@@ -225,7 +225,7 @@ def test_when_every_run_fails_the_first_error_is_raised(monkeypatch: pytest.Monk
 def test_masks_of_another_shape_are_refused(gqa: Any) -> None:
     found = MaskedMetric(gqa, trials(), progress=False)
     for shape in ((3, 4), (1, 3, 2), (2, 4, 3)):
-        with pytest.raises(ValueError, match=r"masks of shape .* do not fit .*: \[mask, \(3, 4\)\] is needed"):
+        with pytest.raises(ValueError, match=r"masks of shape .* do not fit .*: must be \[mask, \(3, 4\)\]"):
             found(np.zeros(shape, dtype=bool))
     assert found(np.zeros((0, 3, 4), dtype=bool)).shape == (0, 3)
 

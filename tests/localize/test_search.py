@@ -116,16 +116,16 @@ def test_bad_choices_are_refused_before_anything_is_run() -> None:
     bad: list[tuple[dict[str, Any], str]] = [
         ({"held_out": FOUND}, r"was made on 4 of the trials.*planted-0"),
         ({"held_out": [*OTHERS, twins[0]]}, "was made on 1 of the trials, needles"),
-        ({"methods": ("css", "greedy")}, "method 'greedy' has no masks to choose: there are css, csb"),
-        ({"methods": ()}, "nothing to choose from"),
-        ({"n_masks": ()}, "nothing to choose from"),
+        ({"methods": ("css", "greedy")}, "method 'greedy' draws no masks: use css, csb"),
+        ({"methods": ()}, "there are no settings to try"),
+        ({"n_masks": ()}, "there are no settings to try"),
         ({"sparsities": (0.1,)}, r"sparsity=0\.1 of 8 heads is less than one head"),
         ({"metric": "loss"}, "metric 'loss' is not measured"),
-        ({"k": 0}, "k=0: at least 1 head is looked for"),
-        ({"k": 9}, "k=9: the model has 8 heads"),
-        ({"sparsities": (0.3, 1.5)}, "sparsity=1.5: the share of heads to ablate lies between 0 and 1"),
+        ({"k": 0}, "k=0: must be at least 1"),
+        ({"k": 9}, "k=9: the model has only 8 heads"),
+        ({"sparsities": (0.3, 1.5)}, "sparsity=1.5: the share of heads to ablate must lie between 0 and 1"),
         ({"n_masks": 3}, "n_masks=3: cross-validation needs at least 5"),
-        ({"random_draws": -1}, "random_draws=-1: a number of random sets is needed"),
+        ({"random_draws": -1}, "random_draws=-1: must be a non-negative integer"),
     ]
     with passes(model()) as seen:
         for choice, message in bad:

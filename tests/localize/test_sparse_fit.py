@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import Lasso
 from sklearn.model_selection import KFold
 
-from lens_heads.localize import fit, recover
+from lens_heads.localize import fit, solve_masks
 from tests.localize.linear import BASE, PLANTED, TRUE, planted
 
 
@@ -24,13 +24,15 @@ def test_the_refit_is_least_squares_on_the_support_for_every_trial() -> None:
         assert (found.per_trial[:, ~found.support] == 0).all()
         np.testing.assert_allclose(found.per_trial.mean(0), found.coefficients, atol=1e-14)
         assert found.intercept == pytest.approx(by_trial[0].mean() if method == "lasso" else 0.8)
-        np.testing.assert_allclose(recover(masks, response.mean(1), method, base=0.8), found.coefficients, atol=1e-12)
+        np.testing.assert_allclose(
+            solve_masks(masks, response.mean(1), method, base=0.8), found.coefficients, atol=1e-12
+        )
 
 
 def test_heads_that_are_always_ablated_together_share_their_cost() -> None:
     masks, _ = planted()
     masks[:, 0, 0] = masks[:, 2, 1]
-    found = recover(masks, BASE - 0.3 * masks[:, 2, 1], "elastic_net")
+    found = solve_masks(masks, BASE - 0.3 * masks[:, 2, 1], "elastic_net")
     assert found[0, 0] == pytest.approx(-0.15)
     assert found[2, 1] == pytest.approx(-0.15)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -66,6 +67,11 @@ def heat(value: float, title: str = "") -> go.Figure:
     return go.Figure(go.Heatmap(z=[[value]]), layout={"title": {"text": title}, "height": 300, "width": 500})
 
 
+def drawn(page: Page) -> dict[str, Any]:
+    """The figures' data by the id of their place."""
+    return {str(a["data-figure"]): json.loads(text) for a, text in page.scripts if a.get("type") == "application/json"}
+
+
 @pytest.fixture(scope="module")
 def full() -> str:
     example = Example(ATTACK, ATTACK, ATTACK, ATTACK, True, False)
@@ -76,9 +82,12 @@ def full() -> str:
         [Card(ATTACK, ATTACK, note=ATTACK)],
         [Figure(heat(1, ATTACK), f"caption {ATTACK}"), heat(2)],
         [Table(frame, ATTACK)],
-        [Texts([example], ATTACK)],
+        [Texts([example, example], ATTACK, shown=1)],
+        side_by_side=True,
+        folded=True,
     )
-    summary = Summary(ATTACK, ATTACK, [ATTACK], ATTACK, [Card(ATTACK, ATTACK)], {ATTACK: ATTACK})
+    first = Figure(heat(0, ATTACK), f"caption {ATTACK}")
+    summary = Summary(ATTACK, ATTACK, [ATTACK], ATTACK, [Card(ATTACK, ATTACK)], {ATTACK: ATTACK}, [first])
     made = Provenance({ATTACK: ATTACK}, ATTACK, ATTACK, {ATTACK: ATTACK})
     return html_page.page(ATTACK, summary, [section, Section("second", figures=[heat(3)])], made)
 
@@ -100,8 +109,10 @@ def test_nothing_a_model_wrote_becomes_markup_or_script(full: str) -> None:
     live = [content for attrs, content in page.scripts if attrs.get("type") != "application/json"]
     assert len(live) == 2, "plotly.js and the page's own script"
     assert not [content for content in live if "alert(2)" in content]
-    # Title, heading, text, cards, captions, table head and cell, four texts, facts, provenance: all there, as text.
-    assert page.text.count(ATTACK) >= 18
+    # Title, heading, text, cards, captions, table head and cell, four texts twice, facts, provenance: all there, as text.
+    assert page.text.count(ATTACK) >= 23
+    details = Page("".join(full.split("<details>")[1:]).split("<footer>")[0])
+    assert details.text.count(ATTACK) >= 12, "folded facts, table and texts"
 
 
 def test_an_unescaped_page_would_be_caught(full: str) -> None:
@@ -140,9 +151,9 @@ def test_plotly_is_inlined_once_and_only_when_there_is_a_figure(full: str) -> No
 
 def test_every_figure_is_there_once_with_its_data_and_its_place(full: str) -> None:
     page = Page(full)
-    data = {a["data-figure"]: json.loads(text) for a, text in page.scripts if a.get("type") == "application/json"}
-    assert list(data) == ["figure-1", "figure-2", "figure-3"]
-    for i, name in enumerate(data, 1):
+    data = drawn(page)
+    assert list(data) == ["figure-1", "figure-2", "figure-3", "figure-4"]
+    for i, name in enumerate(data):
         z = data[name]["data"][0]["z"]
         assert z == [[i]], "the numbers of the figure, in the order of the page"
         assert [a["id"] for a in page.named("div") if a.get("id") == name] == [name]
@@ -157,6 +168,65 @@ def test_a_figure_keeps_its_height_and_at_most_its_width() -> None:
     spec = json.loads(page.scripts[0][1])
     assert "width" not in spec["layout"]
     assert figure.layout.width == 500, "the caller's figure is left as it was"
+
+
+def test_the_first_screen_shows_sentence_cards_figures_and_folded_facts_in_this_order() -> None:
+    summary = dataclasses.replace(SUMMARY, figures=[heat(1), Figure(heat(2), "the second")], facts={"Ablation": "mean"})
+    html = render(Section("one", figures=[heat(3)]), summary=summary)
+    header = html.split("<header>")[1].split("</header>")[0]
+    parts = ("<h1>A study</h1>", 'class="verdict"', 'class="cards"', 'class="side"', "<summary>What was run</summary>")
+    assert sorted(parts, key=header.index) == list(parts)
+    assert header.index("<summary>What was run") < header.index("<dt>Ablation</dt><dd>mean</dd>")
+    assert re.findall(r'class="figure" id="(.*?)"', header) == ["figure-1", "figure-2"]
+    assert "<figcaption>the second</figcaption>" in header
+    values = {name: spec["data"][0]["z"] for name, spec in drawn(Page(html)).items()}
+    assert values == {"figure-1": [[1]], "figure-2": [[2]], "figure-3": [[3]]}
+
+
+def test_a_tall_figure_fits_on_the_first_screen_and_keeps_its_height_elsewhere() -> None:
+    tall = heat(1).update_layout(height=900)
+    html = render(Section("one", figures=[tall]), summary=dataclasses.replace(SUMMARY, figures=[tall, heat(2)]))
+    heights = [int(h) for h in re.findall(r'class="figure"[^>]*style="height:(\d+)px', html)]
+    assert heights == [html_page.FIRST_SCREEN, 300, 900]
+    assert [spec["layout"]["height"] for spec in drawn(Page(html)).values()] == heights
+    assert tall.layout.height == 900, "the caller's figure is left as it was"
+
+
+def test_figures_side_by_side_stand_in_one_grid_whose_columns_decide_their_width() -> None:
+    html = render(Section("one", figures=[heat(1), Figure(heat(2)), heat(3)], side_by_side=True))
+    assert html.count('<div class="side">') == 1
+    assert len(Page(html.split('<div class="side">')[1].split("</section>")[0]).named("figure")) == 3
+    assert "max-width:500px" not in html
+    for alone in (Section("one", figures=[heat(1)], side_by_side=True), Section("one", figures=[heat(1), heat(2)])):
+        html = render(alone)
+        assert '<div class="side">' not in html
+        assert html.count("max-width:500px") == len(alone.figures)
+
+
+@pytest.mark.parametrize(("parts", "title"), [("tables", "Tables"), ("texts", "Texts"), ("both", "Tables and texts")])
+def test_folded_tables_and_texts_are_in_details_but_cards_and_figures_are_not(parts: str, title: str) -> None:
+    tables = [pd.DataFrame({"column": ["in a table"]})] if parts != "texts" else []
+    texts = [Texts([Example("in a text", "gold", "gold", "no", True, False)])] if parts != "tables" else []
+    shown = {
+        "text": "a paragraph",
+        "cards": [Card("a card", 1)],
+        "figures": [heat(1)],
+        "tables": tables,
+        "texts": texts,
+    }
+    section = render(Section("one", **shown, folded=True)).split("<section")[1].split("</section>")[0]
+    before, inside = section.split(f"<details><summary>{title}</summary>")
+    assert inside.endswith("</details>")
+    for said in ("a paragraph", "a card", 'id="figure-1"'):
+        assert said in before
+    assert ("in a table" in inside, "in a text" in inside) == (parts != "texts", parts != "tables")
+    assert "in a t" not in before
+    assert "<details><summary>T" not in render(Section("one", **shown))
+
+
+def test_a_folded_section_with_nothing_to_fold_has_no_details() -> None:
+    section = render(Section("one", "text", figures=[heat(1)], folded=True)).split("<section")[1]
+    assert "<details>" not in section.split("</section>")[0]
 
 
 def test_contents_lead_to_the_sections(full: str) -> None:
@@ -216,13 +286,19 @@ def test_a_table_shows_every_row_and_folds_intervals_into_their_value() -> None:
         ["L1H2", "1", "0.50 [0.40, 0.60]", "1e-04"],
         ["L3H4", "20", "-0.25 [–, 0.10]", "5e-01"],
     ]
-    assert re.findall(r"<th [^>]*>(.*?)</th>", html) == ["head", "k", "drop", "p"]
+    assert re.findall(r"<th\b[^>]*>(.*?)</th>", html) == ["head", "k", "drop", "p"]
     assert html.count('class="number"') == 3 * 3, "numbers stand right, in the head and both rows"
 
 
 def test_a_bare_frame_with_repeated_index_is_a_table() -> None:
     frame = pd.DataFrame({"a": [1, 2]}, index=[5, 5])
     assert cells(render(Section("t", tables=[frame]))) == [["1"], ["2"]]
+
+
+def test_only_columns_of_long_texts_wrap() -> None:
+    frame = pd.DataFrame({"short": ["0.4 → 0.02"], "long": ["a claim that is as long as a sentence"], "n": [3]})
+    html = render(Section("t", tables=[frame]))
+    assert re.findall(r"<td([^>]*)>", html) == ["", ' class="prose"', ' class="number"']
 
 
 def test_a_card_without_interval_shows_none() -> None:
@@ -243,7 +319,7 @@ def test_texts_are_coloured_by_judgement_counted_and_folded() -> None:
             assert re.search(rf'<td class="{kind}"><span class="sign"[^>]*>{sign}</span> {text}</td>', html)
     tally = html.split('class="tally">')[1].split("</ul>")[0]
     assert re.findall(r"<b>(\d+)</b>", tally) == ["6", "2", "2", "1", "1"]
-    shown, folded = html.split("<details><summary>The other 4</summary>")
+    shown, folded = html.split("<details><summary>Show 4 more</summary>")
     assert "q1</td>" in shown
     assert "q2</td>" in folded
     assert "q2</td>" not in shown
@@ -287,7 +363,7 @@ def test_texts_from_a_curve_pair_the_same_trial_and_put_changes_first() -> None:
 def test_texts_of_a_condition_that_was_not_run_are_refused() -> None:
     with pytest.raises(ValueError, match="locos top k=7, draw 0, on 'retrieval'"):
         Texts.from_curve(study(), Condition.top("locos", 7))
-    with pytest.raises(ValueError, match="no 'rougeL'"):
+    with pytest.raises(ValueError, match="metric 'rougeL' was not measured for locos top k=5"):
         Texts.from_curve(study(), Condition.top("locos", 5), metric="rougeL")
 
 

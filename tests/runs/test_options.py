@@ -30,12 +30,12 @@ def test_what_is_given_comes_before_the_functions_defaults() -> None:
 
 def test_nothing_is_generated_unless_asked_for() -> None:
     assert (Run(max_new_tokens=7).room(True), Run(max_new_tokens=7).room(False)) == (7, 0)
-    with pytest.raises(ValueError, match="max_new_tokens=0: give at least 1, or generate=False"):
+    with pytest.raises(ValueError, match="max_new_tokens=0: must be at least 1; use generate=False"):
         Run(max_new_tokens=0).room(True)
 
 
 def test_an_unknown_keyword_is_refused_with_those_there_are() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'batch_size': it takes out, progress"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'batch_size': the options are out, progress"):
         Run.of({"batch_size": 3}, LoopOptions)
     model, trial = tiny("llama-gqa"), random_trial(1)
     scores = lh.HeadScores.from_trials("any", model.W_O.new_zeros(1, 3, 4), ["s"])
@@ -48,5 +48,7 @@ def test_an_unknown_keyword_is_refused_with_those_there_are() -> None:
         lambda **typo: lh.recovery(model, "L0H0", "L0H0", [trial], **typo),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match=r"unexpected keyword argument 'batchsize': it takes .*out, progress"):
+        with pytest.raises(
+            TypeError, match=r"unexpected keyword argument 'batchsize': the options are .*out, progress"
+        ):
             call(batchsize=4)

@@ -33,7 +33,7 @@ def test_other_versions_of_the_packages_are_named(tmp_path: Path) -> None:
     RunFolder(about.parent, SETTINGS)  # The same versions are not worth a word.
     stored["versions"]["transformer-lens"] = "0.0.1"
     about.write_text(json.dumps(stored))
-    with pytest.warns(UserWarning, match=r"was begun with transformer-lens 0\.0\.1: .*another folder"):
+    with pytest.warns(UserWarning, match=r"was started with transformer-lens 0\.0\.1: .*another folder"):
         RunFolder(about.parent, SETTINGS)
 
 
@@ -77,7 +77,7 @@ def test_a_result_without_arrays_and_one_that_is_no_contiguous_array_come_back(t
 def test_other_settings_are_refused_with_each_difference(tmp_path: Path) -> None:
     RunFolder(tmp_path / "run", SETTINGS)
     changed = {"model": "m", "max_new_tokens": 20, "methods": ["a"], "nested": {"x": 1, "z": 3}}
-    with pytest.raises(ValueError, match="holds a run of other settings") as error:
+    with pytest.raises(ValueError, match="holds a run with different settings") as error:
         RunFolder(tmp_path / "run", changed)
     lines = str(error.value).splitlines()
     assert "  max_new_tokens: 50 in the folder, 20 now" in lines
@@ -85,7 +85,7 @@ def test_other_settings_are_refused_with_each_difference(tmp_path: Path) -> None
     assert "  nested.y: None in the folder, (absent) now" in lines
     assert "  nested.z: (absent) in the folder, 3 now" in lines
     assert not any(line.startswith(("  model", "  nested.x")) for line in lines)
-    assert lines[-1] == "use the same settings to continue it, or another folder"
+    assert lines[-1] == "use the same settings to continue it, or choose another folder"
 
 
 def test_an_emptied_setting_is_a_difference(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_an_emptied_setting_is_a_difference(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"is not empty and holds no run\.json"):
+    with pytest.raises(ValueError, match=r"is not empty and contains no run\.json"):
         RunFolder(tmp_path, SETTINGS)
     assert [f.name for f in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -114,17 +114,17 @@ def test_a_run_killed_at_its_start_can_be_started_again(tmp_path: Path, left: li
 def test_finished_work_without_its_settings_is_not_a_fresh_folder(tmp_path: Path) -> None:
     RunFolder(tmp_path / "run", SETTINGS).write("a", result())
     (tmp_path / "run" / "run.json").unlink()
-    with pytest.raises(ValueError, match=r"is not empty and holds no run\.json"):
+    with pytest.raises(ValueError, match=r"is not empty and contains no run\.json"):
         RunFolder(tmp_path / "run", SETTINGS)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "trials").write_text("a file of that name")
-    with pytest.raises(ValueError, match=r"is not empty and holds no run\.json"):
+    with pytest.raises(ValueError, match=r"is not empty and contains no run\.json"):
         RunFolder(tmp_path / "other", SETTINGS)
 
 
 def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"out='.*run\.txt' is a file, and a run needs a folder"):
+    with pytest.raises(ValueError, match=r"out='.*run\.txt' is a file, but a run needs a folder"):
         RunFolder(tmp_path / "run.txt", SETTINGS)
     assert (tmp_path / "run.txt").read_text() == "mine"
 

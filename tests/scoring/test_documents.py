@@ -82,7 +82,7 @@ def test_a_run_folder_continues_and_records_the_rule(gqa: Any, tmp_path: Path) -
     assert loaded.meta["rule"] == "gold_mass"
     assert loaded.trial_ids == ("a", "b")
     assert first["qr"].values.equal(first["qr"].per_trial.mean(0))
-    with pytest.raises(ValueError, match="other settings"):
+    with pytest.raises(ValueError, match="different settings"):
         lh.score_heads(gqa, trials[:1], methods=["qr", "qr_ndcg"], progress=False, out=tmp_path / "run")
 
 

@@ -241,7 +241,7 @@ def test_a_shard_cut_short_is_scored_again(gqa: Any, tmp_path: Path) -> None:
 def test_a_run_folder_of_other_settings_is_refused_with_each_difference(gqa: Any, tmp_path: Path) -> None:
     trials = trials_of_all_lengths()
     forced(gqa, trials, out=tmp_path / "run")
-    with pytest.raises(ValueError, match="holds a run of other settings") as error:
+    with pytest.raises(ValueError, match="holds a run with different settings") as error:
         forced(gqa, trials, out=tmp_path / "run", direction="exact", methods="locos")
     assert "direction: raw in the folder, exact now" in str(error.value)
     assert "methods: ['attention_mass', 'attention_spatial'" in str(error.value)

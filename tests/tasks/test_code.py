@@ -149,7 +149,7 @@ def test_nothing_runs_that_was_not_allowed(
     (trial,) = task(path=write(tmp_path / "rows.jsonl", [row]))
     shape = (lh.geometry(gqa).n_layers, lh.geometry(gqa).n_heads)
     monkeypatch.setattr(sandbox, "passes", lambda program: pytest.fail("it ran"))
-    remedy = r"allow_code_execution=True .*--allow-code-execution\), or use generate=False"
+    remedy = r"allow_code_execution=True .*--allow-code-execution.*\), or use generate=False"
     with pytest.raises(ValueError, match=remedy):
         verdict(trial, trial.answer)
     with monkeypatch.context() as patch:

@@ -199,8 +199,8 @@ def test_rows_without_different_choices_are_left_out_and_counted(tmp_path: Path)
         ("hellaswag", {"ctx_b": None}, "row 1: field 'ctx_b' is missing or empty"),
         ("hellaswag", {"endings": "a"}, "row 1: field 'endings' must be a list of 2 or more strings, got 'a'"),
         ("hellaswag", {"endings": ["a"]}, r"must be a list of 2 or more strings, got \['a'\]"),
-        ("boolq", {"label": -1}, "field 'label' must be one of 0, 1 or False, True, got '-1'"),
-        ("boolq", {"label": None}, "field 'answer' must be one of .*, got ''"),
+        ("boolq", {"label": -1}, "field 'label' must be one of 0, 1 or False, True, got -1"),
+        ("boolq", {"label": None}, "field 'answer' must be one of .*, got None"),
         ("boolq", {"passage": " "}, "field 'passage' is missing or empty"),
         ("arc_challenge", {"answerKey": "E"}, "field 'answerKey' must be one of A, B, C, D, got 'E'"),
         ("arc_challenge", {"choices": ["a", "b"]}, r"field 'choices' must be {'text': .*, got \['a', 'b'\]"),
@@ -214,7 +214,7 @@ def test_rows_without_different_choices_are_left_out_and_counted(tmp_path: Path)
             {"choices": {"text": ["a", "b"], "label": ["A", "B", "C"]}},
             "row 1, choices: 2 texts but 3 labels; their numbers must be equal",
         ),
-        ("mmlu", {"answer": 4}, "field 'answer' must be one of 0, 1, 2, 3 or A, B, C, D, got '4'"),
+        ("mmlu", {"answer": 4}, "field 'answer' must be one of 0, 1, 2, 3 or A, B, C, D, got 4"),
         ("mmlu", {"choices": ["1", "2", "3"]}, "field 'choices' has 3 texts, but must have 4"),
         ("mmlu", {"choices": None}, "field 'a' is missing or empty"),
         ("mmlu", {"subject": None}, "field 'subject' is missing or empty"),
@@ -240,7 +240,7 @@ def test_a_faulty_row_is_named(tmp_path: Path, name: str, fields: dict[str, Any]
         (
             "mmlu",
             {"path": "x", "split": "test"},
-            "split='test' requires the hub: a local copy is read whole, so omit split=",
+            "split='test' requires the hub: a local copy is read whole; omit split=",
         ),
     ],
 )

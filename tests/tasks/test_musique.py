@@ -215,7 +215,7 @@ def faulty(**changes: Any) -> dict[str, Any]:
         (faulty(question=None), r"rows.jsonl, row 1: field 'question' is missing or empty; it must contain text"),
         (faulty(answer=" "), r"row 1: field 'answer' is missing or empty"),
         (faulty(paragraphs=[]), r"row 1: field 'paragraphs' must be a list of .*, got \[\]"),
-        (faulty(paragraphs=["text"]), r"row 1, paragraph 1: expected an object .*, got 'text'"),
+        (faulty(paragraphs=["text"]), r"row 1: field 'paragraphs' must be a list of .* objects, got \['text'\]"),
         (
             faulty(paragraphs=[{"title": "", "paragraph_text": "x", "is_supporting": True}]),
             r"row 1, paragraph 1: field 'title' is missing or empty",

@@ -101,16 +101,16 @@ def test_a_data_viewer_page_is_read_for_its_texts(tmp_path: Path) -> None:
     ("needles", "message"),
     [
         ('{"needle": "a"', r"needles.jsonl, line 1: invalid JSON at line 1, column"),
-        ('\n["needle"]', r"needles.jsonl, line 2: expected a JSON object with needle, .* got list"),
+        ('\n["needle"]', r"needles.jsonl, line 2: expected an object .needle, question, real_needle., got list"),
         ('{"needle": "a b", "question": "c?"}', r"line 1: field 'real_needle' is missing or empty"),
         ('{"needle": "a b", "question": " ", "real_needle": "b"}', r"line 1: field 'question' is missing or empty"),
         (
             '{"needle": "a b", "question": "c?", "real_needle": "c"}',
-            r"line 1: field 'real_needle' must occur once in 'needle', but 'c' occurs 0 times",
+            r"line 1: field 'real_needle' must occur once in 'a b', not 0 times, got 'c'",
         ),
         (
             '{"needle": "a b a", "question": "c?", "real_needle": "a"}',
-            r"must occur once in 'needle', but 'a' occurs 2 times",
+            r"must occur once in 'a b a', not 2 times, got 'a'",
         ),
         ("\n", r"needles.jsonl: the file contains no needle: write one JSON object per line"),
     ],

@@ -124,11 +124,13 @@ def test_an_own_folder_takes_every_needle_file(tmp_path: Path) -> None:
         nolima(root)
 
 
-def test_a_lacking_question_type_is_an_error_in_an_own_folder(tmp_path: Path) -> None:
+def test_entries_that_lack_the_question_type_are_left_out_of_an_own_folder_with_a_warning(tmp_path: Path) -> None:
     root = folder(tmp_path)
-    with pytest.raises(ValueError, match=r"entry '0402': field 'questions' has no 'twohop', only 'onehop'"):
-        nolima(root, questions="twohop")
-    assert {trial.meta["entry"] for trial in nolima(root, questions="twohop", skip_missing=True)} == {"0401"}
+    with pytest.warns(UserWarning, match="left out the entries without a 'twohop' question: 0402"):
+        trials = nolima(root, questions="twohop")
+    assert {trial.meta["entry"] for trial in trials} == {"0401"}
+    with pytest.raises(ValueError, match=r"entry '0401': field 'questions' has no 'direct', only 'onehop', 'twohop'"):
+        nolima(root, questions="direct")
 
 
 def test_every_other_fault(tmp_path: Path) -> None:
@@ -137,7 +139,7 @@ def test_every_other_fault(tmp_path: Path) -> None:
         nolima(root, preset="papers")
     with pytest.raises(ValueError, match=r"n=99 is out of range: there are 45 trials"):
         nolima(root, n=99)
-    with pytest.raises(ValueError, match=r"entry '0401': characters=6 is out of range: .* 5 names; use 1 to 5"):
+    with pytest.raises(ValueError, match=r"entry '0401': .* 5 names, so characters=6 is out of range; use 1 to 5"):
         nolima(root, characters=6)
     with pytest.raises(
         ValueError, match=r"5 names \(Yuki, .*\), but characters=\['Yuki', 'Zoe'\] contains Zoe; use only these"

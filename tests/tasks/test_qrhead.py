@@ -49,10 +49,10 @@ def test_rows_become_trials(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"question": ""}, "row 1: field 'question' is missing or empty; it must contain text"),
-        ({"paragraphs": []}, "row 1: field 'paragraphs' must be a list of paragraphs"),
+        ({"paragraphs": []}, "row 1: field 'paragraphs' must be a list of {idx, paragraph_text} objects"),
         ({"gt_docs": None}, "row 1: field 'gt_docs' must be a list"),
         ({"gt_docs": ["d7"]}, "row 1: trial q1: there is no document 'd7' to be gold"),
-        ({"paragraphs": [{"idx": "d1"}]}, "row 1: a paragraph has no 'paragraph_text'"),
+        ({"paragraphs": [{"idx": "d1"}]}, "row 1, paragraph 1: field 'paragraph_text' is missing"),
     ],
 )
 def test_wrong_rows_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -24,7 +24,7 @@ def encoded(**changes: Any) -> EncodedTrial:
 
 @pytest.mark.parametrize("name", [3, None, ("a", 1)])
 def test_an_id_is_a_string(name: Any) -> None:
-    remedy = f"is no string: write {str(name)!r}"
+    remedy = f"must be a string, e.g. {str(name)!r}"
     for make in (lambda: encoded(id=name), lambda: Trial(name, "q", "a")):
         with pytest.raises(ValueError) as error:  # noqa: PT011 - matched below, the name holds special characters
             make()
@@ -58,22 +58,20 @@ def test_a_single_trial_is_one() -> None:
 
 @pytest.mark.parametrize("given", ["some text", 3, None])
 def test_what_holds_no_trials_is_refused(given: Any) -> None:
-    with pytest.raises(TypeError, match=r"is no list of trials: give lens_heads\.Trial\(id="):
+    with pytest.raises(TypeError, match=rf"a list of Trials, got {type(given).__name__}: pass lens_heads\.Trial\(id="):
         encode_all(given, zoo.tokenizer(), 512)
 
 
 @pytest.mark.parametrize("given", [["some text"], {"a": 1}, [random_trial(), 3]])
 def test_what_is_no_trial_is_refused(given: Any) -> None:
-    with pytest.raises(TypeError, match=r"is no trial: give lens_heads\.Trial\(id="):
+    with pytest.raises(TypeError, match=r"expected Trial or EncodedTrial, got (str|int): pass lens_heads\.Trial\(id="):
         encode_all(given, zoo.tokenizer(), 512)
 
 
 def test_a_used_generator_is_hinted_at() -> None:
     trials = (random_trial(seed) for seed in range(2))
     assert len(encode_all(trials, zoo.tokenizer(), 512)) == 2
-    with pytest.raises(
-        ValueError, match=r"there are no trials: give at least one .*generator is empty once it was used"
-    ):
+    with pytest.raises(ValueError, match=r"there are no trials: pass at least one, .*generator is empty after one use"):
         encode_all(trials, zoo.tokenizer(), 512)
 
 
@@ -83,12 +81,14 @@ def test_token_ids_lie_in_the_vocabulary() -> None:
 
     check(d_vocab=8)
     check(tokens=[10**6, 1, 2])
-    for d_vocab, known in ((None, "ids start at 0"), (8, "the model knows 0 to 7")):
-        with pytest.raises(ValueError, match=f"trial t: tokens hold the id -1, {known}: encode with this model's own"):
+    for d_vocab, known in ((None, "ids start at 0"), (8, "the model's ids are 0 to 7")):
+        with pytest.raises(
+            ValueError, match=f"trial t: tokens contain the id -1, but {known}: encode with this model's"
+        ):
             check(d_vocab, tokens=[1, -1, 2])
-    with pytest.raises(ValueError, match="trial t: tokens hold the id 7, the model knows 0 to 6"):
+    with pytest.raises(ValueError, match="trial t: tokens contain the id 7, but the model's ids are 0 to 6"):
         check(7)
-    with pytest.raises(ValueError, match="trial t: answer_tokens hold the id 9, the model knows 0 to 7"):
+    with pytest.raises(ValueError, match="trial t: answer_tokens contain the id 9, but the model's ids are 0 to 7"):
         check(8, answer_tokens=[1, 9])
 
 

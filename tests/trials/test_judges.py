@@ -268,15 +268,15 @@ def test_a_trial_keeps_its_judge_in_tokens() -> None:
             r"rule='close': must be one of contains, exact_match, number, final_number, either_contains",
         ),
         ({"normalization": "none"}, "normalization='none': must be 'numbers' or 'squad'"),
-        ({"cut": "\n"}, "a judge's cut is .*: give a list of texts"),
-        ({"cut": ["", "x"]}, "none of them empty"),
+        ({"cut": "\n"}, "a judge's cut is .*: must be a list of"),
+        ({"cut": ["", "x"]}, "non-empty strings"),
         *(
-            ({"rule": rule}, f"judge '{rule}' has no labels: give the answers there could be")
+            ({"rule": rule}, f"judge '{rule}' has no labels: pass the possible answers")
             for rule in ("only_label", "first_label", "any_of", "rhymes")
         ),
-        ({"labels": ["a"]}, "judge 'contains' has no field 'labels': it takes cut, ignore_case"),
-        ({"rule": "only_label", "labels": "ab"}, "a judge's labels is 'ab': give a list of texts"),
-        ({"rule": "passes_tests", "allowed": True}, "judge 'passes_tests' has tests='': give the program"),
+        ({"labels": ["a"]}, "judge 'contains' has no field 'labels': the fields are cut, ignore_case"),
+        ({"rule": "only_label", "labels": "ab"}, "a judge's labels is 'ab': must be a list of"),
+        ({"rule": "passes_tests", "allowed": True}, "judge 'passes_tests' has tests='': pass the program"),
         ({"rule": "passes_tests", "tests": " \n"}, r"'passes_tests' has tests=' \\n'"),
         ({"tests": "assert True"}, "judge 'contains' has no field 'tests'"),
         ({"rule": "only_label", "preamble": "import math"}, "judge 'only_label' has no field 'preamble'"),

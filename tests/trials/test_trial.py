@@ -89,7 +89,7 @@ def test_the_focus_is_tracked_and_the_needle_stays_whole(lead: str, focus: str, 
 
 @pytest.mark.parametrize("focus", ["Zoe", "hid. ", "e", " "])
 def test_a_focus_must_stand_once_in_the_needle(focus: str) -> None:
-    with pytest.raises(ValueError, match=r"trial t: the needle_focus .* must stand once in the needle"):
+    with pytest.raises(ValueError, match=r"trial t: the needle_focus .* must occur once in the needle"):
         trial(needle="Megan met Kevin. He hid.", needle_focus=focus)
 
 
@@ -149,7 +149,7 @@ def test_the_haystack_is_cut_to_the_length_less_reserve_and_needle(length: int, 
 
 def test_a_length_without_room_is_an_error() -> None:
     with pytest.raises(
-        ValueError, match=r"trial t: a length of 211 tokens leaves no haystack: 200 are reserved .* 11 are"
+        ValueError, match=r"trial t: a length of 211 tokens leaves no room .*: 200 are reserved .* needle takes 11"
     ):
         trial(length=211).encode(zoo.tokenizer())
 
@@ -192,10 +192,10 @@ def test_a_template_set_later_is_used(tokenizer: Any) -> None:
 
 
 def test_chat_faults_are_named(tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match=r"trial t: a chat template was asked for, but .* has none: use chat=False"):
+    with pytest.raises(ValueError, match=r"trial t: chat=True, but .* has no chat template: use chat=False"):
         trial(chat=True).encode(tokenizer)
     tokenizer.chat_template = "{{ messages[0]['content'] }}{{ messages[0]['content'] }}"
-    with pytest.raises(ValueError, match=r"does not show the user's text exactly once: use chat=False"):
+    with pytest.raises(ValueError, match=r"does not contain the user's text exactly once: use chat=False"):
         trial(chat=True).encode(tokenizer)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lens_heads.ablation.conditions import Controls
 from lens_heads.ablation.curve import ablation_curve
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.independence import check_made_on
@@ -183,7 +184,7 @@ def curves(
     for name, ranking in scores.items():
         one = plan.capabilities[name]
         options: dict[str, Any] = {"generate": one.max_new_tokens > 0, "max_new_tokens": one.max_new_tokens}
-        options |= {"controls": ("random", "random_like"), "seeds": plan.curve_draws, "batch_size": plan.batch_size}
+        options |= {"controls": Controls(("random", "random_like"), plan.curve_draws), "batch_size": plan.batch_size}
         found[name] = ablation_curve(
             model, {name: evaluation[name]}, {LEAD: ranking}, plan.ks, plan.kind, out=out / "curves" / name, **options
         )

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import compare
-from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.conditions import Condition, Controls
 from lens_heads.ablation.curve import ablation_curve
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.causal import NothingFlipped, Recovery, patch_heads, recovery
@@ -70,7 +70,8 @@ class Bench:
     ) -> AblationCurve:
         """An ablation curve on the test trials (task "retrieval") and on these tasks."""
         plan = self.plan
-        options |= {"max_new_tokens": plan.max_new_tokens, "batch_size": plan.batch_size, "seeds": plan.seeds}
+        options |= {"max_new_tokens": plan.max_new_tokens, "batch_size": plan.batch_size}
+        options["controls"] = Controls(options["controls"], plan.seeds)
         options["reference"] = self.reference if plan.kind in ("mean", "query_mean") else None
         others = {name: plan.trials(call) for name, call in calls.items()}
         return ablation_curve(self.model, {TASK: test}, rankings, kind=plan.kind, specificity=others, **options)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from lens_heads.tasks.sampling import SPLITS, check_known, check_split, enough, stratified
+from lens_heads.tasks.sampling import SPLITS, check_known, check_split, stratified
 from lens_heads.tasks.sec10k import build
 from lens_heads.tasks.sec10k.filings import Filing, read_corpus, read_filings
 from lens_heads.tasks.sec10k.settings import settings
-from lens_heads.tasks.sec10k.statements import Statement, find_statement
-from lens_heads.tasks.sec10k.survey import survey
+from lens_heads.tasks.sec10k.statements import Statement, find_statement, survey
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
 
@@ -31,50 +31,41 @@ def sec10k(
     n: int | None = None,
     words: int = 5000,
     seed: int = 0,
-    source: str | None = None,
-    truth: str | Path | None = None,
-    years: Sequence[int] = (1993,),
+    source: str | Mapping[str, Any] | None = None,
     extract: bool = True,
     split_seed: int = 0,
     chat: bool | None = False,
 ) -> list[Trial]:
     """Questions about a company; the needle is the sentence that states the answer, amid other sections of the report.
 
-    Args:
+    Args, besides those of `lens_heads.tasks`:
         path: a folder or .zip of edgar-crawler's JSON files; or, for "corpus", a local copy of EDGAR-CORPUS.
         task: one or several of the eight tasks: registrant_name, headquarters_city, headquarters_state,
             incorporation_state, incorporation_year, employees_count_total, ceo_lastname, holder_record_amount.
             None for all.
-        split: "select" for finding heads, "test" for evaluating them, None for both. A company's split depends only on
-            its CIK and `split_seed`, not on the source, task, number of trials or seed.
-        n: number of trials, spread evenly over the tasks; None for all.
+        split: a company's split depends only on its CIK and `split_seed`, not on the source, task, number of trials or seed.
+        n: number of trials, spread evenly over the tasks.
         words: length in words of the text around the needle, which is in the middle; less if the other sections are
             shorter.
-        seed: random seed for the draw and the choice of the surrounding passage.
         source: "packaged" for the fictional reports shipped with the package, "filings" for edgar-crawler's files,
-            "corpus" for EDGAR-CORPUS from the hub or a local copy. None: "filings" with a path, else "packaged".
-        truth: for "corpus", a CSV of true values; see `read_corpus`.
-        years: for "corpus" from the hub.
+            "corpus" for EDGAR-CORPUS from the hub or a local copy; or a corpus with options of `read_corpus`:
+            {"years": [1993, 1994], "truth": "truth.csv"}. None: "filings" with a path, else "packaged".
         extract: where the true value is unknown, take it from an unambiguous sentence (`meta["extracted"]`).
         split_seed: random seed for the split.
-        chat: see `Trial`. False by default even for chat models.
 
     Returns:
         Trials with ids such as "sec10k-ceo_lastname-ACME_1993"; `meta` holds task, cik, year, section, filing, whether
-        only one sentence states the value, and whether the value was extracted. The judge is the study's, which accepts
-        containment in either direction; the metrics `contains` and `exact_match` are strict.
+        only one sentence states the value, and whether the value was extracted. The company is the group. The judge is the
+        study's, which accepts containment in either direction; the metrics `contains` and `exact_match` are strict.
 
-    Raises:
-        FileNotFoundError, ValueError: missing or faulty data (named by file and field), unknown task, split or source,
-            incompatible arguments, a task that no filing states (with the reasons), or `n` out of range.
+    A task that no filing states is a ValueError, which gives the reasons.
 
     Differs from the study: splits share no company (there: no filing); no sentence around the needle contains the value.
     """
     if words < 1:
         raise ValueError(f"words={words} must be 1 or more: it is the number of words around the needle")
-    found = _instances(path, task, split, source, truth, years, extract, split_seed)
-    drawn = stratified(found, enough(n, len(found), "facts that a sentence states"), _task, seed)
-    return [build.trial(instance, words, seed, chat) for instance in drawn]
+    found = _instances(path, task, split, source, extract, split_seed)
+    return [build.trial(each, words, seed, chat) for each in stratified(found, n, _task, seed)]
 
 
 def sec10k_documents(
@@ -85,29 +76,26 @@ def sec10k_documents(
     chunk_words: int = 400,
     n_documents: int | None = None,
     seed: int = 0,
-    source: str | None = None,
-    truth: str | Path | None = None,
-    years: Sequence[int] = (1993,),
+    source: str | Mapping[str, Any] | None = None,
     extract: bool = True,
     split_seed: int = 0,
 ) -> list[DocumentTrial]:
     """The same questions over the whole report in chunks, for detecting heads by their attention to the gold chunks.
 
-    Args:
+    Args, besides those of `sec10k`:
         chunk_words: words per chunk. A sentence that states the value is never split: the chunk ends before it, or is
             longer.
         n_documents: number of chunks from other sections, drawn at random; None for all. The needle's own section is
             always included whole.
 
-    Other arguments and errors as in `sec10k`. Gold chunks are those with a sentence that states the value.
+    Gold chunks are those with a sentence that states the value.
     """
     if chunk_words < 1 or (n_documents is not None and n_documents < 0):
         raise ValueError(
             f"chunk_words={chunk_words} must be 1 or more, and n_documents={n_documents} 0 or more (or None)"
         )
-    found = _instances(path, task, split, source, truth, years, extract, split_seed)
-    drawn = stratified(found, enough(n, len(found), "facts that a sentence states"), _task, seed)
-    return [build.documents(instance, chunk_words, n_documents, seed) for instance in drawn]
+    found = _instances(path, task, split, source, extract, split_seed)
+    return [build.documents(each, chunk_words, n_documents, seed) for each in stratified(found, n, _task, seed)]
 
 
 def half(cik: str, split_seed: int = 0) -> str:
@@ -115,26 +103,25 @@ def half(cik: str, split_seed: int = 0) -> str:
     return random.Random(f"{split_seed}-{cik.lstrip('0')}").choice(SPLITS)
 
 
+def _task(instance: build.Instance) -> str:
+    return instance.task
+
+
 def _instances(
     path: str | Path | None,
     task: str | Sequence[str] | None,
     split: str | None,
-    source: str | None,
-    truth: str | Path | None,
-    years: Sequence[int],
+    source: str | Mapping[str, Any] | None,
     extract: bool,
     split_seed: int,
 ) -> list[build.Instance]:
     """Every fact of the requested tasks that a sentence states; ValueError for a task without any."""
-    source = source or ("packaged" if path is None else "filings")
     known = tuple(settings()["tasks"])
     wanted = known if task is None else (task,) if isinstance(task, str) else tuple(task)
     for name in wanted:
         check_known("task", name, known, ", or None for all")
     check_split(split)
-    filings = [
-        filing for filing in _filings(source, path, truth, years) if split in (None, half(filing.cik, split_seed))
-    ]
+    filings = [each for each in _filings(source, path) if split in (None, half(each.cik, split_seed))]
     found: list[build.Instance] = []
     for name in wanted:
         made = [(filing, _statement(filing, name, extract)) for filing in filings]
@@ -157,14 +144,15 @@ def _statement(filing: Filing, task: str, extract: bool) -> Statement | str:
     return found
 
 
-def _filings(source: str, path: str | Path | None, truth: str | Path | None, years: Sequence[int]) -> list[Filing]:
+def _filings(source: str | Mapping[str, Any] | None, path: str | Path | None) -> list[Filing]:
+    if isinstance(source, Mapping):
+        for option in source:
+            check_known("option of source", option, ("years", "truth"), ", those of `read_corpus`")
+        return read_corpus(path, **source)
+    source = source or ("packaged" if path is None else "filings")
     check_known("source", source, SOURCES)
-    if truth is not None and source != "corpus":
-        raise ValueError(
-            "truth= requires source='corpus': packaged reports and edgar-crawler's files include their facts"
-        )
     if source == "corpus":
-        return read_corpus(path, truth, years)
+        return read_corpus(path)
     if source == "filings":
         if path is None:
             raise ValueError("source='filings' requires path=: a folder or .zip of edgar-crawler's JSON files")
@@ -174,10 +162,6 @@ def _filings(source: str, path: str | Path | None, truth: str | Path | None, yea
     from lens_heads.tasks.sec10k.packaged import packaged_filings
 
     return packaged_filings()
-
-
-def _task(instance: build.Instance) -> str:
-    return instance.task
 
 
 __all__ = ["Filing", "find_statement", "half", "read_corpus", "read_filings", "sec10k", "sec10k_documents", "survey"]

@@ -32,6 +32,21 @@ class Instance(NamedTuple):
         return f"sec10k-{self.task}-{self.filing.id}"
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """What the settings say about the task."""
+        return settings()["tasks"][self.task]
+
+    @property
+    def answer(self) -> str:
+        """The value as spelled in the sentence; a state by its name."""
+        return self.statement.value if self.asked["kind"] == "state" else self.statement.value_text
+
+    @property
+    def group(self) -> str:
+        """The company, by its CIK without leading zeros, as in `half`."""
+        return f"sec10k {self.filing.cik.lstrip('0')}"
+
+    @property
     def meta(self) -> dict[str, Any]:
         """The fields to group trials by."""
         return {
@@ -49,22 +64,22 @@ class Instance(NamedTuple):
 def trial(instance: Instance, length: int, seed: int, chat: bool | None) -> Trial:
     """The stating sentence, in the middle of about `length` words from the filing's other sections (see `haystack`).
 
-    The answer is the value as spelled in the sentence (a state by its name); aliases are the fact and its variants.
+    Aliases of the answer are the fact and its variants.
     """
-    task, statement = settings()["tasks"][instance.task], instance.statement
-    answer = statement.value if task["kind"] == "state" else statement.value_text
-    aliases = dict.fromkeys((*variants(task["kind"], statement.value), statement.value_text))
+    statement = instance.statement
+    aliases = dict.fromkeys((*variants(instance.asked["kind"], statement.value), statement.value_text))
     around = haystack(instance, length, seed)
     return Trial(
         id=instance.id,
-        question=task["question"],
-        answer=answer,
-        aliases=tuple(alias for alias in aliases if alias != answer),
+        question=instance.asked["question"],
+        answer=instance.answer,
+        aliases=tuple(alias for alias in aliases if alias != instance.answer),
         haystack=around,
         needle=statement.text,
         template=settings()["template"],
         chat=chat,
         meta=instance.meta | {"words": len(words(around))},
+        group=instance.group,
         judge=judge_of(**settings()["judge"]),
     )
 
@@ -75,9 +90,9 @@ def haystack(instance: Instance, length: int, seed: int) -> str:
     No sentence in it contains the value in any spelling; for a registrant's name, not even a shorter form ("Nuance"),
     which the study's judge would accept. Seed and trial id determine where the passage begins.
     """
-    task, statement = settings()["tasks"][instance.task], instance.statement
-    values = names(instance.filing) if task["kind"] == "name" else ()
-    held = re.compile("|".join(written(task["kind"], value) for value in (statement.value, *values)))
+    kind, statement = instance.asked["kind"], instance.statement
+    values = names(instance.filing) if kind == "name" else ()
+    held = re.compile("|".join(written(kind, value) for value in (statement.value, *values)))
     others = [text for name, text in instance.filing.sections.items() if name != statement.section]
     pieces = without([piece for text in others for piece in _pieces(text)], held)
     ends = list(accumulate(len(words(piece)) for piece in pieces))
@@ -130,14 +145,14 @@ def documents(instance: Instance, chunk_words: int, n_documents: int | None, see
     if n_documents is not None and n_documents < len(others):
         dropped = set(others) - set(random.Random(f"{seed}-{instance.id}").sample(others, n_documents))
         made = [each for at, each in enumerate(made) if at not in dropped]
-    kind = settings()["tasks"][instance.task]["kind"]
     return DocumentTrial(
         id=instance.id,
-        query=settings()["tasks"][instance.task]["question"],
+        query=instance.asked["question"],
         documents=tuple(document for _, document, _ in made),
         gold=tuple(document.id for _, document, gold in made if gold),
-        answer=statement.value if kind == "state" else statement.value_text,
+        answer=instance.answer,
         meta=instance.meta,
+        group=instance.group,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lens_heads.tasks.sec10k.amounts import amounts, count, counts, dates
-from lens_heads.tasks.sec10k.words import words
+from lens_heads.tasks.sec10k.settings import fiction
 
 MOST = 480
 """Number of available company names; the rest are for competitors, customers, lenders and subsidiaries."""
@@ -50,10 +50,10 @@ class Company:
 def companies(n: int, seed: int) -> Iterator[Company]:
     """The first n companies of a seed; a longer list starts with the shorter one."""
     rng = random.Random(f"filings-{seed}")
-    lists = words("words")
+    lists = fiction("words")
     stems = [start + end for start in lists["stem_starts"] for end in lists["stem_ends"]]
     places = [(city, state) for state, cities in lists["cities"].items() for city in cities]
-    lasts, industries, charters = list(lists["last"]), list(words("industries")), list(_CHARTERS)
+    lasts, industries, charters = list(lists["last"]), list(fiction("industries")), list(_CHARTERS)
     for values in (stems, places, lasts, industries, charters):
         rng.shuffle(values)
     for i in range(n):
@@ -69,9 +69,11 @@ def _facts(
     employees, holders = count(rng, 400, 9_800), count(rng, 130, 9_500)
     while holders == employees:
         holders = count(rng, 130, 9_500)
-    elsewhere = rng.choice(words("words")["charter_states"])
+    elsewhere = rng.choice(fiction("words")["charter_states"])
     return {
-        "registrant_name": rng.choice(words("words")["forms"]).format(stem=stem, second=rng.choice(industry["second"])),
+        "registrant_name": rng.choice(fiction("words")["forms"]).format(
+            stem=stem, second=rng.choice(industry["second"])
+        ),
         "headquarters_city": place[0],
         "headquarters_state": place[1],
         "incorporation_state": {"at home": place[1], "elsewhere": elsewhere}.get(charter, charter),
@@ -132,14 +134,14 @@ def _person(last: str, rng: random.Random) -> tuple[str, str]:
     """The key of the list that the first name is from, and the full name."""
     sex = rng.choice(tuple(_PRONOUNS))
     initial = f"{rng.choice('ABCDEFGHJKLMNPRSTVW')}. " if rng.random() < 0.7 else ""
-    return sex, f"{rng.choice(words('words')[sex])} {initial}{last}"
+    return sex, f"{rng.choice(fiction('words')[sex])} {initial}{last}"
 
 
 def _others(
     last: str, forbidden: re.Pattern[str], stems: list[str], rng: random.Random
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
     """The fixed people, companies and states of the filing, and the lists from which all others are drawn."""
-    lists = words("words")
+    lists = fiction("words")
     lasts = [name for name in lists["last"] if name != last]
     rng.shuffle(lasts)
     fixed: dict[str, str] = {}

@@ -88,9 +88,8 @@ def read_corpus(
     if path is not None:
         rows = local_rows(path, f"{HUB}, one year")
     else:
-        rows = [
-            row for year in years for split in HUB_SPLITS for row in hub_rows(HUB, config=f"year_{year}", split=split)
-        ]
+        parts = [(f"year_{year}", split) for year in years for split in HUB_SPLITS]
+        rows = [row for config, split in parts for row in hub_rows(HUB, config=config, split=split)]
     covered = [row for row in rows if facts is None or row.text("filename") in facts]
     if not covered:
         where = f"{path or HUB}: {len(rows)} filings"
@@ -113,9 +112,7 @@ def _json_files(path: Path) -> Iterator[tuple[str, str]]:
 
 def _filing(name: str, fields: Any) -> Filing:
     if not isinstance(fields, dict):
-        raise ValueError(
-            f"{name}: expected an object with cik, company and item_1 .. item_16, got {type(fields).__name__}"
-        )
+        raise ValueError(f"{name}: expected an object {{cik, company, item_1, ..}}, got {type(fields).__name__}")
     row = Row(name, 0, fields)
     company = clean_name(row.text("company"))
     states = {"incorporation_state": "state_of_inc", "headquarters_state": "state_location"}
@@ -148,16 +145,12 @@ def _sections(row: Row, prefix: str) -> dict[str, str]:
     names.sort(key=lambda name: (int(re.findall(r"\d+", name)[0]), name))
     for name in names:
         if not isinstance(row.fields[name] or "", str):
-            raise ValueError(
-                f"{row.where}: field {name!r} must be the section's text, got {type(row.fields[name]).__name__}"
-            )
+            raise row.fault(name, "be the section's text")
     found = {
         "item_" + name.removeprefix(prefix): row.fields[name] for name in names if (row.fields[name] or "").strip()
     }
     if not found:
-        raise ValueError(
-            f"{row.where}: fields {prefix}1, {prefix}2, .. contain no text; at least one section is required"
-        )
+        raise ValueError(f"{row.where}: fields {prefix}1, {prefix}2, .. contain no text; at least one must")
     return found
 
 

@@ -20,7 +20,7 @@ from lens_heads.tasks.grammar import SLOT, Expander
 from lens_heads.tasks.sampling import enough
 from lens_heads.tasks.sec10k.companies import MOST, Company, companies
 from lens_heads.tasks.sec10k.filings import Filing
-from lens_heads.tasks.sec10k.words import words
+from lens_heads.tasks.sec10k.settings import fiction
 
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
 _TWICE = 0.15
@@ -28,18 +28,10 @@ _DRAWN = {"int", "dec", "year", "mil"}
 
 
 def packaged_filings(n: int = 240, seed: int = 0) -> list[Filing]:
-    """Annual reports of n different fictional companies.
+    """Annual reports of n different fictional companies, 1 to 480; ValueError for more.
 
-    Args:
-        n: number of reports, 1 to 480. Within a seed, a longer list starts with the shorter one.
-        seed: determines companies and texts. Other seeds recombine the same names.
-
-    Returns:
-        Filings whose id, such as "made-0-0017" (seed, number), doubles as the company's CIK; `facts` has all eight
-        tasks, numbers in bare digits.
-
-    Raises:
-        ValueError: `n` out of range.
+    Their id, such as "made-0-0017" (seed, number), doubles as the company's CIK; `facts` has all eight tasks, numbers in
+    bare digits. Within a seed, a longer list starts with the shorter one; other seeds recombine the same names.
     """
     enough(n, MOST, "names for fictional companies")
     filings = []
@@ -57,13 +49,14 @@ class _Report(Expander):
 
     def __init__(self, company: Company, rng: random.Random) -> None:
         industry = {name: value for name, value in company.industry.items() if isinstance(value, list)}
-        patterns = {**words("phrases"), **words("statements"), **industry}
+        patterns = {**fiction("phrases"), **fiction("statements"), **industry}
         self.known = {*company.fixed, *company.shown, *company.lists, *patterns, *_DRAWN}
         fitting = {name: self._fitting(options) for name, options in patterns.items()}
         super().__init__(rng, {**fitting, **company.lists}, company.fixed)
         self.company = company
         self.once = {name for names in company.lists.values() for name in names}
-        self.again = {group for group in _groups() if rng.random() < _TWICE}
+        parts = [part for section in fiction("sections").values() for part in section["parts"]]
+        self.again = {part["again"] for part in parts if "again" in part and rng.random() < _TWICE}
 
     def _fitting(self, patterns: Sequence[str]) -> list[str]:
         """The patterns for whose slots the industry has all the words."""
@@ -107,14 +100,11 @@ class _Report(Expander):
 
     def sections(self) -> dict[str, str]:
         """The sections by name, in document order."""
-        return {name: self._section(section) for name, section in words("sections").items()}
-
-    def _section(self, section: dict[str, Any]) -> str:
-        lines = [section["title"]]
-        for part in section["parts"]:
-            if part.get("again") in {None, *self.again}:
-                lines += self._part(part)
-        return "\n".join(lines)
+        found = {}
+        for name, section in fiction("sections").items():
+            parts = [self._part(part) for part in section["parts"] if part.get("again") in {None, *self.again}]
+            found[name] = "\n".join([section["title"], *(line for part in parts for line in part)])
+        return found
 
     def _part(self, part: dict[str, Any]) -> list[str]:
         """Heading and paragraphs."""
@@ -122,7 +112,3 @@ class _Report(Expander):
         taken = self.rng.sample(fitting, min(self.rng.randint(*part["take"]), len(fitting)))
         heading = [part["heading"]] if "heading" in part and taken else []
         return heading + [self.paragraph(pattern) for pattern in taken]
-
-
-def _groups() -> list[str]:
-    return [part["again"] for section in words("sections").values() for part in section["parts"] if "again" in part]

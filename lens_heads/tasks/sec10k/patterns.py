@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from lens_heads.tasks.sec10k.filings import Filing
@@ -56,15 +57,11 @@ def holding(text: str, cue: re.Pattern[str]) -> Iterator[Span]:
     spans = sentences(text)
     last = -1
     for found in cue.finditer(text):
-        first = max(bisect_right(spans, found.start(), key=_start) - 1, last + 1)
-        for at in range(first, bisect_right(spans, found.end() - 1, key=_start)):
+        first = max(bisect_right(spans, found.start(), key=itemgetter(0)) - 1, last + 1)
+        for at in range(first, bisect_right(spans, found.end() - 1, key=itemgetter(0))):
             if spans[at][1] > found.start():
                 yield spans[at]
             last = at
-
-
-def _start(span: Span) -> int:
-    return span[0]
 
 
 def names(filing: Filing) -> tuple[str, ...]:

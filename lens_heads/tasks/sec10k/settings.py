@@ -1,17 +1,22 @@
-"""Settings of the 10-K tasks: questions, patterns, states and abbreviations, from `data/sec10k.json`."""
+"""What the 10-K tasks know: questions, patterns, states and abbreviations; words and patterns of the fictional filings."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
-from lens_heads.tasks.books import read_json
+from lens_heads.tasks.books import data, read_json
 
 
 @lru_cache(maxsize=1)
 def settings() -> dict[str, Any]:
-    """The settings file, read once. A task that is "like" another inherits its patterns, sections and other fields."""
-    known: dict[str, Any] = read_json(resources.files("lens_heads.tasks") / "data" / "sec10k.json")
+    """`data/sec10k.json`, read once. A task that is "like" another inherits its patterns, sections and other fields."""
+    known: dict[str, Any] = read_json(data("sec10k.json"))
     tasks = known["tasks"]
     return known | {"tasks": {name: tasks.get(task.get("like"), {}) | task for name, task in tasks.items()}}
+
+
+@lru_cache(maxsize=8)
+def fiction(name: str) -> Any:
+    """One of the files of `data/filings`: "words" (names, cities), "industries", "sections", "statements", "phrases"."""
+    return read_json(data("filings", f"{name}.json"))

@@ -111,9 +111,7 @@ def test_the_corpus_with_its_truth(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(
         "filename,registrant_name_truth,ceo_lastname_truth\n7_1993.txt,Halvorsen Paper Mills,Quist\n"
     )
-    trials = sec10k(
-        tmp_path / "c.json", source="corpus", truth=tmp_path / "t.csv", task=["registrant_name", "ceo_lastname"]
-    )
+    trials = sec10k(tmp_path / "c.json", source={"truth": tmp_path / "t.csv"}, task=["registrant_name", "ceo_lastname"])
     assert {trial.meta["task"]: trial.meta["extracted"] for trial in trials} == dict.fromkeys(
         ("registrant_name", "ceo_lastname"), False
     )
@@ -127,8 +125,8 @@ def test_the_corpus_with_its_truth(tmp_path: Path) -> None:
         ({"split": "train"}, "unknown split 'train': use 'select' or 'test', or None for both"),
         ({"source": "sec"}, "unknown source 'sec': use 'packaged', 'filings' or 'corpus'"),
         ({"source": "packaged"}, "path= requires source='filings' or 'corpus'"),
-        ({"truth": "t.csv"}, "truth= requires source='corpus'"),
-        ({"n": 177}, r"n=177 is out of range: there are 176 facts that a sentence states; use 1 to 176"),
+        ({"source": {"year": 1993}}, "unknown option of source 'year': use 'years' or 'truth', those of `read_corpus`"),
+        ({"n": 177}, r"n=177 is out of range: there are 176 trials to draw from; use 1 to 176"),
         ({"words": 0}, "words=0 must be 1 or more: it is the number of words around the needle"),
     ],
 )

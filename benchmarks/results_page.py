@@ -1,0 +1,66 @@
+"""RESULTS.md: every table that was measured, written from the files in benchmarks/results. No number in it is typed by hand.
+
+Run: python benchmarks/results_page.py            writes benchmarks/RESULTS.md
+     python benchmarks/results_page.py --check    exits with 1 where that file is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sections import capability, demo, fragile, locos, measured
+from sections.reading import Results
+from sections.writing import anchor
+
+HERE = Path(__file__).parent
+
+SECTIONS = {
+    "Demo": demo.demo,
+    "Activation patching": measured.patching,
+    "Sparse recovery of planted heads": measured.recovery,
+    "Localizing heads of a real model": measured.localize,
+    "The cost of a mask": measured.masks,
+    "The cost of a scoring pass": measured.score_pass,
+    "Import time": measured.import_time,
+    "What the packaged models can do": measured.capabilities,
+    "Study: LOCOS": locos.locos,
+    "Study: fragile tasks": fragile.fragile,
+    "Study: capabilities": capability.capability,
+}
+
+HEAD = """# Results
+
+<!-- Written by `python benchmarks/results_page.py`. Do not edit: change the script, or measure again. -->
+
+A script writes this page from the files in [results](results), so no number is typed by hand. To update a section, run the
+command it names, then `python benchmarks/results_page.py`. The tests fail while page and files differ.
+
+Brackets hold 95 % intervals. The packaged models are small and the trials few: read the tables as evidence about these models,
+not about large ones. Log-probabilities are of the gold answer, in nats per token.
+"""
+
+
+def page(results: Results) -> str:
+    """The whole page."""
+    contents = "\n".join(f"- [{title}](#{anchor(title)})" for title in SECTIONS)
+    written = [f"## {title}\n\n{section(results)}" for title, section in SECTIONS.items()]
+    return "\n\n".join([HEAD.strip(), contents, *written]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where the page is out of date")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="the folder of measured files")
+    parser.add_argument("--to", type=Path, default=HERE / "RESULTS.md", help="the page")
+    args = parser.parse_args()
+    text = page(Results(args.results))
+    if not args.check:
+        args.to.write_text(text, encoding="utf-8")
+    elif not args.to.exists() or args.to.read_text(encoding="utf-8") != text:
+        sys.exit(f"{args.to} is out of date: run python benchmarks/results_page.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What figures are built from: the figure itself, heat maps, bars' fills, whiskers, bands, legends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from lens_heads.plots.protocols import ScoresLike
+from lens_heads.plots.theme import DIVERGING, GRID, INK, LINE, SEQUENTIAL
+
+BARE = {"showgrid": False, "showline": False, "tickcolor": "white"}
+"""An axis of names: labels, and nothing else."""
+
+
+def check_one_model(what: str, named: Iterable[tuple[str, ScoresLike]]) -> None:
+    """ValueError unless there are scores, and all of them have the same layers and heads."""
+    shapes = [(name, tuple(scores.values.shape)) for name, scores in named]
+    if not shapes:
+        raise ValueError(f"{what}: there are no scores to draw. Pass the scores of at least one method.")
+    if len({shape for _, shape in shapes}) > 1:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes)
+        raise ValueError(f"{what}: scores have different [layer, head] shapes: {listed}. Pass scores of one model.")
+
+
+def check_rows(what: str, table: Any) -> None:
+    """ValueError for a frame without rows."""
+    if table.empty:
+        raise ValueError(f"{what}: the frame has no rows, so there is nothing to draw. Pass at least one row.")
+
+
+def figure_of(title: str, height: int, traces: list[Any], subtitle: str = "", width: float | None = None) -> go.Figure:
+    """The traces on the axes, fonts and margins that every figure has."""
+    heading = {"text": title, "subtitle": {"text": subtitle, "font": {"size": 12, "color": "#555555"}}}
+    figure = go.Figure(traces)
+    figure.update_layout(
+        template="none",
+        title={**heading, "x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 16}},
+        height=height,
+        width=round(min(width, 900)) if width else None,
+        margin={"l": 64, "r": 24, "t": 76 + 16 * subtitle.count("<br>") if subtitle else 56 if title else 24, "b": 72},
+        font={"family": "Helvetica, Arial, sans-serif", "size": 13, "color": INK},
+        hoverlabel={"bgcolor": "white", "font": {"color": INK}},
+    )
+    axis = {"gridcolor": GRID, "zeroline": False, "zerolinecolor": LINE, "linecolor": LINE, "showline": True}
+    axis |= {"ticks": "outside", "tickcolor": LINE, "ticklen": 4, "automargin": True, "title": {"standoff": 10}}
+    return figure.update_xaxes(**axis).update_yaxes(**axis)
+
+
+def whole_axis(n: int) -> dict[str, Any]:
+    """An axis of n whole numbers from 0, with a tick at each or at every 2nd, 4th, ... of many."""
+    return {"range": [-0.55, n - 0.45], "dtick": 2 ** max(0, math.ceil(math.log2(n / 18))), "showgrid": False}
+
+
+def legend_below(figure: go.Figure, below: int = 68) -> go.Figure:
+    """The legend in rows under the plot, `below` pixels down, where it covers neither points nor the axis."""
+    layout: Any = figure.layout
+    plot = layout.height - layout.margin.t - layout.margin.b
+    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": -below / plot, "yanchor": "top"}
+    return figure.update_layout(legend={**legend, "font": {"size": 12}})
+
+
+def heat(z: np.ndarray, largest: float, diverging: bool, unit: str) -> go.Heatmap:
+    """A heat map from zero, or around it in two colours, up to `largest`."""
+    bar = {"title": {"text": unit, "side": "right"}, "thickness": 12, "outlinewidth": 0}
+    scale = {"colorscale": DIVERGING, "zmid": 0.0} if diverging else {"colorscale": SEQUENTIAL}
+    return go.Heatmap(z=z, zmin=-largest if diverging else 0.0, zmax=largest, xgap=1, ygap=1, colorbar=bar, **scale)
+
+
+def outline(figure: go.Figure, x: int, y: int, name: str | None = None, **line: Any) -> None:
+    """Draw a box around one cell of a heat map."""
+    figure.add_shape(type="rect", name=name, x0=x - 0.5, x1=x + 0.5, y0=y - 0.5, y1=y + 0.5, line=line)
+
+
+def hatched(color: str, shape: str) -> dict[str, Any]:
+    """A bar's fill: full without a shape, else strokes of it on white inside an outline."""
+    pattern = {"shape": shape, "fgcolor": color, "bgcolor": "white", "size": 7, "solidity": 0.45}
+    return {"color": color, "line": {"color": color, "width": 1.2}, "pattern": pattern if shape else {"shape": ""}}
+
+
+def whiskers(value: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> dict[str, Any]:
+    """Error bars from low to high; none where a bound is missing."""
+    up, down = ([*np.clip(np.nan_to_num(gap), 0, None)] for gap in (high - value, value - low))
+    return {"symmetric": False, "array": up, "arrayminus": down, "color": color, "thickness": 1.3, "width": 3}
+
+
+def band(x: Any, low: Any, high: Any, **style: Any) -> go.Scatter:
+    """The area between two lines: along the upper one, and back along the lower one."""
+    edge = {"x": [*x, *x[::-1]], "y": [*high, *low[::-1]], "fill": "toself", "mode": "none"}
+    return go.Scatter(showlegend=False, hoverinfo="skip", **edge, **style)
+
+
+def bounds(scores: ScoresLike) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % interval per head; NaN with fewer than two trials."""
+    if len(scores.trial_ids) > 1:
+        low, high = scores.interval()
+        return low.numpy(), high.numpy()
+    missing = np.full(scores.values.shape, math.nan)
+    return missing, missing

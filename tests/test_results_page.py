@@ -1,0 +1,128 @@
+"""The page of results is written from the measured files: it is up to date, and a number that changes there changes in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def write(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / "results_page.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A copy of the measured files."""
+    return Path(shutil.copytree(BENCHMARKS / "results", tmp_path / "results"))
+
+
+def page_of(results: Path) -> str:
+    page = results.parent / "page.md"
+    done = write("--results", results, "--to", page)
+    assert done.returncode == 0, done.stderr
+    return page.read_text()
+
+
+def changed_lines(results: Path, before: str) -> list[str]:
+    return sorted(set(page_of(results).splitlines()) - set(before.splitlines()))
+
+
+def test_the_page_is_up_to_date() -> None:
+    done = write("--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_check_fails_for_a_page_that_is_out_of_date_and_leaves_it_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("| locos | 0.99 |\n")
+    done = write("--check", "--to", page)
+    assert done.returncode == 1
+    assert f"{page} is out of date: run python benchmarks/results_page.py" in done.stderr
+    assert page.read_text() == "| locos | 0.99 |\n"
+    assert write("--check", "--to", tmp_path / "missing.md").returncode == 1
+
+
+def test_a_claim_that_changes_in_a_study_changes_in_the_page(results: Path) -> None:
+    before, file = page_of(results), results / "study_locos.json"
+    study = json.loads(file.read_text())
+    claim = study["models"]["gemma-3-270m"]["claims"][0]
+    claim |= {"value": 0.123456, "low": 0.0123456, "high": 0.987, "verdict": "does not hold"}
+    file.write_text(json.dumps(study))
+    (line,) = changed_lines(results, before)
+    assert claim["claim"] in line
+    assert "**does not hold**: 0.12 [0.01, 0.99]" in line
+
+
+def test_a_number_in_a_sentence_comes_from_the_file_too(results: Path) -> None:
+    before, file = page_of(results), results / "study_fragile_tasks.json"
+    study = json.loads(file.read_text())
+    study["models"]["gemma-3-270m"]["settings"]["preset"]["trials"]["n"] = 6789
+    file.write_text(json.dumps(study))
+    (line,) = changed_lines(results, before)
+    assert "6789 trials of other companies" in line
+
+
+def test_the_newest_run_of_a_benchmark_is_shown_and_no_older_one(results: Path) -> None:
+    before, file = page_of(results), results / "score_pass.jsonl"
+    oldest, *_, newest = map(json.loads, file.read_text().splitlines())
+    newest["date"] = "2031-02-03"
+    newest["results"]["500"]["time_vs_lens"] = 0.4321
+    oldest["date"], oldest["results"]["500"]["time_vs_lens"] = "2030-01-01", 0.1234
+    file.write_text("".join(f"{json.dumps(run)}\n" for run in (oldest, newest)))
+    about, row = changed_lines(results, before)
+    assert "0.43" in row
+    assert "2031-02-03" in about
+    assert "2030-01-01" not in page_of(results)
+
+
+def test_every_measured_file_is_read(results: Path) -> None:
+    """Without any one of them the page cannot be written."""
+    for file in sorted(results.iterdir()):
+        if file.suffix in (".json", ".jsonl"):
+            hidden = file.rename(results.parent / file.name)
+            assert write("--results", results, "--to", results.parent / "page.md").returncode != 0, file.name
+            hidden.rename(file)
+
+
+def as_study(old: list[dict[str, Any]]) -> dict[str, Any]:
+    """The demo's numbers as the study stores them."""
+    models = {
+        one["model"]: {
+            "settings": {"preset": {"select": ["packaged", {"n": 28}]}},
+            "seconds": {"detection": 60.0, "ablation": 120.0},
+            "right_answers": {"no ablation": 8 / 12, "locos top k=5": 1 / 12},
+            "ablation": one["curve"],
+            "differences": one["differences"],
+        }
+        for one in old
+    }
+    versions = {"lens-heads": "0.2.0", "torch": "2.13.0+cpu"}
+    return {"command": "lens-heads demo --out here", "preset": "demo", "versions": versions, "models": models}
+
+
+def test_the_demo_reads_the_same_from_either_layout(results: Path) -> None:
+    before = page_of(results)
+    study = as_study(json.loads((results / "demo_standard.json").read_text()))
+    (results / "demo.json").write_text(json.dumps(study))
+    after = page_of(results)
+    tables = [[line for line in page.splitlines() if line.startswith("|")] for page in (before, after)]
+    assert tables[0] == tables[1]
+    assert "Measured by `lens-heads demo --out here` (6 minutes; lens-heads 0.2.0" in after
+    assert "28 trials choose the heads." in after
+    assert "Right answers: 8 of 12 (no ablation), 1 of 12 (locos top k=5)." in after
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\((results[^)]*)\)", (BENCHMARKS / "RESULTS.md").read_text())
+    assert {"results/demo_curves.png", "results/study_locos.json", "results/patching.jsonl"} <= set(links)
+    assert [link for link in links if not (BENCHMARKS / link).exists()] == []
