@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from lens_heads.localize import draw_masks, recover
+from lens_heads.localize import draw_masks, solve_masks
 from lens_heads.localize.lasso import METHODS
 
 LAYERS = HEADS = 32
@@ -75,7 +75,7 @@ def by_masks(
         warnings.simplefilter("ignore", UserWarning)  # 100 masks of 1 % leave heads out: that is what is measured.
         masks = draw_masks(design, n_masks, LAYERS, HEADS, sparsity, seed)
         seen = measured(masks.reshape(n_masks, -1), costs, response, seed)
-        found = recover(masks, sign * seen, base=sign * BASE, **options)
+        found = solve_masks(masks, sign * seen, base=sign * BASE, **options)
     return share_found(found.ravel(), costs)
 
 

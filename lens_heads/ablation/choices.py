@@ -14,20 +14,20 @@ from lens_heads.model.geometry import Model
 from lens_heads.trials.encoded import EncodedTrial
 
 CHOICE_METRICS = ("choice", "choice_norm", "choice_logprob")
-"""`choice`: 1 where the gold choice has the highest log-likelihood, summed over its tokens (`acc` of lm-evaluation-harness).
+"""`choice`: 1 if the gold choice has the highest log-likelihood, summed over its tokens (`acc` of lm-evaluation-harness).
 `choice_norm`: the same per character of the choice (its `acc_norm`). `choice_logprob`: log of the gold choice's share among
-the choices, in nats: 0 at best, -log(choices) where the model cannot tell them apart. It moves where `choice` is still the
-same, so it needs far fewer trials."""
+the choices, in nats: 0 at best, -log(choices) if the model cannot distinguish them. It changes before `choice` does, so it
+needs far fewer trials."""
 
 MOST_BYTES = 2**31
-"""Choices run side by side as far as their copies of the prompts' cache, and their logits, take no more memory than this."""
+"""The most memory for choices that run in one batch: their copies of the prompts' cache and their logits."""
 
 Forced = list[tuple[Float[Tensor, " step"], Bool[Tensor, " step"]]]
-"""Of each continuation, the log-probability of its tokens, and which of them are the likeliest."""
+"""For each continuation, the log-probabilities of its tokens, and which of the tokens are the likeliest."""
 
 
 def without_choices(trials: Sequence[EncodedTrial]) -> list[EncodedTrial]:
-    """The trials for metrics that no choice is compared in, of which each would be a run more."""
+    """The trials without choices, each of which would cost a forward that metrics without choices do not need."""
     return [replace(trial, choices=(), choice_tokens=()) for trial in trials]
 
 
@@ -38,22 +38,22 @@ def answers_and_choices(
     cache: Cache,
     pads: Int[Tensor, " batch"],
 ) -> tuple[Forced, list[dict[str, float]]]:
-    """The gold answers, teacher-forced, and the metrics of the choices, nothing for trials without.
+    """The teacher-forced gold answers, and the metrics of the choices (an empty dictionary for trials without).
 
-    One short forward, or as many as `MOST_BYTES` asks for. The cache (prompts but `last`) stays as it is.
+    Runs one short forward, or as many as `MOST_BYTES` requires. The cache (prompts without `last`) is left unchanged.
     """
     texts = [_texts(trial) for trial in trials]
     owners = [row for row, listed in enumerate(texts) for _ in listed]
     every = [text for listed in texts for text in listed]
-    # A logit takes four bytes, and as many while all are summed.
+    # A logit takes four bytes, and four more during the logsumexp.
     row_bytes = cache.row_bytes + 8 * max(map(len, every)) * model.W_U.shape[-1]
     at_once = max(1, MOST_BYTES // row_bytes)
     forced: Forced = []
     for start in range(0, len(every), at_once):
         rows = owners[start : start + at_once]
-        branch = cache.branch(rows if rows != list(range(len(trials))) else None)  # One a row needs no copies.
+        branch = cache.branch(rows if rows != list(range(len(trials))) else None)  # One per row needs no copies.
         forced += continuations(model, every[start : start + at_once], last[rows], branch, pads[rows])
-        del branch  # Before the next copies are made.
+        del branch  # Frees the copies before the next are made.
     golds: Forced = []
     found: list[dict[str, float]] = []
     for trial, listed in zip(trials, texts, strict=True):
@@ -64,11 +64,10 @@ def answers_and_choices(
 
 
 def _texts(trial: EncodedTrial) -> list[Int[Tensor, " step"]]:
-    """The trial's choices; before them its answer, unless it stands among them."""
-    known = bool(trial.choices) and torch.equal(
-        trial.choice_tokens[trial.choices.index(trial.answer)], trial.answer_tokens
-    )
-    return [*trial.choice_tokens] if known else [trial.answer_tokens, *trial.choice_tokens]
+    """The trial's choices, preceded by its answer unless that is among them with the same tokens."""
+    if trial.choices and torch.equal(trial.choice_tokens[trial.choices.index(trial.answer)], trial.answer_tokens):
+        return [*trial.choice_tokens]
+    return [trial.answer_tokens, *trial.choice_tokens]
 
 
 def _metrics(trial: EncodedTrial, forced: Forced) -> dict[str, float]:
@@ -83,7 +82,7 @@ def _metrics(trial: EncodedTrial, forced: Forced) -> dict[str, float]:
 
 
 def _first(scores: Float[Tensor, " choice"]) -> int:
-    """The best choice; -1 where two are equally good, which is not chosen."""
+    """The best choice; -1 for a tie, which chooses none."""
     best = (scores == scores.max()).nonzero()[:, 0]
     return int(best[0]) if len(best) == 1 else -1
 
@@ -95,7 +94,7 @@ def continuations(
     cache: Cache,
     pads: Int[Tensor, " batch"],
 ) -> Forced:
-    """Each row's continuation, teacher-forced, in one short forward, which advances the cache."""
+    """Each row's teacher-forced continuation, in one short forward that advances the cache."""
     longest = max(len(text) for text in texts)
     gold = torch.zeros(len(texts), longest, dtype=torch.long, device=last.device)
     for i, text in enumerate(texts):
@@ -103,7 +102,7 @@ def continuations(
     logits = advance(model, torch.cat([last, gold[:, :-1]], 1), cache, pads, logits=longest)
     assert logits is not None
     targets = gold[..., None].to(logits.device)
-    # Without a normalised copy of all logits, of which some models have 262,144 a row.
+    # log_softmax would copy all logits, of which some models have 262,144 per row.
     picked = logits.gather(-1, targets)[..., 0].float() - logits.float().logsumexp(-1)
     likeliest = logits.argmax(-1, keepdim=True).eq(targets)[..., 0]
     return [(picked[i, : len(text)], likeliest[i, : len(text)]) for i, text in enumerate(texts)]

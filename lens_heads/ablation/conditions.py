@@ -1,4 +1,4 @@
-"""Which heads are ablated: a named condition, and the sets of heads that stand for it."""
+"""Conditions, which name a choice of heads to ablate, and the sets of heads that realize them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTROLS = ("bottom", "random", "random_like")
 
 @dataclass(frozen=True)
 class Condition:
-    """k heads of one kind: `set` says which ("none", "top", "bottom", "random", "random_like", "given"), `method` whose."""
+    """k heads: `set` says which ("none", "top", "bottom", "random", "random_like", "given"), `method` of which ranking."""
 
     method: str
     set: str
@@ -36,17 +36,17 @@ class Condition:
 
     @classmethod
     def random(cls, k: int, method: str = "any") -> Condition:
-        """k heads at random, in several draws; outside every ranking's top k by default."""
+        """k random heads, in several draws; by default from outside every ranking's top k."""
         return cls(method, "random", k)
 
     @classmethod
     def random_like(cls, method: str, k: int) -> Condition:
-        """Random heads, in several draws, as many in each layer as a ranking's top k has there."""
+        """Random heads, in several draws, with as many heads per layer as a ranking's top k."""
         return cls(method, "random_like", k)
 
     @classmethod
     def given(cls, name: str, k: int) -> Condition:
-        """A set of heads by a name of its own."""
+        """A set of heads with its own name."""
         return cls(name, "given", k)
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class Controls:
 
 @dataclass(frozen=True)
 class HeadSet:
-    """The heads of one draw of a condition; `tasks` are those it is run on, None for all."""
+    """The heads of one draw of a condition, and the `tasks` to run it on (None: all)."""
 
     condition: Condition
     heads: tuple[Head, ...]
@@ -84,7 +84,7 @@ class HeadSet:
 
 
 def head_set(condition: Condition, heads: Sequence[Head], draw: int = 0) -> HeadSet:
-    """A set that is run on all tasks."""
+    """A set of heads to run on all tasks."""
     return HeadSet(condition, tuple(heads), draw)
 
 

@@ -1,11 +1,11 @@
-"""ablation_curve: ablate ever more of each ranking's heads, with its controls, on trials the ranking never saw."""
+"""ablation_curve: ablate more and more of each ranking's heads, with controls, on trials the rankings never saw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from lens_heads.ablation.conditions import CONTROLS, Condition, Controls, HeadSet, head_set
+from lens_heads.ablation.conditions import CONTROLS, Condition, Controls, head_set
 from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
 from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.ablation.plan import capped, limited, named_rankings, named_scores, plan_sets, warn_of_ties
@@ -31,23 +31,23 @@ def ablation_curve(
     generate: bool = True,
     **options: Unpack[AblationRun],
 ) -> AblationCurve:
-    """Evaluate the model with the top k heads of every ranking ablated, for every k, beside its controls.
+    """Evaluate the model with the top k heads of every ranking ablated, for every k, and with controls.
 
     Args:
-        trials: trials that no ranking was made on; `{name: trials}` gives the task a name in tables and figures.
-        rankings: scores by method; the first is the lead, which paired differences are taken against.
-        ks: numbers of heads; those beyond the number of heads in the model become that number.
+        trials: trials that no ranking was made on; `{name: trials}` names the task in tables and figures.
+        rankings: scores by method; the first is the lead, the baseline of paired differences.
+        ks: numbers of heads, capped at the number of heads in the model.
         kind, reference: as in `ablate`.
         controls: names of controls, or `Controls(names, draws, of)`: "bottom" (the k lowest of a ranking), "random" (among
             heads outside every ranking's top k), "random_like" (as many heads per layer as the ranking's top k).
         specificity: other tasks under the same ablations: {"parametric": trials, ...}.
-        specificity_for: the rankings whose ablations they are run under ("random" always is): names, or None for all.
-        sets: further sets of heads by name, each ablated as it is (set "given", k = its size).
-        generate: also decode and judge the text; without it only `logprob` and `greedy_match` are measured.
+        specificity_for: the rankings whose ablations also run on those ("random" always does): names, or None for all.
+        sets: further sets of heads by name, each ablated as a whole (set "given", k = its size).
+        generate: also decode and judge the text; without it only teacher-forced metrics are measured.
         **options: run options (`runs.options.RunOptions`), and those of the kind of ablation.
 
-    Raises ValueError for shared trials between selection and evaluation, rankings of another model's shape, an unknown
-    control, k below 1, and whatever `ablate` refuses, all before anything is run.
+    Raises ValueError for trials shared between selection and evaluation, rankings of another model's shape, an unknown
+    control, k below 1, and everything `ablate` rejects, all before anything runs.
     """
     shape = geometry(model)
     chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
@@ -57,7 +57,10 @@ def ablation_curve(
     grid.check_independent(chosen, [main])
     warn_of_ties(chosen, sizes)
     controls = controls if isinstance(controls, Controls) else Controls(controls)
-    planned = plan_sets(chosen, sizes, controls) + _given(sets or {}, shape)
+    planned = plan_sets(chosen, sizes, controls)
+    for name, listed in (sets or {}).items():
+        heads = shape.check_heads(listed)
+        planned.append(head_set(Condition.given(name, len(heads)), heads))
     if specificity_for is not None:
         planned = limited(planned, named_rankings(specificity_for, chosen, "specificity_for"), main)
     table = grid.run(planned)
@@ -71,14 +74,8 @@ def ablation_curve(
 def _named_tasks(trials: Any, others: Tasks) -> tuple[str, dict[str, Any]]:
     """The main task's name, and all tasks by name, the main one first."""
     if isinstance(trials, Mapping) and len(trials) != 1:
-        raise ValueError(f"trials names {len(trials)} tasks: give one here, and others as specificity={{name: trials}}")
+        raise ValueError(f"trials names {len(trials)} tasks: pass one here, and others as specificity={{name: trials}}")
     ((main, own),) = trials.items() if isinstance(trials, Mapping) else ((MAIN_TASK, trials),)
     if main in others:
         raise ValueError(f"specificity task {main!r} has the name of the main task: choose another name")
     return main, {main: own, **others}
-
-
-def _given(sets: Mapping[str, Any], shape: Any) -> list[HeadSet]:
-    """Sets of heads by name, checked."""
-    found = {name: shape.check_heads(heads) for name, heads in sets.items()}
-    return [head_set(Condition.given(name, len(heads)), heads) for name, heads in found.items()]

@@ -1,4 +1,4 @@
-"""AblationCurve: what an ablation study found, as one long table per trial and the statistics on it."""
+"""AblationCurve: the results of an ablation study, as one long table by trial and statistics on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MAIN_TASK = "main"
-"""What the task of a curve is called unless its trials are given by a name."""
+"""The default name of a curve's task."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class AblationCurve:
     """The result of `ablation_curve`.
 
     `per_trial`: one row per trial and condition (method, set, k, seed, heads, task, trial, answer, text, one column per
-    metric). `frame` is its summary with intervals, `differences` and `dissociation` compare.
+    metric). `frame` summarizes it with intervals; `differences` and `dissociation` compare conditions.
     """
 
     per_trial: pd.DataFrame
@@ -39,27 +39,26 @@ class AblationCurve:
 
     @property
     def main_task(self) -> str:
-        """The name of the task whose trials the curve is of; the others are measured beside it."""
+        """The name of the task that the curve is about; the other tasks test specificity."""
         return str(self.per_trial["task"].iloc[0])
 
     @property
     def rankings(self) -> list[str]:
         """Names of the rankings, the lead first."""
-        top = self.per_trial[self.per_trial["set"] == "top"]
-        return list(dict.fromkeys(top["method"]))
+        return list(self.per_trial.loc[self.per_trial["set"] == "top", "method"].unique())
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics measured."""
+        """The measured metrics."""
         return [name for name in METRICS if name in self.per_trial.columns]
 
     def conditions(self, task: str | None = None) -> list[Condition]:
-        """Those with any trial of the task (the main one by default), in the order they were run."""
+        """The conditions with any trial of the task (by default the main one), in the order in which they ran."""
         rows = self.per_trial[self.per_trial["task"] == (task or self.main_task)]
         return [Condition(*found) for found in dict.fromkeys(zip(rows["method"], rows["set"], rows["k"], strict=True))]
 
     def heads(self, condition: Condition, draw: int = 0) -> str:
-        """The heads that were ablated, as "L1H2,L3H0"."""
+        """The ablated heads, as "L1H2,L3H0"."""
         rows = self.per_trial[self.per_trial["seed"] == draw]
         for column, value in asdict(condition).items():
             rows = rows[rows[column] == value]
@@ -67,14 +66,14 @@ class AblationCurve:
 
     @cached_property
     def _by_condition(self) -> dict[Any, pd.DataFrame]:
-        """The metrics by (task, method, set, k), rows by trial and draw: looked up far more often than the table is long."""
+        """The metrics by (task, method, set, k), with rows by trial and draw: cached, since lookups are very frequent."""
         rows = self.per_trial.set_index(["trial", "seed"]).sort_index()
         return dict(iter(rows.groupby(["task", "method", "set", "k"], sort=False)[self.metrics]))
 
     def draws(self, condition: Condition, metric: str, task: str | None = None) -> pd.DataFrame:
         """The metric under a condition: one row per trial, one column per draw of heads (a single one unless random)."""
         if metric not in self.metrics:
-            raise ValueError(f"metric {metric!r} was not measured: there are {', '.join(self.metrics)}")
+            raise ValueError(f"metric {metric!r} was not measured: use {', '.join(self.metrics)}")
         task = task or self.main_task
         rows = self._by_condition.get((task, condition.method, condition.set, condition.k))
         if rows is None:
@@ -88,9 +87,9 @@ class AblationCurve:
     def gaps(
         self, one: Condition, other: Condition, metric: str, task: str | None = None
     ) -> Float[np.ndarray, "draw trial"]:
-        """Paired differences one - other on the trials measured in both.
+        """Paired differences one - other on the trials measured under both (no columns if there are none).
 
-        A row per pair of draws, a single one where neither is random; no column where no trial is in both.
+        One row per pair of draws, so a single one if neither is random.
         """
         a, b = self.draws(one, metric, task).dropna(), self.draws(other, metric, task).dropna()
         both = a.index.intersection(b.index)
@@ -108,8 +107,8 @@ class AblationCurve:
     def frame(self) -> pd.DataFrame:
         """One row per task, condition and metric.
 
-        value and its bootstrap interval (low, high) over trials, and over the draws of a random control; drop = paired
-        difference to no ablation with its interval; seed_min, seed_max = range of the means of the single draws.
+        value, with its bootstrap interval (low, high) over trials and the draws of a random control; drop, the paired
+        difference to no ablation, with its interval; seed_min and seed_max, the range of the draws' means.
         """
         rows: list[dict[str, Any]] = []
         for task in self.per_trial["task"].unique():
@@ -123,17 +122,13 @@ class AblationCurve:
 
     def _summary(self, condition: Condition, metric: str, task: str) -> dict[str, Any]:
         draws, none = self.draws(condition, metric, task).dropna(), Condition.none()
-        value, low, high = bootstrap_over_draws(torch.from_numpy(draws.to_numpy().T.copy()))
+        value = bootstrap_over_draws(torch.from_numpy(draws.to_numpy().T.copy()))
         measured = none in self.conditions(task)
         drop = self.difference(none, condition, metric, task) if measured else (math.nan, math.nan, math.nan)
         by_draw = draws.mean(axis=0)
         return {
-            "value": value,
-            "low": low,
-            "high": high,
-            "drop": drop[0],
-            "drop_low": drop[1],
-            "drop_high": drop[2],
+            **dict(zip(("value", "low", "high"), value, strict=True)),
+            **dict(zip(("drop", "drop_low", "drop_high"), drop, strict=True)),
             "seed_min": float(by_draw.min()),
             "seed_max": float(by_draw.max()),
             "trials": len(draws),
@@ -142,10 +137,10 @@ class AblationCurve:
     def differences(self, metric: str, task: str | None = None, lead: str | None = None) -> pd.DataFrame:
         """Paired differences, other condition minus the lead ranking's top k on the same trials, with intervals.
 
-        Positive: ablating the lead's heads hurts more. `lead` defaults to the first ranking.
+        Positive: ablating the lead's heads does more damage. `lead` defaults to the first ranking.
         """
         task, lead = task or self.main_task, lead or self.rankings[0]
-        self.values(Condition.none(), metric, task)  # Refuse an unknown metric or task.
+        self.values(Condition.none(), metric, task)  # Raises for an unknown metric or task.
         rows: list[dict[str, Any]] = []
         measured = self.conditions(task)
         for condition in measured:
@@ -162,16 +157,16 @@ class AblationCurve:
     def dissociation(self, other: str, metric: str = "contains", n: int = 1000, seed: int = 0) -> pd.DataFrame:
         """Dissociation score per condition: (R0 - Rk)/R0 - (P0 - Pk)/P0, the main task R against another task P.
 
-        With a bootstrap interval over the trials of both. Needs a metric that is zero at worst: with "logprob" its
-        exponential is used. NaN where a baseline is zero.
+        With a bootstrap interval over the trials of both. The metric's worst value must be 0; for "logprob" its exponential
+        is used. NaN if a baseline is zero.
         """
-        self.values(Condition.none(), metric, other)  # Refuse an unknown metric or task.
+        self.values(Condition.none(), metric, other)  # Raises for an unknown metric or task.
         rows: list[dict[str, Any]] = []
         measured = self.conditions(other)
         for condition in self.conditions():
             if condition.k == 0 or condition not in measured:
                 continue
-            # Different trials, so independent resamples: one seed for both would pair trial i with trial i.
+            # The trials differ, so the resamples must be independent: one seed would pair them.
             (main, mine), (beside, theirs) = (
                 self._lost(condition, metric, task, n, seed + i) for i, task in enumerate((self.main_task, other))
             )
@@ -183,9 +178,9 @@ class AblationCurve:
         return pd.DataFrame(rows)
 
     def relative_loss(self, condition: Condition, metric: str, task: str | None = None) -> tuple[float, float, float]:
-        """(R0 - Rk) / R0 with its bootstrap interval over trials: the share of a score that an ablation takes away.
+        """(R0 - Rk) / R0, the share of a score that an ablation removes, with its bootstrap interval over trials.
 
-        Needs a metric that is zero at worst; of "logprob" the exponential is used. NaN where nothing is there to lose.
+        The metric is treated as in `dissociation`.
         """
         loss, samples = self._lost(condition, metric, task or self.main_task)
         low, high = percentile_interval(samples)
@@ -226,7 +221,7 @@ class AblationCurve:
         folder = Path(folder)
         for name in ("per_trial.parquet", "curve.json"):
             if not (folder / name).exists():
-                raise FileNotFoundError(f"{folder / name} is missing: {folder} holds no finished ablation curve")
+                raise FileNotFoundError(f"{folder / name} is missing: {folder} contains no finished ablation curve")
         return cls(pd.read_parquet(folder / "per_trial.parquet"), json.loads((folder / "curve.json").read_text()))
 
     def __repr__(self) -> str:

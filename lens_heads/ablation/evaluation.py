@@ -1,4 +1,4 @@
-"""evaluate: what a model answers, and how likely it finds the gold answer, under whatever is hooked onto it now."""
+"""evaluate: a model's answers, and the probability it assigns to the gold answers, under its current hooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ablation.choices import CHOICE_METRICS, answers_and_choices
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORCED_METRICS = ("logprob", "greedy_match", *CHOICE_METRICS)
-"""Teacher-forced: measured without decoding; the last three on trials that have choices."""
+"""Metrics measured by teacher forcing, without decoding; the last three only on trials with choices."""
 METRICS = (*TEXT_METRICS, *FORCED_METRICS)
 
 
@@ -39,10 +39,10 @@ METRICS = (*TEXT_METRICS, *FORCED_METRICS)
 class Evaluation:
     """Metric values per trial ([trial] each) and the generated texts.
 
-    `logprob` is the gold answer's mean log-probability per token, in nats, teacher-forced; `greedy_match` is 1 where each of
-    its tokens is the likeliest one, so that greedy decoding would begin with exactly these tokens. The others are absent when
-    nothing was generated: they compare the answer that the trial's judge finds in the text, and `correct` is the judge's
-    verdict on it. `texts` are the whole texts. The metrics of `choices.CHOICE_METRICS` are there when every trial has choices.
+    `logprob` is the gold answer's teacher-forced mean log-probability per token, in nats; `greedy_match` is 1 if each of its
+    tokens is the likeliest, so that greedy decoding would begin with them. `choices.CHOICE_METRICS` are included if every
+    trial has choices, all others if texts were generated: they compare the answer that the trial's judge extracts, and
+    `correct` is the judge's verdict. `texts` are the complete texts.
     """
 
     trial_ids: tuple[str, ...]
@@ -86,19 +86,18 @@ def evaluate(
     generate: bool = True,
     **run: Unpack[RunOptions],
 ) -> Evaluation:
-    """Evaluate the model as it stands on trials (with or without needle).
+    """Evaluate the model under its current hooks on trials (with or without needle).
 
     Args:
         generate: also decode greedily (to a newline, a stop token or `max_new_tokens`) and judge the text; without it
-            only `logprob` and `greedy_match` are measured, which need no decoding.
+            only teacher-forced metrics are measured.
         **run: see `runs.options.RunOptions`. A run folder cannot identify an ablation: to store results under one, use
             `ablation_curve`.
 
-    Raises ValueError for no trials, `out` while the model has hooks attached, prompts longer than the context window, nothing
-    to generate, or trials whose judging would run generated code without permission; TypeError for anything but a
-    TransformerLens model.
+    Raises ValueError for no trials, `out` with hooks attached, prompts longer than the context window, nothing to generate,
+    or trials whose judging would run generated code without permission; TypeError for anything but a TransformerLens model.
     """
-    is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
+    is_bridge(model)  # A TypeError for other models before an attribute is missing.
     options = Run.of(run)
     shape, room = geometry(model), options.room(generate)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
@@ -117,7 +116,7 @@ def evaluate(
 
 
 def check_metric(metric: str, trials: Iterable[EncodedTrial], generate: bool) -> None:
-    """ValueError for a metric that would not be measured on these trials, naming those that would."""
+    """ValueError for a metric that would not be measured on these trials, listing those that would."""
     measured = METRICS if generate else FORCED_METRICS
     if metric not in measured:
         remedy = "" if generate else "; the others need generate=True"
@@ -125,12 +124,12 @@ def check_metric(metric: str, trials: Iterable[EncodedTrial], generate: bool) ->
     without = next((trial.id for trial in trials if not trial.choices), None)
     if metric in CHOICE_METRICS and without is not None:
         raise ValueError(
-            f"metric {metric!r} compares choices, and trial {without} has none: give Trial(choices=...), or use 'logprob'"
+            f"metric {metric!r} compares choices, but trial {without} has none: pass Trial(choices=...), or use 'logprob'"
         )
 
 
 def collect(trials: Sequence[EncodedTrial], results: Sequence[Result]) -> Evaluation:
-    """The results of `answer_batch` as one Evaluation; trials that raised are left out (they were warned about)."""
+    """The results of `answer_batch` as one Evaluation, without the trials that raised (a warning reported them)."""
     kept = [(trial, result) for trial, result in zip(trials, results, strict=True) if result.keep]
     names = [name for name in METRICS if all(name in result.record for _, result in kept)]
     return Evaluation(
@@ -151,9 +150,10 @@ def answer_batch(
     layer: int = 0,
     beginning: Cache | None = None,
 ) -> list[Result]:
-    """One prefill per batch, then the gold answer's log-probability, then (unless 0) a greedy continuation.
+    """One prefill per batch, then the gold answer's log-probability, then a greedy continuation (unless 0 tokens).
 
-    With an unablated prefill of the same trials, only layers from `layer` on are run again, `beginning` as it replays.
+    With `filled`, an unablated prefill of the same trials, only layers from `layer` on are recomputed; `beginning` is as in
+    `Prefilled.replay`.
     """
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     before = tokens.shape[1] - 1
@@ -170,10 +170,7 @@ def answer_batch(
     for i, trial in enumerate(trials):
         text = text_of(model, steps[i], trial.judge) if steps else ""
         judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge) if steps else {}
-        results.append(Result({}, {"text": text, **judged, **_forced(*gold[i]), **chosen[i]}))
+        picked, likeliest = gold[i]
+        forced = {"logprob": float(picked.mean()), "greedy_match": float(likeliest.all())}
+        results.append(Result({}, {"text": text, **judged, **forced, **chosen[i]}))
     return results
-
-
-def _forced(picked: Float[Tensor, " step"], likeliest: Bool[Tensor, " step"]) -> dict[str, float]:
-    """The metrics of a teacher-forced answer."""
-    return {"logprob": float(picked.mean()), "greedy_match": float(likeliest.all())}

@@ -1,4 +1,4 @@
-"""The grid: named sets of heads, crossed with tasks and trials, under one ablation; run once each, kept item by item.
+"""The grid: named sets of heads x tasks x trials under one ablation, each combination run once and stored separately.
 
 Curves, transfer matrices, generality and validations of matches are views of its long table.
 """
@@ -35,7 +35,7 @@ Tasks = Mapping[str, Iterable[AnyTrial]]
 
 @dataclass(frozen=True)
 class Unit:
-    """One trial of one task under one set of ablated heads; `block` are the trials of like length it is run with."""
+    """One trial of one task under one set of ablated heads; `block` is the number of the batch it runs in."""
 
     task: str
     trial: EncodedTrial
@@ -49,7 +49,7 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Tasks in tokens, and the ablation and options under which sets of heads are run on them."""
+    """Tasks in tokens, and the ablation and options under which sets of heads run on them."""
 
     model: Model
     tasks: dict[str, list[EncodedTrial]]
@@ -59,9 +59,9 @@ class Grid:
 
     @classmethod
     def of(cls, model: Model, tasks: Tasks, ablation: Ablation, options: Run, generate: bool = True) -> Grid:
-        """The trials of every task in tokens. ValueError naming the task at fault."""
+        """Encode the trials of every task. ValueError naming the task at fault."""
         if not tasks:
-            raise ValueError("there are no tasks: give {name: trials}")
+            raise ValueError("there are no tasks: pass {name: trials}")
         shape, room = geometry(model), options.room(generate)
         encoded: dict[str, list[EncodedTrial]] = {}
         for name, trials in tasks.items():
@@ -73,12 +73,12 @@ class Grid:
 
     @property
     def trials(self) -> list[EncodedTrial]:
-        """Those of all tasks."""
+        """The trials of all tasks."""
         return [trial for trials in self.tasks.values() for trial in trials]
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What a stored result depends on; which heads, its key says."""
+        """What stored results depend on, except for the heads, which are in each result's key."""
         return {
             **identify(self.model).settings,
             **self.ablation.settings,
@@ -88,27 +88,27 @@ class Grid:
 
     @cached_property
     def folder(self) -> RunFolder | None:
-        """Where results are stored; opening it refuses one of other settings."""
+        """The run folder, if any. ValueError if it has different settings."""
         return folder_for(self.model, self.options.out, self.settings)
 
     def check_independent(self, rankings: Mapping[str, HeadScores], tasks: Sequence[str] | None = None) -> None:
-        """Selection and evaluation never share trials; nor does the reference come from evaluation trials."""
+        """ValueError if rankings were made on trials of these tasks (None: all), or the reference comes from them."""
         trials = self.trials if tasks is None else [trial for name in tasks for trial in self.tasks[name]]
         check_independent(rankings, self.ablation.reference, trials)
 
     def run(self, sets: Sequence[HeadSet]) -> pd.DataFrame:
         """One row per set and trial: method, set, k, seed (the draw), heads, task, trial, answer, text, and every metric.
 
-        A trial under a set that another condition has too is run once. A trial that fails is left out (and warned about).
+        Conditions with the same heads share their runs. A trial that fails is omitted, with a warning.
         """
         units = self._units(sets)
         last: dict[tuple[Any, ...], Prefilled | None] = {}
 
         def work(batch: list[Unit]) -> list[Result]:
             trials, heads = [unit.trial for unit in batch], batch[0].heads
-            key = (batch[0].task, *(trial.id for trial in trials))  # Ids are unique inside a task.
+            key = (batch[0].task, *(trial.id for trial in trials))  # Ids are unique within a task.
             if key not in last:
-                last.clear()  # One at a time: they are large.
+                last.clear()  # Only one at a time, since they are large.
                 last[key] = prefilled(self.model, trials)
             lowest = min((head.layer for head in heads), default=self.model.cfg.n_layers)
             room = self.options.room(self.generate)
@@ -129,9 +129,9 @@ class Grid:
         return _table(sets, units, results)
 
     def _units(self, sets: Sequence[HeadSet]) -> list[Unit]:
-        """Every trial under every different set of heads, once.
+        """Every trial under every distinct set of heads, once.
 
-        All sets on one block of trials come before the next block: they share one unablated prefill.
+        All sets run on one block of trials before the next block, because they share its unablated prefill.
         """
         wanted: dict[tuple[Head, ...], set[str]] = {}
         for one in sets:
@@ -147,7 +147,7 @@ class Grid:
 
 
 def _table(sets: Sequence[HeadSet], units: list[Unit], results: list[Result]) -> pd.DataFrame:
-    """A row per condition and trial; heads that stand for several conditions are counted in each."""
+    """One row per condition and trial; heads that belong to several conditions appear in each."""
     found: dict[tuple[Head, ...], list[tuple[Unit, Result]]] = {}
     for unit, result in zip(units, results, strict=True):
         if result.keep:

@@ -1,4 +1,4 @@
-"""Selection and evaluation never share trials: rankings and references are checked against the trials to evaluate."""
+"""Checks that selection and evaluation share no trials, for rankings and references."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from lens_heads.trials.encoded import EncodedTrial
 def check_independent(
     rankings: Mapping[str, HeadScores], reference: Reference | None, trials: Sequence[EncodedTrial]
 ) -> None:
-    """ValueError where rankings were made on these trials, or the reference comes from them."""
+    """ValueError if rankings were made on these trials, or the reference comes from them."""
     for name, scores in rankings.items():
-        # Also those that count for the scores: a user's own scores name no others.
+        # Includes the ids of the scored trials, since users' own scores may have no `made_on`.
         check_made_on(name, [*scores.made_on, *map(MadeOn, scores.trial_ids)], trials)
     check_reference(reference, trials, "evaluation trials", "compute it on the selection trials")
 
 
 def check_made_on(name: str, selection: Sequence[MadeOn], trials: Sequence[EncodedTrial]) -> None:
-    """ValueError where the selection shares an id, group, needle or prompt with the trials to evaluate on."""
+    """ValueError if the selection shares an id, group, needle or prompt with the trials to evaluate on."""
     found = shared(selection, made_on(trials))
     if found:
         raise ValueError(
             f"ranking {name!r} was made on {len(found)} of the trials, needles or groups it is to be evaluated on "
-            f"({found[0]!r}, ...): evaluate on others, e.g. tasks.packaged(split='test') for scores made on split='select'"
+            f"({found[0]!r}, ...): evaluate on others, e.g. tasks.packaged(split='test') for scores from split='select'"
         )
 
 
 def check_reference(reference: Reference | None, trials: Sequence[EncodedTrial], what: str, remedy: str) -> None:
-    """ValueError where the reference comes from these trials, which would know what it stands for."""
+    """ValueError if the reference comes from these trials, which it would leak into the evaluation."""
     if reference is None:
         return
     ids = reference.trial_ids if isinstance(reference, MeanActivations) else [reference.id]

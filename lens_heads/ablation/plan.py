@@ -1,4 +1,4 @@
-"""Which sets of heads an ablation curve evaluates: rankings cut at k, and their controls."""
+"""The sets of heads that an ablation curve evaluates: the top k of each ranking, and controls."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
         names = [getattr(ranking, "method", "?") for ranking in rankings]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"two rankings are called {twice!r}: give a mapping of names to rankings")
+            raise ValueError(f"two rankings are called {twice!r}: pass a mapping of names to rankings")
         rankings = dict(zip(names, rankings, strict=True))
     named = dict(rankings)
     if not named:
-        raise ValueError("there are no rankings: give the result of score_heads, or one HeadScores")
+        raise ValueError("there are no rankings: pass the result of score_heads, or one HeadScores")
     for name, scores in named.items():
         if not isinstance(scores, HeadScores):
             raise ValueError(
@@ -36,7 +36,7 @@ def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
 
 
 def capped(ks: Sequence[int] | int, shape: HeadGeometry) -> list[int]:
-    """Numbers of heads to ablate, smallest first, capped at the model's. ValueError for anything else."""
+    """Numbers of heads to ablate, ascending, capped at the number in the model. ValueError unless positive integers."""
     listed = [ks] if isinstance(ks, int) else list(ks)
     if not listed or any(isinstance(k, str) or int(k) != k or k < 1 for k in listed):
         raise ValueError(f"ks={ks!r}: must be positive integers (k = 0, no ablation, is always included)")
@@ -44,14 +44,14 @@ def capped(ks: Sequence[int] | int, shape: HeadGeometry) -> list[int]:
 
 
 def warn_of_ties(rankings: Mapping[str, HeadScores], sizes: Sequence[int]) -> None:
-    """Say where a ranking does not choose among its heads."""
+    """Warn about rankings whose top k is partly arbitrary because of ties."""
     for name, scores in rankings.items():
         tied = {k: len(scores.ties(k)) for k in sizes if k < scores.values.numel()}
         if any(tied.values()):
             found = ", ".join(f"{count} of the top {k}" for k, count in tied.items() if count)
             warnings.warn(
-                f"ranking {name!r} does not choose its heads: {found} score the same as the next head below and are taken "
-                "in order of layer and head; more trials would tell them apart",
+                f"ranking {name!r} has ties: {found} score the same as the next head below and are ordered by layer and "
+                "head; more trials could separate them",
                 stacklevel=3,
             )
 
@@ -80,13 +80,13 @@ def plan_sets(
 
 
 def limited(sets: Sequence[HeadSet], rankings: Sequence[str], task: str) -> list[HeadSet]:
-    """The sets of rankings that are not among these run on one task only; controls of no ranking run everywhere."""
+    """The sets, with those of all other rankings limited to one task; "none" and "random" run on all tasks."""
     everywhere = ("none", "any", *rankings)
     return [one if one.condition.method in everywhere else replace(one, tasks=(task,)) for one in sets]
 
 
 def named_rankings(names: str | Sequence[str], rankings: Mapping[str, HeadScores], what: str) -> list[str]:
-    """Names of rankings; "all" for all of them."""
+    """The names as a list, with "all" for all rankings. ValueError for an unknown name."""
     named = list(rankings) if names == "all" else [names] if isinstance(names, str) else list(names)
     for name in named:
         if name not in rankings:
@@ -95,7 +95,7 @@ def named_rankings(names: str | Sequence[str], rankings: Mapping[str, HeadScores
 
 
 def _random(rankings: Mapping[str, HeadScores], k: int, seed: int) -> list[Head]:
-    """k random heads outside every ranking's top k, while there are enough of them; else outside the lead's."""
+    """k random heads outside every ranking's top k if there are enough, else outside the lead's."""
     lead = next(iter(rankings.values()))
     taken = {head for scores in rankings.values() for head in scores.top(k)}
     drawn = [head for head in lead.random(lead.values.numel(), seed) if head not in taken]

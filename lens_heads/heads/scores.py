@@ -67,8 +67,8 @@ class HeadScores:
     made_on: tuple[MadeOn, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", self.values.detach().to("cpu", torch.float32))
-        object.__setattr__(self, "per_trial", self.per_trial.detach().to("cpu", torch.float32))
+        for name in ("values", "per_trial"):
+            object.__setattr__(self, name, getattr(self, name).detach().to("cpu", torch.float32))
         object.__setattr__(self, "trial_ids", tuple(self.trial_ids))
         object.__setattr__(self, "order", tuple(Head.parse(head) for head in self.order))
         if self.values.ndim != 2 or self.per_trial.shape[1:] != self.values.shape:
@@ -221,15 +221,16 @@ class HeadScores:
 
     def _repr_html_(self) -> str:
         best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
-        return (
-            f"<b>{escape(self.method)}</b>: {self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials, "
-            f"{escape(str(self.model))}; the ten best, with 95 % intervals over trials{best}"
-        )
+        about = f"<b>{escape(self.method)}</b>: {self._size}, {escape(str(self.model))}"
+        return f"{about}; the ten best, with 95 % intervals over trials{best}"
 
     def __repr__(self) -> str:
         best = ", ".join(f"{head} {self[head]:.3g}" for head in self.top(min(3, self.values.numel())))
-        what = f"{self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials"
-        return f"HeadScores({self.method!r}, {what}, best: {best})"
+        return f"HeadScores({self.method!r}, {self._size}, best: {best})"
+
+    @property
+    def _size(self) -> str:
+        return f"{self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials"
 
     def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
         """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals) or "lists" (Wu et al.).

@@ -1,4 +1,4 @@
-"""ablate: change what heads do, during any forward, cached or generated, and leave the model as it was."""
+"""ablate: change the activations of heads in every forward, including cached ones, and restore the model afterwards."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def ablate(
     reference: Reference | None = None,
     **options: float,
 ) -> Iterator[None]:
-    """Inside the block, the heads are ablated in every forward of the model, cached or not, and while generating.
+    """Inside the block, the heads are ablated in every forward of the model, cached or not, including generation.
 
     Args:
-        heads: `Head`s, "L12H1" strings or pairs; none at all is allowed and changes nothing.
+        heads: `Head`s, "L12H1" strings or pairs; an empty list is allowed and changes nothing.
         kind: at `hook_z`: "zero", "mean" (default; mean over calibration trials and positions), "resample" (same
-            position of another trial), "patch" (the same, at the positions of that run only; see `causal.patch`),
-            "scale" (`factor`). At the query before QK-norm and rotation: "query_mean" (what
-            the LOCOS authors' code does; not uniform attention), "query_zero". At the pattern: "uniform", "streaming"
-            (`sink`=4, `recent`=64), "identity" (`u`=1). Or an `Ablation`, which holds reference and options too.
+            position of another trial), "patch" (the same, but only at the positions of that run; see `causal.patch`),
+            "scale" (`factor`). At the query before QK-norm and rotation: "query_mean" (as in the LOCOS authors' code; not
+            uniform attention), "query_zero". At the pattern: "uniform", "streaming" (`sink`=4, `recent`=64), "identity"
+            (`u`=1). Or an `Ablation`, which includes reference and options.
         reference: `mean_activations(...)` for the means, `trial_activations(...)` for "resample".
 
-    Contexts nest; the innermost acts last. The hooks are gone when the block ends, also by an exception.
+    Contexts can be nested; the innermost acts last. The hooks are removed when the block ends, even with an exception.
 
-    Raises:
-        ValueError: a head that does not exist, an unknown kind or option, a missing or foreign reference.
+    Raises ValueError for a head that does not exist, an unknown kind or option, and a missing reference or one from another
+    model.
     """
     shape = geometry(model)
     chosen = shape.check_heads(heads)
@@ -60,17 +60,15 @@ def ablate(
 
 
 def _hook(kind: str, at: Setting) -> Any:
-    """The hook function: edits the chosen heads of a copy, whichever axis the heads are on."""
+    """The hook function, which edits the chosen heads in a copy of the activation."""
     edit, on_pattern = KINDS[kind].edit, KINDS[kind].hook == "hook_pattern"
+    chosen = (slice(None), at.heads) if on_pattern else (slice(None), slice(None), at.heads)
 
     def apply(x: Tensor, hook: Any) -> Tensor:
-        flat = x.ndim == 3  # A fused projection shows heads side by side.
+        flat = x.ndim == 3  # In a fused projection the heads are side by side.
         split = rearrange(x, "b r (h e) -> b r h e", h=at.shape.n_heads) if flat else x
         changed = split.clone()
-        if on_pattern:
-            changed[:, at.heads] = edit(split[:, at.heads], at)
-        else:
-            changed[:, :, at.heads] = edit(split[:, :, at.heads], at)
+        changed[chosen] = edit(split[chosen], at)
         return rearrange(changed, "b r h e -> b r (h e)") if flat else changed
 
     return apply
@@ -78,7 +76,7 @@ def _hook(kind: str, at: Setting) -> Any:
 
 @contextmanager
 def _ticking(model: Model, clock: Clock) -> Iterator[None]:
-    """Keep the clock at the start of every forward, from the cache and mask the forward is called with."""
+    """Set the clock at the start of every forward, from the cache and mask passed to it."""
 
     def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         cache = kwargs.get("past_key_values")
@@ -100,7 +98,7 @@ def _ticking(model: Model, clock: Clock) -> Iterator[None]:
         finally:
             handle.remove()
         return
-    # A HookedTransformer calls its own `forward` when it generates, past any module hook.
+    # To generate, a HookedTransformer calls its own `forward` directly, which bypasses module hooks.
     before, own = model.forward, "forward" in vars(model)
 
     def forward(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Ablation: one way to switch heads off (a kind, its reference and its options), checked before anything is run."""
+"""Ablation: a kind of ablation with its reference and options, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAKE = {
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """What ablating a head means: `kind` and `options` as in `ablate`, and the activations it refers to."""
+    """How heads are ablated: `kind`, `reference` and `options` as in `ablate`."""
 
     kind: str = "mean"
     reference: Reference | None = None
@@ -35,20 +35,19 @@ class Ablation:
         reference: Reference | None = None,
         options: Mapping[str, float] | None = None,
     ) -> Ablation:
-        """An ablation of this model, its options complete.
-
-        ValueError for an unknown kind or option, and a missing or foreign reference.
-        """
+        """A checked ablation of this model, with all options set. Raises ValueError as `ablate` does."""
         given = kind if isinstance(kind, Ablation) else cls(kind, reference, options or {})
         if given is kind and (reference is not None or options):
-            raise ValueError("kind is an Ablation, which has a reference and options of its own: give no others")
+            raise ValueError(
+                "kind is an Ablation, which has its own reference and options: omit reference= and options"
+            )
         settings = _settings(given.kind, given.options)
         _check_reference(given.kind, given.reference, geometry(model))
         return cls(given.kind, given.reference, settings)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """As a run folder keeps it."""
+        """The form stored in run folders."""
         return {"kind": self.kind, "options": dict(self.options), "reference": reference_digest(self.reference)}
 
 
@@ -58,12 +57,13 @@ def _settings(kind: str, options: Mapping[str, float]) -> dict[str, float]:
     known = KINDS[kind].options
     unknown = sorted(options.keys() - known.keys())
     if unknown:
-        raise ValueError(f"kind={kind!r} has no option {unknown[0]!r}: it takes {', '.join(known) or 'none'}")
-    settings = {**known, **options}
-    missing = [name for name, value in settings.items() if value is None]
-    if missing:
-        raise ValueError(f"kind={kind!r} needs {missing[0]}=..., e.g. ablate(model, heads, {kind!r}, {missing[0]}=0.5)")
-    return {name: float(value) for name, value in settings.items() if value is not None}
+        raise ValueError(f"kind={kind!r} has no option {unknown[0]!r}: its options are {', '.join(known) or 'none'}")
+    settings: dict[str, float] = {}
+    for name, value in {**known, **options}.items():
+        if value is None:
+            raise ValueError(f"kind={kind!r} needs {name}=..., e.g. ablate(model, heads, {kind!r}, {name}=0.5)")
+        settings[name] = float(value)
+    return settings
 
 
 def _check_reference(kind: str, reference: Any, shape: HeadGeometry) -> None:
@@ -76,14 +76,14 @@ def _check_reference(kind: str, reference: Any, shape: HeadGeometry) -> None:
     if isinstance(reference, MeanActivations):
         reference.check(shape)
     elif (reference.z.shape[0], *reference.z.shape[2:]) != (shape.n_layers, shape.n_heads, shape.d_head):
-        raise ValueError(f"the reference of trial {reference.id} is another model's: make it with {_MAKE[needed]}")
+        raise ValueError(f"the reference of trial {reference.id} is from another model: make it with {_MAKE[needed]}")
 
 
 def reference_digest(reference: Reference | None) -> str:
-    """Hash of the trials a reference was computed on and of a sample of its values; "none" without one."""
+    """Hash of a reference's trials and of a sample of its values; "none" without a reference."""
     if reference is None:
         return "none"
-    # Spread over all of z: the first positions of two trials may well be the same text.
+    # Sampled from all of z, since two trials may begin with the same text.
     means = reference.z.double().mean(-1).flatten()
     spread = means[:: max(1, len(means) // 4096)]
     ids = reference.trial_ids if isinstance(reference, MeanActivations) else [reference.id]

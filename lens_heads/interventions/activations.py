@@ -1,4 +1,4 @@
-"""Reference activations for interventions: means over calibration trials, or one trial's own, position by position."""
+"""Reference activations for interventions: means over calibration trials, or those of one trial at each position."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class MeanActivations:
         return cls(z, q, tuple(json.loads(meta["trial_ids"])), json.loads(meta["meta"]))
 
     def check(self, shape: HeadGeometry) -> None:
-        """ValueError when these are another model's."""
+        """ValueError if these are from a model of another shape."""
         wanted = (shape.n_layers, shape.n_heads, shape.d_head)
         if tuple(self.z.shape) != wanted:
             raise ValueError(
                 f"the reference has activations of shape {tuple(self.z.shape)} "
-                f"({self.meta.get('model', 'model unknown')}), {shape.name} needs {wanted}: "
+                f"({self.meta.get('model', 'model unknown')}), but {shape.name} needs {wanted}: "
                 "compute mean_activations(model, trials) on this model"
             )
 
@@ -81,7 +81,7 @@ def _collect(
     first: int = 0,
     fast: bool = True,
 ) -> None:
-    """Run some tokens and show every layer's activations from position `first` on, chunk by chunk."""
+    """Run tokens and pass every layer's activations from position `first` on to `see`, chunk by chunk."""
     shape = geometry(model)
 
     def hook_for(kind: str, layer: int) -> Any:
@@ -103,10 +103,10 @@ def _collect(
 def mean_activations(
     model: Model, trials: Iterable[AnyTrial] | AnyTrial, n: int | None = 50, progress: bool = True
 ) -> MeanActivations:
-    """Mean `z` and `q` over the prompt positions of the first `n` trials (None: all): the usual ablation reference.
+    """Mean `z` and `q` over the prompt positions of the first `n` trials (None: all), the usual ablation reference.
 
-    Every position weighs the same. Raises ValueError without trials, for prompts beyond the context window, or
-    processed weights; TypeError for what is no TransformerLens model.
+    All positions have equal weight. Raises ValueError for no trials, prompts beyond the context window, and processed
+    weights; TypeError for anything but a TransformerLens model.
     """
     from rich.progress import track
 
@@ -128,14 +128,14 @@ def mean_activations(
 
 def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     """`z` of every head at every prompt position of one trial."""
-    is_bridge(model)  # TypeError for what is no TransformerLens model, before any of its parts is missed.
+    is_bridge(model)  # A TypeError for other models before an attribute is missing.
     shape = geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     return run_activations(model, encoded.tokens, encoded.id)
 
 
 def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:
-    """`z` of every head on these tokens, from position `first` on; bit for bit those of a plain forward where one chunk does."""
+    """`z` of every head on these tokens, from position `first` on; if one chunk suffices, bit-identical to a plain forward."""
     shape = geometry(model)
     parts: list[list[Tensor]] = [[] for _ in range(shape.n_layers)]
 

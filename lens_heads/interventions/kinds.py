@@ -1,4 +1,4 @@
-"""The kinds of ablation: each one small function of an activation; the table at the end says which hook it sits on."""
+"""The kinds of ablation: each a small function of an activation; the table at the end assigns its hook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lens_heads.model.geometry import HeadGeometry
 
 @dataclass
 class Clock:
-    """Where the running forward stands: absolute position of its first row, and each batch row's left padding."""
+    """The running forward: the absolute position of its first row, and the left padding of each batch row."""
 
     offset: int = 0
     pads: Int[Tensor, " batch"] | None = None
@@ -24,24 +24,27 @@ class Clock:
     def positions(self, rows: int, device: torch.device) -> Int[Tensor, " row"]:
         return torch.arange(rows, device=device) + self.offset
 
+    def padding(self, device: torch.device) -> Int[Tensor, " batch"]:
+        """The left padding, a single 0 without any."""
+        return self.pads.to(device) if self.pads is not None else torch.zeros(1, dtype=torch.long, device=device)
+
     def keys(self, pattern: Float[Tensor, "batch head row key"]) -> Int[Tensor, " key"]:
-        """Absolute position of each key, also where a sliding cache has dropped the oldest."""
+        """Absolute position of each key, even if a sliding cache has dropped the oldest."""
         first = self.offset + pattern.shape[-2] - pattern.shape[-1]
         return torch.arange(pattern.shape[-1], device=pattern.device) + first
 
     def visible(
         self, pattern: Float[Tensor, "batch head row key"], window: int | None
     ) -> Bool[Tensor, "batch row key"]:
-        """The keys each row may attend to: causal, inside the window, no padding."""
+        """The keys that each row may attend to: causal, inside the window, no padding."""
         rows, keys = self.positions(pattern.shape[-2], pattern.device)[:, None], self.keys(pattern)
-        seen = (keys <= rows) & (keys > rows - window if window else keys <= rows)
-        first = (self.pads if self.pads is not None else torch.zeros(1)).to(pattern.device)
-        return seen[None] & (keys >= first[:, None, None])
+        seen = (keys <= rows) & (keys > rows - window) if window else keys <= rows
+        return seen[None] & (keys >= self.padding(pattern.device)[:, None, None])
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What an intervention on one layer may use: which heads, the reference, options, the clock."""
+    """The inputs of an intervention on one layer: its heads, reference, options and clock."""
 
     layer: int
     heads: list[int]
@@ -52,7 +55,8 @@ class Setting:
 
 
 Edit = Callable[[Tensor, Setting], Tensor]
-"""Returns the new activation of the chosen heads: [batch, row, head, d_head] at z and q, [batch, head, row, key] at patterns."""
+"""Maps the activation of the chosen heads to a new one: [batch, row, head, d_head] for z and q, [batch, head, row, key] for
+patterns."""
 
 
 def _zero(x: Tensor, at: Setting) -> Tensor:
@@ -68,35 +72,34 @@ def _mean_q(x: Tensor, at: Setting) -> Tensor:
 
 
 def _steps(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Int[Tensor, "batch row"]:
-    """Where each row of a forward stands in the reference run, counted from the run's first position."""
-    positions = at.clock.positions(x.shape[1], x.device).cpu()
-    pads = at.clock.pads.cpu() if at.clock.pads is not None else torch.zeros(1, dtype=torch.long)
-    return positions[None] - pads[:, None] - at.reference.first
+    """Each row's position in the reference run, counted from the run's first position."""
+    cpu = torch.device("cpu")
+    return at.clock.positions(x.shape[1], cpu)[None] - at.clock.padding(cpu)[:, None] - at.reference.first
 
 
 def _resample(x: Tensor, at: Setting) -> Tensor:
-    """z of another trial at the same position; beyond its end, of its last position."""
+    """z of another trial at the same position; beyond its end, that of its last position."""
     z = at.reference.z[at.layer]
     return z[_steps(x, at).clamp(0, z.shape[0] - 1)][:, :, at.heads].to(x).expand_as(x)
 
 
 def _patch(x: Tensor, at: Setting) -> Tensor:
-    """z of another run at its own positions; elsewhere what it was."""
+    """z of another run at the positions of that run; unchanged elsewhere."""
     z, steps = at.reference.z[at.layer], _steps(x, at)
     inside = ((steps >= 0) & (steps < z.shape[0]))[:, :, None, None].to(x.device)
     return torch.where(inside, z[steps.clamp(0, z.shape[0] - 1)][:, :, at.heads].to(x), x)
 
 
 def _uniform(x: Tensor, at: Setting) -> Tensor:
-    """Every key the row may attend to weighs the same (Ships, AttentionInfluence)."""
+    """Equal weight for every key that the row may attend to (Ships, AttentionInfluence)."""
     seen = at.clock.visible(x, at.shape.windows[at.layer])[:, None].to(x)
     return (seen / seen.sum(-1, keepdim=True).clamp(min=1)).expand_as(x)
 
 
 def _streaming(x: Tensor, at: Setting) -> Tensor:
-    """Only the first `sink` and the last `recent` keys, renormalised (StreamingLLM)."""
+    """Only the first `sink` and the last `recent` keys, renormalized (StreamingLLM)."""
     keys, rows = at.clock.keys(x), at.clock.positions(x.shape[-2], x.device)[:, None]
-    first = (at.clock.pads if at.clock.pads is not None else torch.zeros(1)).to(x.device)[:, None, None]
+    first = at.clock.padding(x.device)[:, None, None]
     keep = (keys > rows - at.options["recent"])[None] | (keys < first + at.options["sink"])
     kept = x * keep[:, None].to(x)
     return kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
@@ -114,7 +117,7 @@ def _identity(x: Tensor, at: Setting) -> Tensor:
 
 @dataclass(frozen=True)
 class Kind:
-    """One intervention: its hook, its edit, the reference it needs and its options with their defaults (None: required)."""
+    """One kind of ablation: its hook and edit, the reference it needs, and its options' defaults (None: required)."""
 
     hook: str
     edit: Edit

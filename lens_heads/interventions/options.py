@@ -1,4 +1,4 @@
-"""Keywords of functions that run a model on trials under an ablation: the run's options and those of the ablation."""
+"""The keywords of functions that run trials under an ablation: options of the run and of the ablation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lens_heads.runs.options import Run, RunOptions, check_known, split
 
 
 class AblationRun(RunOptions, total=False):
-    """`RunOptions`, and the options of the kinds of ablation that have any; `ablate` says what they mean."""
+    """`RunOptions`, and the options of the kinds of ablation, which `ablate` explains."""
 
     factor: float
     sink: float
@@ -26,11 +26,9 @@ def ablation_run(
     options: Mapping[str, Any],
     **defaults: Any,
 ) -> tuple[Ablation, Run]:
-    """The ablation, checked, and the run options, complete.
+    """The checked ablation and the complete run options.
 
-    ValueError for an option that the ablation does not have.
-
-    TypeError for a keyword that is neither a run option nor any ablation's.
+    ValueError for an option that this kind of ablation lacks, TypeError for one that neither runs nor any kind have.
     """
     check_known(options, AblationRun.__annotations__)
     run, other = split(options)

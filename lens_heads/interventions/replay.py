@@ -1,8 +1,7 @@
-"""Replay: an unablated prefill, kept, so that a run ablated from some layer on need not compute the layers below again.
+"""Replay: a stored unablated prefill, so that a run ablated from some layer on need not recompute the layers below.
 
-An intervention on heads changes nothing below the lowest of them: there the residual stream and the cached keys and
-values are those of the unablated run. And what several prompts begin with (the examples of a few-shot task) is run once for
-all of them.
+An intervention on heads changes nothing below the lowest of them: there the residual stream and the cached keys and values
+are those of the unablated run. A common beginning of several prompts (few-shot examples) runs once for all of them.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from lens_heads.trials.encoded import EncodedTrial
 MOST_BYTES = 2**31
 """A prefill whose residual streams would take more memory than this is not kept."""
 SHORTEST = 16
-"""Tokens that prompts must at least share for their beginning to be run apart."""
+"""The fewest shared tokens for which the beginning of prompts is run separately."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prefilled:
-    """A batch of prompts but their last tokens, run once: the cache, and the residual stream after every layer.
+    """A prefill of a batch of prompts without their last tokens: the cache, and the residual stream after every layer.
 
-    `tuples`: the model's blocks hand on tuples. `shared`: what all rows begin with, as a batch of one; `tokens` and
-    `residuals` are then what follows it.
+    `tuples`: the model's blocks return tuples. `shared`: the common beginning of all rows, as a batch of one; `tokens` and
+    `residuals` are then those after it.
     """
 
     ids: tuple[str, ...]
@@ -45,13 +44,13 @@ class Prefilled:
 
     @property
     def bytes(self) -> int:
-        """What keeping it takes, about: the residual streams, and as much again for the cache."""
+        """The approximate memory it takes: that of the residual streams, and as much again for the cache."""
         return 2 * sum(stream.numel() * stream.element_size() for stream in self.residuals)
 
     def replay(self, model: Model, layer: int, chunk: int = CHUNK, beginning: Cache | None = None) -> Cache:
-        """The cache as a prefill under what is now hooked onto the model gives it, if nothing is below `layer`.
+        """The cache that a prefill under the model's current hooks would give, if none is below `layer`.
 
-        `beginning`: the replay of `shared` under the same hooks, where there is one already.
+        `beginning`: the replay of `shared` under the same hooks, if there is one already.
         """
         if layer >= len(self.residuals):
             return self.cache.branch()
@@ -73,24 +72,24 @@ class Prefilled:
 
 
 def together(trials: Sequence[EncodedTrial], batch_size: int) -> list[list[EncodedTrial]]:
-    """Batches of trials of like length; of the same length, where they share a beginning that is worth running once."""
+    """Batches of trials of similar length; of equal length, if the trials share a beginning worth running once."""
     by_size = sorted(trials, key=len)
     same = len if _shared(by_size) else (lambda trial: 0)
     groups = [list(group) for _, group in itertools.groupby(by_size, key=same)]
     return [group[at : at + batch_size] for group in groups for at in range(0, len(group), batch_size)]
 
 
-def shared_beginning(model: Model, trials: Sequence[EncodedTrial], chunk: int = CHUNK) -> Prefilled | None:
-    """What all prompts begin with, run once; None where that is too short to be worth it."""
+def shared_beginning(model: Model, trials: Sequence[EncodedTrial]) -> Prefilled | None:
+    """A prefill of the common beginning of all prompts; None if it is too short to be worthwhile."""
     length = _shared(trials)
     if not length:
         return None
     first = replace(trials[0], id="shared", tokens=trials[0].tokens[: length + 1], needle=None, question=None)
-    return prefilled(model, [first], chunk)
+    return prefilled(model, [first])
 
 
 def _shared(trials: Sequence[EncodedTrial]) -> int:
-    """Tokens that the prompts share from the first on, their last tokens apart; 0 where they are not worth running apart."""
+    """Length of the prompts' common beginning, without their last tokens; 0 if running it separately is not worthwhile."""
     if len(trials) < 2:
         return 0
     shortest = min(len(trial) for trial in trials) - 1
@@ -100,16 +99,14 @@ def _shared(trials: Sequence[EncodedTrial]) -> int:
 
 
 @torch.no_grad()
-def prefilled(
-    model: Model, trials: Sequence[EncodedTrial], chunk: int = CHUNK, shared: Prefilled | None = None
-) -> Prefilled | None:
-    """Run the prompts as the model stands now; None where keeping the run would take too much memory.
+def prefilled(model: Model, trials: Sequence[EncodedTrial], shared: Prefilled | None = None) -> Prefilled | None:
+    """A prefill of the prompts under the model's current hooks; None if keeping it would take too much memory.
 
-    `shared`: what they all begin with, if that was run already; they are then of one length. By default prompts of one length
-    that share a long beginning get it.
+    `shared`: a prefill of their common beginning, if there is one already; the prompts must then have equal lengths. By
+    default it is made for prompts of equal length with a long common beginning.
     """
     if shared is None and len({len(trial) for trial in trials}) == 1:
-        shared = shared_beginning(model, trials, chunk)
+        shared = shared_beginning(model, trials)
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     tokens = tokens[:, 0 if shared is None else len(shared.cache) : -1]
     n_layers = int(model.cfg.n_layers)
@@ -122,6 +119,6 @@ def prefilled(
     ]
     cache = Cache(model, len(trials)) if shared is None else shared.cache.branch(0, len(trials))
     with evaluating(model), hooked(model, keep), fast_attention(model), noting_tuples(model) as noted:
-        prefill(model, tokens, cache, pads, chunk)
+        prefill(model, tokens, cache, pads)
     residuals = [torch.cat(parts, 1) if parts else torch.empty(0) for parts in seen]
     return Prefilled(tuple(trial.id for trial in trials), tokens, pads, residuals, cache, any(noted), shared)

@@ -1,7 +1,7 @@
-"""What the heads a method found look like: where they sit, how few carry the score, what they read and where they look.
+"""Properties of the heads that a method found: kv groups, concentration of the score, what they copy, where they look.
 
-`kv_groups` and `concentration` need scores alone; `literalness` and `provenance` run one pass over trials. Comparing two
-methods is in `compare`, switching heads off in `ablation.py`.
+`kv_groups` and `concentration` need only scores; `literalness` and `provenance` run one pass over trials. `compare` compares
+two methods, and `ablation` ablates heads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Source = Literal["needle", "sink", "answer mention", "question", "neighbourhood", "bulk"]
-"""What an attended key can be, in the order in which `provenance` decides."""
+"""The kinds of attended keys, in the order in which `provenance` tests them."""
 
 NEIGHBOURHOOD = 16
-"""How many of the last positions, the row's own included, count as a row's neighbourhood."""
+"""How many of the last positions, including the row's own, count as a row's neighbourhood."""
 
 
 @dataclass(frozen=True)
 class KvGroups:
-    """How the top k heads are spread over the model's `groups` kv groups, `group` query heads each.
+    """How the top k heads are distributed over the model's `groups` kv groups of `group` query heads each.
 
-    `covered` groups hold at least one of them, `expected` is its exact mean for k random heads, `largest` the number of them
-    in the fullest group. Fewer groups than expected: the heads share keys and values.
+    `covered` groups contain at least one of them; `expected` is the exact mean of that for k random heads; the fullest
+    group contains `largest`. If `covered` is below `expected`, the heads tend to share keys and values.
     """
 
     k: int
@@ -55,7 +55,7 @@ class KvGroups:
 
 
 def kv_groups(scores: HeadScores, k: int, group: int) -> KvGroups:
-    """How many kv groups the top k heads cover, against random heads.
+    """How many kv groups the top k heads cover, compared with random heads.
 
     A group is missed by k random heads of N with probability C(N - group, k) / C(N, k) (hypergeometric), so
     expected = N / group * (1 - that). `group` is `geometry(model).group`, query heads per kv head.
@@ -64,7 +64,7 @@ def kv_groups(scores: HeadScores, k: int, group: int) -> KvGroups:
     number of heads.
     """
     if scores.unit != "query_head":
-        raise ValueError(f"{scores.method} scores kv heads, each a group of its own: give scores of query heads")
+        raise ValueError(f"{scores.method} scores kv heads, each of which is its own group: pass scores of query heads")
     if group < 1 or scores.n_heads % group:
         raise ValueError(
             f"group={group} does not divide the {scores.n_heads} heads of a layer of {scores.method}: use "
@@ -72,7 +72,7 @@ def kv_groups(scores: HeadScores, k: int, group: int) -> KvGroups:
         )
     top = scores.top(k)
     if not top:
-        raise ValueError(f"k={k}: no heads cover nothing; {scores.method} has {scores.values.numel()} heads")
+        raise ValueError(f"k={k}: no heads to count; {scores.method} has {scores.values.numel()}, so use at least 1")
     held = Counter((head.layer, head.head // group) for head in top)
     n = scores.values.numel()
     missed = float(scipy_stats.hypergeom.pmf(0, n, group, len(top)))
@@ -84,8 +84,8 @@ class Concentration:
     """How few heads carry a method's positive score.
 
     `top_1`, `top_5`, `top_10`: share of the total positive score in the best 1, 5, 10 % of all heads (rounded up to whole
-    heads). `gini` of the positive parts of all heads: 0 when all are equal, (n - 1) / n when one has everything.
-    `half`: how many heads carry half of the total. `positive` of the `n` heads are above zero.
+    heads). `gini`: Gini coefficient of the positive parts, 0 if all heads are equal, (n - 1) / n if one has everything.
+    `half`: how many heads carry half of the total. `positive`: how many of the `n` heads are above zero.
     """
 
     n: int
@@ -98,19 +98,19 @@ class Concentration:
 
 
 def concentration(scores: HeadScores) -> Concentration:
-    """Shares, Gini coefficient and half-count of max(score, 0) over all heads. ValueError when no head is above zero.
+    """Shares, Gini coefficient and half-count of max(score, 0) over all heads. ValueError if no head is above zero.
 
     gini = sum_i (2 i - n - 1) x_i / (n sum_i x_i), x ascending from i = 1.
     """
     x = (scores.sign * scores.values).double().clamp(min=0).flatten().sort(descending=True).values
     n, total = len(x), float(x.sum())
     if total == 0:
-        raise ValueError(f"{scores.method}: no head scores above zero: there is no positive score to be concentrated")
+        raise ValueError(f"{scores.method}: no head scores above zero, so concentration is undefined")
     carried = x.cumsum(0)
     shares = [float(carried[-(-n * percent // 100) - 1]) / total for percent in (1, 5, 10)]
     place = torch.arange(n, 0, -1, dtype=torch.float64)
     gini = float(((2 * place - n - 1) * x).sum()) / (n * total)
-    half = int((carried < total / 2 * (1 - 1e-12)).sum()) + 1  # Equal heads must not miss the half by a rounding.
+    half = int((carried < total / 2 * (1 - 1e-12)).sum()) + 1  # Rounding must not make equal heads miss the half.
     return Concentration(n, int((x > 0).sum()), shares[0], shares[1], shares[2], gini, half)
 
 
@@ -123,14 +123,14 @@ def literalness(
 ) -> HeadScores:
     """Share of a head's positive contribution from the needle that comes from literal copies: 0 to 1.
 
-    sum over answer steps t and needle positions j with x_j = y_t of max(phi[t, j], 0), divided by the same sum over all
-    needle positions. phi is as in `locos`. A copy is the very token id: the same word with and without its leading space is
-    not a literal copy here. In a needle that never holds the answer's tokens every head has 0.
+    The sum over answer steps t and needle positions j with x_j = y_t of max(phi[t, j], 0), divided by the same sum over all
+    needle positions; phi is as in `locos`. A literal copy has the same token id, so a word with a leading space is not a
+    copy of the word without. If the needle does not contain the answer's tokens, every head has 0.
 
     Returns:
-        HeadScores "literal_share": `values` the ratio of sums over trials, `per_trial` the ratio in each trial. Where the
-        denominator is 0 (the head writes nothing towards the answer from the needle) both are 0, never NaN: read the share
-        of heads that score. `values` is not the mean of `per_trial`, which `interval` resamples; score files keep both.
+        HeadScores "literal_share": `values` is the ratio of the sums over trials, `per_trial` the ratio in each trial. If
+        the denominator is 0 (the head writes nothing from the needle towards the answer), both are 0, not NaN. `values` is
+        not the mean of `per_trial`, which `interval` resamples; score files keep both.
 
     Raises ValueError as `score_heads` does.
     """
@@ -165,30 +165,29 @@ def provenance(
     teacher_forced: bool = False,
     **run: Unpack[RunOptions],
 ) -> pd.DataFrame:
-    """What heads look at while the answer is written: the kind of each answer row's most attended key.
+    """Where heads look while the answer is written: the kind of each answer row's most attended key.
 
-    Decided in this order, the first that fits:
+    The first of these that applies:
         needle: inside the needle.
         sink: position 0.
-        answer mention: holds the token that the row produces (the exact id), outside the needle.
-        question: inside the question's span; no position is, in a trial that does not know its span.
-        neighbourhood: one of the row's own last 16 positions, itself included.
+        answer mention: the token that the row produces (the exact id), outside the needle.
+        question: inside the question's span; never, if the trial's span is unknown.
+        neighbourhood: one of the last 16 positions, including the row's own.
         bulk: anything else.
 
-    With `sink=False` position 0, which most heads attend to most whatever they are about, does not compete: the kind is that
-    of the most attended key but it.
+    With `sink=False`, position 0 is ignored, since most heads attend to it most, whatever their function.
 
     Returns:
-        One row per head, in the order given: head ("L12H1"), the share of each kind (mean over a trial's answer steps, then
-        over trials; a row sums to one), and trials, the number that count.
+        One row per head, in the given order: head ("L12H1"), the share of each kind (mean over a trial's answer steps, then
+        over trials; shares sum to one), and trials, the number that count.
 
-    Raises ValueError as `score_heads` does, and for no heads or a head the model does not have.
+    Raises ValueError as `score_heads` does, and for no heads or a head that the model does not have.
     """
     import pandas as pd
 
     chosen = geometry(model).check_heads(heads)
     if not chosen:
-        raise ValueError("no heads given: name some, e.g. ['L12H1'], or take the best with scores.top(k)")
+        raise ValueError("no heads given: pass some, e.g. ['L12H1'], or select the best with scores.top(k)")
     kinds: tuple[Source, ...] = get_args(Source)
     found = score_heads(
         model,
@@ -197,11 +196,9 @@ def provenance(
         teacher_forced,
         **run,
     )
-    rows: list[dict[str, Any]] = []
-    for head in chosen:
-        shares = {kind: found[f"attention to {kind}"][head] for kind in kinds}
-        rows.append({"head": str(head), **shares, "trials": len(found["attention to bulk"].trial_ids)})
-    return pd.DataFrame(rows)
+    shares = {kind: [found[f"attention to {kind}"][head] for head in chosen] for kind in kinds}
+    trials_counted = len(found["attention to bulk"].trial_ids)
+    return pd.DataFrame({"head": [str(head) for head in chosen], **shares, "trials": trials_counted})
 
 
 def _looks_at(view: LayerView, kind: Source, sink: bool = True) -> Float[Tensor, " head"]:

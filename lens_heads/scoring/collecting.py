@@ -49,19 +49,18 @@ def score_trials(
     listed = [{"id": trial.id, **result.record} for trial, result in zip(trials, results, strict=True)]
     scores: dict[str, HeadScores] = {}
     for scorer in scorers:
-        kept = {
-            trial.id: result.arrays[scorer.name]
-            for trial, result in zip(trials, results, strict=True)
-            if scorer.name in result.arrays
-        }
+        name = scorer.name
+        kept = [
+            (trial.id, found.arrays[name]) for trial, found in zip(trials, results, strict=True) if name in found.arrays
+        ]
         if kept:
+            ids, arrays = zip(*kept, strict=True)
             meta = {**about, "paper": scorer.paper, "outcomes": outcomes, "trials": listed}
             meta |= {"rule": scorer.rule} if scorer.rule else {}
             belongs: dict[str, Any] = {"signed": scorer.signed, "model": identity, "made_on": made_on(trials)}
-            stacked = torch.stack([*kept.values()])
-            scores[scorer.name] = HeadScores.from_trials(scorer.name, stacked, [*kept], meta, **belongs)
+            scores[name] = HeadScores.from_trials(name, torch.stack(arrays), ids, meta, **belongs)
             if folder is not None:
-                scores[scorer.name].save(folder.path / f"{scorer.name}.json")
+                scores[name].save(folder.path / f"{name}.json")
     _check_any(scorers, scores, outcomes, len(trials))
     return scores
 

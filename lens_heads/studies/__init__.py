@@ -1,4 +1,4 @@
-"""Studies: a paper's whole experiment, end to end, from the parts of this package."""
+"""Studies: complete experiments from papers, built from the parts of this package."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = ["capability", "fragile_tasks", "locos"]
 
-
-_HOMES = {
-    "capability": "capability_paper.study",
-    "fragile_tasks": "fragile_paper.study",
-    "locos": "locos_paper.study",
-}
+_MODULES = {"capability": "capability_paper", "fragile_tasks": "fragile_paper", "locos": "locos_paper"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"lens_heads.studies.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"lens_heads.studies.{_MODULES[name]}.study"), name)
     raise AttributeError(f"module 'lens_heads.studies' has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -1,12 +1,12 @@
-"""The one study runner: models in turn, folders, a clock over stages, page and JSON after every model, two models at a time.
+"""The study runner: it runs a study on each model in turn, then on each pair, and writes the page and the JSON as it goes.
 
-A study brings its presets, its stages, its claims and the sections of its page (`Study`); the rest is here.
+A study supplies its presets, stages, claims and page (`Study`). Folders, timing, resuming and output live here.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 
 from lens_heads import report
 from lens_heads.model.geometry import Model, geometry
@@ -25,7 +27,7 @@ from lens_heads.report import tables
 from lens_heads.runs.store import RunFolder, running_command, versions, write_atomic
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
-"""The packaged ones."""
+"""The packaged models."""
 Models = Iterable[str | Path | Model] | str | Path | Model
 Value = TypeVar("Value")
 Plan = TypeVar("Plan")
@@ -33,10 +35,10 @@ Plan = TypeVar("Plan")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Finding:
-    """What a study found in one model, or in two beside each other.
+    """What a study found in one model, or in a pair of models.
 
-    `frames`: every table by name, "claims" among them; `trials`: tables of single trials, which stay out of the JSON.
-    `settings`: what the run folder was made under. `seconds` by stage.
+    `frames` holds every table by name, "claims" among them; `trials` holds tables of single trials, which the JSON leaves
+    out. `settings` identify the run folder. `seconds` is by stage.
     """
 
     model: str
@@ -60,11 +62,11 @@ class Finding:
         return {**self.frames, **self.trials}
 
     def notes(self) -> dict[str, Any]:
-        """What the JSON says beside the tables."""
+        """What the JSON holds besides the tables."""
         return {}
 
     def summary(self) -> dict[str, Any]:
-        """For JSON."""
+        """The finding for the JSON."""
         seconds = {stage: round(spent, 1) for stage, spent in self.seconds.items()}
         frames = {name: records(frame) for name, frame in self.frames.items()}
         return {"settings": self.settings, "seconds": seconds, **self.notes(), **frames}
@@ -75,7 +77,7 @@ Found = TypeVar("Found", bound=Finding)
 
 @dataclass(frozen=True, eq=False)
 class StageRun:
-    """Where a study's stages work: the folder, and the clock over them."""
+    """Where the stages of a study work: the run folder, and the time each stage took."""
 
     folder: Path
     settings: dict[str, Any]
@@ -84,25 +86,34 @@ class StageRun:
 
     @classmethod
     def begin(cls, folder: Path, settings: dict[str, Any], console: Console) -> StageRun:
-        """Open or continue the folder. ValueError when it holds a run of other settings."""
+        """Open the folder, or continue it. Raises ValueError if it holds a run with other settings."""
         RunFolder(folder, settings)
         file = folder / "seconds.json"
         return cls(folder, settings, console, json.loads(file.read_text()) if file.exists() else {})
 
     def stage(self, name: str, work: Callable[..., Value], *args: Any, **options: Any) -> Value:
-        """Run a stage, say so, and remember in the folder how long it took, over all the runs that it needed."""
+        """Run a stage and record its time, which adds up over interrupted runs."""
         started = time.monotonic()
         try:
             return work(*args, **options)
-        finally:  # An interrupted stage is continued: what it took so far counts too.
+        finally:
             now = time.monotonic() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + now
             write_atomic(self.folder / "seconds.json", json.dumps(self.seconds))
-            self.console.print(f"{name}: {now:.0f} s")
+            self.console.print(f"{escape(name)}: {now:.0f} s")
+
+    def keep(self, found: Found) -> Found:
+        """Store the tables of a finding as Parquet, and print its claims."""
+        folder = self.folder / "tables"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, frame in found.all_frames().items():
+            frame.to_parquet(folder / f"{name}.parquet", index=False)
+        tables.show(tables.claims(found.claims.astype({"value": float, "low": float}), f"{found.model}: claims"))
+        return found
 
 
 class Study(ABC, Generic[Plan, Found]):
-    """What a study brings: `name` (of its JSON), its plan (a preset), and the methods below."""
+    """What a study supplies: `name` (of its JSON file), its plan (a preset), and the methods below."""
 
     name: ClassVar[str]
 
@@ -110,96 +121,86 @@ class Study(ABC, Generic[Plan, Found]):
         self.plan, self.preset, self.extra = plan, preset, dict(extra or {})
 
     def check(self, model: Model) -> None:
-        """Refuse, before a folder is made, a model on which the study cannot run."""
+        """Refuse a model that the study cannot run on, before its folder is created."""
 
     @abstractmethod
     def one(self, model: Model, run: StageRun) -> Found:
-        """The whole study on one model."""
+        """Run the study on one model."""
 
     def pair_settings(self, a: Found, b: Found) -> dict[str, Any] | None:
-        """What the part on two models depends on; None where the study has no such part."""
+        """What the part on two models depends on; None if the study has no such part."""
         return None
 
     def two(self, models: tuple[Model, Model], a: Found, b: Found, run: StageRun) -> Any:
-        """The part on two models."""
+        """Run the part on two models."""
         raise NotImplementedError
 
     @abstractmethod
     def page(self, findings: Sequence[Found], pairs: Sequence[Any]) -> report.Page:
-        """The page on what there is so far."""
+        """The page for everything found so far."""
 
-    def beside(self, findings: Sequence[Found], pairs: Sequence[Any]) -> dict[str, Any]:
-        """What the JSON says of all models together."""
+    def beside(self, findings: Sequence[Found]) -> dict[str, Any]:
+        """What the JSON holds about all models together."""
         return {}
 
 
 def run_study(
     study: Study[Plan, Found], models: Models, out: str | Path, command: str | None, loading: dict[str, Any]
 ) -> tuple[list[Found], list[Any]]:
-    """Findings of every model, and of every two. The same call continues a run folder; other settings are refused.
+    """Run a study, and return what it found in every model and in every pair. The same call continues a run folder.
 
-    `report.html`, `study_<name>.json` and Parquet tables are written after every model, so that one that fails takes
-    nothing away from those before it. `command` is what the page says it was made by; None for the running command.
+    `report.html`, `study_<name>.json` and the Parquet tables are written after every model and every pair, so a later failure
+    loses nothing. At most two models are loaded at a time. `command` is shown on the page; default: the running command.
     """
-    out, console, listed = Path(out), Console(), several(models)
+    out, console, listed, plan = Path(out), Console(), several(models), study.plan
+    if loading and not any(isinstance(one, str | Path) for one in listed):
+        raise TypeError(f"unexpected {', '.join(loading)}: models that are already loaded take no loading options")
     findings: list[Found] = []
     pairs: list[Any] = []
-    plan: Any = study.plan
     for given in listed:
         model = loaded(given, loading)
         study.check(model)
-        shape, settings = geometry(model), {**identify(model).settings, "preset": asdict(plan), **study.extra}
-        console.rule(shape.name)
-        run = StageRun.begin(out / Path(shape.name).name, settings, console)
-        findings.append(_kept(study.one(model, run), run))
-        if "claims" in findings[-1].frames:
-            tables.show(tables.claims(findings[-1].frames["claims"], f"{shape.name}: claims (preset {study.preset})"))
+        name = geometry(model).name
+        console.rule(escape(name))
+        settings = {**identify(model).settings, "preset": asdict(plan), **study.extra}  # type: ignore[call-overload]  # a dataclass
+        run = StageRun.begin(out / Path(name).name, settings, console)
+        findings.append(run.keep(study.one(model, run)))
         _write(study, findings, pairs, out, command)
-        del model  # Before two others are loaded.
-    for (one, a), (other, b) in itertools.combinations(zip(listed, findings, strict=True), 2):
-        settings = study.pair_settings(a, b)
-        if settings is not None:
-            console.rule(f"{a.model} and {b.model}")
-            run = StageRun.begin(out / f"{a.name}--{b.name}", settings, console)
-            pairs.append(_kept(study.two((loaded(one, loading), loaded(other, loading)), a, b, run), run))
-            _write(study, findings, pairs, out, command)
-    total = sum(sum(each.seconds.values()) for each in [*findings, *pairs])
-    page = out / "report.html"
-    console.print(f"\nThe page with every figure: [bold]{page}[/]   (run folder {out}; {total / 60:.1f} minutes)")
+        for earlier, a in zip(listed, findings[:-1], strict=False):
+            b, settings = findings[-1], study.pair_settings(a, findings[-1])
+            if settings is not None:
+                console.rule(escape(f"{a.model} and {b.model}"))
+                run = StageRun.begin(out / f"{a.name}--{b.name}", settings, console)
+                pairs.append(run.keep(study.two((loaded(earlier, loading), model), a, b, run)))
+                _write(study, findings, pairs, out, command)
+        del model  # Before the next one is loaded.
+    minutes = sum(sum(each.seconds.values()) for each in [*findings, *pairs]) / 60
+    console.print(f"\nReport: [bold]{escape(str(out / 'report.html'))}[/]   ({minutes:.1f} minutes)", soft_wrap=True)
     return findings, pairs
 
 
-def _kept(found: Value, run: StageRun) -> Value:
-    """The finding, its tables stored as Parquet."""
-    folder = run.folder / "tables"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, frame in found.all_frames().items():  # type: ignore[attr-defined]
-        frame.to_parquet(folder / f"{name}.parquet", index=False)
-    return found
-
-
 def _write(study: Study[Plan, Found], findings: list[Found], pairs: list[Any], out: Path, command: str | None) -> None:
-    """The page and the JSON of what there is so far."""
+    """Write the page and the JSON of everything found so far."""
     command, page = command or running_command(), study.page(findings, pairs)
     provenance = report.Provenance.now({"preset": study.preset, "settings": findings[0].settings["preset"]}, command)
     report.write_report(out / "report.html", page.title, page.summary, page.sections, provenance)
-    text = {"command": command, "preset": study.preset, "versions": versions(), **study.beside(findings, pairs)}
+    text = {"command": command, "preset": study.preset, "versions": versions(), **study.beside(findings)}
     text["models"] = {each.model: each.summary() for each in findings}
     text |= {"pairs": [each.summary() for each in pairs]} if pairs else {}
-    write_atomic(out / f"study_{study.name}.json", json.dumps(text, indent=1, default=str) + "\n")
+    write_atomic(out / f"study_{study.name}.json", json.dumps(plain(text), indent=1, allow_nan=False) + "\n")
 
 
 def named_preset(which: Any, presets: Mapping[str, Plan]) -> tuple[Plan, str]:
-    """A preset by name, or one's own, and what it is called. ValueError for an unknown name."""
-    if not isinstance(which, str):
+    """A preset by name, or the given one, and its name. Raises ValueError for anything else."""
+    if isinstance(which, str) and which in presets:
+        return presets[which], which
+    if isinstance(which, type(next(iter(presets.values())))):
         return which, "own"
-    if which not in presets:
-        raise ValueError(f"preset={which!r}: use {', '.join(presets)}, or a Preset")
-    return presets[which], which
+    raise ValueError(f"preset={which!r:.60}: use {', '.join(presets)}, or a Preset of this study")
 
 
 def several(models: Models) -> list[Any]:
-    """The models, also when it is a single one. ValueError for none."""
+    """The models as a list. Raises ValueError if there are none, or if two have the same name."""
     single = isinstance(models, str | Path) or hasattr(models, "cfg")
     listed: list[Any] = [models] if single else list(models)  # type: ignore[arg-type]  # not single
     if not listed:
@@ -214,11 +215,25 @@ def several(models: Models) -> list[Any]:
 
 
 def loaded(given: Any, loading: dict[str, Any]) -> Model:
-    """The model, loaded where it is given by name."""
+    """The model, loaded if it is given by name."""
     return load_model(given, **loading) if isinstance(given, str | Path) else given
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows for JSON, which knows no NaN, in four significant digits."""
-    rounded = frame.map(lambda value: float(f"{value:.4g}") if isinstance(value, float) else value)
-    return rounded.astype(object).where(rounded.notna(), None).to_dict("records")  # type: ignore[return-value]  # columns are named
+    """The rows for JSON, with four significant digits."""
+    return plain(
+        frame.map(lambda value: float(f"{value:.4g}") if isinstance(value, float) else value).to_dict("records")
+    )
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON holds it: NumPy values become Python's, NaN and infinity None, unknown objects text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -98,12 +98,7 @@ def _trial(frame: str, indirect: str, subject: str, name: str, chat: bool | None
         answer=indirect,
         template=shots["template"],
         chat=chat,
-        meta={
-            "kind": "ioi",
-            "indirect_object": indirect,
-            "subject": subject,
-            "corrupt": before + indirect + after,
-        },
+        meta={"kind": "ioi", "indirect_object": indirect, "subject": subject, "corrupt": before + indirect + after},
         judge=judge(shots, labels=(indirect, subject)),
         choices=(indirect, subject),
         group=f"ioi {' '.join(sorted((indirect, subject)))}",

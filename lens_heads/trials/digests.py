@@ -14,13 +14,11 @@ from lens_heads.trials.encoded import EncodedTrial
 
 def trials_digest(trials: list[EncodedTrial]) -> str:
     """Hash of ids, tokens, needles, answers, judges and choices of all trials."""
-    return digest([_identity(trial) for trial in trials])
-
-
-def _identity(trial: EncodedTrial) -> list[Any]:
-    asked = [trial.id, trial.tokens.tolist(), trial.needle]
-    answer = [trial.answer, trial.answer_tokens.tolist(), trial.aliases, trial.judge.rule, asdict(trial.judge)]
-    return [*asked, *answer, trial.choices, [ids.tolist() for ids in trial.choice_tokens]]
+    rows: list[list[Any]] = []
+    for t in trials:
+        answer = [t.answer, t.answer_tokens.tolist(), t.aliases, t.judge.rule, asdict(t.judge)]
+        rows.append([t.id, t.tokens.tolist(), t.needle, *answer, t.choices, [ids.tolist() for ids in t.choice_tokens]])
+    return digest(rows)
 
 
 def needle_digest(trial: EncodedTrial) -> str | None:

@@ -9,7 +9,6 @@ from typing import Any
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial, Trial
 
-
 _REMEDY = "pass lens_heads.Trial(id=..., question=..., answer=...) or an EncodedTrial"
 
 

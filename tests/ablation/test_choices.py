@@ -160,13 +160,13 @@ def test_a_trial_encodes_its_choices_as_its_answer() -> None:
 
 @pytest.mark.parametrize("choices", [("no", "maybe"), ("yes", "yes"), ("yes", " "), "yes and no", ("yes", 3)])
 def test_choices_must_hold_the_answer_once(choices: Any) -> None:
-    with pytest.raises(ValueError, match=r"trial a: choices .* must be different texts, one of them the answer 'yes'"):
+    with pytest.raises(ValueError, match=r"trial a: choices .* must be distinct texts, one of them the answer 'yes'"):
         Trial("a", "Is it?", "yes", choices=choices)
 
 
 def test_a_metric_of_choices_needs_choices() -> None:
     check_metric("choice_logprob", choosing(), generate=False)
-    with pytest.raises(ValueError, match="'choice' compares choices, and trial random-9 has none"):
+    with pytest.raises(ValueError, match="'choice' compares choices, but trial random-9 has none"):
         check_metric("choice", [*choosing(), random_trial(9)], generate=False)
     with pytest.raises(ValueError, match=r"'correct' is not measured: there is logprob.*need generate=True"):
         check_metric("correct", choosing(), generate=False)

@@ -153,7 +153,7 @@ def test_the_numbers_are_a_plain_models(arch: str, model: Any) -> None:
 def test_without_generating_only_teacher_forced_metrics_are_measured(gqa: Any) -> None:
     curve = curve_of(gqa)
     assert curve.metrics == ["logprob", "greedy_match"]
-    with pytest.raises(ValueError, match="metric 'contains' was not measured: there are logprob, greedy_match"):
+    with pytest.raises(ValueError, match="metric 'contains' was not measured: use logprob, greedy_match"):
         curve.values(Condition("made-up", "top", 1), "contains")
     with pytest.raises(ValueError, match="nothing was measured for made-up top k=2 on 'retrieval'"):
         curve.values(Condition("made-up", "top", 2), "logprob")
@@ -378,7 +378,7 @@ def test_relative_loss_is_the_share_taken_away(gqa: Any) -> None:
 
 
 def test_two_rankings_of_one_name_are_refused_in_a_list(gqa: Any) -> None:
-    with pytest.raises(ValueError, match="two rankings are called 'made-up': give a mapping"):
+    with pytest.raises(ValueError, match="two rankings are called 'made-up': pass a mapping"):
         curve_of(gqa, [LEAD, ranking(["L0H0"])])
 
 
@@ -575,7 +575,7 @@ def test_saved_and_loaded_a_curve_is_the_same(tmp_path: Path) -> None:
     assert loaded.meta == curve.meta
     assert loaded.meta["rankings"] == ["made-up"]
     (tmp_path / "curve" / "curve.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"curve\.json is missing: .* holds no finished ablation curve"):
+    with pytest.raises(FileNotFoundError, match=r"curve\.json is missing: .* contains no finished ablation curve"):
         AblationCurve.load(tmp_path / "curve")
 
 

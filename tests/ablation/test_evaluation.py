@@ -285,7 +285,7 @@ def test_a_plain_model_is_refused() -> None:
 
 def test_a_token_beyond_the_vocabulary_is_refused(gqa: Any) -> None:
     beyond = EncodedTrial([5, zoo.VOCAB], None, "x", [5], "t")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="trial t: tokens hold the id 256, the model knows 0 to 255"):
+    with pytest.raises(ValueError, match="trial t: tokens contain the id 256, but the model's ids are 0 to 255"):
         evaluate(gqa, [beyond], progress=False)
 
 

@@ -399,11 +399,11 @@ WRONG = {
     "unknown kind": ({"kind": "erase"}, r"unknown kind of ablation 'erase': the kinds are zero, mean, .*identity"),
     "unknown option": (
         {"kind": "streaming", "window": 3},
-        r"kind='streaming' has no option 'window': it takes sink, recent",
+        r"kind='streaming' has no option 'window': its options are sink, recent",
     ),
     "option where there is none": (
         {"kind": "zero", "factor": 2.0},
-        r"kind='zero' has no option 'factor': it takes none",
+        r"kind='zero' has no option 'factor': its options are none",
     ),
     "missing option": ({"kind": "scale"}, r"kind='scale' needs factor=\.\.\., e\.g\."),
     "missing mean": ({"kind": "mean"}, r"kind='mean' needs a reference, none was given: .*mean_activations\("),
@@ -423,7 +423,7 @@ WRONG = {
             "kind": "mean",
             "reference": MeanActivations(torch.zeros(3, 5, 8), torch.zeros(3, 5, 8), (), {"model": "other-5"}),
         },
-        r"shape \(3, 5, 8\) \(other-5\), llama-gqa needs \(3, 4, 8\)",
+        r"shape \(3, 5, 8\) \(other-5\), but llama-gqa needs \(3, 4, 8\)",
     ),
     "means of another width": (
         {"kind": "query_mean", "reference": MeanActivations(torch.zeros(3, 4, 16), torch.zeros(3, 4, 16), ())},
@@ -431,7 +431,7 @@ WRONG = {
     ),
     "a trial of another model": (
         {"kind": "resample", "reference": TrialActivations(torch.zeros(3, 9, 5, 8), "t7")},
-        r"the reference of trial t7 is another model's",
+        r"the reference of trial t7 is from another model",
     ),
 }
 

@@ -142,7 +142,7 @@ def test_saved_and_loaded_they_are_the_same(gqa: Any, tmp_path: Path) -> None:
 
 def test_means_of_another_model_are_refused(gqa: Any) -> None:
     wide = mean_activations(tiny("qwen3"), TRIALS[:1], progress=False)
-    with pytest.raises(ValueError, match=r"shape \(3, 4, 12\) \(qwen3\), llama-gqa needs \(3, 4, 8\)"):
+    with pytest.raises(ValueError, match=r"shape \(3, 4, 12\) \(qwen3\), but llama-gqa needs \(3, 4, 8\)"):
         wide.check(geometry(gqa))
     wide.check(geometry(tiny("qwen3")))
 
@@ -176,7 +176,7 @@ def test_a_plain_model_is_refused(collect: Any) -> None:
 def test_a_token_beyond_the_vocabulary_is_refused(gqa: Any) -> None:
     beyond = EncodedTrial([5, zoo.VOCAB], None, "x", [5], "t")  # type: ignore[arg-type]
     for collect in (lambda: mean_activations(gqa, [beyond], progress=False), lambda: trial_activations(gqa, beyond)):
-        with pytest.raises(ValueError, match="trial t: tokens hold the id 256, the model knows 0 to 255"):
+        with pytest.raises(ValueError, match="trial t: tokens contain the id 256, but the model's ids are 0 to 255"):
             collect()
 
 

@@ -235,7 +235,7 @@ def test_bad_choices_are_refused_before_anything_is_run(gqa: Any) -> None:
     bad: dict[str, dict[str, Any]] = {
         r"level='layer': use 'query_head' or 'kv_group'": {"level": "layer"},
         r"metric 'loss' is not measured": {"metric": "loss"},
-        r"metric 'choice' compares choices, and trial random-0 has none": {"metric": "choice"},
+        r"metric 'choice' compares choices, but trial random-0 has none": {"metric": "choice"},
         r"unknown kind of ablation 'remove'": {"kind": "remove"},
         r"kind='mean' needs a reference": {"kind": "mean"},
         r"kind='zero' has no option 'factor'": {"factor": 2.0},

@@ -130,7 +130,7 @@ def test_the_weights_are_moved_to_the_device_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no model at .*nowhere: give a folder with config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"no model at .*nowhere: pass a folder with config\.json"):
         load_model(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"no model at \S*missing\.gguf"):
         load_model("missing.gguf")
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"weights\.bin is neither a folder nor a \.gguf file"):
         load_model(tmp_path / "weights.bin")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"empty holds no config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"empty contains no config\.json"):
         load_model(tmp_path / "empty")
 
 
@@ -171,7 +171,7 @@ def test_a_packaged_model_that_is_not_installed_names_the_command(name: str, mon
 
 
 def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give device or device_map, not both"):
+    with pytest.raises(ValueError, match="device and device_map exclude each other: pass only one"):
         load_model("anything", device="cpu", device_map="auto")
     with pytest.raises(ValueError, match="lens='tuned': use 'bridge' or 'hooked'"):
         load_model("anything", lens="tuned")  # type: ignore[arg-type]

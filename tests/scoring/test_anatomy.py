@@ -358,7 +358,7 @@ def test_heads_that_are_not_there_are_refused(gqa: Any) -> None:
         anatomy.provenance(gqa, trials(), [], progress=False)
     with pytest.raises(ValueError, match="head L9H0 does not exist"):
         anatomy.provenance(gqa, trials(), ["L0H1", "L9H0"], progress=False)
-    with pytest.raises(TypeError, match=r"take some with \.top\(k\)"):
+    with pytest.raises(TypeError, match=r"select the best with \.top\(k\)"):
         anatomy.provenance(gqa, trials(), make([[1, 2]]), progress=False)  # type: ignore[arg-type]
 
 

@@ -48,7 +48,7 @@ def ones(view: Any) -> Tensor:
     ],
 )
 def test_a_scorer_gives_one_score_per_head(gqa: Any, trial: EncodedTrial, returned: Any, found: str) -> None:
-    with pytest.raises(ValueError, match=rf"scorer mine gave {found}: .* of shape \[4\]"):
+    with pytest.raises(ValueError, match=rf"scorer mine returned {found}: .* one score per head, shape \[4\]"):
         passed(gqa, [trial], [mine(lambda view: returned)], teacher_forced=True)
     whole = passed(gqa, [trial], [mine(lambda view: torch.arange(HEADS))], teacher_forced=True)[0].scores["mine"]
     assert torch.equal(whole, torch.arange(HEADS).float().expand(zoo.LAYERS, -1))
@@ -174,7 +174,7 @@ def test_a_model_in_train_mode_is_looked_at_in_eval_mode(dropping: Any) -> None:
 
 def test_the_mode_comes_back_after_an_error(dropping: Any) -> None:
     before = modes(dropping)
-    with pytest.raises(ValueError, match="scorer mine gave"):
+    with pytest.raises(ValueError, match="scorer mine returned"):
         passed(dropping, [random_trial()], [mine(lambda view: 1)], teacher_forced=True)
     assert modes(dropping) == before
     with evaluating(dropping):

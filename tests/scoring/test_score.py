@@ -525,7 +525,7 @@ def refused(match: str, model: Any, trials: Any, error: type[Exception] = ValueE
 
 
 def test_no_trials(gqa: Any) -> None:
-    refused("there are no trials: give at least one", gqa, [])
+    refused("there are no trials: pass at least one", gqa, [])
     refused("there are no trials", gqa, iter(()))
 
 
@@ -593,7 +593,7 @@ def test_centred_weights_are_noticed_by_their_values(trial: EncodedTrial) -> Non
     model = zoo.bridge("llama-gqa")
     with torch.no_grad():
         model.original_model.lm_head.weight.sub_(model.original_model.lm_head.weight.mean(0))
-    refused(r"processed weights \(W_U centred\)", model, [trial])
+    refused(r"processed weights \(W_U centered\)", model, [trial])
 
 
 @pytest.mark.parametrize("what", ["hf", "module", "text"])

@@ -13,9 +13,10 @@ import pytest
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.head import Head
 from lens_heads.localize import Generality, Universal
-from lens_heads.studies.capability_paper.claims import Evidence, claims, published
+from lens_heads.studies.capability_paper import stages
+from lens_heads.studies.capability_paper.claims import Evidence, claims
 from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.studies.verdicts import DOES_NOT, HOLDS, UNTOLD, widened
+from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, published, widened
 
 N, K = 60, 5
 CAPABILITIES = ("arithmetic", "capitals")
@@ -86,13 +87,16 @@ def test_everything_the_paper_claims_holds_where_it_is_so() -> None:
     assert set(found["verdict"]) == {HOLDS}
     assert found.loc["carries", "claim"].to_list() == ["Few heads carry arithmetic", "Few heads carry capitals"]
     assert found.loc["carries", "found"].to_list() == ["1.000 → 0.000"] * 2
-    assert found.loc["spared", "found"] == "1.000 → 1.000 of answers right, 3 of 3 tasks; arithmetic most: 0.00"
-    assert found.loc["specific", "found"].to_list() == ["damage 1.00, by others' 0.00"] * 2
-    assert found.loc["specific", "claim"].to_list()[1] == "The heads of capitals cost it more than those of others do"
-    assert found.loc[["general"], "found"].to_list() == ["damage 1.00, by others' 0.00"]
-    assert found.loc["universal", "found"] == "L0H0 (3 of 6); 0.4 by chance, p 0.01"
+    assert found.loc["spared", "found"] == "1.000 → 1.000 of answers right on 3 of 3 tasks; arithmetic loses most: 0.00"
+    assert found.loc["specific", "found"].to_list() == ["damage 1.00, by others' heads 0.00"] * 2
+    assert (
+        found.loc["specific", "claim"].to_list()[1]
+        == "The heads of capitals cost it more than other capabilities' heads do"
+    )
+    assert found.loc[["general"], "found"].to_list() == ["damage 1.00, by others' heads 0.00"]
+    assert found.loc["universal", "found"] == "L0H0 (3 of 6); 0.4 expected by chance, p 0.01"
     assert found.loc["cheaper", "found"] == "damage 1.00 with 100 evaluations, 1.00 with 350 (capitals)"
-    assert set(found.index) == {claim["id"] for claim in published()["claims"]}
+    assert set(found.index) == {claim["id"] for claim in published(stages.__name__)["claims"]}
 
 
 def test_nothing_holds_where_the_opposite_is_so() -> None:
@@ -140,7 +144,7 @@ def test_what_the_model_cannot_do_it_is_not_spared() -> None:
     found = judged(lacked=("mmlu",)).loc["spared"]
     assert (found["verdict"], found["found"]) == (
         HOLDS,
-        "1.000 → 1.000 of answers right, 2 of 3 tasks; arithmetic most: 0.00",
+        "1.000 → 1.000 of answers right on 2 of 3 tasks; arithmetic loses most: 0.00",
     )
     found = judged(lacked=("arithmetic", "capitals", "mmlu")).loc["spared"]
     assert (found["verdict"], found["found"]) == (UNTOLD, "the unablated model is not above chance on any task")
@@ -151,11 +155,11 @@ def test_compressed_sensing_has_to_be_cheaper_and_greedy_to_be_run() -> None:
     assert judged(methods={"css": (400, own), "greedy": (350, own)}).loc["cheaper", "verdict"] == DOES_NOT
     row = judged(methods={"css": (100, own)}).loc["cheaper"]
     assert row["verdict"] == UNTOLD
-    assert row["found"] == "100 evaluations; greedy search asks for too many here, and was not run"
+    assert row["found"] == "100 evaluations; greedy search was not run because it needs too many here"
     idle = {"css": (100, [1.0] * N), "greedy": (350, [1.0] * N)}
     row = judged(methods=idle).loc["cheaper"]
     assert row["verdict"] == UNTOLD
-    assert row["found"].endswith("greedy search itself does no sure damage")
+    assert row["found"].endswith("greedy search itself does no clear damage")
     close = {"css": (100, [0.2] * N), "greedy": (350, own)}  # 0.8 of the damage, at least 0.75 of it.
     assert judged(methods=close).loc["cheaper", "verdict"] == HOLDS
     assert judged(methods={**close, "css": (100, [0.3] * N)}).loc["cheaper", "verdict"] == DOES_NOT

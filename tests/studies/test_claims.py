@@ -9,7 +9,8 @@ import pytest
 
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
-from lens_heads.studies.locos_paper.claims import DOES_NOT, HOLDS, UNTOLD, Evidence, claims
+from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.studies.locos_paper.claims import Evidence, claims
 from tests import curves
 
 K = 3
@@ -93,7 +94,7 @@ def test_every_part_has_to_be_beaten() -> None:
     texts = curve({**values, ("copy", "top"): [1.0] * N})
     only = claims(Evidence(curve({**values, ("dla", "top"): [1.0] * N}), texts, K, "copy"))
     row = only.set_index("id").loc["factorial"]
-    assert (row["verdict"], row["found"]) == (UNTOLD, "attention_spatial, attention_mass was not ablated")
+    assert (row["verdict"], row["found"]) == (UNTOLD, "not ablated: attention_spatial, attention_mass")
 
 
 def test_a_tie_at_the_floor_tells_nothing() -> None:
@@ -114,10 +115,25 @@ def test_a_task_the_model_cannot_do_tells_nothing() -> None:
     for task in nothing:
         assert found.loc[task, "verdict"] == UNTOLD
         assert math.isnan(found.loc[task, "value"])
-        assert found.loc[task, "found"] == "the unablated model answers none"
+        assert found.loc[task, "found"] == "the unablated model answers nothing correctly"
 
 
 def test_random_heads_that_help_are_not_harmless_either() -> None:
     low = {("none", "none"): [0.2] * N, ("locos", "top"): [0.0] * N, ("any", "random"): [0.9] * N}
     found = verdicts([0.0] * N, [0.2] * N, [0.9] * N, {"retrieval": low})
     assert found.loc["random", "verdict"] == DOES_NOT
+
+
+def test_a_part_that_shares_no_trial_with_the_lead_tells_nothing() -> None:
+    """However clear the others are."""
+    for missing in ("dla", "attention_mass"):  # The first and the last of them.
+        values = {("none", "none"): [1.0] * N, ("locos", "top"): [0.0] * N, ("any", "random"): [1.0] * N}
+        values |= {(name, "top"): [1.0] * N for name in PARTS} | {("copy", "top"): [1.0] * N}
+        full = curve(values)
+        table = full.per_trial.copy()
+        gone = (table["method"] == missing) & (table["task"] == "retrieval")
+        table.loc[gone, "logprob"] = math.nan
+        part = AblationCurve(table, full.meta)
+        row = claims(Evidence(part, full, K, "copy")).set_index("id").loc["factorial"]
+        assert row["verdict"] == UNTOLD, missing
+        assert math.isnan(row["value"])

@@ -16,10 +16,10 @@ import pytest
 
 from lens_heads import studies
 from lens_heads.model.hooks import has_hooks
+from lens_heads.studies.claims import HOLDS, UNTOLD
 from lens_heads.studies.fragile_paper import stages
 from lens_heads.studies.fragile_paper.finding import ALL
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, on_reports
-from lens_heads.studies.verdicts import HOLDS, UNTOLD
 from lens_heads.tasks.sec10k import packaged
 from tests import zoo
 
@@ -97,7 +97,7 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     page = (out / "report.html").read_text()
     assert "default-src 'none'" in page
     assert not re.search(r"""<(script|link|img)\b[^>]*\b(src|href)\s*=\s*["']?(https?:)?//""", page)
-    for heading in ("do the same tasks break?", "which head is which?", "transfer between tasks", "recovery"):
+    for heading in ("do the same tasks break?", "which heads correspond?", "transfer between tasks", "recovery"):
         assert heading in page
     text = (out / "study_fragile_tasks.json").read_text()
     summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
@@ -168,16 +168,16 @@ def test_presets_have_other_companies_on_either_side() -> None:
         studies.fragile_tasks("any", "small")
     real = on_reports(PRESETS["paper"], "paper", "10-K.zip")
     assert real.documents == {"chunk_words": 400, "n_documents": 20, "path": "10-K.zip"}
-    with pytest.raises(ValueError, match="preset='paper' is for real filings: give path="):
+    with pytest.raises(ValueError, match="preset='paper' needs real filings: give path="):
         studies.fragile_tasks("any", "paper")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"recovery_k": 64}, "recovery_k=64 is none of 128, 512"),
-        ({"lead": "locos"}, "lead='locos' is none of qr, core, summed_attention"),
-        ({"right": "correct"}, "right='correct' is not measured with generate=False: logprob, greedy_match"),
+        ({"recovery_k": 64}, "recovery_k=64: use one of 128, 512"),
+        ({"lead": "locos"}, "lead='locos': use one of qr, core, summed_attention"),
+        ({"right": "correct"}, "right='correct' is not measured with generate=False: use one of logprob, greedy_match"),
     ],
 )
 def test_a_preset_that_cannot_be_run_is_refused(change: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""The written-out tables of methods. A scorer is a function of a LayerView, or of a DocumentView; one file each."""
+"""The tables of methods. A scorer is a function of a LayerView or a DocumentView, in a file of its own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Rows = Literal["answer", "generated", "prompt", "query"]
 
 @dataclass(frozen=True)
 class Scorer:
-    """One method: its function of a LayerView giving one score per head, and what it needs of the pass.
+    """One method: a function from a LayerView to one score per head, and what it needs from the pass.
 
     `rows`: "answer" (rows that produce the answer), "generated" (all generated steps), "prompt" (last 8 prompt rows),
     "query" (the query's rows over documents: a function of a DocumentView, for `DocumentTrial`s, without gate).
-    `gated`: only trials the model answered count; without it a trial counts whenever it has the rows. `signed`: scores
-    can be negative, which sign-flip tests need. `rule`: which published detection rule it is, where there are several.
-    `contrastive`: gold documents are compared with others; a trial whose documents are all gold does not count.
+    `gated`: only trials that the model answered count; otherwise every trial with the rows does. `signed`: scores can be
+    negative, as sign-flip tests require. `rule`: which published detection rule it is, if there are several.
+    `contrastive`: compares gold documents with others, so a trial whose documents are all gold does not count.
     """
 
     name: str
@@ -77,9 +77,9 @@ DOCUMENT_SCORERS: dict[str, Scorer] = {
 
 
 def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bool = False) -> list[Scorer]:
-    """Scorers by name (or your own `Scorer`), None for all: those of documents, or those of needles.
+    """Scorers by name, or your own; None for all, either those for documents or those for needles.
 
-    ValueError suggests the nearest name for an unknown one, and refuses a method of the other kind of trial.
+    ValueError for an unknown name, with the nearest known one, and for a method of the other kind of trial.
     """
     table, other = (DOCUMENT_SCORERS, SCORERS) if documents else (SCORERS, DOCUMENT_SCORERS)
     chosen: list[Scorer] = []
@@ -92,9 +92,7 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bo
             raise ValueError(f"unknown method {method!r}: {hint}the methods are {', '.join(table)}")
         if (found.rows == "query") != documents:
             reads, have = ("documents", "needles") if found.rows == "query" else ("needles", "documents")
-            raise ValueError(
-                f"{found.name} reads {reads}, these trials have {have}: their methods are {', '.join(table)}"
-            )
+            raise ValueError(f"{found.name} reads {reads}, but these trials have {have}: use {', '.join(table)}")
         chosen.append(found)
     if not chosen:
         raise ValueError(f"no methods given: choose from {', '.join(table)}")
@@ -102,16 +100,16 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bo
 
 
 def signed(method: str) -> bool:
-    """Whether scores of a method can be negative; True for one that is not in the tables."""
+    """Whether a method's scores can be negative; True for methods that are not in the tables."""
     known = {**SCORERS, **DOCUMENT_SCORERS}.get(method)
     return known.signed if known else True
 
 
 def checked(scorer: Scorer, score: Any, n_heads: int) -> Float[Tensor, " head"]:
-    """What a scorer gave, on the CPU. ValueError unless it is one score per head."""
+    """A scorer's result, on the CPU. ValueError unless it is one score per head."""
     if not isinstance(score, Tensor) or tuple(score.shape) != (n_heads,):
         found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
-        raise ValueError(f"scorer {scorer.name} gave {found}: return one score per head, a tensor of shape [{n_heads}]")
+        raise ValueError(f"scorer {scorer.name} returned {found}: it must return one score per head, shape [{n_heads}]")
     return score.float().cpu()
 
 

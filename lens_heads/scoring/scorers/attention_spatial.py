@@ -9,6 +9,6 @@ from lens_heads.scoring.view import LayerView
 def attention_spatial(view: LayerView) -> Float[Tensor, " head"]:
     """Attention to the needle minus (len_needle / len_off) * attention elsewhere, mean over answer steps.
 
-    Units: attention mass; 1 when all of it is on the needle, 0 when it is spread evenly.
+    Units: attention mass; 1 if all of it is on the needle, 0 if it is uniform.
     """
     return view.spatial_contrast(view.pattern).mean(-1)

@@ -1,4 +1,4 @@
-"""Contrastive retrieval: does a head look at the needle more while the answer is written than at other steps?"""
+"""Contrastive retrieval: does a head look at the needle more at answer steps than at other steps?"""
 
 import torch
 from jaxtyping import Float
@@ -10,8 +10,8 @@ from lens_heads.scoring.view import LayerView
 def contrastive(view: LayerView, top_k: int = 10) -> Float[Tensor, " head"]:
     """max(mean over answer steps of m - mean over the other generated steps of m, 0).
 
-    m is the share of the row's `top_k` most attended keys that lie in the needle, or the needle's attention mass with
-    `top_k=0`. Without other steps their mean counts as 0.
+    m is the share of the row's `top_k` most attended keys that are in the needle, or, with `top_k=0`, the needle's attention
+    mass. Without other steps their mean is 0.
     """
     mass = view.needle_sum(view.pattern) if top_k == 0 else _share_of_top(view, top_k)
     answer, other = mass[:, view.is_answer], mass[:, ~view.is_answer]
@@ -21,6 +21,6 @@ def contrastive(view: LayerView, top_k: int = 10) -> Float[Tensor, " head"]:
 
 def _share_of_top(view: LayerView, top_k: int) -> Float[Tensor, "head row"]:
     attention, keys = view.pattern.topk(min(top_k, view.pattern.shape[-1]), dim=-1)
-    # A key out of sight has attention 0 and is not "attended", though a short row must list it to fill its top ten.
+    # Masked keys fill up the top k of short rows, but with attention 0 they do not count as attended.
     inside = (keys >= view.needle[0]) & (keys < view.needle[1]) & (attention > 0)
     return inside.float().mean(-1)

@@ -10,9 +10,9 @@ from lens_heads.scoring.view import LayerView
 def copy(view: LayerView) -> Float[Tensor, " head"]:
     """Copy hits over all generated steps, per needle token; can exceed 1.
 
-    A step is a hit when the head's most attended key lies in the needle and holds the very token the step generates; a
-    repeat of that token elsewhere is no hit. This is what the authors' published score files hold (their paper divides
-    the number of *distinct* tokens copied instead).
+    A step is a hit if the head's most attended key is in the needle and is the token that the step generates; the same
+    token elsewhere is not a hit. This is what the authors' published score files contain (their paper divides the number of
+    *distinct* copied tokens instead).
     """
     start, end = view.needle
     looked_at = view.pattern.argmax(-1)

@@ -1,4 +1,4 @@
-"""LOCOS: does a head write the answer, and does it take it from the needle?   (Gema et al., arXiv 2607.01002)"""
+"""LOCOS: does a head write the answer, and does it read it from the needle?   (Gema et al., arXiv 2607.01002)"""
 
 from jaxtyping import Float
 from torch import Tensor

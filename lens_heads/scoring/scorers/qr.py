@@ -8,22 +8,22 @@ from lens_heads.scoring.document_view import DocumentView, masked_sums
 
 
 def qr(view: DocumentView) -> Float[Tensor, " head"]:
-    """Calibrated attention to the gold documents: rule "gold_mass", summed over gold documents; mean over trials later.
+    """Calibrated attention summed over the gold documents (rule "gold_mass").
 
     a[h, j] = mean over the query rows t of A[h, t, j];  c = a - a of the query "N/A";  score of a document = sum of c over its
-    tokens but those at or below its mean - 2 unbiased standard deviations. Units: attention mass, may be negative.
+    tokens, without those at or below its mean - 2 unbiased standard deviations. Units: attention mass, may be negative.
 
-    What the released code computes, not the printed formula, which has no mask and starts the query rows at the query.
+    This follows the released code. The printed formula has no mask, and its query rows begin at the query.
     """
     return masked_sums(view.calibrated, view.documents)[:, list(view.gold)].sum(-1)
 
 
 def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
-    """The same scores of all documents, judged as a ranking: rule "ndcg", NDCG@10 with the gold documents as relevant.
+    """NDCG@10 of the ranking of all documents by the same scores, with the gold ones as relevant (rule "ndcg").
 
-    The rule of the paper's BEIR experiments, whose documents are shuffled (`DocumentTrial.shuffled`), 400 words each. Units:
-    0 to 1. Documents of equal score share their places, as in scikit-learn's `ndcg_score`: a sliding window that reaches no
-    document scores what a random order would.
+    The rule of the paper's BEIR experiments, with shuffled documents (`DocumentTrial.shuffled`) of 400 words each. Units: 0
+    to 1. Ties share their ranks, as in scikit-learn's `ndcg_score`, so a sliding window that reaches no document scores like
+    a random order.
     """
     scores = masked_sums(view.calibrated, view.documents)
     discount = 1 / torch.arange(2, scores.shape[-1] + 2, device=scores.device).float().log2()

@@ -9,6 +9,6 @@ from lens_heads.scoring.document_view import DocumentView, document_sums
 def summed_attention(view: DocumentView) -> Float[Tensor, " head"]:
     """Mean attention of the query rows, summed over the gold documents: `qr` without calibration and mask.
 
-    Units: attention mass, 0 to 1. The plain baseline of the query-focused scores.
+    Units: attention mass, 0 to 1. The simplest baseline for the query-focused scores.
     """
     return document_sums(view.attention, view.documents)[:, list(view.gold)].sum(-1)

@@ -1,4 +1,4 @@
-"""Which capabilities there are: the trials that find their heads, others to ablate them on, and other data of their kind."""
+"""The capabilities: trials that find their heads, other trials to ablate these on, and other data of the same kind."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Any
 from lens_heads import tasks
 from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.evaluation import METRICS
-from lens_heads.studies.calls import TaskCall
+from lens_heads.studies.calls import TaskCall, trials_of
 from lens_heads.trials.trial import Trial
 
 
 @dataclass(frozen=True)
 class Capability:
-    """How a capability is asked for: calls of tasks, without how many trials.
+    """The tasks of a capability, as calls without a number of trials.
 
-    `select` finds its heads; None: a general task, on which other capabilities' heads are ablated. `test` are other items,
-    `kin` is other data of the same capability. `metric` is what heads are found by and damage is measured in, `right` says
-    which answers are right (0 or 1), of choices against chance. `share` of the preset's numbers of trials are made: less
-    where prompts are long, or every choice is run. `max_new_tokens` are decoded; 0 where no metric reads text. `needs`: an
-    argument of the tasks that the user has to give.
+    `select` finds its heads; None makes it a general task, on which other capabilities' heads are ablated. `test` has other
+    items, and `kin` other data of the same capability. `metric` finds heads and measures damage; `right` says which answers are
+    right (0 or 1). `share` scales the preset's numbers of trials, for long prompts or costly choices. `max_new_tokens` are
+    decoded; 0 if no metric reads text. `needs` names an argument that the user must supply.
 
-    Raises ValueError for metrics that there are none of.
+    Raises ValueError for unknown metrics.
     """
 
     select: TaskCall | None
@@ -39,37 +38,36 @@ class Capability:
     def __post_init__(self) -> None:
         for name in ("metric", "right"):
             if getattr(self, name) not in METRICS:
-                raise ValueError(f"{name}={getattr(self, name)!r} is no metric: use one of {', '.join(METRICS)}")
+                raise ValueError(f"{name}={getattr(self, name)!r} is not a metric: use one of {', '.join(METRICS)}")
 
     def trials(self, call: TaskCall, n: int) -> list[Trial]:
-        """The trials of one of the calls, about `share` of n; without the choices that no metric asks for, each a run more."""
-        name, arguments = call
-        made: list[Trial] = tasks.load(name, **arguments, n=self.count(n))
-        asked = {self.metric, self.right} & set(CHOICE_METRICS)
-        return made if asked else [replace(trial, choices=()) for trial in made]
+        """The trials of one of the calls, `share` of n. Choices that no metric reads are dropped, since each costs a run."""
+        made = trials_of(call, n=self.count(n))
+        return (
+            made if {self.metric, self.right} & set(CHOICE_METRICS) else [replace(trial, choices=()) for trial in made]
+        )
 
     def count(self, n: int) -> int:
-        """How many trials that is."""
+        """`share` of n, at least one."""
         return max(1, round(self.share * n))
 
     def given(self, value: Any) -> Capability:
-        """With the argument that the user had to give in all of its calls that take it."""
+        """The capability with the argument that it needs, in all calls that take it."""
         needs = self.needs
         assert needs is not None
 
         def filled(call: TaskCall | None) -> TaskCall | None:
-            if call is None or needs not in tasks.arguments_of(call[0]):
-                return call
-            return call[0], {**call[1], needs: value}
+            takes = call is not None and needs in tasks.arguments_of(call[0])
+            return (call[0], {**call[1], needs: value}) if call is not None and takes else call
 
         return replace(self, select=filled(self.select), test=filled(self.test), kin=filled(self.kin), needs=None)
 
 
 def chance(trials: Sequence[Trial], right: str) -> float:
-    """How often one is right without the question: by any of the choices, or by always giving the commonest answer.
+    """The share of answers that are right without the question, by guessing a choice or giving the most common answer.
 
-    The commonest of the other trials', each time: of few trials the commonest of all would be right once by itself. 0 for texts
-    that a judge's own rule calls right ("correct": a program, a solution, any word of a list), which nobody guesses.
+    The most common answer is that of the other trials: with few trials, a trial's own answer would inflate it. It is 0 if a
+    judge's own rule calls texts right ("correct": a program, a solution, any listed word), because nobody guesses these.
     """
     if right == "correct":
         return 0.0
@@ -81,7 +79,7 @@ def chance(trials: Sequence[Trial], right: str) -> float:
 
 
 def _split(name: str, **arguments: Any) -> tuple[TaskCall, TaskCall]:
-    """A task of this package on its two splits."""
+    """A task on its two splits."""
     return (name, {**arguments, "split": "select"}), (name, {**arguments, "split": "test"})
 
 
@@ -99,12 +97,12 @@ OFFLINE: dict[str, Capability] = {
     "rhyme": Capability(*_split("rhyme"), metric="choice_logprob", right="choice", share=0.5),
     "continuation": Capability(*_split("continuation"), metric="choice_logprob", right="choice", share=0.5),
 }
-"""What needs no download. Kin: products for sums and differences, questions that share words with the needle, countries of
-cities for capitals, longer lists.
+"""Capabilities that need no download. Kin: products for sums and differences, questions that share words with the needle,
+countries of cities for capitals, longer lists.
 
-The log-probability of the answer where there is one: it moves further than that among the choices (standard deviation over 41
-masks of a tenth of Gemma-3-270m's heads, 6 trials: capitals 1.3 nats against 0.04, induction 2.6 against 1.5). Among the choices
-where many answers are right, and the log-probability of one of them says little: rhymes, and how a story goes on."""
+Most use the log-probability of the answer, which varies more than that among the choices (standard deviation over 41 masks of a
+tenth of Gemma-3-270m's heads, 6 trials: capitals 1.3 nats against 0.04, induction 2.6 against 1.5). Rhymes and continuations use
+choices, because many answers are right and the log-probability of one says little."""
 
 HUB: dict[str, Capability] = {
     "gsm8k": Capability(
@@ -126,12 +124,12 @@ HUB: dict[str, Capability] = {
     ),
     "rhyme": Capability(*_split("rhyme"), metric="correct", right="correct", max_new_tokens=8),
     "swearing": Capability(
-        *_split("swearing"), metric="correct", right="correct", max_new_tokens=20, needs="words", share=0.24
+        *_split("swearing"), metric="correct", right="correct", share=0.24, max_new_tokens=20, needs="words"
     ),
     "hellaswag": Capability(None, ("hellaswag", {}), metric="choice_norm", right="choice_norm"),
     "boolq": Capability(None, ("boolq", {}), metric="choice", right="choice"),
     "arc_challenge": Capability(None, ("arc_challenge", {}), metric="choice_norm", right="choice_norm"),
     "mmlu": Capability(None, ("mmlu", {}), metric="choice", right="choice"),
 }
-"""The paper's tasks, in accuracy: four capabilities, and four general tasks that their heads should spare. Arithmetic is GSM8K's
-kin, HumanEval MBPP's. Of the 48 scenes of swearing half are in each split, so it has 24 trials of 100."""
+"""The paper's tasks, in accuracy: four capabilities, and four general tasks that their heads should spare. Arithmetic is the kin
+of GSM8K, HumanEval that of MBPP. Each split of swearing has half of its 48 scenes, hence 24 trials of 100."""

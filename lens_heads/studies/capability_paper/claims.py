@@ -1,16 +1,10 @@
-"""Each claim of the paper beside what this model shows: holds, does not, or cannot be told.
-
-The claims, the paper's numbers and the thresholds are data (`claims.json`); here are the rules they are judged by.
-"""
+"""The claims of the study of capabilities: the rules that judge them. Texts, numbers and thresholds are in `claims.json`."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from importlib import resources
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -20,17 +14,19 @@ from lens_heads.localize import Generality, Universal
 from lens_heads.studies.capability_paper.damage import BEFORE, above_chance, mean_gap
 from lens_heads.studies.capability_paper.presets import LEAD
 from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.studies.verdicts import DOES_NOT, HOLDS, UNTOLD, widened
+from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, above, at_most, published, widened
+
+COLUMNS = ["id", "claim", "paper", "found", "value", "low", "high", "p", "verdict", "holds_if"]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the claims are read from.
+    """What the claims are judged on.
 
-    `spread`, `right_answers`: tables of `damage`. `everywhere`: every set of heads on every task. `right`: by task, the metric
-    that says which answers are right. `methods`: the heads of every method on the tasks, those of one capability,
-    `compared`; `evaluations` by method. `chances`: right answers without the question, by task. `luck`: p of as many
-    universal heads.
+    `spread` and `right_answers` are tables of `damage`; `everywhere` has every set of heads on every task. `chances` is the share
+    of answers that are right without the question, by task. `methods` ablates the heads of every method for the capability that
+    they are compared on; `evaluations` is by method. `luck` is the p-value of as many universal heads. `reasons` says why a
+    capability has no heads.
     """
 
     k: int
@@ -51,75 +47,44 @@ class Evidence:
         return [name for name in self.everywhere.sizes if name in self.everywhere.metrics]
 
 
-@dataclass(frozen=True)
-class Found:
-    """A number with its interval (or its p), a word on it, and the verdict."""
-
-    value: float
-    low: float
-    high: float
-    text: str
-    verdict: str
-    p: float = math.nan
-
-    @classmethod
-    def nothing(cls, text: str) -> Found:
-        return cls(math.nan, math.nan, math.nan, text, UNTOLD)
-
-
-def published() -> dict[str, Any]:
-    """The paper's claims and numbers."""
-    data = resources.files("lens_heads.studies.capability_paper") / "claims.json"
-    return json.loads(data.read_text(encoding="utf-8"))
-
-
 def claims(evidence: Evidence) -> pd.DataFrame:
-    """One row per claim, where it is of a capability's heads per capability: claim, paper, found, value, low, high, p, verdict,
-    holds_if.
-    """
-    rows = []
-    for claim in published()["claims"]:
-        for name, found in RULES[claim["rule"]](evidence, claim["threshold"]):
-            row = {"id": claim["id"], "claim": claim["claim"].format(capability=name), "paper": claim["paper"]}
-            row |= {"found": found.text, "value": found.value, "low": found.low, "high": found.high, "p": found.p}
-            rows.append(row | {"verdict": found.verdict, "holds_if": claim["holds"]})
-    return pd.DataFrame(rows)
-
-
-def _judged(value: float, low: float, high: float, text: str, at: float, sure: bool = True) -> Found:
-    """By the whole interval: above the threshold, or below it."""
-    if math.isnan(low) or math.isnan(high):
-        return Found(value, low, high, text, UNTOLD)
-    return Found(value, low, high, text, HOLDS if low > at and sure else DOES_NOT if high < at else UNTOLD)
+    """One row per claim (`COLUMNS`), and per capability if the claim is about the heads of one."""
+    rows = [
+        found.row(claim, capability=name)
+        for claim in published(__name__)["claims"]
+        for name, found in RULES[claim["rule"]](evidence, claim["threshold"])
+    ]
+    return pd.DataFrame(rows)[COLUMNS]
 
 
 Judged = Iterator[tuple[str, Found]]
+"""Capabilities (or "", for a claim about all of them), and what was found."""
 
 
 def _carries(evidence: Evidence, at: float) -> Judged:
-    """Share of the right answers above chance that k heads take away; they have to cost more than random ones."""
+    """The share of right answers above chance that k heads take away; random heads must cost less."""
     table = evidence.right_answers
     for name in evidence.capabilities:
         mine = {row["k"]: row for row in table[table["capability"] == name].to_dict("records")}
         before, after = mine[0], mine[evidence.k]
         text = f"{before['value']:.3f} → {after['value']:.3f}"
         if math.isnan(after["lost"]):
-            yield name, Found.nothing(f"{text}: the unablated model is not above chance ({before['chance']:.2f})")
+            yield (name, Found.nothing(f"{text}: the unablated model is not above chance ({before['chance']:.2f})"))
             continue
         own = evidence.spread.query("heads == @name and on == 'own'").iloc[0]
-        sure = own["beyond_random_low"] > 0
-        yield name, _judged(after["lost"], after["lost_low"], after["lost_high"], text, at, sure)
+        low, high = after["lost_low"], after["lost_high"]
+        yield (name, Found(after["lost"], low, high, text, above(low, high, at, own["beyond_random_low"] > 0)))
     for name, reason in evidence.reasons.items():
         yield name, Found.nothing(reason)
 
 
 def _unrelated(evidence: Evidence, task: str) -> list[str]:
-    """The capabilities whose heads are not those of a task, nor of the task that it is other data of."""
+    """The capabilities that a task does not belong to, directly or as other data."""
     return [name for name in evidence.capabilities if task not in (name, kin_of(name))]
 
 
 def _of_others(evidence: Evidence, task: str, metric: str) -> tuple[pd.Series, pd.Series]:
-    """A metric of a task's trials: without ablation, and on the mean under every unrelated capability's heads."""
+    """A metric of a task's trials: without ablation, and the mean with each unrelated capability's heads ablated."""
     curve, others = evidence.everywhere.curve, _unrelated(evidence, task)
     before = curve.values(BEFORE, metric, task)
     under = [curve.values(Condition.top(name, evidence.k), metric, task) for name in others]
@@ -127,9 +92,9 @@ def _of_others(evidence: Evidence, task: str, metric: str) -> tuple[pd.Series, p
 
 
 def _spared(evidence: Evidence, at: float) -> Judged:
-    """Right answers that other capabilities' heads cost a task, over the tasks that the model can do at all."""
+    """Right answers that other capabilities' heads cost, over the tasks that the model does better than chance."""
     if len(evidence.capabilities) < 2:
-        yield "", Found.nothing("there is a single capability")
+        yield "", Found.nothing("there is only one capability")
         return
     tasks = [task for task in evidence.everywhere.metrics if not task.endswith(kin_of(""))]
     pairs = {task: _of_others(evidence, task, evidence.right[task]) for task in tasks}
@@ -143,27 +108,32 @@ def _spared(evidence: Evidence, at: float) -> Judged:
     before, after = (float(np.mean([pair[i].mean() for pair in pairs.values()])) for i in (0, 1))
     lost = {task: float((pair[0] - pair[1]).mean()) for task, pair in pairs.items()}
     worst = max(lost, key=lost.__getitem__)
-    text = f"{before:.3f} → {after:.3f} of answers right, {len(pairs)} of {len(tasks)} tasks; {worst} most: {lost[worst]:.2f}"
-    verdict = UNTOLD if math.isnan(low) else DOES_NOT if low > at else HOLDS if high <= at and harmed else UNTOLD
-    yield "", Found(found.value, low, high, text, verdict)
+    text = f"{before:.3f} → {after:.3f} of answers right on {len(pairs)} of {len(tasks)} tasks; "
+    text += f"{worst} loses most: {lost[worst]:.2f}"
+    yield "", Found(found.value, low, high, text, at_most(low, high, at, harmed))
 
 
 def _row(values: pd.Series) -> np.ndarray:
     return values.dropna().to_numpy(float)[None]
 
 
+def _gap(values: pd.Series, text: str, at: float) -> Found:
+    """The mean over trials, which has to exceed a threshold."""
+    found = mean_gap([_row(values)])
+    return Found(found.value, found.low, found.high, text, above(found.low, found.high, at))
+
+
 def _beyond_others(evidence: Evidence, tasks: Mapping[str, str], at: float) -> Judged:
-    """A task's trials under its capability's heads, against the mean under others', paired; each task in its own metric."""
+    """Damage by a capability's own heads minus the mean damage by others', paired by trial, in the task's own metric."""
     if len(evidence.capabilities) < 2 or not tasks:
-        yield "the capability", Found.nothing("there is nothing to compare with" if tasks else "there is no other data")
+        yield ("a capability", Found.nothing("there is only one capability" if tasks else "there is no other data"))
         return
     for task, name in tasks.items():
         metric = evidence.everywhere.metrics[task]
         before, under = _of_others(evidence, task, metric)
         mine = evidence.everywhere.curve.values(Condition.top(name, evidence.k), metric, task)
-        text = f"damage {(before - mine).mean():.2f}, by others' {(before - under).mean():.2f}"
-        found = mean_gap([_row(under - mine)])
-        yield name, _judged(found.value, found.low, found.high, text, at)
+        text = f"damage {(before - mine).mean():.2f}, by others' heads {(before - under).mean():.2f}"
+        yield name, _gap(under - mine, text, at)
 
 
 def _specific(evidence: Evidence, at: float) -> Judged:
@@ -178,39 +148,37 @@ def _general(evidence: Evidence, at: float) -> Judged:
 def _universal(evidence: Evidence, at: float) -> Judged:
     found = evidence.universal
     if found is None:
-        yield "", Found.nothing(f"there are {len(evidence.capabilities)} capabilities")
+        yield "", Found.nothing(f"too few capabilities: {len(evidence.capabilities)}")
         return
     named = ", ".join(f"{head} ({len(found.tasks[head])} of {found.n_tasks})" for head in found.heads) or "none"
-    text = f"{named}; {found.expected:.2g} by chance, p {evidence.luck:.2g}"
+    text = f"{named}; {found.expected:.2g} expected by chance, p {evidence.luck:.2g}"
     verdict = HOLDS if evidence.luck < at else UNTOLD
-    yield "", Found(float(len(found.heads)), math.nan, math.nan, text, verdict, evidence.luck)
+    yield ("", Found(float(len(found.heads)), math.nan, math.nan, text, verdict, evidence.luck))
 
 
 def _cheaper(evidence: Evidence, at: float) -> Judged:
-    """Damage by compressed sensing less a share of greedy's, on the capability that methods are compared on."""
+    """Damage by compressed sensing minus a share of greedy's, on the capability that methods are compared on."""
     used = evidence.evaluations
     if "greedy" not in used:
-        yield "", Found.nothing(f"{used[LEAD]} evaluations; greedy search asks for too many here, and was not run")
+        yield ("", Found.nothing(f"{used[LEAD]} evaluations; greedy search was not run because it needs too many here"))
         return
     ours, theirs = (_damage(evidence, method) for method in (LEAD, "greedy"))
-    found = mean_gap([_row(ours - at * theirs)])
-    text = f"damage {ours.mean():.2f} with {used[LEAD]} evaluations, {theirs.mean():.2f} with {used['greedy']}"
-    text += f" ({evidence.compared})"
-    judged = _judged(found.value, found.low, found.high, text, 0.0)
+    text = (
+        f"damage {ours.mean():.2f} with {used[LEAD]} evaluations, {theirs.mean():.2f} with {used['greedy']} "
+        f"({evidence.compared})"
+    )
+    found = _gap(ours - at * theirs, text, 0.0)
     if mean_gap([_row(theirs)]).low <= 0:
-        yield (
-            "",
-            Found(judged.value, judged.low, judged.high, f"{text}: greedy search itself does no sure damage", UNTOLD),
-        )
-        return
-    dearer = used[LEAD] >= used["greedy"]
-    yield "", Found(judged.value, judged.low, judged.high, text, DOES_NOT if dearer else judged.verdict)
+        found = replace(found, text=f"{text}: greedy search itself does no clear damage", verdict=UNTOLD)
+    elif used[LEAD] >= used["greedy"]:
+        found = replace(found, verdict=DOES_NOT)
+    yield "", found
 
 
 def _damage(evidence: Evidence, method: str) -> pd.Series:
-    """Of every trial that ran."""
+    """By trial."""
     curve, task = evidence.methods.curve, evidence.compared
-    metric, here = evidence.methods.metrics[task], Condition.top(method, evidence.methods.sizes[method])
+    metric, here = (evidence.methods.metrics[task], Condition.top(method, evidence.methods.sizes[method]))
     return curve.values(BEFORE, metric, task) - curve.values(here, metric, task)
 
 

@@ -1,4 +1,4 @@
-"""What ablating heads costs, as tables: on a capability's own trials, on other data of it, and elsewhere."""
+"""The cost of ablating heads, as tables: on a capability's own trials, on other data of it, and elsewhere."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lens_heads.localize import Generality
 from lens_heads.stats import bootstrap_ratio, percentile_interval
 from lens_heads.studies.capability_paper.presets import LEAD, Preset
 from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.studies.verdicts import widened
+from lens_heads.studies.claims import widened
 
 BEFORE = Condition.none()
 RESAMPLES = 1000
 
 
 class Mean(NamedTuple):
-    """A mean with its 95 % interval, over so many trials."""
+    """A mean over trials with its 95 % interval."""
 
     value: float
     low: float
@@ -40,15 +40,15 @@ class Mean(NamedTuple):
 
 
 def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> Mean:
-    """The mean over tasks of their mean gap; resampled are each task's trials, and (together for all tasks) draws of heads.
+    """The mean over tasks of their mean gap. Resampled are each task's trials and, jointly for all tasks, the draws of heads.
 
-    Few of either are allowed for: what n resampled ones add is widened by sqrt(n / (n - 1)), for a bootstrap has (n - 1) / n
-    of the variance, and by Student's t for n - 1 over the normal quantile. NaN without tasks, no interval where a task has a
-    single trial.
+    What n resampled trials or draws contribute is widened by sqrt(n / (n - 1)), because a bootstrap has (n - 1) / n of the
+    variance, and by the ratio of Student's t for n - 1 to the normal quantile. The mean is NaN without tasks; the interval is NaN
+    if a task has a single trial.
     """
     if not gaps or min(gap.shape[1] for gap in gaps) == 0:
         return Mean(math.nan, math.nan, math.nan, 0)
-    generator, value = np.random.default_rng(seed), float(np.mean([gap.mean() for gap in gaps]))
+    generator, value = (np.random.default_rng(seed), float(np.mean([gap.mean() for gap in gaps])))
     by_draws = {draws: _weights(generator, draws) for draws in sorted({len(gap) for gap in gaps})}
     samples = np.full(RESAMPLES, value)
     for gap in gaps:
@@ -61,7 +61,7 @@ def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> 
 
 
 def _weights(generator: np.random.Generator, n: int) -> Float[np.ndarray, "sample n"]:
-    """How often each of n comes in a resample, as shares."""
+    """The share of each of n in every resample."""
     return generator.multinomial(n, [1 / n] * n, size=RESAMPLES) / n
 
 
@@ -72,7 +72,7 @@ def _stretch(n: int) -> float:
 def cost(
     curve: AblationCurve, source: str, k: int, tasks: Sequence[str], metrics: Mapping[str, str]
 ) -> dict[str, float]:
-    """damage, random (what as many random heads cost), beyond_random: each the mean over tasks, with its interval."""
+    """damage, random (the same number of random heads) and beyond_random: means over tasks, with intervals."""
     here, anyone = Condition.top(source, k), Condition.random(k)
     pairs = {"damage": (BEFORE, here), "random": (BEFORE, anyone), "beyond_random": (anyone, here)}
     row: dict[str, float] = {}
@@ -81,24 +81,18 @@ def cost(
     return row
 
 
-def relatives(name: str, found: Generality) -> dict[str, list[str]]:
-    """A capability's tasks among those measured: its own, other data of it, and unrelated ones."""
-    kin = kin_of(name)
-    unrelated = [task for task in found.metrics if task not in (name, kin) and not task.endswith(kin_of(""))]
-    return {"own": [name], "other data": [kin] if kin in found.metrics else [], "unrelated": unrelated}
-
-
 def spread(found: Generality, plan: Preset) -> pd.DataFrame:
-    """One row per set of heads and kind of task: what ablating it costs, beside random heads, and right answers lost.
+    """One row per set of heads and kind of task: damage, that of random heads, and right answers lost.
 
-    Sets that are no capability's (universal heads) have all capabilities and general tasks for unrelated ones.
+    For universal heads, which belong to no capability, all capabilities and general tasks are unrelated.
     """
     right = {task: plan.capabilities[task.removesuffix(kin_of(""))].right for task in found.metrics}
     rows: list[dict[str, Any]] = []
     for source, k in found.sizes.items():
         name = source.removesuffix(", specific")
-        for where, tasks in relatives(name, found).items():
-            if tasks and (where == "unrelated" or name in found.metrics):
+        unrelated = [task for task in found.metrics if task != name and not task.endswith(kin_of(""))]
+        for where, tasks in {"own": [name], "other data": [kin_of(name)], "unrelated": unrelated}.items():
+            if tasks and set(tasks) <= set(found.metrics):
                 row = {"heads": source, "k": k, "on": where, "tasks": len(tasks)}
                 row |= cost(found.curve, source, k, tasks, found.metrics)
                 here = Condition.top(source, k)
@@ -108,16 +102,15 @@ def spread(found: Generality, plan: Preset) -> pd.DataFrame:
 
 
 def above_chance(right: Sequence[float], chance: float) -> bool:
-    """Whether there are surely more right answers (0 or 1 each) than by chance: what a model cannot do it cannot lose.
+    """Whether a binomial test at 0.025 finds more right answers (0 or 1 each) than by chance. Only these can be lost.
 
-    By a binomial test at .025. Without any chance a single right answer is above it.
+    If chance is 0, one right answer is enough.
     """
     return bool(binomtest(round(sum(right)), len(right), chance, alternative="greater").pvalue < 0.025)
 
 
 def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Mapping[str, float]) -> pd.DataFrame:
-    """One row per capability and number of heads: right answers, what share of those above chance is lost, and with random
-    heads."""
+    """One row per capability and number of heads: right answers, those with random heads, and the share above chance lost."""
     rows: list[dict[str, Any]] = []
     for name, curve in curves.items():
         right = plan.capabilities[name].right
@@ -133,7 +126,7 @@ def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Ma
 
 
 def _lost(curve: AblationCurve, found: Condition, right: str, chance: float) -> tuple[float, float, float]:
-    """Share of the right answers above chance that is lost, widened by what so few may not have shown; NaN without any."""
+    """The share of right answers above chance that is lost, with an interval widened for few trials; NaN without any."""
     before, after = curve.values(BEFORE, right), curve.values(found, right)
     before, after = before.align(after, join="inner")
     if not above_chance(before.tolist(), chance):
@@ -143,8 +136,8 @@ def _lost(curve: AblationCurve, found: Condition, right: str, chance: float) -> 
 
 
 def methods(found: Generality, evaluations: Mapping[str, int], plan: Preset) -> pd.DataFrame:
-    """One row per method: its heads and evaluations, what its heads cost their own capability, and others."""
-    own, others = plan.compared, [task for task in found.metrics if task != plan.compared]
+    """One row per method: its heads, its evaluations, and what its heads cost their own capability and others."""
+    own, others = (plan.compared, [task for task in found.metrics if task != plan.compared])
     rows: list[dict[str, Any]] = []
     for method, k in found.sizes.items():
         here = Condition.top(method, k)

@@ -1,4 +1,4 @@
-"""What the study found in one model."""
+"""What the study of capabilities found in one model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lens_heads.studies.runner import Finding
 class CapabilityFinding(Finding):
     """What the study found in one model.
 
-    `plan`: the preset, its methods compared on a capability that has heads. `scores` by capability, `methods` by method on
-    that one, `compared` their ablations. `reasons`: why a capability has no heads.
+    `scores` is by capability; `reasons` says why a capability has none. `methods` is by method, on the capability
+    `plan.compared`, and `compared` ablates their heads.
     """
 
     plan: Preset
@@ -31,5 +31,4 @@ class CapabilityFinding(Finding):
     compared: Generality
 
     def notes(self) -> dict[str, Any]:
-        """What the JSON says beside the tables."""
         return {"parameters": self.parameters, "reasons": self.reasons}

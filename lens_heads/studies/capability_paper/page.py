@@ -1,4 +1,4 @@
-"""The study as one page: claims, then models beside each other, then each model's own part."""
+"""The page of the study of capabilities: the answer, the claims, the head maps, models compared, then each model."""
 
 from __future__ import annotations
 
@@ -10,53 +10,68 @@ from lens_heads import plots, report
 from lens_heads.studies.calls import described
 from lens_heads.studies.capability_paper import scale
 from lens_heads.studies.capability_paper.capabilities import Capability
-from lens_heads.studies.capability_paper.claims import published
 from lens_heads.studies.capability_paper.finding import CapabilityFinding
 from lens_heads.studies.capability_paper.presets import Preset
-from lens_heads.studies.verdicts import counted
+from lens_heads.studies.claims import HOLDS, published
+from lens_heads.studies.pages import bars, claims_table, counted
 
 CLAIMS = (
-    "Judged by the number in 'judged by', with its 95 % interval: a claim holds, or does not, if the whole interval says so. "
-    "Shares of right answers have intervals no narrower than what so many trials may well not have shown (a share of "
-    "1 - 0.025 ** (1 / trials)); other differences are paired, in the metrics of their tasks, and widened for few trials and "
-    "few draws of heads. Right answers are counted from chance on."
+    'A claim holds, or does not hold, if the whole 95 % interval of the number in "judged by" says so. Right answers are counted '
+    "above chance. Intervals of their shares are widened to allow for what so few trials may have missed (at least "
+    "1 - 0.025 ** (1 / trials) on either side). Other differences are paired, in the metric of each task, with intervals widened "
+    "for few trials and few draws of heads."
 )
 COST = {name: (f"{name}_low", f"{name}_high") for name in ("damage", "random", "beyond_random", "right_lost", "others")}
 LOST = {"lost": ("lost_low", "lost_high")}
 
 
 def page(findings: Sequence[CapabilityFinding]) -> report.Page:
-    """The page of what there is so far."""
+    """The page for everything found so far."""
     plan = findings[0].plan
-    sections = [report.Section("The paper's claims", CLAIMS, tables=[_claims(each) for each in findings])]
+    claims = [claims_table(each.claims, f"{each.model}, k = {each.plan.k}") for each in findings]
+    sections = [report.Section("The paper's claims", CLAIMS, tables=claims), _maps(findings)]
     sections += [_scale(findings, plan.k)] if len(findings) > 1 else []
-    sections += [section for each in findings for section in _model(each)]
+    for each in findings:
+        sections += [_localization(each), _universal(each), _generality(each), _curves(each), _methods(each)]
     summary = report.Summary(
         model=", ".join(each.model for each in findings),
-        trials=f"{plan.n_select} a capability to find its heads, {plan.n_test} others to ablate them on"
-        + _shares(plan),
+        trials=f"{plan.n_select} per capability to find its heads, {plan.n_test} others to ablate them on{_shares(plan)}",
         heads=[
             f"{each.name} {head} ({name})"
             for each in findings
             for name, one in each.scores.items()
             for head in one.top(1)
         ],
-        verdict=" ".join(f"{each.model}: {counted(list(each.frames['claims']['verdict']))}." for each in findings),
-        figures=[each.generality.plot(title=f"{each.name}: what a capability's heads cost") for each in findings],
+        verdict=" ".join(map(_sentence, findings)),
+        figures=[
+            each.generality.plot(title=f"{each.name}: the cost of ablating each capability's heads")
+            for each in findings
+        ],
         facts={
+            "Claims": "; ".join(f"{each.model}: {counted(each.claims)}" for each in findings),
             "Capabilities": "; ".join(_asked(name, one) for name, one in plan.capabilities.items()),
-            "Heads": f"the {plan.k} best by compressed sensing: {plan.n_masks} random masks that ablate "
-            f"{plan.sparsity:.0%} of the heads each, a lasso on what they cost",
+            "Heads": f"the top {plan.k} by compressed sensing: {plan.n_masks} random masks, each ablating {plan.sparsity:.0%} of "
+            "the heads, and a lasso regression on their cost",
             "Ablation": f"{plan.kind}, at all positions",
-            "Intervals": "95 % bootstrap over trials (and draws of random heads); of coefficients over masks",
+            "Intervals": "95 % bootstrap over trials (and draws of random heads); for coefficients, over masks",
         },
     )
     return report.Page("Which few heads carry a capability?", summary, sections)
 
 
+def _sentence(each: CapabilityFinding) -> str:
+    """One model's answer: the capabilities that few heads carry, out of those asked."""
+    verdicts = each.claims.loc[each.claims["id"] == "carries", "verdict"]
+    names = [name for name, verdict in zip([*each.scores, *each.reasons], verdicts, strict=True) if verdict == HOLDS]
+    carried = f": {', '.join(names)}" if names else ""
+    return (
+        f"{each.model}: {each.plan.k} heads demonstrably carry {len(names)} of {len(verdicts)} capabilities{carried}."
+    )
+
+
 def _shares(plan: Preset) -> str:
     shares = {name: one.share for name, one in plan.capabilities.items() if one.share != 1}
-    return f" ({', '.join(f'{name} {share:g} times as many' for name, share in shares.items())})" if shares else ""
+    return f" ({', '.join(f'{name}: {share:g} times as many' for name, share in shares.items())})" if shares else ""
 
 
 def _asked(name: str, one: Capability) -> str:
@@ -64,147 +79,124 @@ def _asked(name: str, one: Capability) -> str:
     return f"{name}: {described(one.test)}{kin}, {one.metric}"
 
 
-def _claims(each: CapabilityFinding) -> report.Table:
-    shown = each.frames["claims"].rename(columns={"value": "judged by", "holds_if": "holds if"})
-    shown.loc[shown["id"].duplicated(), ["paper", "holds if"]] = ""  # The same for every capability.
-    columns = ["claim", "paper", "found", "judged by", "low", "high", "verdict", "holds if"]
-    return report.Table(shown[columns], f"{each.model}, k = {each.plan.k}", 2, intervals={"judged by": ("low", "high")})
+def _maps(findings: Sequence[CapabilityFinding]) -> report.Section:
+    """Head maps of all capabilities and models, side by side."""
+    return report.Section(
+        "Which heads each capability needs",
+        "The change of the metric when a head is ablated, by regression, relative to the heads that the regression left out. "
+        "Orange hurts.",
+        figures=[
+            plots.head_map(scores, f"{each.name}: {name}") for each in findings for name, scores in each.scores.items()
+        ],
+        side_by_side=True,
+    )
 
 
 def _scale(findings: Sequence[CapabilityFinding], k: int) -> report.Section:
     table = scale.beside(findings)
-    bars = table.rename(columns={"capability": "group", "model": "name", "damage": "value"})
-    bars = bars.rename(columns={"damage_low": "low", "damage_high": "high"})
-    metrics = [one.metric for one in findings[0].plan.localized.values()]
+    unit = _unit(one.metric for one in findings[0].plan.localized.values())
+    rows = bars(table, table["capability"], table["model"], "damage")
+    figure = plots.drop_bars(rows, f"The cost of ablating each capability's top {k} heads", unit=unit, axis="damage")
     several = f"{len(findings)} models" if len(findings) > 2 else "Two models"
+    intervals = {"damage": COST["damage"], **LOST}
     return report.Section(
-        "Models beside each other",
-        f"{several} of different families are no scaling law: they differ in more than size, and {k} heads are another "
-        "share of each. Damage is in the capability's own metric; lost is the share of right answers above chance.",
-        figures=[
-            plots.drop_bars(bars, f"What a capability's {k} best heads cost it", unit=_unit(metrics), axis="damage")
-        ],
+        "Models compared",
+        f"{several} of different families are no scaling law: they differ in more than size, and {k} heads are a different share "
+        "of each. Damage is in the capability's own metric; lost is the share of right answers above chance.",
+        figures=[figure],
         tables=[
-            report.Table(
-                table,
-                "Capabilities and models",
-                intervals={"damage": COST["damage"], **LOST},
-                formats={"parameters": ",.0f"},
-            ),
-            report.Table(scale.depths(findings, k), "Do the best heads sit equally deep?"),
+            report.Table(table, "Capabilities and models", intervals=intervals, formats={"parameters": ",.0f"}),
+            report.Table(scale.depths(findings, k), "Do the top heads sit at the same depth?"),
         ],
+        folded=True,
     )
 
 
 def _unit(metrics: Iterable[str]) -> str:
-    """Of damage in these metrics: of log-probabilities in nats."""
+    """The unit of damage: nats if all metrics are log-probabilities."""
     return "nats" if all(metric.endswith("logprob") for metric in metrics) else "of each task's metric"
 
 
-def _model(each: CapabilityFinding) -> list[report.Section]:
-    return [_localization(each), _universal(each), _generality(each), _curves(each), _methods(each)]
-
-
 def _localization(each: CapabilityFinding) -> report.Section:
-    maps = [report.Figure(plots.head_map(scores, f"{name}"), name) for name, scores in each.scores.items()]
-    fits = "of masks left out, held_out_r2 is the share of the variance that the heads found predict"
     lost = " ".join(f"{name}: {reason}." for name, reason in each.reasons.items())
     return report.Section(
-        f"{each.model}: which heads each capability needs",
-        "Change of the metric when a head is ablated, by the regression, beyond that of the heads it left out: orange hurts. "
-        f"In the table, {fits}; below 0 they predict worse than the mean. {lost}",
-        figures=maps,
+        f"{each.model}: how well masks find the heads",
+        "held_out_r2 is the share of the variance of held-out masks that the heads predict; below 0, they predict worse than the "
+        f"mean. {lost}",
         tables=[
             report.Table(each.frames["fits"], "Fits"),
             report.Table(
                 each.frames["best_heads"],
-                "Best heads: coefficient with its interval over masks, too narrow for a head that was chosen by luck, and "
-                "the share of halves of the masks in which its shrunk coefficient is negative. They rank by the shrunk "
-                "coefficients of all masks; heads that the lasso left out have 0 and rank by the plain difference",
+                "Top heads. The coefficient's interval is over masks, and too narrow for a head chosen by luck. Stability is the "
+                "share of halves of the masks with a negative lasso coefficient. Heads rank by their lasso coefficients over all "
+                "masks; those that the lasso left out have 0 and rank by the plain difference",
                 intervals={"coefficient": ("low", "high")},
             ),
         ],
+        folded=True,
     )
 
 
 def _universal(each: CapabilityFinding) -> report.Section:
     found = each.universal
     text = (
-        f"{found!r}. They are reported apart: heads that everything needs say nothing of a capability."
+        f"{found!r}. They are reported separately: heads that everything needs say nothing about one capability."
         if found is not None
-        else f"There are {len(each.scores)} capabilities, too few to call heads universal ({each.plan.at_least})."
+        else f"Only {len(each.scores)} capabilities have heads, too few to call any head universal ({each.plan.at_least})."
     )
-    tables = [report.Table(each.frames["universal"], "Heads among the best")] if found is not None else []
-    overlaps = report.Table(each.frames["shared_heads"], "Heads that two capabilities share, against chance")
-    return report.Section(f"{each.model}: universal heads", text, tables=[*tables, overlaps])
+    tables = [report.Table(each.frames["universal"], "Heads among the top k")] if found is not None else []
+    overlaps = report.Table(each.frames["shared_heads"], "Heads that two capabilities share, compared with chance")
+    return report.Section(f"{each.model}: universal heads", text, tables=[*tables, overlaps], folded=True)
 
 
 def _generality(each: CapabilityFinding) -> report.Section:
     spread, unit = each.frames["spread"], _unit(each.generality.metrics.values())
     own = spread[~spread["heads"].str.contains(", specific|universal")]
-    bars = pd.DataFrame(
-        {
-            "group": own["heads"],
-            "name": own["on"],
-            "value": own["beyond_random"],
-            "low": own["beyond_random_low"],
-            "high": own["beyond_random_high"],
-        }
-    )
+    rows = bars(own, own["heads"], own["on"], "beyond_random")
     return report.Section(
         f"{each.model}: what else the heads serve",
-        "Damage on a capability's own trials, on other data of it, and on the mean over unrelated tasks; each less what as "
-        "many random heads cost. Means over tasks are over their own metrics.",
-        figures=[
-            each.generality.plot(),
-            plots.drop_bars(bars, "Damage beyond that of random heads", unit=unit, axis="damage beyond random"),
-        ],
+        "Damage on a capability's own trials, on other data of it, and averaged over unrelated tasks, minus the damage by the "
+        "same number of random heads. Each task counts in its own metric.",
+        figures=[plots.drop_bars(rows, "Damage beyond that of random heads", unit=unit, axis="damage beyond random")],
         tables=[report.Table(spread, "Damage by kind of task", intervals=COST)],
+        folded=True,
     )
 
 
 def _curves(each: CapabilityFinding) -> report.Section:
-    gsm8k = published()["gsm8k"]
-    shown = each.frames["right_answers"]
+    gsm8k, shown = published(__name__)["gsm8k"], each.frames["right_answers"]
     wide = shown.pivot(index="capability", columns="k", values="value").loc[list(each.scores)]
     wide.loc["the paper's GSM8K"] = [dict(enumerate(gsm8k)).get(int(str(k))) for k in wide.columns]
     wide = wide.astype(float).rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
     figures = []
     for name, curve in each.curves.items():
-        metric, right = each.plan.capabilities[name].metric, each.plan.capabilities[name].right
-        for one in dict.fromkeys((metric, right)):
-            figures.append(report.Figure(plots.ablation_curves(curve, one, title=name), plots.METRIC_LABELS[one]))
+        one = each.plan.capabilities[name]
+        for metric in dict.fromkeys((one.metric, one.right)):
+            figures.append(report.Figure(plots.ablation_curves(curve, metric, title=name), plots.METRIC_LABELS[metric]))
     return report.Section(
-        f"{each.model}: ever more heads",
+        f"{each.model}: ablating more heads",
         figures=figures,
         tables=[
-            report.Table(wide, "Right answers by the number of heads ablated"),
+            report.Table(wide, "Right answers by number of ablated heads"),
             report.Table(shown, "Right answers lost, above chance", intervals={"value": ("low", "high"), **LOST}),
         ],
+        side_by_side=True,
+        folded=True,
     )
 
 
 def _methods(each: CapabilityFinding) -> report.Section:
     table, name = each.frames["methods"], each.plan.compared
-    parts = (("own capability", "damage"), ("the others, on the mean", "others"))
     labels = [plots.look(method).label for method in each.methods]
-    bars = pd.concat(
-        [
-            pd.DataFrame({"group": labels, "name": label}).assign(
-                value=table[part], low=table[f"{part}_low"], high=table[f"{part}_high"]
-            )
-            for label, part in parts
-        ]
-    )
+    parts = {"damage": "own capability", "others": "mean of the others"}
+    rows = pd.concat([bars(table, labels, label, part) for part, label in parts.items()])
+    unit = _unit(each.compared.metrics.values())
     return report.Section(
-        f"{each.model}: methods on one capability, {name}",
-        f"Heads from the same trials by every method; {each.plan.k} of them ablated on others. Evaluations are runs over all "
-        f"trials that find heads. A method that needs more than {each.plan.most_evaluations} evaluations was left out. Damage in "
+        f"{each.model}: methods compared on {name}",
+        f"Every method finds heads on the same trials; its top {each.plan.k} are ablated on others. An evaluation is one run "
+        f"over all selection trials; methods that need more than {each.plan.most_evaluations} were left out. Damage is in "
         f"{each.compared.metrics[name]}, that of others in their own metrics.",
-        figures=[
-            plots.drop_bars(
-                bars, "What the heads of each method cost", unit=_unit(each.compared.metrics.values()), axis="damage"
-            )
-        ],
+        figures=[plots.drop_bars(rows, "The cost of ablating each method's heads", unit=unit, axis="damage")],
         tables=[report.Table(table, "Methods", intervals=COST)],
+        folded=True,
     )

@@ -1,8 +1,8 @@
-"""How large the study is, by name: which capabilities, how many trials, masks and heads."""
+"""Presets of the study of capabilities: which capabilities, and how many trials, masks and heads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,22 +13,22 @@ from lens_heads.studies.capability_paper.capabilities import HUB, OFFLINE, Capab
 from lens_heads.trials.trial import Trial
 
 LEAD, PASS = "css", "locos"
-"""The method of the study, and the one that reads heads from a single pass, where trials have needles."""
+"""The study's own method, and the one that scores heads in a single pass, for trials with needles."""
 
 
 @dataclass(frozen=True)
 class Preset:
     """One size of the study.
 
-    `n_select` trials of a capability find its heads, `n_test` others, and as many of its kin, show what ablating them costs.
-    `n_masks`, `sparsity`: as in `localize`. `k` heads are a capability's; universal ones are among those of `at_least`.
-    `ks`: points of the curves. `random_draws`: random sets that damage is held against, `curve_draws` of each kind in the curves.
-    `methods` are compared on the capability
-    `compared`, unless they ask for more than `most_evaluations` (one-shot greedy for one per head of the model, greedy for
-    about k). `kind`: one of `ablate`'s that needs neither reference nor options.
+    `n_select` trials of a capability find its heads; `n_test` other trials, and as many of its kin, measure the damage.
+    `n_masks` and `sparsity` are as in `localize`. Each capability has `k` heads; universal heads are shared by `at_least`
+    capabilities. `ks` are the points of the curves. Damage is compared with `random_draws` random sets, curves with
+    `curve_draws` of each kind. `methods` are compared on the capability `compared`, except those that need more than
+    `most_evaluations` (one-shot greedy needs one per head, greedy about k times as many). `kind` is a kind of `ablate` that needs
+    neither reference nor options.
 
-    Raises ValueError for a `compared` whose heads are not looked for, unknown methods or none of the lead's, and sizes that
-    nothing can be measured with.
+    Raises ValueError for a `compared` whose heads are not looked for, for unknown methods or a missing lead, and for sizes that
+    allow no measurement.
     """
 
     capabilities: dict[str, Capability]
@@ -51,8 +51,7 @@ class Preset:
     def __post_init__(self) -> None:
         if self.compared not in self.localized:
             raise ValueError(
-                f"compared={self.compared!r} is none of the capabilities whose heads are looked for: "
-                f"{', '.join(self.localized) or 'there is none'}"
+                f"compared={self.compared!r}: use a capability whose heads are looked for: {', '.join(self.localized) or 'none'}"
             )
         known = (*DESIGNED, *SEARCHES, PASS)
         unknown = next((method for method in self.methods if method not in known), None)
@@ -60,22 +59,22 @@ class Preset:
             wrong = f"holds the unknown method {unknown!r}" if unknown is not None else f"lacks {LEAD!r}"
             raise ValueError(f"methods={', '.join(self.methods)} {wrong}: use {LEAD!r} and any of {', '.join(known)}")
         if self.k not in self.ks:
-            raise ValueError(f"k={self.k} is none of ks={', '.join(map(str, self.ks))}: the curves pass through it")
-        if self.kind not in KINDS or KINDS[self.kind].reference is not None or KINDS[self.kind].options:
-            ready = [name for name, kind in KINDS.items() if kind.reference is None and not kind.options]
+            raise ValueError(f"k={self.k}: use one of ks={', '.join(map(str, self.ks))}, which the curves pass through")
+        ready = [name for name, kind in KINDS.items() if kind.reference is None and not kind.options]
+        if self.kind not in ready:
             raise ValueError(
-                f"kind={self.kind!r}: the study ablates by {' or '.join(map(repr, ready))}, which need no more"
+                f"kind={self.kind!r}: use {' or '.join(map(repr, ready))}, which need no reference or options"
             )
         least = {"n_select": 1, "random_draws": 2, "curve_draws": 1, "at_least": 2, "n_masks": FOLDS}
         small = next((name for name, least in least.items() if getattr(self, name) < least), None)
         if small is not None:
-            raise ValueError(f"{small}={getattr(self, small)}: at least {least[small]} is needed")
+            raise ValueError(f"{small}={getattr(self, small)}: use at least {least[small]}")
         few = next((name for name, one in self.capabilities.items() if one.count(self.n_test) < 2), None)
         if few is not None:
-            raise ValueError(f"n_test={self.n_test} is fewer than two trials of {few!r}: intervals need more")
+            raise ValueError(f"n_test={self.n_test} gives fewer than two trials of {few!r}: intervals need more")
 
     def mask_seed(self, name: str) -> int:
-        """Each capability's masks are its own: heads that fall together in some would go together for all of them."""
+        """The seed of a capability's masks. With shared masks, heads that are ablated together would be confounded in all."""
         return self.seed + list(self.capabilities).index(name)
 
     @property
@@ -84,15 +83,15 @@ class Preset:
         return {name: one for name, one in self.capabilities.items() if one.select is not None}
 
     def selection(self) -> dict[str, list[Trial]]:
-        """By capability, the trials that find its heads."""
+        """The trials that find heads, by capability."""
         return {name: one.trials(one.select, self.n_select) for name, one in self.localized.items() if one.select}
 
     def evaluation(self) -> dict[str, list[Trial]]:
-        """By capability and general task, the trials that heads are ablated on."""
+        """The trials that heads are ablated on, by capability and general task."""
         return {name: one.trials(one.test, self.n_test) for name, one in self.capabilities.items()}
 
     def kin(self) -> dict[str, list[Trial]]:
-        """By capability, trials of other data, where there are any."""
+        """Trials of other data, by capability."""
         return {name: one.trials(one.kin, self.n_test) for name, one in self.localized.items() if one.kin}
 
 
@@ -124,20 +123,20 @@ PRESETS: dict[str, Preset] = {
     ),
     "paper": Preset(HUB, compared="gsm8k"),
 }
-"""`packaged` and `quick` need no download and suit models of some hundred million parameters, of whose 72 or 270 heads the
-paper's sparsity would ablate one or five at a time: more of them per mask, so that fewer masks do. `quick` leaves out the
-two capabilities that are asked with choices. `paper` has the sizes of the paper, with data from the hub, `mbpp` where generated
-code may be run and `swearing` where there is a list of words; greedy search, which on a model of 1,024 heads would decode 100
-solutions 5,110 times, takes a preset of one's own with more of `most_evaluations`."""
+"""`packaged` and `quick` need no download and suit models with a few hundred million parameters. At the paper's sparsity each
+mask would ablate one or five of their 72 or 270 heads; they ablate more per mask, so that fewer masks suffice. `quick` leaves
+out the two capabilities with choices. `paper` has the paper's sizes, with data from the hub; `mbpp` needs permission to run
+generated code, and `swearing` a list of words. It skips greedy search, which would decode 100 solutions 5,110 times on a model
+with 1,024 heads, unless you raise `most_evaluations`."""
 
 
 def of_capabilities(plan: Preset, capabilities: Sequence[str] | None = None, **given: Any) -> Preset:
-    """The preset with some of its capabilities, and with what the user gives to those that need it.
+    """The preset with some of its capabilities, and with the arguments that the user supplies.
 
-    Capabilities that need what is not given are left out, unless they are named. Where the one that methods are compared on
-    is not among those named, the first one is.
+    Capabilities whose argument is not supplied are left out, unless they are named. If the capability that methods are compared
+    on is left out, the first one replaces it.
 
-    Raises ValueError for an unknown capability, one that lacks what it needs, and something given that none needs.
+    Raises ValueError for an unknown capability, a named one whose argument is missing, and an argument that none needs.
     """
     known = plan.capabilities
     unknown = next((name for name in capabilities or () if name not in known), None)
@@ -148,19 +147,12 @@ def of_capabilities(plan: Preset, capabilities: Sequence[str] | None = None, **g
     unasked = next((name for name in given if all(one.needs != name for one in chosen.values())), None)
     if unasked is not None:
         raise ValueError(f"{unasked} is given, but none of {', '.join(chosen)} needs it: omit it")
-    ready = _ready(chosen, given, named=capabilities is not None)
-    compared = plan.compared
-    if compared not in ready:
-        compared = next((name for name, one in ready.items() if one.select is not None), compared)
+    ready = {name: one for name, one in chosen.items() if one.needs is None or one.needs in given}
+    missing = next(((name, one.needs) for name, one in chosen.items() if name not in ready and one.needs), None)
+    if missing is not None and capabilities is not None:
+        name, needs = missing
+        raise ValueError(f"capability {name!r} needs {needs}: give it (--{needs.replace('_', '-')})")
+    ready = {name: one if one.needs is None else one.given(given[one.needs]) for name, one in ready.items()}
+    localized = [name for name, one in ready.items() if one.select is not None]
+    compared = plan.compared if plan.compared in ready else next(iter(localized), plan.compared)
     return replace(plan, capabilities=ready, compared=compared)
-
-
-def _ready(chosen: Mapping[str, Capability], given: Mapping[str, Any], named: bool) -> dict[str, Capability]:
-    """The capabilities that have all they need."""
-    found = {}
-    for name, one in chosen.items():
-        if one.needs is None or one.needs in given:
-            found[name] = one if one.needs is None else one.given(given[one.needs])
-        elif named:
-            raise ValueError(f"capability {name!r} needs {one.needs}: give it (--{one.needs.replace('_', '-')})")
-    return found

@@ -1,4 +1,4 @@
-"""Models beside each other: how large they are, what a capability's few heads cost each, and how deep these sit."""
+"""Models compared: their size, what each capability's few heads cost them, and how deep these heads sit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lens_heads.studies.capability_paper.finding import CapabilityFinding
 
 
 def beside(findings: Sequence[CapabilityFinding]) -> pd.DataFrame:
-    """One row per capability and model: parameters, heads, base, what ablating the capability's heads costs, evaluations.
+    """One row per capability and model: parameters, heads, base, damage by the capability's heads, and evaluations.
 
-    `lost` is the share of the right answers above chance, NaN where there are none.
+    `lost` is the share of right answers above chance that is lost; NaN if there are none.
     """
     rows: list[dict[str, Any]] = []
     for each in findings:
@@ -24,13 +24,13 @@ def beside(findings: Sequence[CapabilityFinding]) -> pd.DataFrame:
             own = spread[(spread["heads"] == name) & (spread["on"] == "own")].iloc[0]
             at_k = lost[(lost["capability"] == name) & (lost["k"] == own["k"])].iloc[0]
             base = each.generality.frame.query("source == @name and task == @name").iloc[0]["base"]
-            row = {"capability": name, "model": each.name, "parameters": each.parameters}
-            row |= {
+            row = {
+                "capability": name,
+                "model": each.name,
+                "parameters": each.parameters,
                 "heads": scores.values.numel(),
-                "metric": each.generality.metrics[name],
-                "base": base,
-                "k": own["k"],
             }
+            row |= {"metric": each.generality.metrics[name], "base": base, "k": own["k"]}
             row |= {part: own[part] for part in ("damage", "damage_low", "damage_high")}
             row |= {part: at_k[part] for part in ("lost", "lost_low", "lost_high")}
             rows.append(row | {"evaluations": scores.meta["evaluations"]})
@@ -38,7 +38,7 @@ def beside(findings: Sequence[CapabilityFinding]) -> pd.DataFrame:
 
 
 def depths(findings: Sequence[CapabilityFinding], k: int) -> pd.DataFrame:
-    """One row per capability and two models: do its k best heads sit equally deep?"""
+    """One row per capability and pair of models: do its top k heads sit at the same relative depth?"""
     rows: list[dict[str, Any]] = []
     for a, b in itertools.combinations(findings, 2):
         for name in (name for name in a.scores if name in b.scores):

@@ -1,4 +1,4 @@
-"""The study "Different Heads, Same Fragile Tasks": do two tasks use the same heads, do two models?"""
+"""The study "Different Heads, Same Fragile Tasks": do tasks share heads, and do models share heads or fragile tasks?"""
 
 from lens_heads.studies.fragile_paper.finding import FragileFinding, Pair
 from lens_heads.studies.fragile_paper.presets import PRESETS, Preset

@@ -1,4 +1,4 @@
-"""The study as one page: claims, then two models beside each other, then each model's own part."""
+"""The page of the study of fragile tasks: the answer, the claims, then each pair of models, then each model."""
 
 from __future__ import annotations
 
@@ -8,91 +8,130 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import plots, report
+from lens_heads.studies.calls import described
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.presets import Preset
-from lens_heads.studies.verdicts import counted
+from lens_heads.studies.pages import bars, claims_table, counted
 
 INTERVAL = {"value": ("low", "high")}
 
 
 def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset) -> report.Page:
-    """The page of what there is so far."""
-    table = pd.concat([each.frames["claims"] for each in [*findings, *found]], ignore_index=True)
+    """The page for everything found so far."""
+    claims = pd.concat([each.claims for each in [*findings, *found]], ignore_index=True)
     sections = [
         report.Section(
             "The study's claims",
-            "Heads that do harm everywhere say little about transfer where random ones do too; a correlation of few tasks "
-            "says little without its permutation p and its noise ceiling.",
-            tables=[report.Table(table, intervals=INTERVAL)],
+            "Damage says little about transfer if random heads do as much. A correlation over few tasks says little without its "
+            "permutation p-value and noise ceiling.",
+            tables=[claims_table(claims, more=("models", "metric", "p"))],
         )
     ]
     sections += [section for each in found for section in _pair(each)]
     sections += [section for each in findings for section in _model(each, plan)]
+    sizes = "; ".join(f"{each.model}: {', '.join(map(str, each.sizes))}" for each in findings)
     shown = [each.correlations[name] for each in found for name in list(each.correlations)[:1]]
     summary = report.Summary(
         model=", ".join(each.model for each in findings),
-        trials=f"{_written(plan.documents)} to detect heads; {_written(plan.trials)}, of other companies, to ablate them",
-        heads=[f"{each.model} {head}" for each in findings for head in each.scores[plan.lead][ALL].top(3)],
-        verdict=f"Of {len(table)} claims: {counted(list(table['verdict']))}.",
+        trials=f"{_call(plan.documents)} to detect heads; {_call(plan.trials)}, of other companies, to ablate them",
+        heads=[f"{each.model} {head}" for each in findings for head in each.scores[plan.lead][ALL].ranking()[:3]],
+        verdict=" ".join(map(_answer, found) if found else map(_harm, findings)),
         figures=[*(one.plot() for one in shown), *(each.matrix.plot(title=each.model) for each in findings)],
         facts={
-            "k": "of 1,024 heads, as the study has it; every model loses the same share: "
-            + "; ".join(f"{each.model} {', '.join(map(str, each.sizes))}" for each in findings),
+            "Claims": counted(claims),
+            "k": f"out of 1,024 heads, as in the paper; every model loses the same share of its heads: {sizes}",
             "Metric": plots.METRIC_LABELS.get(plan.metric, plan.metric),
             "Ablation": f"{plan.kind}, at all positions",
-            "Intervals": "95 % bootstrap over items (and draws of random heads), each task on its own, widened for few items; "
-            "that a company is asked about in several tasks is not accounted for. Noise ceilings take items for independent",
-            "Random heads": "outside every task's best heads while there are enough",
+            "Intervals": "95 % bootstrap over items (and draws of random heads) of each task, widened for few items. "
+            "They ignore that several tasks ask about the same company; noise ceilings treat items as independent",
+            "Random heads": "from outside every task's top heads, as long as there are enough",
         },
     )
     return report.Page("Different heads, same fragile tasks?", summary, sections)
 
 
-def _written(arguments: dict[str, Any]) -> str:
-    """What a preset asks of a task, as one would write it."""
-    source = {} if "path" in arguments else {"source": "packaged"}
-    return f"sec10k({', '.join(f'{name}={value}' for name, value in {**source, **arguments}.items())})"
+def _answer(each: Pair) -> str:
+    """The answer for two models: whether they share fragile tasks, and tasks with disruptive heads."""
+    a, b = each.names
+    shown = [
+        f"{one.statistic} correlates with R² = {one.r2:.2f} (p = {one.p:.2g})"
+        for name in ("fragility", "disruptivity")
+        for one in [one for label, one in each.correlations.items() if label.endswith(f": {name}")][:1]
+    ]
+    return f"{a} and {b}: {' and '.join(shown) or 'no correlation could be computed'}."
+
+
+def _harm(each: FragileFinding) -> str:
+    """The answer for a single model: how much the heads of one task cost the others."""
+    means = each.frames["statistics"].query("task == 'mean' and not relative and metric == @each.matrix.metric")
+    means = means[means["k"] == means["k"].max()].set_index("statistic")["value"]
+    label = plots.METRIC_LABELS.get(each.matrix.metric, each.matrix.metric)
+    beyond = f"; beyond random heads, {means['beyond_random']:.2f}" if "beyond_random" in means else ""
+    return f"{each.model}: heads of one task cost the others {means['disruptivity']:.2f} in {label}{beyond}."
+
+
+def _call(arguments: dict[str, Any]) -> str:
+    """What a preset asks of the task, in short."""
+    return described(("sec10k", {**({} if "path" in arguments else {"source": "packaged"}), **arguments}))
 
 
 def _pair(each: Pair) -> list[report.Section]:
     names = " and ".join(each.names)
-    shown = [name for name in each.correlations if name.endswith((": fragility", ": disruptivity"))]
-    scatters = [report.Figure(each.correlations[name].plot(), name) for name in shown]
+    scatters = [
+        report.Figure(one.plot(), name)
+        for name, one in each.correlations.items()
+        if name.endswith((": fragility", ": disruptivity"))
+    ]
     lost = " ".join(f"{label}: {reason}." for label, reason in each.reasons.items())
     best = each.match.pairs.sort_values("distance").head(16)
+    correlations = report.Table(each.frames["correlations"], "R² over tasks and k", intervals={"r2": ("low", "high")})
     return [
         report.Section(
             f"{names}: do the same tasks break?",
             f"Not computed: {lost}" if lost else "",
             figures=scatters,
-            tables=[
-                report.Table(each.frames["correlations"], "R² over tasks and k", 3, intervals={"r2": ("low", "high")})
-            ],
+            tables=[correlations],
+            side_by_side=True,
+            folded=True,
         ),
         report.Section(
-            f"{names}: which head is which?",
-            f"{each.match!r}. Stability: share of resamples that choose the same partner.",
-            figures=[report.Figure(each.match.plot(best["head_a"].tolist()), "The sixteen nearest pairs")],
+            f"{names}: which heads correspond?",
+            "Stability is the share of resamples that choose the same partner.",
+            figures=[report.Figure(each.match.plot(best["head_a"].tolist()), "The 16 closest pairs")],
             tables=[
-                report.Table(best, "The sixteen nearest pairs"),
-                report.Table(each.frames["depth"], "Do the best heads of a task sit equally deep?"),
+                report.Table(_matches(each), "Quality of the match"),
+                report.Table(best, "The 16 closest pairs"),
+                report.Table(each.frames["depth"], "Do the top heads of a task sit at the same depth?"),
             ],
+            folded=True,
         ),
         report.Section(
             f"{names}: do corresponding heads do the same?",
-            f"{each.validation!r}. Partners are those of a match without scores ({each.blind!r}): matched by scores, the "
-            "partners of good heads would be good heads anyway.",
+            "Partners come from the match without scores. Matched by scores, the partners of good heads would be good heads "
+            "anyway.",
             figures=[each.validation.plot()],
             tables=[
                 report.Table(each.validation.correlation, "Correlation of the drops over tasks"),
                 report.Table(each.validation.frame, "Drops", intervals={"drop": ("low", "high")}),
             ],
+            folded=True,
         ),
     ]
 
 
+def _matches(each: Pair) -> pd.DataFrame:
+    """How well heads match, compared with heads at the same depth."""
+    names = {
+        "mean_distance": "mean distance",
+        "chance": "to heads at the same depth",
+        "mean_stability": "mean stability",
+    }
+    matches = each.notes()["match"].items()
+    return pd.DataFrame([{"match": name, **row} for name, row in matches]).rename(columns=names)
+
+
 def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
-    table = each.frames["statistics"]
+    table, lead = each.frames["statistics"], each.scores[plan.lead][ALL]
     means = table[(table["task"] == "mean") & ~table["relative"]].drop(columns=["task", "relative"])
     of_tasks = table["statistic"].isin(["fragility", "beyond_random"]) & (table["task"] != "mean")
     fragile = table[of_tasks & ~table["relative"] & (table["metric"] == each.matrix.metric)]
@@ -101,14 +140,14 @@ def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
     return [
         report.Section(
             f"{each.model}: detection",
-            f"Rule of {plan.lead}: {each.scores[plan.lead][ALL].meta.get('rule', 'none')}.",
+            f"Rule of {plan.lead}: {lead.meta.get('rule', 'none')}.",
             figures=[
-                report.Figure(plots.head_map(each.scores[plan.lead][ALL], plan.lead), "All tasks"),
+                report.Figure(plots.head_map(lead, plan.lead), "All tasks"),
                 plots.method_agreement({method: by_task[ALL] for method, by_task in each.scores.items()}),
             ],
             tables=[
-                report.Table(best, f"The best heads of {plan.lead}", intervals={"score": ("low", "high")}),
-                report.Table(each.frames["shared_heads"], "Heads that two tasks share, against chance"),
+                report.Table(best, f"Top heads of {plan.lead}", intervals={"score": ("low", "high")}),
+                report.Table(each.frames["shared_heads"], "Heads that two tasks share, compared with chance"),
             ],
             side_by_side=True,
             folded=True,
@@ -130,22 +169,14 @@ def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
 def _recovery(each: FragileFinding) -> report.Section:
     frame = each.frames["recovery"]
     if frame.empty:
-        return report.Section(f"{each.model}: recovery", "No task has a trial that its own heads break.")
-    bars = pd.DataFrame(
-        {
-            "group": frame["task"],
-            "name": [
-                f"{name}, ablated too" if fair else name for name, fair in zip(frame["set"], frame["fair"], strict=True)
-            ],
-            "value": frame["recovery"],
-            "low": frame["low"],
-            "high": frame["high"],
-        }
-    ).dropna(subset="value")
+        return report.Section(f"{each.model}: recovery", "No task has a trial that ablating its own heads breaks.")
+    names = frame["set"] + frame["fair"].map({True: ", ablated too", False: ""})
+    table = bars(frame, frame["task"], names, "recovery").dropna(subset="value")
     return report.Section(
         f"{each.model}: recovery",
-        "A task's own heads are ablated everywhere and given back at the answer rows, on trials that ablating them broke. "
-        "Of a control that was itself ablated, where that cost nothing in sum there is no share.",
-        figures=[plots.drop_bars(bars, "What giving heads back mends", unit="", axis="recovery, share of the cost")],
+        "A task's own heads are ablated everywhere and restored at the answer rows, on trials that ablating them broke. A "
+        "control that was itself ablated has no recovery if ablating it cost nothing.",
+        figures=[plots.drop_bars(table, "Recovery by restoring heads", unit="", axis="recovery, share of the cost")],
         tables=[report.Table(frame, "Recovery", intervals={"recovery": ("low", "high")})],
+        folded=True,
     )

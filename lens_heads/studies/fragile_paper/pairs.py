@@ -1,9 +1,11 @@
-"""The stages on two models: do the same tasks break, and which head of one is which of the other?"""
+"""The stages of the study of fragile tasks on two models: do the same tasks break, and which heads correspond?"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -11,62 +13,75 @@ from lens_heads import compare
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
 from lens_heads.runs.store import digest
-from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, correlation_frame
+from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding
 from lens_heads.studies.fragile_paper.presets import Preset
-from lens_heads.studies.fragile_paper.stages import by_metric, correlations
+from lens_heads.studies.fragile_paper.stages import by_metric, of_tasks
 from lens_heads.trials.trial import Trial
 
+CORRELATED: dict[str, tuple[str, dict[str, Any]]] = {
+    "fragility": ("fragility", {}),
+    "fragility, other tasks' heads": ("fragility", {"diagonal": False}),
+    "fragility, relative": ("fragility", {"relative": True}),
+    "disruptivity": ("disruptivity", {}),
+    "disruptivity, relative": ("disruptivity", {"relative": True}),
+}
+"""Which statistics are correlated across models, and how they are computed."""
 
-def frames(
-    names: tuple[str, str],
-    found: dict[str, compare.Correlation],
-    match: compare.HeadMatch,
-    validation: compare.MatchValidation,
-) -> dict[str, pd.DataFrame]:
-    """Every number as a table."""
-    points = [one.points.assign(statistic=label) for label, one in found.items()]
-    return {
-        "correlations": correlation_frame(found),
-        "points": pd.concat(points, ignore_index=True) if points else pd.DataFrame({"statistic": []}),
-        "matched_heads": match.pairs,
-        "validation": validation.frame,
-        "validation_correlation": validation.correlation,
-    }
+
+def correlation_frame(correlations: dict[str, compare.Correlation]) -> pd.DataFrame:
+    """One row per statistic: R² with its interval, permutation and naive p-values, and noise ceiling."""
+    rows = []
+    for label, found in correlations.items():
+        low, high = found.interval or (math.nan, math.nan)
+        row = {"statistic": label, "r2": found.r2, "low": low, "high": high, "r": found.r, "p": found.p}
+        row |= {"naive_p": found.naive_p, "noise_ceiling_r2": found.noise_ceiling_r2, "points": len(found.points)}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def points(correlations: dict[str, compare.Correlation]) -> pd.DataFrame:
+    """The points behind every correlation."""
+    found = [one.points.assign(statistic=label) for label, one in correlations.items()]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame({"statistic": []})
 
 
 def correlated(
     a: FragileFinding, b: FragileFinding, plan: Preset
 ) -> tuple[dict[str, compare.Correlation], dict[str, str]]:
-    """In every metric: "logprob: fragility", ..."""
-    found: dict[str, compare.Correlation] = {}
-    reasons: dict[str, str] = {}
+    """Correlations across models by metric and statistic ("logprob: fragility"), and why others could not be computed.
+
+    Items that both models were asked are resampled together.
+    """
+    found, reasons = {}, {}
     theirs = by_metric(b.matrix, plan)
     for metric, mine in by_metric(a.matrix, plan).items():
-        done, failed = correlations(mine, theirs[metric])
-        found |= {f"{metric}: {label}": each for label, each in done.items()}
-        reasons |= {f"{metric}: {label}": reason for label, reason in failed.items()}
+        other = theirs[metric]
+        for label, (name, options) in CORRELATED.items():
+            if options.get("relative") and metric == "logprob":
+                continue
+            try:
+                same = all(mine.items(task) == other.items(task) for task in mine.targets if task in other.targets)
+                correlation = compare.correlate(mine, other, statistic=name, paired_items=same, **options)
+                found[f"{metric}: {label}"] = correlation
+            except ValueError as error:
+                reasons[f"{metric}: {label}"] = str(error)
     return found, reasons
 
 
-def chosen(each: FragileFinding) -> str:
-    """What the scores are, in short."""
+def scores_digest(each: FragileFinding) -> str:
+    """A short hash of all scores."""
     return digest(
         [[method, task, found.values.tolist()] for method, t in each.scores.items() for task, found in t.items()]
     )
 
 
-def named(a: FragileFinding, b: FragileFinding) -> tuple[dict[str, HeadScores], dict[str, HeadScores]]:
-    """The scores of both by method and task."""
-    mine, other = (
-        {
-            f"{method} {task}": found
-            for method, by_task in each.scores.items()
-            for task, found in by_task.items()
-            if task != ALL
-        }
-        for each in (a, b)
-    )
-    return mine, other
+def by_name(each: FragileFinding) -> dict[str, HeadScores]:
+    """The scores by method and task."""
+    return {
+        f"{method} {task}": found
+        for method, by_task in each.scores.items()
+        for task, found in of_tasks(by_task).items()
+    }
 
 
 def matched(
@@ -75,7 +90,7 @@ def matched(
     plan: Preset,
     folder: Path,
 ) -> compare.HeadMatch:
-    """By everything there is, or all but scores; read from the folder when it is there."""
+    """Match heads by all features, or without scores; computed once per folder."""
     if (folder / "match.json").exists():
         return compare.HeadMatch.load(folder)
     texts = compare.common_texts(plan.match_texts)
@@ -92,20 +107,21 @@ def validated(
     plan: Preset,
     folder: Path,
 ) -> compare.MatchValidation:
-    """The best heads of all tasks in a, and their partners in b."""
-    size = next((size for size, k in a.sizes.items() if k >= plan.matched_k), max(a.sizes))
+    """Ablate a's top heads over all tasks, and their partners in b."""
     groups = {f"{plan.lead}, {ALL}": a.scores[plan.lead][ALL]}
-    options = {"k": size, "kind": plan.kind, "batch_size": plan.batch_size, "out": folder / "validation"}
-    return compare.validate_match(match, *models, tests, groups=groups, **options)  # type: ignore[arg-type]  # run options
+    k, out = a.size_for(plan.matched_k), folder / "validation"
+    return compare.validate_match(
+        match, *models, tests, groups=groups, k=k, kind=plan.kind, batch_size=plan.batch_size, out=out
+    )
 
 
 def depth(a: FragileFinding, b: FragileFinding, plan: Preset) -> pd.DataFrame:
-    """Where the best heads of every task sit in either model, by relative depth."""
+    """Whether the top heads of each task sit at the same relative depth in both models."""
     rows = []
     bins = min(10, *(each.scores[plan.lead][ALL].n_layers for each in (a, b)))
-    tops = [next((size for size, k in each.sizes.items() if k >= plan.matched_k), max(each.sizes)) for each in (a, b)]
+    k_a, k_b = (each.size_for(plan.matched_k) for each in (a, b))
     for task, mine in a.scores[plan.lead].items():
-        found = compare.overlap_by_depth(mine, b.scores[plan.lead][task], tops[0], k_b=tops[1], bins=bins)
+        found = compare.overlap_by_depth(mine, b.scores[plan.lead][task], k_a, k_b=k_b, bins=bins)
         row = {"task": task, "k_a": found.k_a, "k_b": found.k_b, "overlap": found.overlap, "expected": found.expected}
         rows.append(row | {"p_value": found.p_value, "spearman": found.spearman})
     return pd.DataFrame(rows)

@@ -1,8 +1,8 @@
-"""How large the study is, by name: which reports, how many of them, how many heads."""
+"""Presets of the study of fragile tasks: which reports, how many of them, and how many heads."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
 
 HEADS = 32 * 32
-"""Of Llama-3.1-8B, whose numbers of ablated heads the study gives; other models lose the same share."""
+"""Llama-3.1-8B has 1,024 heads; the paper's `ks` are of these, and other models lose the same share."""
 
 TASKS = tuple(settings()["tasks"])
 
@@ -22,12 +22,13 @@ TASKS = tuple(settings()["tasks"])
 class Preset:
     """One size of the study.
 
-    `documents` are arguments of `sec10k_documents`, on whose "select" companies heads are detected, `trials` those of
-    `sec10k`, on whose "test" companies they are ablated; n of both is per task. `ks`: numbers of heads ablated of 1,024.
-    `metric` is what drops are measured in, `right` (above one half) says which trials are right. `generate`: decode
-    `max_new_tokens` and judge the text; without it both have to be metrics that need no decoding.
-    `recovery_k` heads are ablated and given back on at most `recovery_trials` trials a task. `matched_k` heads of a task, and
-    of all, are ablated with their partners in the other model.
+    `documents` are arguments of `sec10k_documents`, whose "select" companies serve to detect heads; `trials` are arguments of
+    `sec10k`, whose "test" companies serve to ablate them. n in either is per task. `ks` are numbers of heads out of 1,024.
+    `metric` measures drops, and `right` (above one half) says which trials are right. `generate` decodes `max_new_tokens` and
+    judges the text; without it, both metrics must need no decoding. `recovery_k` heads are ablated and restored on at most
+    `recovery_trials` trials per task. `matched_k` heads are compared with their partners in the other model.
+
+    Raises ValueError for a `recovery_k`, `lead`, `metric` or `right` that the other settings do not provide.
     """
 
     documents: dict[str, Any]
@@ -50,86 +51,77 @@ class Preset:
     tasks: tuple[str, ...] = field(default=TASKS)
 
     def __post_init__(self) -> None:
-        needed = (("recovery_k", self.recovery_k, self.ks), ("lead", self.lead, self.methods))
-        for name, value, among in needed:
-            if value not in among:
-                raise ValueError(f"{name}={value!r} is none of {', '.join(map(str, among))}: choose one of them")
+        for name, among in (("recovery_k", self.ks), ("lead", self.methods)):
+            if getattr(self, name) not in among:
+                raise ValueError(f"{name}={getattr(self, name)!r}: use one of {', '.join(map(str, among))}")
         measured = METRICS if self.generate else FORCED_METRICS
         for name in ("metric", "right"):
             if getattr(self, name) not in measured:
                 raise ValueError(
-                    f"{name}={getattr(self, name)!r} is not measured with generate={self.generate}: {', '.join(measured)}"
+                    f"{name}={getattr(self, name)!r} is not measured with generate={self.generate}: use one of "
+                    f"{', '.join(measured)}"
                 )
 
     def detection(self) -> dict[str, list[DocumentTrial]]:
-        """Document trials by task."""
-        return _by_task(sec10k_documents(**self._call(self.documents, "select")), self.tasks)
+        """The document trials that detect heads, by task."""
+        return self._by_task(sec10k_documents, self.documents, "select")
 
     def evaluation(self) -> dict[str, list[Trial]]:
-        """Trials of other companies by task."""
-        return _by_task(sec10k(**self._call(self.trials, "test")), self.tasks)
+        """The trials of other companies that heads are ablated on, by task."""
+        return self._by_task(sec10k, self.trials, "test")
+
+    def _by_task(self, made: Callable[..., list[Any]], arguments: dict[str, Any], split: str) -> dict[str, list[Any]]:
+        per_task = arguments.get("n")
+        n = None if per_task is None else per_task * len(self.tasks)
+        trials = made(**{**arguments, "task": self.tasks, "split": split, "n": n})
+        return {task: [trial for trial in trials if trial.meta["task"] == task] for task in self.tasks}
 
     def size(self, k: int, heads: int) -> int:
-        """As large a share of a model's heads as k is of 1,024, at least one."""
+        """The same share of a model's heads as k of 1,024, at least one."""
         return max(1, round(k * heads / HEADS))
 
     def sizes(self, heads: int) -> dict[int, int]:
-        """Numbers of heads in this model, and which of `ks` each stands for (the first, where several are one)."""
+        """Numbers of heads in this model, with the first of `ks` that each stands for."""
         found: dict[int, int] = {}
         for k in self.ks:
             found.setdefault(self.size(k, heads), k)
         return found
 
-    def _call(self, arguments: dict[str, Any], split: str) -> dict[str, Any]:
-        n = arguments.get("n")
-        return {**arguments, "task": self.tasks, "split": split, "n": None if n is None else n * len(self.tasks)}
 
-
-def _by_task(trials: list[Any], tasks: tuple[str, ...]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = defaultdict(list)
-    for trial in trials:
-        found[trial.meta["task"]].append(trial)
-    return {task: found[task] for task in tasks}
-
-
+_SMALL: dict[str, Any] = dict(metric="logprob", right="greedy_match", generate=False)
 PRESETS: dict[str, Preset] = {
     "packaged": Preset(
         documents={"n": 4, "chunk_words": 100, "n_documents": 2},
         trials={"n": 6, "words": 60},
         ks=(32, 64, 128),
-        random_draws=5,
-        metric="logprob",
-        right="greedy_match",
-        generate=False,
         recovery_trials=4,
         recovery_draws=3,
+        **_SMALL,
     ),
     "quick": Preset(
         documents={"n": 2, "chunk_words": 100, "n_documents": 1},
         trials={"n": 2, "words": 40},
         ks=(64,),
         random_draws=2,
-        metric="logprob",
-        right="greedy_match",
-        generate=False,
         recovery_trials=1,
         recovery_draws=2,
         match_texts=4,
+        **_SMALL,
     ),
     "paper": Preset(documents={"chunk_words": 400, "n_documents": 20}, trials={"words": 5000}),
 }
-"""`packaged` and `quick` need no download and suit models of some hundred million parameters: short stretches of made-up
-reports, judged by the answer's log-probability, and by whether greedy decoding begins with it. `paper` has the sizes of the
-study, on real filings, of which it takes 20 chunks beside the section that states the fact: a whole filing exceeds a context
-of 32,768 tokens."""
+"""`packaged` and `quick` need no download and suit models with a few hundred million parameters. They take short excerpts of
+synthetic reports, judged by the answer's log-probability and by whether greedy decoding starts with the answer. `paper` has the
+paper's sizes, on real filings; it takes 20 chunks besides the section that states the fact, because a whole filing exceeds a
+context of 32,768 tokens."""
 
 
 def on_reports(found: Preset, name: str, path: str | None) -> Preset:
-    """The preset of this name on the reports at `path`. ValueError for "paper" without any."""
-    if name == "paper" and path is None:
+    """The preset of this name on the reports at `path`. Raises ValueError for "paper" without a path."""
+    if path is not None:
+        return replace(found, documents={**found.documents, "path": path}, trials={**found.trials, "path": path})
+    if name == "paper":
         raise ValueError(
-            "preset='paper' is for real filings: give path=, a folder or .zip of edgar-crawler's JSON files"
+            "preset='paper' needs real filings: give path=, a folder or .zip of edgar-crawler's JSON files"
         )
-    if path is None:
-        return found
-    return replace(found, documents={**found.documents, "path": path}, trials={**found.trials, "path": path})
+    return found

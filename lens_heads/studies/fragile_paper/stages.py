@@ -1,11 +1,11 @@
-"""The stages of the study: of one model, and of two beside each other; each a function to a value of this package."""
+"""The stages of the study of fragile tasks on one model. Each is a function whose result is stored."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +26,51 @@ from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
 
 
-def detect(model: Model, documents: Mapping[str, Sequence[DocumentTrial]], plan: Preset, out: Path) -> Rankings:
-    """Every method on every task's documents, and on those of all tasks together."""
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What the stages share: the model, the preset, the trials by task, and the model's folder."""
+
+    model: Model
+    plan: Preset
+    documents: Mapping[str, Sequence[DocumentTrial]]
+    tests: Mapping[str, Sequence[Trial]]
+    out: Path
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Numbers of heads in this model, with the k of 1,024 that each stands for."""
+        return self.plan.sizes(self.heads)
+
+    @property
+    def heads(self) -> int:
+        """How many heads the model has."""
+        shape = geometry(self.model)
+        return shape.n_layers * shape.n_heads
+
+
+def detect(bench: Bench) -> Rankings:
+    """Score every head by every method, on each task's documents and on all of them."""
+    methods = bench.plan.methods
     by_task = {
-        task: score_heads(model, trials, plan.methods, out=out / "scores" / task) for task, trials in documents.items()
+        task: score_heads(bench.model, trials, methods, out=bench.out / "scores" / task)
+        for task, trials in bench.documents.items()
     }
-    found = {method: {task: scores[method] for task, scores in by_task.items()} for method in plan.methods}
+    found = {method: {task: scores[method] for task, scores in by_task.items()} for method in methods}
     return {method: {**scores, ALL: compare.pool_scores(scores)} for method, scores in found.items()}
 
 
-def transfer(
-    model: Model, scores: Rankings, tests: Mapping[str, Sequence[Trial]], plan: Preset, out: Path
-) -> compare.TransferMatrix:
-    """Every task's heads on every task; k is what the number of heads stands for out of 1,024."""
-    shape = geometry(model)
-    sizes = plan.sizes(shape.n_layers * shape.n_heads)
+def of_tasks(scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
+    """The scores of single tasks."""
+    return {task: found for task, found in scores.items() if task != ALL}
+
+
+def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> compare.TransferMatrix:
+    """Ablate every task's heads on every task. k counts out of 1,024 heads."""
+    plan, sizes = bench.plan, bench.sizes
     found = compare.transfer_matrix(
-        model,
-        {task: ranking for task, ranking in scores[plan.lead].items() if task != ALL},
-        tests,
+        bench.model,
+        of_tasks(scores),
+        bench.tests,
         ks=list(sizes),
         kind=plan.kind,
         random_draws=plan.random_draws,
@@ -52,36 +78,29 @@ def transfer(
         generate=plan.generate,
         max_new_tokens=plan.max_new_tokens,
         batch_size=plan.batch_size,
-        out=out / "transfer",
+        out=bench.out / "transfer",
     )
     assert found.per_item is not None
     rows = found.per_item.assign(k=found.per_item["k"].map({0: 0, **sizes}))
-    meta = found.meta | {"model": shape.name, "heads_ablated": {str(k): size for size, k in sizes.items()}}
+    ablated = {str(k): size for size, k in sizes.items()}
+    meta = found.meta | {"model": geometry(bench.model).name, "heads_ablated": ablated}
     return compare.TransferMatrix(per_item=rows, metric=plan.metric, meta=meta)
 
 
-def mended(
-    model: Model,
-    scores: Mapping[str, HeadScores],
-    matrix: compare.TransferMatrix,
-    tests: Mapping[str, Sequence[Trial]],
-    plan: Preset,
-    out: Path,
-) -> pd.DataFrame:
-    """Recovery of every task's own heads, on trials that are right unablated and wrong with these heads ablated.
+def mended(bench: Bench, scores: Mapping[str, HeadScores], matrix: compare.TransferMatrix) -> pd.DataFrame:
+    """Recovery of each task's own heads, on trials that ablating these heads turns from right to wrong.
 
-    Columns as `Recovery.frame`, and task; a task without such a trial is missing.
+    Columns as in `Recovery.frame`, plus task and flipped. A task without such a trial is missing.
     """
-    shape, frames = geometry(model), []
-    size = plan.size(plan.recovery_k, shape.n_layers * shape.n_heads)
-    k = plan.sizes(shape.n_layers * shape.n_heads)[size]
-    for task, trials in tests.items():
-        broken = flipped(matrix, plan.right, task, k)
+    plan, frames = bench.plan, []
+    size = plan.size(plan.recovery_k, bench.heads)
+    for task, trials in bench.tests.items():
+        broken = flipped(matrix, plan.right, task, bench.sizes[size])
         chosen = [trial for trial in trials if trial.id in broken][: plan.recovery_trials]
         if chosen:
             heads = scores[task].top(size)
             found = recovery(
-                model,
+                bench.model,
                 heads,
                 heads,
                 chosen,
@@ -89,14 +108,14 @@ def mended(
                 draws=plan.recovery_draws,
                 flipped=False,
                 kind=plan.kind,
-                out=out / "recovery" / f"{task}-{digest([sorted(broken), [str(head) for head in heads]])}",
+                out=bench.out / "recovery" / f"{task}-{digest([sorted(broken), [str(head) for head in heads]])}",
             )
             frames.append(found.frame.assign(task=task, flipped=len(broken)))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"task": [], "set": []})
 
 
 def flipped(matrix: compare.TransferMatrix, metric: str, task: str, k: int) -> set[str]:
-    """Trials of a task that are right unablated and wrong with the task's own k heads ablated."""
+    """The trials of a task that are right without ablation, and wrong with the task's own k heads ablated."""
     rows = matrix.per_item
     assert rows is not None
     rows = rows[rows["target"] == task]
@@ -106,23 +125,21 @@ def flipped(matrix: compare.TransferMatrix, metric: str, task: str, k: int) -> s
 
 
 def by_metric(matrix: compare.TransferMatrix, plan: Preset) -> dict[str, compare.TransferMatrix]:
-    """The same matrix in the metric of drops, and in that of right and wrong."""
+    """The matrix in the metric of drops, and in that of right answers."""
     return {metric: replace(matrix, metric=metric) for metric in dict.fromkeys((plan.metric, plan.right))}
 
 
 def statistics(matrix: compare.TransferMatrix) -> pd.DataFrame:
-    """Fragility, disruptivity, specificity and fragility beyond random heads with intervals, absolute and relative.
+    """Fragility, disruptivity, specificity and harm beyond random heads with 95 % intervals, absolute and relative.
 
-    A row per statistic, k and task; the task "mean" is the mean over tasks, with the interval of that mean. Of the
-    log-probability, which is below zero, there is no relative drop. "beyond_random" leaves a task's own heads out. A bootstrap
-    of n items has (n - 1) / n of the variance, so intervals are widened by sqrt(n / (n - 1)) around the value; n is that of
-    the task with the fewest items.
+    One row per statistic, k and task; the task "mean" is the mean over tasks. Log-probability, which is negative, has no relative
+    drop. "beyond_random" leaves out a task's own heads. Intervals are widened by sqrt(n / (n - 1)) for the task with the fewest
+    items, n, because a bootstrap of n items has (n - 1) / n of the variance.
     """
     items = min(len(matrix.items(target) or ()) for target in matrix.targets)
     widened = math.sqrt(items / (items - 1)) if items > 1 else math.nan
     rows: list[dict[str, Any]] = []
-    names = ["fragility", "disruptivity", "specificity"] + (["beyond_random"] if matrix.draws else [])
-    for name in names:
+    for name in ["fragility", "disruptivity", "specificity"] + (["beyond_random"] if matrix.draws else []):
         options = {"diagonal": False} if name == "beyond_random" else {}
         for relative in (False,) if matrix.metric == "logprob" else (False, True):
             with warnings.catch_warnings():
@@ -131,47 +148,19 @@ def statistics(matrix: compare.TransferMatrix) -> pd.DataFrame:
                 samples = matrix.resampled(name, relative=relative, **options)
                 table["mean"] = table.mean(axis=1)
                 samples = np.concatenate([samples, np.nanmean(samples, axis=-1, keepdims=True)], -1)
-                low, high = (
-                    table.to_numpy() + widened * (end - table.to_numpy()) for end in percentile_interval(samples)
-                )
-            for i, k in enumerate(table.index):
-                for j, task in enumerate(table.columns):
-                    row = {"metric": matrix.metric, "statistic": name, "relative": relative, "k": k, "task": task}
-                    row |= {"value": table.iloc[i, j], "low": low[i, j], "high": high[i, j]}
-                    rows.append(row)
+                values = table.to_numpy()
+                low, high = (values + widened * (end - values) for end in percentile_interval(samples))
+            about = {"metric": matrix.metric, "statistic": name, "relative": relative}
+            rows += [
+                {**about, "k": k, "task": task, "value": values[i, j], "low": low[i, j], "high": high[i, j]}
+                for i, k in enumerate(table.index)
+                for j, task in enumerate(table.columns)
+            ]
     return pd.DataFrame(rows)
 
 
-def shared_heads(scores: Rankings, plan: Preset, heads: int) -> pd.DataFrame:
-    """Heads that two tasks have in common among their best, against chance; by the lead method, at every k."""
-    rankings = {task: found for task, found in scores[plan.lead].items() if task != ALL}
-    frames = [
-        compare.head_overlaps(rankings, size).assign(k_of_1024=k) for size, k in plan.sizes(heads).items() if size > 1
-    ]
+def shared_heads(bench: Bench, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
+    """How many top heads every two tasks share, compared with chance, at every k."""
+    rankings = of_tasks(scores)
+    frames = [compare.head_overlaps(rankings, size).assign(k_of_1024=k) for size, k in bench.sizes.items() if size > 1]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"k_of_1024": []})
-
-
-CORRELATED: dict[str, tuple[str, dict[str, Any]]] = {
-    "fragility": ("fragility", {}),
-    "fragility, other tasks' heads": ("fragility", {"diagonal": False}),
-    "fragility, relative": ("fragility", {"relative": True}),
-    "disruptivity": ("disruptivity", {}),
-    "disruptivity, relative": ("disruptivity", {"relative": True}),
-}
-"""What is correlated across models, and how it is computed."""
-
-
-def correlations(
-    a: compare.TransferMatrix, b: compare.TransferMatrix
-) -> tuple[dict[str, compare.Correlation], dict[str, str]]:
-    """Fragility and disruptivity across models by name, with the same items resampled in both; and why some have none."""
-    found, reasons = {}, {}
-    for label, (name, options) in CORRELATED.items():
-        if options.get("relative") and a.metric == "logprob":
-            continue
-        try:
-            same = all(a.items(task) == b.items(task) for task in a.targets if task in b.targets)
-            found[label] = compare.correlate(a, b, statistic=name, paired_items=same, **options)
-        except ValueError as error:
-            reasons[label] = str(error)
-    return found, reasons

@@ -1,4 +1,4 @@
-"""Different heads, same fragile tasks? Detection, transfer, recovery in every model; then every two beside each other.
+"""Different heads, same fragile tasks? Detection, transfer and recovery in each model, then a comparison of each pair.
 
 `fragile_tasks` runs it.
 """
@@ -32,18 +32,20 @@ def fragile_tasks(
     command: str | None = None,
     **loading: Any,
 ) -> tuple[list[FragileFinding], list[Pair]]:
-    """Ask of any models: do tasks share heads inside a model, and do models share heads, or fragile tasks?
+    """Ask any models: do tasks share heads within a model, and do models share heads or fragile tasks?
 
     Args:
-        models: names as `load_model` takes them, or loaded models; two or more to compare, one for its own part alone.
-        preset: "packaged" (offline, small models), "quick", "paper", or a `Preset` of your own.
-        out: the run folder: a folder per model and per two models (Parquet, scores, matrices, matches), `report.html` and
-            `study_fragile_tasks.json`. The same call continues it; other settings are refused.
-        path: real reports (a folder or .zip of edgar-crawler's JSON files) in place of the packaged ones.
-        command: what the page says it was made by; default: the running command.
-        **loading: how models given by name are loaded: device, dtype, ... of `load_model`.
+        models: names as `load_model` takes them, or loaded models. Every two are compared.
+        preset: "packaged" (offline, small models), "quick", "paper", or your own `Preset`.
+        out: the run folder. It gets a folder per model and per pair (Parquet tables, scores, matrices, matches), `report.html`
+            and `study_fragile_tasks.json`. The same call continues it; other settings are refused.
+        path: real reports (a folder or .zip of edgar-crawler's JSON files), instead of the packaged ones.
+        command: shown on the page; default: the running command.
+        **loading: options of `load_model` (device, dtype, ...) for models given by name.
 
-    Two models are loaded at a time. Raises ValueError for an unknown preset, no models, or a folder of other settings.
+    Returns one finding per model and one per pair, and prints the claims of each. At most two models are loaded at a time.
+
+    Raises ValueError for an unknown preset, no models, or a folder with other settings.
     """
     plan, name = named_preset(preset, PRESETS)
     study = FragileStudy(on_reports(plan, name, None if path is None else str(path)), name)
@@ -51,31 +53,31 @@ def fragile_tasks(
 
 
 class FragileStudy(Study[Preset, FragileFinding]):
-    """Presets, stages, claims and page of the study of fragile tasks."""
+    """The study of fragile tasks for the runner."""
 
     name = "fragile_tasks"
 
     @cached_property
     def documents(self) -> dict[str, list[DocumentTrial]]:
-        """By task, the documents that heads are detected on."""
+        """The documents that heads are detected on, by task."""
         return self.plan.detection()
 
     @cached_property
     def tests(self) -> dict[str, list[Trial]]:
-        """By task, the trials that heads are ablated on."""
+        """The trials that heads are ablated on, by task."""
         return self.plan.evaluation()
 
     def one(self, model: Model, run: StageRun) -> FragileFinding:
-        """The study of one model."""
-        plan, shape, folder = self.plan, geometry(model), run.folder
-        heads = shape.n_layers * shape.n_heads
-        scores = run.stage("detection", stages.detect, model, self.documents, plan, folder)
-        matrix = run.stage("transfer", stages.transfer, model, scores, self.tests, plan, folder)
-        mended = run.stage("recovery", stages.mended, model, scores[plan.lead], matrix, self.tests, plan, folder)
+        plan, name = self.plan, geometry(model).name
+        bench = stages.Bench(model, plan, self.documents, self.tests, run.folder)
+        scores = run.stage("detection", stages.detect, bench)
+        lead = scores[plan.lead]
+        matrix = run.stage("transfer", stages.transfer, bench, lead)
+        mended = run.stage("recovery", stages.mended, bench, lead, matrix)
         metrics = stages.by_metric(matrix, plan)
         statistics = pd.concat([stages.statistics(one) for one in metrics.values()], ignore_index=True)
         cells = [
-            one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=name) for name, one in metrics.items()
+            one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=metric) for metric, one in metrics.items()
         ]
         best = [
             found.to_frame().head(16).assign(method=method, task=task)
@@ -83,44 +85,52 @@ class FragileStudy(Study[Preset, FragileFinding]):
             for task, found in by_task.items()
         ]
         frames = {
-            "claims": claims_of_model(shape.name, matrix.metric, statistics),
+            "claims": claims_of_model(name, matrix.metric, statistics),
             "statistics": statistics,
             "cells": pd.concat(cells),
             "recovery": mended,
-            "shared_heads": stages.shared_heads(scores, plan, heads),
+            "shared_heads": stages.shared_heads(bench, lead),
             "best_heads": pd.concat(best, ignore_index=True),
         }
-        first = ", ".join(f"{head}" for head in scores[plan.lead][ALL].top(min(5, heads)))
-        base = ", ".join(f"{name} {one.cells.base.mean():.2f}" for name, one in metrics.items())
-        run.console.print(f"{plan.lead}, all tasks: {first}; without ablation {base}")
+        first = ", ".join(map(str, lead[ALL].ranking()[:5]))
+        base = ", ".join(f"{metric} {one.cells.base.mean():.2f}" for metric, one in metrics.items())
+        run.console.print(f"Top heads of {plan.lead} over all tasks: {first}. Without ablation: {base}.")
         return FragileFinding(
-            model=shape.name,
+            model=name,
             settings=run.settings,
             frames=frames,
             seconds=run.seconds,
             scores=scores,
             matrix=matrix,
-            sizes=plan.sizes(heads),
+            sizes=bench.sizes,
         )
 
     def pair_settings(self, a: FragileFinding, b: FragileFinding) -> dict[str, Any]:
-        """Both models' weights and scores."""
-        settings = {each.model: [each.settings["weights"], pairs.chosen(each)] for each in (a, b)}
+        """The weights and scores of both models."""
+        settings = {each.model: [each.settings["weights"], pairs.scores_digest(each)] for each in (a, b)}
         return {"models": settings, "preset": a.settings["preset"]}
 
     def two(self, models: tuple[Model, Model], a: FragileFinding, b: FragileFinding, run: StageRun) -> Pair:
-        """Correlation of what breaks, correspondence of heads, and whether corresponding heads break the same tasks."""
-        plan, folder = self.plan, run.folder
+        """Compare two models: what breaks, which heads correspond, and whether corresponding heads break the same tasks."""
+        plan, folder, names = self.plan, run.folder, (a.model, b.model)
+        scores = (pairs.by_name(a), pairs.by_name(b))
         found, reasons = run.stage("correlation", pairs.correlated, a, b, plan)
-        match = run.stage("correspondence", pairs.matched, models, pairs.named(a, b), plan, folder / "match")
+        match = run.stage("correspondence", pairs.matched, models, scores, plan, folder / "match")
         blind = run.stage("correspondence without scores", pairs.matched, models, None, plan, folder / "blind")
         validation = run.stage("validation", pairs.validated, blind, models, a, self.tests, plan, folder)
-        names = (a.model, b.model)
-        frames = pairs.frames(names, found, match, validation) | {"depth": pairs.depth(a, b, plan)}
+        frames = {
+            "claims": claims_of_pair(names, found),
+            "correlations": pairs.correlation_frame(found),
+            "points": pairs.points(found),
+            "matched_heads": match.pairs,
+            "validation": validation.frame,
+            "validation_correlation": validation.correlation,
+            "depth": pairs.depth(a, b, plan),
+        }
         return Pair(
             model=" and ".join(names),
             settings=run.settings,
-            frames={"claims": claims_of_pair(names, found), **frames},
+            frames=frames,
             seconds=run.seconds,
             names=names,
             correlations=found,
@@ -131,5 +141,4 @@ class FragileStudy(Study[Preset, FragileFinding]):
         )
 
     def page(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> report.Page:
-        """The page on what there is so far."""
         return page(findings, pairs, self.plan)

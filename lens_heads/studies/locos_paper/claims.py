@@ -1,15 +1,10 @@
-"""Each headline claim of the paper beside what this model shows: holds, does not, or cannot be told.
-
-The claims, the paper's numbers and the thresholds are data (`claims.json`); here are the rules they are judged by.
-"""
+"""The LOCOS paper's headline claims: the rules that judge them. Texts, numbers and thresholds are in `claims.json`."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -18,17 +13,33 @@ from scipy import stats as scipy_stats
 
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
+from lens_heads.studies.claims import Found, above, at_most, published, widened, within
 from lens_heads.studies.locos_paper.presets import FACTORIAL
-from lens_heads.studies.verdicts import DOES_NOT, HOLDS, UNTOLD, widened
 
 LEAD = "locos"
+COLUMNS = [
+    "id",
+    "claim",
+    "paper",
+    "measured_on",
+    "found",
+    "value",
+    "low",
+    "high",
+    "verdict",
+    "holds_if",
+    "metric",
+    "k",
+    "trials",
+]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the claims are read from: the curve of every ranking (log-probability), that of judged texts, and at which k.
+    """What the claims are judged on.
 
-    `baseline` is the attention method whose heads cost most at this k. `calls` says of each task what was asked.
+    `curve` ablates every ranking (log-probability), `texts` has the judged texts, and `k` is the number of heads. `baseline` is
+    the attention method whose heads cost most at this k. `calls` describes each task.
     """
 
     curve: AblationCurve
@@ -38,54 +49,19 @@ class Evidence:
     calls: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Found:
-    """A number with its interval and a word on it; `sure` is False where the claim cannot hold whatever the interval says."""
-
-    value: float
-    low: float
-    high: float
-    text: str
-    sure: bool = True
-
-    @classmethod
-    def nothing(cls, text: str) -> Found:
-        return cls(math.nan, math.nan, math.nan, text, False)
-
-
 def claims(evidence: Evidence) -> pd.DataFrame:
-    """One row per claim: claim, paper, measured_on, found, value, low, high, verdict, holds_if, metric, k, trials.
-
-    Claims about a task that was not measured are left out.
-    """
-    data = resources.files("lens_heads.studies.locos_paper") / "claims.json"
-    listed = json.loads(data.read_text(encoding="utf-8"))["claims"]
+    """One row per claim (`COLUMNS`). Claims about a task that was not measured are left out."""
     measured, rows = set(evidence.texts.per_trial["task"]), []
-    for claim in (one for one in listed if one["task"] in measured):
-        found = RULES[claim["rule"]](evidence, claim)
-        rows.append(
-            {"id": claim["id"], "claim": claim["claim"], "paper": claim["paper"]}
-            | {"measured_on": evidence.calls.get(claim["task"], claim["task"]), "found": found.text}
-            | {"value": found.value, "low": found.low, "high": found.high, "verdict": _verdict(claim, found)}
-            | {"holds_if": claim["holds"], "metric": claim["metric"], "k": evidence.k}
-            | {"trials": len(evidence.texts.values(Condition.none(), "logprob", claim["task"]))}
-        )
-    return pd.DataFrame(rows)
+    for claim in published(__name__)["claims"]:
+        task = claim["task"]
+        if task in measured:
+            about = {"measured_on": evidence.calls.get(task, task), "metric": claim["metric"], "k": evidence.k}
+            about["trials"] = len(evidence.texts.values(Condition.none(), "logprob", task))
+            rows.append({**RULES[claim["rule"]](evidence, claim).row(claim), **about})
+    return pd.DataFrame(rows)[COLUMNS]
 
 
-def _verdict(claim: dict[str, Any], found: Found) -> str:
-    """By the whole interval, which the rules make wide enough for few trials."""
-    if math.isnan(found.value) or math.isnan(found.low):
-        return UNTOLD
-    at, low, high = claim["threshold"], found.low, found.high
-    if claim["rule"] == "spared":
-        return HOLDS if high <= at and found.sure else DOES_NOT if low > at else UNTOLD
-    if claim["rule"] == "random_within":
-        return HOLDS if -at <= low and high <= at and found.sure else DOES_NOT if low > at or high < -at else UNTOLD
-    return HOLDS if low > at and found.sure else DOES_NOT if high < at else UNTOLD
-
-
-def _pair(evidence: Evidence, claim: dict[str, Any], condition: Condition) -> tuple[np.ndarray, np.ndarray]:
+def _before_after(evidence: Evidence, claim: dict[str, Any], condition: Condition) -> tuple[np.ndarray, np.ndarray]:
     """The metric of each trial before and after an ablation."""
     task, metric = claim["task"], claim["metric"]
     before, after = (evidence.texts.values(one, metric, task) for one in (Condition.none(), condition))
@@ -94,42 +70,43 @@ def _pair(evidence: Evidence, claim: dict[str, Any], condition: Condition) -> tu
 
 
 def _loses(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    """Share of the score that is lost; it has to be more than random heads cost."""
+    """The share of the score that is lost; it must exceed what random heads cost."""
     best = Condition.top(LEAD, evidence.k)
-    before, after = _pair(evidence, claim, best)
+    before, after = _before_after(evidence, claim, best)
     if before.mean() <= 0:
-        return Found.nothing("the unablated model answers none")
+        return Found.nothing("the unablated model answers nothing correctly")
     value, low, high = evidence.texts.relative_loss(best, claim["metric"], claim["task"])
     low, high = widened(value, low, high, int((before > 0).sum()))
-    random = _difference(evidence.texts, claim, Condition.random(evidence.k))
-    return Found(value, low, high, f"{before.mean():.3f} → {after.mean():.3f}", sure=random["low"] > 0)
+    beyond_random = _difference(evidence.texts, claim, Condition.random(evidence.k))["low"] > 0
+    verdict = above(low, high, claim["threshold"], beyond_random)
+    return Found(value, low, high, f"{before.mean():.3f} → {after.mean():.3f}", verdict)
 
 
-def _change(evidence: Evidence, claim: dict[str, Any], condition: Condition) -> Found:
-    """What a set of heads costs, in the metric; where the unablated model hardly does the task, there is little to lose."""
-    before, after = _pair(evidence, claim, condition)
+def _change(evidence: Evidence, claim: dict[str, Any], condition: Condition, judge: Callable[..., str]) -> Found:
+    """What a set of heads costs. The claim cannot hold if the unablated model has little to lose."""
+    before, after = _before_after(evidence, claim, condition)
     if before.mean() <= 0:
-        return Found.nothing("the unablated model answers none")
+        return Found.nothing("the unablated model answers nothing correctly")
     table = evidence.texts.frame
     mine = {"task": claim["task"], "metric": claim["metric"], **asdict(condition)}
     row = table[(table[list(mine)] == pd.Series(mine)).all(axis=1)].iloc[0]
     low, high = widened(row["drop"], row["drop_low"], row["drop_high"], len(before))
-    shown = f"{before.mean():.3f} → {after.mean():.3f}"
-    return Found(row["drop"], low, high, shown, sure=before.mean() > 2 * claim["threshold"])
+    verdict = judge(low, high, claim["threshold"], before.mean() > 2 * claim["threshold"])
+    return Found(row["drop"], low, high, f"{before.mean():.3f} → {after.mean():.3f}", verdict)
 
 
 def _spared(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    return _change(evidence, claim, Condition.top(LEAD, evidence.k))
+    return _change(evidence, claim, Condition.top(LEAD, evidence.k), at_most)
 
 
 def _random_within(evidence: Evidence, claim: dict[str, Any]) -> Found:
     if "random" not in set(evidence.texts.per_trial["set"]):
         return Found.nothing("no random heads were ablated")
-    return _change(evidence, claim, Condition.random(evidence.k))
+    return _change(evidence, claim, Condition.random(evidence.k), within)
 
 
 def _difference(curve: AblationCurve, claim: dict[str, Any], against: Condition) -> dict[str, float]:
-    """Paired difference other - lead; an interval above zero needs a sign test that agrees."""
+    """The paired difference other - lead. The interval excludes zero only if a sign test agrees."""
     metric, task = claim["metric"], claim["task"]
     table = curve.differences(metric, task, lead=LEAD)
     mine = (table["against"] == against.method) & (table["set"] == against.set) & (table["k"] == against.k)
@@ -138,31 +115,38 @@ def _difference(curve: AblationCurve, claim: dict[str, Any], against: Condition)
     found = {part: float(table[mine].iloc[0][part]) for part in ("difference", "low", "high")}
     best = Condition.top(LEAD, against.k)
     gap = (curve.values(against, metric, task) - curve.values(best, metric, task)).dropna()
-    above, below = int((gap > 0).sum()), int((gap < 0).sum())
-    if above + below == 0 or scipy_stats.binomtest(above, above + below, alternative="greater").pvalue > 0.025:
+    more, less = int((gap > 0).sum()), int((gap < 0).sum())
+    if not _mostly(more, less):
         found["low"] = min(found["low"], 0.0)
-    if above + below == 0 or scipy_stats.binomtest(below, above + below, alternative="greater").pvalue > 0.025:
+    if not _mostly(less, more):
         found["high"] = max(found["high"], 0.0)
     return found
 
 
+def _mostly(these: int, others: int) -> bool:
+    """Whether a sign test at 0.025 finds more of these than of the others."""
+    n = these + others
+    return n > 0 and scipy_stats.binomtest(these, n, alternative="greater").pvalue <= 0.025
+
+
 def _beats_baseline(evidence: Evidence, claim: dict[str, Any]) -> Found:
     condition = Condition.top(evidence.baseline, evidence.k)
-    row, (before, kept) = _difference(evidence.texts, claim, condition), _pair(evidence, claim, condition)
+    row, (before, kept) = (_difference(evidence.texts, claim, condition), _before_after(evidence, claim, condition))
     text = f"{evidence.baseline} keeps {kept.mean():.3f} of {before.mean():.3f}"
-    return Found(row["difference"], row["low"], row["high"], text)
+    return Found(row["difference"], row["low"], row["high"], text, above(row["low"], row["high"], claim["threshold"]))
 
 
 def _beats_parts(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    """The claim is about all of them: the least lower and upper bound decide, and every part has to have been ablated."""
+    """The claim is about every part, so all must be measured and the smallest bounds decide."""
     others = [name for name in FACTORIAL if name != LEAD]
     missing = [name for name in others if name not in evidence.curve.rankings]
     if missing:
-        return Found.nothing(f"{', '.join(missing)} was not ablated")
+        return Found.nothing(f"not ablated: {', '.join(missing)}")
     rows = {name: _difference(evidence.curve, claim, Condition.top(name, evidence.k)) for name in others}
-    value, low, high = (min(row[part] for row in rows.values()) for part in ("difference", "low", "high"))
+    # NumPy's minimum is NaN if any part is, Python's is not.
+    value, low, high = (float(np.min([row[part] for row in rows.values()])) for part in ("difference", "low", "high"))
     every = ", ".join(f"{name} {row['difference']:+.2f}" for name, row in rows.items())
-    return Found(value, low, high, f"{every} nats")
+    return Found(value, low, high, f"{every} nats", above(low, high, claim["threshold"]))
 
 
 RULES: dict[str, Callable[[Evidence, dict[str, Any]], Found]] = {

@@ -1,4 +1,4 @@
-"""What the study found on one model, and every number of it as a table."""
+"""What the LOCOS study found in one model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from lens_heads.studies.runner import Finding, records
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LocosFinding(Finding):
-    """`scores` by method; `baseline` is the attention method whose heads cost most at the headline `k`.
+    """What the study found in one model.
 
-    `recovered` is a sentence where no example could be recovered. `questions` of the test trials by id. `cri`, `literal` and
-    `recovered` are None where the preset leaves their stages out.
+    `scores` is by method, `questions` by id of a test trial. `baseline` is the attention method whose heads cost most at the
+    headline `k`. `cri`, `literal` and `recovered` are None if the preset skips their stages; `recovered` is a sentence if
+    recovery could not be measured.
     """
 
     k: int
@@ -39,7 +40,6 @@ class LocosFinding(Finding):
         return {**self.scores, **{name: found for name, found in others.items() if found is not None}}
 
     def notes(self) -> dict[str, Any]:
-        """What the JSON says beside the tables."""
         note = self.recovered.examples if isinstance(self.recovered, Recovery) else self.recovered
         return {
             "k": self.k,
@@ -52,11 +52,5 @@ class LocosFinding(Finding):
 
 
 def ranked(name: str, found: HeadScores) -> pd.DataFrame:
-    """The heads with intervals; of the literal share, a ratio of sums, the bootstrap of per-trial values is no interval."""
+    """The heads with intervals. The literal share has none: it is a ratio of sums, which no mean over trials estimates."""
     return found.to_frame(interval=name != "literal_share")
-
-
-def curve_frames(curve: AblationCurve, texts: AblationCurve, spared: list[str]) -> dict[str, pd.DataFrame]:
-    """The ablations as tables."""
-    frames = {"ablation": curve.frame, "texts": texts.frame, "differences": curve.differences("logprob", lead=LEAD)}
-    return frames | {f"dissociation_{task}": curve.dissociation(task, "logprob") for task in spared}

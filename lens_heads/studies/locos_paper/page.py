@@ -1,4 +1,4 @@
-"""The study as one page: the answer in one figure, the claims, then each question with its figures; tables are folded."""
+"""The page of the LOCOS study: the answer, the claims, the head maps, then each question with its figures."""
 
 from __future__ import annotations
 
@@ -14,33 +14,41 @@ from lens_heads.studies.calls import described
 from lens_heads.studies.locos_paper.claims import LEAD
 from lens_heads.studies.locos_paper.finding import LocosFinding
 from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, Preset
-from lens_heads.studies.verdicts import counted
+from lens_heads.studies.pages import bars, claims_table, counted
 
 METRIC = "logprob"
 CLAIMS = (
-    "A claim holds, or does not, if the whole 95 % interval of the number in 'judged by' says so. Intervals are bootstrapped "
-    "over trials, and no narrower than what so many trials may well not have shown (a share of 1 - 0.025 ** (1 / trials))."
+    'A claim holds, or does not hold, if the whole 95 % interval of the number in "judged by" says so. Intervals are '
+    "bootstrapped over trials, and widened to allow for what so few trials may have missed (at least 1 - 0.025 ** (1 / trials) "
+    "on either side)."
 )
 INTERVALS = {"value": ("low", "high"), "drop": ("drop_low", "drop_high")}
 
 
 def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
     """The page for all models."""
-    verdicts = [report.Section("The paper's claims", CLAIMS, tables=[_claims(finding) for finding in findings])]
-    sections = [*verdicts, _maps(findings), *(section for finding in findings for section in _sections(finding, plan))]
+    claims = [
+        claims_table(each.claims, f"{each.model}, k = {each.k}", ("metric", "measured_on", "trials"))
+        for each in findings
+    ]
+    sections = [report.Section("The paper's claims", CLAIMS, tables=claims), _maps(findings)]
+    for each in findings:
+        sections += [_ablation(each), _factorial(each), _spared(each, plan), _texts(each), _agreement(each)]
+        sections += [_causal(each, each.cri)] if each.cri is not None else []
+        sections += [_reading(each, each.literal, plan)] if each.literal is not None else []
     summary = report.Summary(
-        model=", ".join(finding.model for finding in findings),
+        model=", ".join(each.model for each in findings),
         trials=f"{described(plan.select)} to select heads; {described(plan.test)} to evaluate them",
-        heads=[f"{finding.model} {head}" for finding in findings for head in finding.scores[LEAD].top(3)],
+        heads=[f"{each.model} {head}" for each in findings for head in each.scores[LEAD].ranking()[:3]],
         verdict=" ".join(map(_sentence, findings)),
         figures=[
-            plots.ablation_curves(finding.curve, METRIC, title=f"{finding.model}: what ablated heads cost")
-            for finding in findings
+            plots.ablation_curves(each.curve, METRIC, title=f"{each.model}: the cost of ablating heads")
+            for each in findings
         ],
         facts={
-            "Claims": "; ".join(f"{one.model}: {counted(list(one.frames['claims']['verdict']))}" for one in findings),
-            "Headline k": ", ".join(f"{finding.model} {finding.k}" for finding in findings),
-            "Ablation": f"{plan.kind}, at all positions, also while decoding",
+            "Claims": "; ".join(f"{each.model}: {counted(each.claims)}" for each in findings),
+            "Headline k": ", ".join(f"{each.model}: {each.k}" for each in findings),
+            "Ablation": f"{plan.kind}, at all positions and while decoding",
             "Intervals": "95 % percentile bootstrap over trials (and draws of random heads); differences are paired",
         },
     )
@@ -48,118 +56,83 @@ def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
 
 
 def _sentence(finding: LocosFinding) -> str:
-    """One model's answer: right answers before and after."""
+    """One model's answer: how many answers are right before and after."""
     k, texts = finding.k, finding.texts
-    before, after, random = (
-        int(texts.values(one, "contains").round().sum())
-        for one in (Condition.none(), Condition.top(LEAD, k), Condition.random(k))
-    )
-    trials = len(texts.values(Condition.none(), "contains"))
+    conditions = (Condition.none(), Condition.top(LEAD, k), Condition.random(k))
+    before, after, random = (texts.values(one, "contains").round() for one in conditions)
+    heads = "head" if k == 1 else f"{k} heads"
     return (
-        f"{finding.model}: without LOCOS's {k} best heads {after} of {trials} answers are right instead of {before}; "
-        f"without {k} random heads, {random}."
+        f"{finding.model}: without LOCOS's top {heads}, {after.sum():.0f} of {len(before)} answers are right instead of "
+        f"{before.sum():.0f}; without {k} random head{'s' * (k != 1)}, {random.sum():.0f}."
     )
 
 
 def _maps(findings: Sequence[LocosFinding]) -> report.Section:
-    """Every method's head map, of all models, beside each other."""
-    maps = [
-        report.Figure(plots.head_map(scores, f"{finding.name}: {plots.look(method).label}"))
-        for finding in findings
-        for method, scores in finding.scores.items()
+    """Head maps of all methods and models, side by side."""
+    figures = [
+        report.Figure(plots.head_map(scores, f"{each.name}: {plots.look(method).label}"))
+        for each in findings
+        for method, scores in each.scores.items()
     ]
-    agreement = [
-        report.Figure(plots.method_agreement(finding.scores, f"{finding.name}: agreement of the methods"))
-        for finding in findings
+    figures += [
+        report.Figure(plots.method_agreement(each.scores, f"{each.name}: agreement between methods"))
+        for each in findings
     ]
-    return report.Section("Where each method looks", figures=[*maps, *agreement], side_by_side=True)
+    return report.Section("Which heads each method finds", figures=figures, side_by_side=True)
 
 
-def _claims(finding: LocosFinding) -> report.Table:
-    shown = finding.frames["claims"].rename(
-        columns={"value": "judged by", "holds_if": "holds if", "measured_on": "measured on"}
-    )
-    columns = [
-        "claim",
-        "paper",
-        "found",
-        "metric",
-        "judged by",
-        "low",
-        "high",
-        "verdict",
-        "holds if",
-        "measured on",
-        "trials",
-    ]
-    caption = f"{finding.model}, k = {finding.k}"
-    return report.Table(shown[columns], caption, 2, intervals={"judged by": ("low", "high")})
-
-
-def _sections(finding: LocosFinding, plan: Preset) -> list[report.Section]:
-    found = [_ablation(finding), _factorial(finding), _spared(finding, plan), _texts(finding), _agreement(finding)]
-    found += [_causal(finding, finding.cri)] if finding.cri is not None else []
-    found += [_reading(finding, finding.literal, plan)] if finding.literal is not None else []
-    return found
+def _main(finding: LocosFinding) -> pd.DataFrame:
+    """What ablation costs on the test trials, in log-probability."""
+    frame = finding.curve.frame
+    return frame[(frame["task"] == finding.curve.main_task) & (frame["metric"] == METRIC)]
 
 
 def _ablation(finding: LocosFinding) -> report.Section:
-    curve = finding.curve
-    figures = []
+    curve, figures = finding.curve, []
     if "rougeL" in curve.metrics:
         figures.append(report.Figure(plots.ablation_curves(curve, "rougeL"), "ROUGE-L of the generated text"))
-    main = curve.frame[(curve.frame["task"] == curve.main_task) & (curve.frame["metric"] == METRIC)]
-    differences = report.Table(
-        curve.differences(METRIC, lead=LEAD), "Paired differences to LOCOS", intervals={"difference": ("low", "high")}
-    )
+    differences = curve.differences(METRIC, lead=LEAD)
     return report.Section(
-        f"{finding.model}: ablation against every baseline and control (RQ1, RQ3)",
-        "Sets named 'given' are the heads that both, or only one, of two methods have among their k best.",
+        f"{finding.model}: ablation compared with baselines and controls (RQ1, RQ3)",
+        'Sets marked "given" are the top k heads that two methods share, or that only one of them has.',
         figures=figures,
-        tables=[report.Table(main, "Ablation", intervals=INTERVALS), differences],
+        tables=[
+            report.Table(_main(finding), "Ablation", intervals=INTERVALS),
+            report.Table(differences, "Paired differences from LOCOS", intervals={"difference": ("low", "high")}),
+        ],
         folded=True,
     )
 
 
 def _factorial(finding: LocosFinding) -> report.Section:
-    frame = finding.curve.frame
-    rows = frame[
-        (frame["task"] == finding.curve.main_task)
-        & (frame["metric"] == METRIC)
-        & (frame["set"] == "top")
-        & frame["method"].isin(FACTORIAL)
-    ]
-    table = pd.DataFrame(
-        {
-            "group": [f"k = {k}" for k in rows["k"]],
-            "name": rows["method"].to_list(),
-            "value": rows["drop"].to_list(),
-            "low": rows["drop_low"].to_list(),
-            "high": rows["drop_high"].to_list(),
-        }
-    )
+    rows = _main(finding)
+    rows = rows[(rows["set"] == "top") & rows["method"].isin(FACTORIAL)]
+    table = bars(rows, [f"k = {k}" for k in rows["k"]], rows["method"], "drop")
     return report.Section(
         f"{finding.model}: is it the OV circuit or the contrast? (RQ2)",
-        "locos: OV and contrast; dla: OV alone, over all positions; attention_spatial: contrast alone; attention_mass: "
-        "neither. Within one row attention_spatial orders heads exactly as attention_mass does, because attention sums to "
-        "one: the contrast can only matter together with OV.",
-        figures=[plots.drop_bars(table, "What ablating the k best of each costs", unit="nats per token")],
+        "locos uses the OV circuit and the contrast, dla the OV circuit alone (over all positions), attention_spatial the "
+        "contrast alone, and attention_mass neither. Attention sums to one in each row, so there attention_spatial orders heads "
+        "exactly as attention_mass does: the contrast can only matter together with the OV circuit.",
+        figures=[plots.drop_bars(table, "The cost of ablating each method's top k heads", unit="nats per token")],
     )
 
 
 def _spared(finding: LocosFinding, plan: Preset) -> report.Section:
-    curve, tables, figures = finding.curve, [], []
+    tables, figures = [], []
     for task in plan.spared:
-        apart = finding.frames[f"dissociation_{task}"]
-        lead = apart[(apart["method"] == LEAD) & (apart["set"] == "top")]
-        best = lead.sort_values("score").iloc[-1]
-        interval = f"{best['score']:.2f} [{best['low']:.2f}, {best['high']:.2f}]"
-        caption = f"Dissociation from {task}: largest at k = {best['k']}, chosen on these trials: {interval}"
-        tables.append(report.Table(apart, caption, intervals={"score": ("low", "high")}))
-        figures.append(report.Figure(plots.ablation_curves(curve, METRIC, task), f"{task} under the same ablations"))
+        table = finding.frames[f"dissociation_{task}"]
+        best = table[(table["method"] == LEAD) & (table["set"] == "top")].sort_values("score").iloc[-1]
+        caption = (
+            f"Dissociation from {task}. It is largest at k = {best['k']} (chosen on these trials): {best['score']:.2f} "
+            f"[{best['low']:.2f}, {best['high']:.2f}]"
+        )
+        tables.append(report.Table(table, caption, intervals={"score": ("low", "high")}))
+        curve = plots.ablation_curves(finding.curve, METRIC, task)
+        figures.append(report.Figure(curve, f"{task} under the same ablations"))
     return report.Section(
         f"{finding.model}: what is spared (RQ4)",
-        "Dissociation score: share of retrieval lost minus share of the other task lost, exp(log-probability).",
+        "The dissociation score is the share of retrieval lost minus the share of the other task lost, in "
+        "exp(log-probability).",
         figures=figures,
         tables=tables,
         side_by_side=True,
@@ -168,30 +141,16 @@ def _spared(finding: LocosFinding, plan: Preset) -> report.Section:
 
 
 def _texts(finding: LocosFinding) -> report.Section:
-    frame = finding.texts.frame
-    wanted = frame["metric"].isin(["correct", "exact_match", "token_f1", "rougeL"])
-    rows = frame[wanted & (frame["metric"] == "correct") & (frame["k"] == finding.k)]
-    bars = pd.DataFrame(
-        {
-            "group": rows["task"].to_list(),
-            "name": [m if s == "top" else "random" for m, s in zip(rows["method"], rows["set"], strict=True)],
-            "value": rows["drop"].to_list(),
-            "low": rows["drop_low"].to_list(),
-            "high": rows["drop_high"].to_list(),
-        }
-    )
-    texts = report.Texts.from_curve(
-        finding.texts, Condition.top(LEAD, finding.k), metric="contains", questions=finding.questions
-    )
+    frame, best = finding.texts.frame, Condition.top(LEAD, finding.k)
+    rows = frame[(frame["metric"] == "correct") & (frame["k"] == finding.k)]
+    names = rows["method"].where(rows["set"] == "top", "random")
+    lost = plots.drop_bars(bars(rows, rows["task"], names, "drop"), "Right answers lost", unit="share of answers")
+    shown = frame[frame["metric"].isin(["correct", "exact_match", "token_f1", "rougeL"])]
     return report.Section(
         f"{finding.model}: generated answers at k = {finding.k} (RQ1, RQ5)",
-        figures=[
-            report.Figure(
-                plots.drop_bars(bars, "Right answers lost", unit="share of answers"), "By each task's own judge"
-            )
-        ],
-        tables=[report.Table(frame[wanted], "Texts", intervals=INTERVALS)],
-        texts=[texts],
+        figures=[report.Figure(lost, "Judged by each task's own rule")],
+        tables=[report.Table(shown, "Texts", intervals=INTERVALS)],
+        texts=[report.Texts.from_curve(finding.texts, best, metric="contains", questions=finding.questions)],
         folded=True,
     )
 
@@ -209,67 +168,64 @@ def _agreement(finding: LocosFinding) -> report.Section:
         "layer_matched_p_value",
     ]
     shown += ["rank_biased_overlap", "spearman", "both", "only_a", "only_b"]
-    overlaps = frames["overlaps"].assign(method_b=frames["jaccard"]["method"].unique())[shown]
+    overlaps = frames["overlaps"].assign(method_b=list(curves))[shown]
     return report.Section(
         f"{finding.model}: do methods find the same heads?",
-        figures=[report.Figure(plots.jaccard_curves(curves), "Jaccard of the k best heads with LOCOS's")],
+        figures=[report.Figure(plots.jaccard_curves(curves), "Jaccard index of the top k heads with LOCOS's")],
         tables=[
-            report.Table(overlaps, f"LOCOS (a) against each other ranking (b), k = {finding.k}"),
-            report.Table(frames["spread"], "How concentrated, and over how many kv groups"),
+            report.Table(overlaps, f"LOCOS (a) compared with each other ranking (b), k = {finding.k}"),
+            report.Table(frames["spread"], "How concentrated the scores are, and over how many kv groups"),
         ],
         folded=True,
     )
 
 
 def _causal(finding: LocosFinding, cri: HeadScores) -> report.Section:
-    lead = finding.scores[LEAD]
-    thirds = finding.frames["thirds"]
+    lead, thirds = finding.scores[LEAD], finding.frames["thirds"]
+    thirds = thirds[thirds["method"] == "cri"]
     figures = [
-        report.Figure(plots.head_map(cri), f"CRI: patching each head at the answer rows; {len(cri.trial_ids)} pairs"),
-        report.Figure(plots.score_scatter(lead, cri, thirds[thirds["method"] == "cri"]), "LOCOS against CRI"),
+        report.Figure(plots.head_map(cri), f"CRI: each head patched at the answer rows, {len(cri.trial_ids)} pairs"),
+        report.Figure(plots.score_scatter(lead, cri, thirds), "LOCOS and CRI"),
     ]
     tables = [
-        report.Table(
-            finding.frames["against_cri"], "Which ranking finds the heads that patching finds: k best against CRI's"
-        ),
-        report.Table(thirds[thirds["method"] == "cri"], "LOCOS and CRI by layer third"),
+        report.Table(finding.frames["against_cri"], "Which ranking finds the heads that patching finds? Top k of each"),
+        report.Table(thirds, "LOCOS and CRI by layer third"),
     ]
-    text = ""
-    if isinstance(finding.recovered, Recovery):
-        figures.append(report.Figure(finding.recovered.plot(), "Recovery: ablate everywhere, patch at the answer rows"))
-        tables.append(report.Table(finding.recovered.frame, "Recovery", intervals={"recovery": ("low", "high")}))
-        gaps = report.Table(
-            finding.recovered.differences(), "Against each control", intervals={"difference": ("low", "high")}
-        )
-        tables.append(gaps)
-        counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in finding.recovered.examples.items())
-        text = f"Recovery, examples: {counts}."
-    elif finding.recovered:
-        text = f"Recovery could not be measured: {finding.recovered}."
+    text, recovered = "", finding.recovered
+    if isinstance(recovered, Recovery):
+        figures.append(report.Figure(recovered.plot(), "Recovery: ablated everywhere, patched at the answer rows"))
+        gaps = recovered.differences()
+        tables += [
+            report.Table(recovered.frame, "Recovery", intervals={"recovery": ("low", "high")}),
+            report.Table(gaps, "Recovery compared with each control", intervals={"difference": ("low", "high")}),
+        ]
+        counts = ", ".join(f"{what.replace('_', ' ')} {n}" for what, n in recovered.examples.items())
+        text = f"Number of examples for recovery: {counts}."
+    elif recovered:
+        text = f"Recovery could not be measured: {recovered}."
     return report.Section(
         f"{finding.model}: causal evidence", text, figures=figures, tables=tables, side_by_side=True, folded=True
     )
 
 
 def _reading(finding: LocosFinding, literal: HeadScores, plan: Preset) -> report.Section:
-    best = [str(head) for head in finding.scores[LEAD].top(plan.read_heads)]
+    best = [str(head) for head in finding.scores[LEAD].ranking()[: plan.read_heads]]
     frame, beyond = finding.frames["provenance"], finding.frames["beyond_sink"]
     share = pd.DataFrame(
         [
-            {"method": name, "literal share of the k best, mean": sum(literal[h] for h in top) / len(top)}
+            {"method": name, "mean literal share of the top k": sum(literal[h] for h in top) / len(top)}
             for name, scores in finding.scores.items()
             if name in (LEAD, *ATTENTION) and (top := scores.top(finding.k))
         ]
     )
+    read, read_beyond = (plots.provenance_bars(one[one["head"].isin(best)]) for one in (frame, beyond))
     return report.Section(
         f"{finding.model}: what the heads read",
-        "The most attended key of each answer row. Literal: share of a head's positive contribution from the needle that "
-        "comes from the very token it writes.",
+        "Provenance is the most attended key of each answer row. The literal share of a head is the part of its positive "
+        "contribution from the needle that comes from the token it writes.",
         figures=[
-            report.Figure(plots.provenance_bars(frame[frame["head"].isin(best)]), "LOCOS's best heads"),
-            report.Figure(
-                plots.provenance_bars(beyond[beyond["head"].isin(best)]), "The same heads, the first position left out"
-            ),
+            report.Figure(read, "LOCOS's top heads"),
+            report.Figure(read_beyond, "The same heads without the first position"),
             report.Figure(plots.head_map(literal), "Literal share"),
         ],
         tables=[share, report.Table(frame, "Provenance"), report.Table(beyond, "Provenance beyond the sink")],

@@ -1,41 +1,42 @@
-"""How large the study is and which trials it uses, by name."""
+"""Presets of the LOCOS study: which trials it uses, and how many."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lens_heads import tasks
 from lens_heads.ablation.conditions import CONTROLS
 from lens_heads.scoring.scorers import SCORERS
-from lens_heads.studies.calls import TaskCall, described
+from lens_heads.studies.calls import TaskCall, described, trials_of
 from lens_heads.trials.trial import Trial
 
 HEADLINE = 50 / (36 * 32)
-"""The paper's headline ablates 50 of Qwen3-8B's 36 x 32 heads; other models lose the same share."""
+"""The paper's headline result ablates 50 of Qwen3-8B's 36 x 32 heads; other models lose the same share."""
 
 TASK = "retrieval"
-"""What the test trials are called in tables."""
+"""The name of the test trials in tables."""
 
 FACTORIAL = ("locos", "dla", "attention_spatial", "attention_mass")
 """RQ2: with and without the OV circuit, with and without the spatial contrast."""
 
 ATTENTION = ("attention_spatial", "attention_mass", "copy", "contrastive", "headkv")
-"""The methods that look at attention alone: the baselines."""
+"""The baselines: methods that use attention alone."""
 
 
 @dataclass(frozen=True)
 class Preset:
     """One size of the study.
 
-    `select` finds the heads, `test` evaluates them; `spared` are tasks that should not suffer (RQ4), `downstream` ones that
-    should (RQ5). `ks` and `seeds` are as in `ablation_curve`. `judge_text_everywhere`: decode and judge under every
-    ablation instead of at the headline k alone. `cri_trials` test trials are patched, `recovery_trials` test trials
-    ablated and mended with `recovery_draws` random controls, `read_heads` heads looked into; none leaves the stage out.
-    Without `downstream` tasks texts are judged on the test trials alone. `teacher_forced` takes gold answers for detection,
-    for models that answer nothing. `exact`: score LOCOS by the exact read-out too. `exclusive`: ablate the heads that only one of two methods
-    finds. `k`: the headline's number of heads, None
-    for as large a share as the paper's.
+    Trials: `select` is for finding heads, `test` for ablating them, `spared` are tasks that should not suffer (RQ4), and
+    `downstream` are tasks that should (RQ5). Without `downstream`, texts are judged on the test trials alone. `calibrate` trials
+    give the means of mean ablation. `teacher_forced` scores gold answers, for models that answer nothing.
+
+    Ablation: `ks`, `seeds` and `controls` are as in `ablation_curve`. `k` is the headline's number of heads; None takes the same
+    share of heads as the paper. `judge_text_everywhere` decodes and judges text under every ablation, not only at the headline
+    k. `exclusive` also ablates the heads that only one of two methods finds. `exact` also scores LOCOS with the exact read-out.
+
+    Further stages: `cri_trials` test trials are patched; `recovery_trials` are ablated and restored, with `recovery_draws`
+    random controls; `read_heads` heads are inspected. 0 skips the stage.
     """
 
     select: TaskCall
@@ -65,16 +66,15 @@ class Preset:
 
     def trials(self, call: TaskCall) -> list[Trial]:
         """The trials of one of the calls."""
-        name, arguments = call
-        return tasks.load(name, **arguments)
+        return trials_of(call)
 
     def described(self) -> dict[str, str]:
-        """What is asked in each task, in a few words."""
+        """Every task's call, in short."""
         calls = {TASK: self.test, **self.spared, **self.downstream}
         return {task: described(call) for task, call in calls.items()}
 
     def headline_k(self, heads: int) -> int:
-        """As large a share of the model's heads as the paper's 50 are of Qwen3-8B's, at least one."""
+        """The headline's number of heads in a model with this many."""
         return max(1, round(HEADLINE * heads)) if self.k is None else min(self.k, heads)
 
 
@@ -82,10 +82,7 @@ def _packaged(select: int, test: int, spared: int, downstream: int, context_leng
     return Preset(
         select=("packaged", {"split": "select", "n": select, "context_length": context_length, "seed": 0}),
         test=("packaged", {"split": "test", "n": test, "context_length": context_length, "seed": 1}),
-        spared={
-            "parametric": ("parametric", {"n": spared}),
-            "arithmetic": ("arithmetic", {"n": spared, "digits": 1}),
-        },
+        spared={"parametric": ("parametric", {"n": spared}), "arithmetic": ("arithmetic", {"n": spared, "digits": 1})},
         downstream={
             "musique": ("musique", {"n": downstream, "split": "test"}),
             "babilong": ("babilong", {"n": downstream, "task": "qa1"}),
@@ -118,42 +115,23 @@ def _nolima(preset: str) -> Preset:
 
 
 def _demo(select: int, test: int, spared: int, context_length: int, **more: Any) -> Preset:
-    """The first part of the argument: which heads, and what ablating them costs beside controls."""
-    return replace(
-        _packaged(select, test, spared, 0, context_length, **more),
-        downstream={},
-        cri_trials=0,
-        recovery_trials=0,
-        read_heads=0,
-        exact=False,
-        exclusive=False,
-        k=5,
+    """The first part of the study: which heads, and what ablating them costs compared with controls."""
+    skipped: dict[str, Any] = dict(
+        downstream={}, cri_trials=0, recovery_trials=0, read_heads=0, exact=False, exclusive=False
     )
+    return replace(_packaged(select, test, spared, 0, context_length, **more), **skipped, k=5)
 
 
+_FEW = ("bottom", "random")
 PRESETS: dict[str, Preset] = {
-    "demo-quick": _demo(8, 6, 4, 320, ks=(1, 5), ablated=("locos", "copy"), calibrate=6, controls=("bottom", "random")),
+    "demo-quick": _demo(8, 6, 4, 320, ks=(1, 5), ablated=("locos", "copy"), calibrate=6, controls=_FEW),
     "demo": _demo(
-        28,
-        12,
-        6,
-        320,
-        ks=(1, 5, 10),
-        ablated=("locos", "attention_spatial", "copy"),
-        calibrate=12,
-        controls=("bottom", "random"),
+        28, 12, 6, 320, ks=(1, 5, 10), ablated=("locos", "attention_spatial", "copy"), calibrate=12, controls=_FEW
     ),
     "demo-full": _demo(100, 100, 50, 400, ks=(1, 2, 5, 10, 20), judge_text_everywhere=True),
     "packaged": _packaged(20, 12, 12, 14, 320, ks=(1, 3, 6, 12), recovery_trials=12),
-    "quick": _packaged(
-        6,
-        5,
-        3,
-        3,
-        280,
-        ks=(1,),
-        seeds=2,
-        ablated=(*FACTORIAL, "copy"),
+    "quick": replace(
+        _packaged(6, 5, 3, 3, 280, ks=(1,), seeds=2, ablated=(*FACTORIAL, "copy")),
         cri_trials=3,
         recovery_trials=2,
         recovery_draws=3,
@@ -161,6 +139,6 @@ PRESETS: dict[str, Preset] = {
     "paper": _nolima("paper"),
     "scripts": _nolima("scripts"),
 }
-"""`demo` is what `lens-heads demo` runs: detection, ablation and judged texts. `packaged` needs no download
-and suits models of some hundred million parameters; `paper` and `scripts` are the grids of
-the paper as documented and as its job scripts ran, on NoLiMa, PopQA, MuSiQue and BABILong from the hub."""
+"""`lens-heads demo` runs the demo presets: detection, ablation and judged texts. `packaged` and `quick` need no download and suit
+models with a few hundred million parameters. `paper` and `scripts` are the paper's grids, as documented and as run by its job
+scripts, on NoLiMa, PopQA, MuSiQue and BABILong from the hub."""

@@ -1,4 +1,4 @@
-"""The stages of the study, each a function from what came before to a value of this package, stored and resumable."""
+"""The stages of the LOCOS study. Each is a function whose result is stored, so that an interrupted study can continue."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ EXACT, TUNED = "locos (exact)", "locos (tuned lens)"
 def detect(
     model: Model, select: Sequence[Trial], plan: Preset, out: Path, tuned_lens: str | None
 ) -> dict[str, HeadScores]:
-    """Every method on the selection trials, and LOCOS again with the exact read-out and with a tuned lens if there is one."""
+    """Score every head by every method, and by LOCOS with the exact read-out and the tuned lens where asked for."""
     options: dict[str, Any] = {"teacher_forced": plan.teacher_forced, "max_new_tokens": plan.detect_new_tokens}
-    directions: dict[str, str | Path] = {EXACT: "exact"} if plan.exact else {}
-    directions |= {TUNED: tuned_lens} if tuned_lens else {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # A method without any trial is visible in the tables.
+        warnings.simplefilter("ignore", UserWarning)  # The tables show a method without any trial.
         scores = score_heads(model, select, plan.methods, out=out / "scores", **options)
-        for name, direction in directions.items():
-            folder = out / ("scores-exact" if name == EXACT else "scores-tuned")
-            scores[name] = score_heads(model, select, [LEAD], direction=direction, out=folder, **options)[LEAD]
+        for name, direction, folder in (
+            (EXACT, "exact" if plan.exact else None, "scores-exact"),
+            (TUNED, tuned_lens, "scores-tuned"),
+        ):
+            if direction:
+                found = score_heads(model, select, [LEAD], direction=direction, out=out / folder, **options)
+                scores[name] = found[LEAD]
     return scores
 
 
 def means(model: Model, select: Sequence[Trial], plan: Preset, out: Path) -> MeanActivations:
-    """The ablation reference, from selection trials; read from the folder when it is there."""
+    """The mean activations that ablation substitutes, from selection trials; computed once per folder."""
     file = out / "means.safetensors"
     if not file.exists():
         partial = file.with_suffix(".partial")
@@ -57,7 +59,7 @@ def means(model: Model, select: Sequence[Trial], plan: Preset, out: Path) -> Mea
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """What every stage on test trials works with; `k` is the headline's number of heads."""
+    """What the stages on test trials share; `k` is the headline's number of heads."""
 
     model: Model
     plan: Preset
@@ -68,7 +70,7 @@ class Bench:
     def ablate(
         self, test: Sequence[Trial], rankings: dict[str, HeadScores], calls: Mapping[str, TaskCall], **options: Any
     ) -> AblationCurve:
-        """An ablation curve on the test trials (task "retrieval") and on these tasks."""
+        """An ablation curve on the test trials (task "retrieval") and on the called tasks."""
         plan = self.plan
         options |= {"max_new_tokens": plan.max_new_tokens, "batch_size": plan.batch_size}
         options["controls"] = Controls(options["controls"], plan.seeds)
@@ -78,11 +80,8 @@ class Bench:
 
 
 def curve(bench: Bench, test: Sequence[Trial], scores: Mapping[str, HeadScores]) -> AblationCurve:
-    """RQ1 to RQ4: every ranking with its controls; the lead's ablations also on what should be spared.
-
-    Beside the rankings the heads that only one of LOCOS and a baseline finds are ablated as sets of their own.
-    """
-    plan, out = bench.plan, bench.out / "ablation"
+    """RQ1 to RQ4: ablate every ranking and its controls on the test trials, and LOCOS on the tasks to be spared."""
+    plan = bench.plan
     rankings = {name: scores[name] for name in (*plan.ablated, EXACT, TUNED) if name in scores}
     return bench.ablate(
         test,
@@ -91,31 +90,28 @@ def curve(bench: Bench, test: Sequence[Trial], scores: Mapping[str, HeadScores])
         ks=sorted({*plan.ks, bench.k}),
         controls=plan.controls,
         specificity_for=LEAD,
-        sets=exclusive_sets({name: scores[name] for name in rankings}, bench.k) if plan.exclusive else None,
+        sets=exclusive_sets(rankings, bench.k) if plan.exclusive else None,
         generate=plan.judge_text_everywhere,
-        out=out,
+        out=bench.out / "ablation",
     )
 
 
 def exclusive_sets(scores: Mapping[str, HeadScores], k: int) -> dict[str, list[Head]]:
-    """For LOCOS and each baseline: heads both find in their top k, and heads only one of them finds."""
+    """For LOCOS and each of two baselines: the top k heads they share, and those only one of them has."""
     sets: dict[str, list[Head]] = {}
     for name in ("copy", "attention_spatial"):
         if name in scores:
             found = compare.overlap(scores[LEAD], scores[name], k)
-            sets |= {
-                f"{LEAD} and {name}": found.both,
-                f"{LEAD} only, not {name}": found.only_a,
-                f"{name} only, not {LEAD}": found.only_b,
-            }
+            sets[f"{LEAD} and {name}"] = found.both
+            sets[f"{LEAD} only, not {name}"] = found.only_a
+            sets[f"{name} only, not {LEAD}"] = found.only_b
     return {name: heads for name, heads in sets.items() if heads}
 
 
 def best_baseline(found: AblationCurve, k: int) -> str:
-    """The attention method whose k best heads cost most on the test trials: ROUGE-L where texts were judged under every
-    ablation, else the answer's log-probability.
+    """The attention method whose top k heads cost most: in ROUGE-L if text was judged everywhere, else in log-probability.
 
-    Chosen on the trials that the claim is judged on, which favours the baseline, not LOCOS.
+    It is chosen on the trials that the claim is judged on, which favours the baseline over LOCOS.
     """
     known = [name for name in ATTENTION if name in found.rankings]
     if not known:
@@ -125,25 +121,25 @@ def best_baseline(found: AblationCurve, k: int) -> str:
 
 
 def judged_texts(bench: Bench, test: Sequence[Trial], scores: Mapping[str, HeadScores], baseline: str) -> AblationCurve:
-    """RQ1 and RQ5 in generated text at the headline k: LOCOS, the best baseline and random heads on every task."""
+    """RQ1 and RQ5: texts at the headline k with the heads of LOCOS, of the best baseline, and random ones ablated."""
     plan, chosen = bench.plan, {LEAD: scores[LEAD], baseline: scores[baseline]}
     calls = {**plan.spared, **plan.downstream} if plan.downstream else {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Ties were warned about with the curve.
+        warnings.simplefilter("ignore", UserWarning)  # The curve already warned about ties.
         return bench.ablate(test, chosen, calls, ks=[bench.k], controls=("random",), out=bench.out / "texts")
 
 
 def patched(bench: Bench, test: Sequence[Trial], texts: AblationCurve) -> HeadScores:
-    """CRI of every head on test trials that the unablated model answers: other trials than the rankings were made on."""
+    """CRI of every head, on test trials that the unablated model answers."""
     plan, right = bench.plan, texts.values(Condition.none(), "correct")
     answered = [trial for trial in test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
     if not answered:
-        raise ValueError("the model answers none of the test trials, so there is nothing to patch: use easier trials")
+        raise ValueError("the model answers none of the test trials, so no head can be patched: use easier trials")
     return patch_heads(bench.model, answered[: plan.cri_trials], out=bench.out / "cri")
 
 
 def mended(bench: Bench, test: Sequence[Trial], scores: HeadScores) -> Recovery | str:
-    """Recovery of LOCOS's heads; a sentence where no example flips."""
+    """Recovery of LOCOS's top heads, or the reason why it cannot be measured."""
     plan, heads = bench.plan, scores.top(bench.k)
     try:
         return recovery(
@@ -163,7 +159,7 @@ def mended(bench: Bench, test: Sequence[Trial], scores: HeadScores) -> Recovery 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the heads look at, with and without the attention sink, and how literally they copy."""
+    """What the heads attend to, with and without the attention sink, and how literally each head copies."""
 
     provenance: pd.DataFrame
     beyond_sink: pd.DataFrame
@@ -171,18 +167,12 @@ class Reading:
 
 
 def read(bench: Bench, select: Sequence[Trial], scores: Mapping[str, HeadScores]) -> Reading:
-    """Provenance of the best heads of LOCOS and copy, and the literal share of every head."""
-    model, plan, out = bench.model, bench.plan, bench.out
+    """Provenance of the top heads of three methods, and the literal share of every head."""
+    model, out = bench.model, bench.out
     options: dict[str, Any] = {"teacher_forced": True, "batch_size": 1}
     answered = [trial for trial in select if trial.id in scores[LEAD].trial_ids]
-    heads = list(
-        dict.fromkeys(
-            head
-            for name in (LEAD, "copy", "attention_spatial")
-            if name in scores
-            for head in scores[name].top(min(plan.read_heads, scores[name].values.numel()))
-        )
-    )
+    methods = [name for name in (LEAD, "copy", "attention_spatial") if name in scores]
+    heads = list(dict.fromkeys(head for name in methods for head in scores[name].ranking()[: bench.plan.read_heads]))
     return Reading(
         anatomy.provenance(model, answered, heads, out=out / "provenance", **options),
         anatomy.provenance(model, answered, heads, sink=False, out=out / "provenance-beyond-sink", **options),
@@ -193,41 +183,50 @@ def read(bench: Bench, select: Sequence[Trial], scores: Mapping[str, HeadScores]
 def agreement(
     model: Model, scores: Mapping[str, HeadScores], cri: HeadScores | None, k: int
 ) -> dict[str, pd.DataFrame]:
-    """Tables on scores alone: overlaps, Jaccard curves, every method against CRI, layer thirds, kv groups, concentration."""
+    """Tables from scores alone: overlaps with LOCOS, Jaccard curves, agreement with CRI, layer thirds, and concentration."""
     lead, group = scores[LEAD], geometry(model).group
-    ranked = {**scores, "cri": cri} if cri is not None else scores
-    others = {name: found for name, found in ranked.items() if name != LEAD}
-    overlaps, curves, thirds, causal = [], [], [], []
-    for name, found in scores.items():
-        if cri is None:
-            break
-        shared = compare.overlap(found, cri, k)
-        causal.append(
-            {"method": name, "k": k, "jaccard": shared.jaccard, "chance": shared.expected_jaccard, "p": shared.p_value}
-            | dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))
-            | {"both": ", ".join(map(str, shared.both))}
-        )
-    for name, found in others.items():
-        shared = compare.overlap(lead, found, k)
-        row = {key: value for key, value in asdict(shared).items() if key not in ("both", "only_a", "only_b")}
-        row |= {key: ", ".join(map(str, getattr(shared, key))) for key in ("both", "only_a", "only_b")}
-        row |= {
-            "rank_biased_overlap": compare.rank_biased_overlap(lead, found),
-            "spearman": compare.rank_correlation(lead, found),
-        }
-        overlaps.append(row)
-        curves.append(compare.jaccard_curve(lead, found).assign(method=name))
-        if lead.n_layers > 2:
-            thirds.append(compare.by_layer_third(lead, found).assign(method=name))
+    others = {name: found for name, found in scores.items() if name != LEAD}
+    others |= {"cri": cri} if cri is not None else {}
+    jaccard = [compare.jaccard_curve(lead, found).assign(method=name) for name, found in others.items()]
+    thirds = [
+        compare.by_layer_third(lead, found).assign(method=name) for name, found in others.items() if lead.n_layers > 2
+    ]
     spread = [
         {"method": name, **asdict(anatomy.kv_groups(found, k, group)), **asdict(anatomy.concentration(found))}
         for name, found in {LEAD: lead, **others}.items()
         if found.values.max() > 0
     ]
     return {
-        "overlaps": pd.DataFrame(overlaps),
-        "jaccard": pd.concat(curves, ignore_index=True),
-        "against_cri": pd.DataFrame(causal) if causal else pd.DataFrame({"method": []}),
+        "overlaps": pd.DataFrame([_overlap(lead, found, k) for found in others.values()]),
+        "jaccard": pd.concat(jaccard, ignore_index=True),
+        "against_cri": _against_cri(scores, cri, k),
         "thirds": pd.concat(thirds, ignore_index=True) if thirds else pd.DataFrame({"method": []}),
         "spread": pd.DataFrame(spread),
     }
+
+
+def _overlap(lead: HeadScores, other: HeadScores, k: int) -> dict[str, Any]:
+    """How far another ranking agrees with LOCOS's, as a row."""
+    shared = compare.overlap(lead, other, k)
+    named = {key: ", ".join(map(str, getattr(shared, key))) for key in ("both", "only_a", "only_b")}
+    biased, spearman = (compare.rank_biased_overlap(lead, other), compare.rank_correlation(lead, other))
+    return {**asdict(shared), **named, "rank_biased_overlap": biased, "spearman": spearman}
+
+
+def _against_cri(scores: Mapping[str, HeadScores], cri: HeadScores | None, k: int) -> pd.DataFrame:
+    """How many of each method's top heads are among those that patching finds; empty without patching."""
+    if cri is None:
+        return pd.DataFrame({"method": []})
+    rows: list[dict[str, Any]] = []
+    for name, found in scores.items():
+        shared = compare.overlap(found, cri, k)
+        row = {
+            "method": name,
+            "k": k,
+            "jaccard": shared.jaccard,
+            "chance": shared.expected_jaccard,
+            "p": shared.p_value,
+        }
+        row |= dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))
+        rows.append(row | {"both": ", ".join(map(str, shared.both))})
+    return pd.DataFrame(rows)

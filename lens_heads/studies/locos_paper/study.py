@@ -1,6 +1,6 @@
-"""The LOCOS paper's argument, end to end: detection, ablation, judged texts, causal evidence, what the heads read, claims.
+"""The LOCOS study, end to end: detection, ablation, judged texts, causal evidence, what the heads read, and claims.
 
-`locos` runs it. The demo is its smallest preset.
+`locos` runs it. `lens-heads demo` runs its smallest presets.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import report
-from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.report import tables
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import LEAD, Evidence, claims
-from lens_heads.studies.locos_paper.finding import LocosFinding, curve_frames, ranked
+from lens_heads.studies.locos_paper.finding import LocosFinding, ranked
 from lens_heads.studies.locos_paper.page import page
 from lens_heads.studies.locos_paper.presets import PRESETS, Preset
 from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, run_study, several
@@ -31,41 +30,41 @@ def locos(
     command: str | None = None,
     **loading: Any,
 ) -> list[LocosFinding]:
-    """Re-run the argument of the LOCOS paper (arXiv 2607.01002) on one or more models.
+    """Re-run the LOCOS paper (Gema et al., arXiv 2607.01002) on one or more models.
 
     Args:
         models: names as `load_model` takes them, or loaded models.
-        preset: "packaged" (offline, small models), "quick", "paper", "scripts", the sizes of the demo (see `presets`), or a
-            `Preset` of your own.
-        out: the run folder, with a folder per model (Parquet tables, scores, curves), `report.html` and `study_locos.json`.
+        preset: "packaged" (offline, small models), "quick", "paper", "scripts", "demo", "demo-quick", "demo-full", or your own
+            `Preset`.
+        out: the run folder. It gets a folder per model (Parquet tables, scores, curves), `report.html` and `study_locos.json`.
             The same call continues it; other settings are refused.
-        tuned_lens: a safetensors file as `score_heads(direction=...)` takes it; only with a single model.
-        command: what the page says it was made by; default: the running command.
-        **loading: how models given by name are loaded: device, dtype, ... of `load_model`.
+        tuned_lens: a safetensors file as `score_heads(direction=...)` takes it, for a single model.
+        command: shown on the page; default: the running command.
+        **loading: options of `load_model` (device, dtype, ...) for models given by name.
 
-    Returns a finding per model; prints the table of claims as it goes.
+    Returns one finding per model, and prints the claims of each.
 
-    Raises ValueError for an unknown preset, no models, or a folder of other settings.
+    Raises ValueError for an unknown preset, no models, or a folder with other settings.
     """
     plan, name = named_preset(preset, PRESETS)
-    if tuned_lens is not None and len(several(models)) > 1:
+    models = several(models)
+    if tuned_lens is not None and len(models) > 1:
         raise ValueError("a tuned lens belongs to one model: run the study on that model alone")
     study = LocosStudy(plan, name, {"tuned_lens": str(tuned_lens) if tuned_lens else None})
     return run_study(study, models, out, command, loading)[0]
 
 
 class LocosStudy(Study[Preset, LocosFinding]):
-    """Presets, stages, claims and page of the LOCOS study."""
+    """The LOCOS study for the runner."""
 
     name = "locos"
 
     def one(self, model: Model, run: StageRun) -> LocosFinding:
-        """The whole study on one model."""
         plan, shape, folder = self.plan, geometry(model), run.folder
         k = plan.headline_k(shape.n_layers * shape.n_heads)
         select, test = plan.trials(plan.select), plan.trials(plan.test)
         scores = run.stage("detection", stages.detect, model, select, plan, folder, self.extra["tuned_lens"])
-        tables.show(tables.top_heads(scores, 3, f"{shape.name}: the best heads of each method"))
+        tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
         reference = run.stage("means", stages.means, model, select, plan, folder)
         bench = stages.Bench(model, plan, k, reference, folder)
         curve = run.stage("ablation", stages.curve, bench, test, scores)
@@ -76,14 +75,19 @@ class LocosStudy(Study[Preset, LocosFinding]):
         cri = run.stage("patching", stages.patched, bench, test, texts) if plan.cri_trials else None
         mended = run.stage("recovery", stages.mended, bench, test, scores[LEAD]) if plan.recovery_trials else None
         reading = run.stage("reading", stages.read, bench, select, scores) if plan.read_heads else None
-        judged = claims(Evidence(curve, texts, k, baseline, plan.described()))
-        frames = {"claims": judged, **stages.agreement(model, scores, cri, k)}
-        frames |= curve_frames(curve, texts, list(plan.spared))
+        frames = {
+            "claims": claims(Evidence(curve, texts, k, baseline, plan.described())),
+            **stages.agreement(model, scores, cri, k),
+            "ablation": curve.frame,
+            "texts": texts.frame,
+            "differences": curve.differences("logprob", lead=LEAD),
+            **{f"dissociation_{task}": curve.dissociation(task, "logprob") for task in plan.spared},
+        }
         trials = {"ablation_trials": curve.per_trial, "texts_trials": texts.per_trial}
         if reading is not None:
             frames |= {"provenance": reading.provenance, "beyond_sink": reading.beyond_sink}
         if mended is not None and not isinstance(mended, str):
-            frames["recovery"], trials["recovery_examples"] = mended.frame, mended.per_example
+            frames["recovery"], trials["recovery_examples"] = (mended.frame, mended.per_example)
         found = LocosFinding(
             model=shape.name,
             settings=run.settings,
@@ -100,13 +104,9 @@ class LocosStudy(Study[Preset, LocosFinding]):
             literal=reading.literal if reading is not None else None,
             recovered=mended,
         )
-        trials["scores"] = _every_head(found.ranked)
+        every_head = [ranked(name, one).assign(method=name) for name, one in found.ranked.items()]
+        trials["scores"] = pd.concat(every_head, ignore_index=True)
         return found
 
     def page(self, findings: Sequence[LocosFinding], pairs: Sequence[Any]) -> report.Page:
-        """The page on what there is so far."""
         return page(findings, self.plan)
-
-
-def _every_head(rankings: dict[str, HeadScores]) -> pd.DataFrame:
-    return pd.concat([ranked(name, one).assign(method=name) for name, one in rankings.items()], ignore_index=True)

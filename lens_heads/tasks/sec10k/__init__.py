@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def sec10k(
     if words < 1:
         raise ValueError(f"words={words} must be 1 or more: it is the number of words around the needle")
     found = _instances(path, task, split, source, extract, split_seed)
-    return [build.trial(each, words, seed, chat) for each in stratified(found, n, _task, seed)]
+    return [build.trial(each, words, seed, chat) for each in stratified(found, n, attrgetter("task"), seed)]
 
 
 def sec10k_documents(
@@ -95,16 +96,13 @@ def sec10k_documents(
             f"chunk_words={chunk_words} must be 1 or more, and n_documents={n_documents} 0 or more (or None)"
         )
     found = _instances(path, task, split, source, extract, split_seed)
-    return [build.documents(each, chunk_words, n_documents, seed) for each in stratified(found, n, _task, seed)]
+    chosen = stratified(found, n, attrgetter("task"), seed)
+    return [build.documents(each, chunk_words, n_documents, seed) for each in chosen]
 
 
 def half(cik: str, split_seed: int = 0) -> str:
     """The split of a company, "select" or "test", determined by its CIK and a seed alone."""
     return random.Random(f"{split_seed}-{cik.lstrip('0')}").choice(SPLITS)
-
-
-def _task(instance: build.Instance) -> str:
-    return instance.task
 
 
 def _instances(

@@ -41,16 +41,17 @@ class Filing:
     facts: dict[str, str]
 
     def __post_init__(self) -> None:
-        known = settings()["tasks"]
+        known, facts = settings()["tasks"], dict(self.facts)
         for task, value in self.facts.items():
             check_known("task", task, known, where=f"filing {self.id}: ")
             if not value.strip():
                 raise ValueError(f"filing {self.id}: the fact {task} is empty; omit unknown facts")
             if known[task]["kind"] in ("number", "year"):
                 try:
-                    number(value)
+                    facts[task] = number(value)
                 except ValueError as error:
                     raise ValueError(f"filing {self.id}: the fact {task}: {error}") from None
+        object.__setattr__(self, "facts", facts)
 
 
 def read_filings(path: str | Path) -> list[Filing]:
@@ -162,21 +163,15 @@ def _year(first: str, second: str, where: str) -> int:
 
 
 def _truth(file: Path) -> dict[str, dict[str, str]]:
-    """The known values by file name; ValueError names the row and the column."""
+    """The known values by file name."""
     columns = settings()["truth_columns"]
     rows = csv.DictReader(io.StringIO(read_text(file)))
     have = rows.fieldnames or []
     if "filename" not in have or not set(columns) & set(have):
         raise ValueError(f"{file}: columns must be filename and some of {', '.join(columns)}, got {', '.join(have)}")
     known: dict[str, dict[str, str]] = {}
-    for at, row in enumerate(rows, 2):
+    for row in rows:
         values = {columns[name]: (row[name] or "").strip() for name in columns if name in row}
-        values = {task: value for task, value in values.items() if value not in ("", "NULL")}
-        for task in settings()["tasks"]:
-            if task in values and settings()["tasks"][task]["kind"] in ("number", "year"):
-                try:
-                    values[task] = number(values[task])
-                except ValueError as error:
-                    raise ValueError(f"{file}, line {at}: field {task}: {error}") from None
-        known[(row["filename"] or "").strip()] = values
+        facts = {task: value for task, value in values.items() if value not in ("", "NULL")}
+        known[(row["filename"] or "").strip()] = facts
     return known

@@ -142,7 +142,7 @@ def test_core_leaves_the_number_out_and_summed_attention_does_not() -> None:
 
 def test_core_leaves_out_trials_without_another_document_and_no_other_method_does(gqa: Any) -> None:
     everything = trial(("1", "2", "3", "4", "5"), id="all gold")
-    with pytest.raises(ValueError, match="core compares gold documents with others, and all are gold"):
+    with pytest.raises(ValueError, match="core compares gold documents with others, but all are gold"):
         lh.score_heads(gqa, [everything], methods="core", progress=False)
     scores = lh.score_heads(gqa, [trial(), everything], progress=False)
     assert scores["core"].trial_ids == ("one",)

@@ -160,7 +160,7 @@ def test_faults_of_the_corpus_are_named(tmp_path: Path) -> None:
     ):
         read_corpus(file, truth)
     truth.write_text(TRUTH.replace('"14,200"', "many"))
-    with pytest.raises(ValueError, match=r"truth.csv, line 2: field employees_count_total: 'many' is not an integer"):
+    with pytest.raises(ValueError, match=r"filing .*: the fact employees_count_total: 'many' is not an integer"):
         read_corpus(file, truth)
     with pytest.raises(ValueError, match=r"row 1: field 'cik' is missing or empty"):
         read_corpus(corpus(tmp_path / "d.jsonl", [{**ROWS[0], "cik": ""}]))

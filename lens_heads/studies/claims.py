@@ -1,0 +1,75 @@
+"""A paper's claims, each with a verdict from the interval measured here.
+
+Every study keeps its claims, the published numbers and the thresholds in `claims.json`; its `claims.py` holds the rules.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+HOLDS, DOES_NOT, UNTOLD = "holds", "does not hold", "cannot be told"
+
+
+def published(module: str) -> dict[str, Any]:
+    """The content of the `claims.json` next to a module."""
+    return json.loads((resources.files(module.rpartition(".")[0]) / "claims.json").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured for a claim: a number with its 95 % interval or p-value, a short text, and the verdict."""
+
+    value: float
+    low: float
+    high: float
+    text: str
+    verdict: str
+    p: float = math.nan
+
+    @classmethod
+    def nothing(cls, why: str) -> Found:
+        """Nothing was measured."""
+        return cls(math.nan, math.nan, math.nan, why, UNTOLD)
+
+    def row(self, claim: Mapping[str, Any], **names: Any) -> dict[str, Any]:
+        """The claim as a row of a table; `names` fill the placeholders in its texts."""
+        texts = {"claim": claim["claim"].format(**names), "holds_if": claim["holds"].format(**names)}
+        numbers = {"value": self.value, "low": self.low, "high": self.high, "p": self.p}
+        return {
+            "id": claim["id"],
+            "paper": claim["paper"],
+            "found": self.text,
+            "verdict": self.verdict,
+            **texts,
+            **numbers,
+        }
+
+
+def above(low: float, high: float, at: float, possible: bool = True) -> str:
+    """Is the number above a threshold? The whole interval decides; unless `possible`, the claim cannot hold."""
+    return HOLDS if low > at and possible else DOES_NOT if high < at else UNTOLD
+
+
+def at_most(low: float, high: float, at: float, possible: bool = True) -> str:
+    """Is the number no larger than a threshold? As in `above`."""
+    return HOLDS if high <= at and possible else DOES_NOT if low > at else UNTOLD
+
+
+def within(low: float, high: float, at: float, possible: bool = True) -> str:
+    """Is the number within a threshold of zero, on either side? As in `above`."""
+    return HOLDS if -at <= low and high <= at and possible else DOES_NOT if low > at or high < -at else UNTOLD
+
+
+def widened(value: float, low: float, high: float, trials: int) -> tuple[float, float]:
+    """The interval, widened to at least 1 - 0.025 ** (1 / trials) on either side of the value.
+
+    That is the exact upper bound of a proportion that was never observed. A bootstrap interval has no width if all trials
+    agree.
+    """
+    unseen = 1 - 0.025 ** (1 / max(trials, 1))
+    return min(low, value - unseen), max(high, value + unseen)

@@ -1,0 +1,168 @@
+"""The study runner, on a study of one line: folders, pairs, JSON, presets, and models that fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lens_heads import report, studies
+from lens_heads.model.geometry import geometry
+from lens_heads.studies import runner
+from lens_heads.studies.fragile_paper import PRESETS as FRAGILE
+from lens_heads.studies.runner import Finding, StageRun, Study, named_preset, records, run_study
+from tests.conftest import tiny
+
+
+@dataclass(frozen=True)
+class Plan:
+    note: Any = None
+
+
+class Noted(Finding):
+    def notes(self) -> dict[str, Any]:
+        return {"note": self.settings["preset"]["note"]}
+
+
+class OneLine(Study[Plan, Noted]):
+    """Every model has one claim, whose value is its number of layers; every two have none that is measured."""
+
+    name = "one_line"
+
+    def one(self, model: Any, run: StageRun) -> Noted:
+        layers = run.stage("counting", lambda: model.cfg.n_layers)
+        return self._found(geometry(model).name, run, layers)
+
+    def pair_settings(self, a: Noted, b: Noted) -> dict[str, Any]:
+        return {"models": [a.model, b.model], "preset": a.settings["preset"]}
+
+    def two(self, models: tuple[Any, Any], a: Noted, b: Noted, run: StageRun) -> Noted:
+        assert [geometry(model).name for model in models] == [a.model, b.model]
+        return self._found(f"{a.name} and {b.name}", run, None)
+
+    def _found(self, name: str, run: StageRun, value: float | None) -> Noted:
+        claim = {"claim": f"{name} has layers", "paper": "32", "found": "", "value": value, "low": value, "high": value}
+        claims = pd.DataFrame([claim | {"verdict": "holds", "holds_if": "above 0"}])
+        return Noted(model=name, settings=run.settings, frames={"claims": claims}, seconds=run.seconds)
+
+    def page(self, findings: Sequence[Noted], pairs: Sequence[Noted]) -> report.Page:
+        listed = ", ".join(each.model for each in [*findings, *pairs])
+        return report.Page("One line", report.Summary(listed, 1, [], f"Studied: {listed}."), [])
+
+
+def run(models: Any, out: Path, note: Any = None, **loading: Any) -> tuple[list[Noted], list[Noted]]:
+    return run_study(OneLine(Plan(note), "own"), models, out, "the command", loading)
+
+
+def summary(out: Path) -> dict[str, Any]:
+    text = (out / "study_one_line.json").read_text()
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+THREE = ("qwen3", "gemma3", "olmo3")
+
+
+def test_every_model_and_every_two_have_a_folder_and_a_place_in_the_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    findings, pairs = run([tiny(name) for name in THREE], tmp_path)
+    assert [each.model for each in findings] == list(THREE)
+    names = ["qwen3--gemma3", "qwen3--olmo3", "gemma3--olmo3"]
+    assert {folder.name for folder in tmp_path.iterdir() if folder.is_dir()} == {*THREE, *names}
+    for folder in (*THREE, *names):
+        assert (tmp_path / folder / "tables" / "claims.parquet").exists()
+    written = summary(tmp_path)
+    assert list(written["models"]) == list(THREE)
+    assert [pair["claims"][0]["claim"] for pair in written["pairs"]] == [
+        f"{name.replace('--', ' and ')} has layers" for name in names
+    ]
+    assert [pair["claims"][0]["value"] for pair in written["pairs"]] == [None] * 3
+    shown = capsys.readouterr().out
+    assert all(f"{each.model}: claims" in shown for each in [*findings, *pairs])
+    assert "gemma3 and olmo3" in (tmp_path / "report.html").read_text()
+
+
+def test_a_model_that_fails_takes_nothing_away_from_those_before_it(tmp_path: Path) -> None:
+    """Neither their findings nor what they show beside each other."""
+    with pytest.raises(FileNotFoundError):
+        run([tiny("qwen3"), tiny("gemma3"), tmp_path / "no-such-model.gguf"], tmp_path / "run")
+    written = summary(tmp_path / "run")
+    assert list(written["models"]) == ["qwen3", "gemma3"]
+    assert len(written["pairs"]) == 1
+
+
+def test_numbers_of_numpy_are_numbers_in_the_json_and_nan_is_null(tmp_path: Path) -> None:
+    note = {"count": np.int64(5), "share": np.float32(0.5), "sure": np.bool_(True), "p": float("nan")}
+    note |= {"bound": float("-inf"), "list": (np.float64("nan"), 1), "array": np.array([1, 2]), "by_k": {3: Path("a")}}
+    run(tiny("qwen3"), tmp_path, note)
+    assert summary(tmp_path)["models"]["qwen3"]["note"] == {
+        "count": 5,
+        "share": 0.5,
+        "sure": True,
+        "p": None,
+        "bound": None,
+        "list": [None, 1],
+        "array": [1, 2],
+        "by_k": {"3": "a"},
+    }
+
+
+def test_rows_for_json_have_four_digits_and_no_infinity() -> None:
+    frame = pd.DataFrame({"value": [1 / 3, float("inf")], "small": np.array([np.pi, np.nan], np.float32), "n": [7, 8]})
+    assert records(frame) == [
+        {"value": 0.3333, "small": 3.142, "n": 7},
+        {"value": None, "small": None, "n": 8},
+    ]
+
+
+def test_a_finished_study_is_read_again_and_the_clock_goes_on(tmp_path: Path) -> None:
+    (first,), _ = run(tiny("qwen3"), tmp_path)
+    spent = first.seconds["counting"]
+    (again,), _ = run(tiny("qwen3"), tmp_path)
+    assert again.seconds["counting"] > spent
+    pd.testing.assert_frame_equal(again.claims, first.claims)
+    with pytest.raises(ValueError, match=r"preset\.note: None in the folder, other now"):
+        run(tiny("qwen3"), tmp_path, "other")
+
+
+def test_the_path_of_the_page_is_printed_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tiny("qwen3"), tmp_path / "[bold]" / "[" / "run]")
+    assert "[bold]/[/run]/report.html" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_options_of_loading_are_refused_where_nothing_is_loaded(tmp_path: Path) -> None:
+    """Else a misspelt option would be ignored."""
+    with pytest.raises(TypeError, match="prset"):
+        run(tiny("qwen3"), tmp_path, prset="quick")
+    assert not list(tmp_path.iterdir())
+
+
+def test_presets_by_name_or_of_the_same_study() -> None:
+    presets = {"small": Plan(1), "large": Plan(2)}
+    assert named_preset("large", presets) == (Plan(2), "large")
+    assert named_preset(Plan(3), presets) == (Plan(3), "own")
+    for wrong in ("huge", FRAGILE["quick"], None, {"note": 1}):
+        with pytest.raises(ValueError, match=r"preset=.*: use small, large, or a Preset"):
+            named_preset(wrong, presets)
+    with pytest.raises(ValueError, match=r"preset=Preset.*: use demo-quick"):
+        studies.locos("any", FRAGILE["quick"])  # type: ignore[arg-type]
+
+
+def test_models_may_come_from_a_generator(tmp_path: Path) -> None:
+    assert [each.model for each in run((tiny(name) for name in THREE[:1]), tmp_path)[0]] == ["qwen3"]
+    missing = (tmp_path / name for name in ["no-such-model.gguf"])
+    with pytest.raises(FileNotFoundError):
+        studies.locos(missing, out=tmp_path / "run", tuned_lens=tmp_path / "lens.safetensors")
+
+
+def test_only_one_other_model_is_loaded_for_a_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(runner, "load_model", lambda name: loaded.append(str(name)) or tiny(str(name)))
+    run(THREE, tmp_path)
+    assert loaded == ["qwen3", "gemma3", "qwen3", "olmo3", "qwen3", "gemma3"]
