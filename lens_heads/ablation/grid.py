@@ -159,5 +159,6 @@ def _table(sets: Sequence[HeadSet], units: list[Unit], results: list[Result]) ->
         | {name: float(result.record[name]) for name in METRICS if name in result.record}
         for one in sets
         for unit, result in found.get(tuple(sorted(one.heads)), [])
+        if one.tasks is None or unit.task in one.tasks
     ]
     return pd.DataFrame(rows)

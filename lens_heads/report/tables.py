@@ -81,7 +81,7 @@ def _fitted(row: Mapping[str, Any] | None) -> tuple[str, str]:
 def curve(found: AblationCurve, metric: str | None = None, task: str | None = None, title: str | None = None) -> Table:
     """One metric of one task: rows are rankings and controls, columns are k, cells are value [95 % interval].
 
-    Named sets of heads, which have a single k each, are omitted.
+    Named sets of heads, which have a single k each, are omitted. A dash stands where nothing was measured.
     """
     task = task or found.main_task
     metric = metric or ("rougeL" if "rougeL" in found.metrics else found.metrics[0])
@@ -96,7 +96,8 @@ def curve(found: AblationCurve, metric: str | None = None, task: str | None = No
             continue
         rows = frame[(frame["method"] == method) & (frame["set"] == set_)].set_index("k")
         name = {"top": method, "random": "random"}.get(set_, f"{method}, {set_}")
-        table.add_row(name, *(_cell(rows.loc[k]) for k in ks), style=None if set_ == "top" else "dim")
+        cells = (_cell(rows.loc[k]) if k in rows.index else NOTHING for k in ks)
+        table.add_row(name, *cells, style=None if set_ == "top" else "dim")
     return table
 
 

@@ -349,6 +349,11 @@ def test_other_tasks_can_be_run_for_some_rankings_alone(gqa: Any) -> None:
     everything = {("none", "none"), ("made-up", "top"), ("other", "top"), ("made-up", "bottom"), ("any", "random")}
     assert by_task["retrieval"] == everything
     assert by_task["recall"] == {("none", "none"), ("other", "top"), ("any", "random")}
+    # A ranking that is not asked for stays out, also where its heads are those of one that is.
+    twin = ranking(["L0H3", "L2H2"], "twin")
+    both = curve_of(gqa, [OTHER, twin], ks=(1, 2), specificity=other, specificity_for="other", controls=())
+    recalled = both.per_trial[both.per_trial["task"] == "recall"]
+    assert set(recalled["method"]) == {"none", "other"}
     with pytest.raises(ValueError, match="specificity_for: there is no ranking 'nobody'"):
         curve_of(gqa, specificity=other, specificity_for="nobody")
 
