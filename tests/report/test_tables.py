@@ -69,7 +69,9 @@ def test_a_curve_of_one_trial_has_no_intervals(trials: int) -> None:
 def test_a_curve_has_dashes_where_nothing_was_measured() -> None:
     measured = (("none", "none", 0), ("locos", "top", 1), ("locos", "top", 5), ("other", "top", 5))
     seen = [
-        curves.row(Condition(*about), "retrieval", str(i), {"logprob": -1.0 - i}) for about in measured for i in range(2)
+        curves.row(Condition(*about), "retrieval", str(i), {"logprob": -1.0 - i})
+        for about in measured
+        for i in range(2)
     ]
     assert [row[1] == "–" for row in rows(tables.curve(curves.curve_of(seen)))] == [False, True]
 
