@@ -60,6 +60,25 @@ def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None
     assert written["scores"]["1-2"] == before.per_trial[:, 1, 2].tolist()
 
 
+def test_a_file_of_the_previous_format_loads_with_every_field() -> None:
+    """Written when `meta` held what are now fields, and a company's `cik` stood in place of a group."""
+    found = HeadScores.load(Path(__file__).parent / "data" / "previous_format.json")
+    assert (found.method, found.best, found.selected, found.signed) == ("lasso", "lowest", True, True)
+    assert (found.unit, found.score_unit) == ("query_head", "change of logprob")
+    assert found.model == ModelIdentity("made-up-2x3", "0123456789abcdef", "torch.float32")
+    assert [str(head) for head in found.order] == ["L1H2", "L0H1"]
+    assert [str(head) for head in found.top(6)] == ["L1H2", "L0H1", "L1H0", "L0H0", "L1H1", "L0H2"]
+    assert found.trial_ids == ("capital-France", "ceo_lastname-ACME_1993", "ceo_lastname-BETA_1994")
+    assert found.made_on == (
+        MadeOn("capital-France", "", "1f2e3d4c5b6a7988", "aa11bb22cc33dd44"),
+        MadeOn("ceo_lastname-ACME_1993", "1750", "8877665544332211", "0011223344556677"),
+        MadeOn("ceo_lastname-BETA_1994", "20", "", "7766554433221100"),
+    )
+    assert found["L1H2"] == pytest.approx(-0.03753594681620598)
+    assert found.per_trial[:, 0, 1].tolist() == [-1.152360200881958, 1.85300612449646, 1.586334228515625]
+    assert set(found.meta) == {"format", "metric", "trials", "n_trials", "source"}
+
+
 def test_a_single_trial_gives_complete_json(tmp_path: Path) -> None:
     before = HeadScores.from_trials("locos", torch.randn(1, 2, 2), ["a"])
     text = before.save(tmp_path / "s.json").read_text()
