@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .reading import Results, Row, links, only, pick, study_by
+from .reading import Results, Row, only, pick, study_by
 from .writing import NOTHING, of, span, table, told
 
 TASK, SPARED, METRIC = "retrieval", "parametric", "logprob"
@@ -18,12 +18,12 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page shows of one model. `right` are right answers under no ablation and under LOCOS's heads, in words."""
+    """What the page shows of one model. `right`: right answers without ablation and under each set of heads, in words."""
 
     model: str
     curve: list[Row]
     differences: list[Row]
-    right: list[str] = field(default_factory=list)
+    right: list[str]
 
 
 def demo(results: Results) -> str:
@@ -31,17 +31,10 @@ def demo(results: Results) -> str:
         "What ablating the k best heads of each method costs the gold answer's log-probability, on trials with other "
         "needles and names than those that chose the heads. `--full` runs more trials with every method and control.",
     ]
-    if results.has("demo.json"):
-        found = results.study("demo")
-        shown = [_from_study(name, one) for name, one in found["models"].items()]
-        preset = next(iter(found["models"].values()))["settings"]["preset"]
-        parts.append(f"{study_by(found, 'demo.json')} {preset['select'][1]['n']} trials choose the heads.")
-    else:
-        shown = [_from_list(one) for one in results.study("demo_standard")]
-        parts.append(
-            f"Measured by `lens-heads demo`. Data: {links(['demo_standard.json'])}, which does not say when, with "
-            "which versions, or on which machine."
-        )
+    found = results.study("demo")
+    shown = [_shown(name, one) for name, one in found["models"].items()]
+    preset = next(iter(found["models"].values()))["settings"]["preset"]
+    parts.append(f"{study_by(found, 'demo.json')} {preset['select'][1]['n']} trials choose the heads.")
     parts.append("![Log-probability of the answer against the number of ablated heads](results/demo_curves.png)")
     parts.append("\n".join(f"- {sentence}" for one in shown for sentence in _sentences(one)))
     for one in shown:
@@ -49,18 +42,7 @@ def demo(results: Results) -> str:
     return "\n\n".join(parts)
 
 
-def _from_list(one: Row) -> Shown:
-    """A model as the demo stored it before it became a preset of the study."""
-    return Shown(
-        one["model"],
-        one["curve"],
-        one["differences"],
-        [f"{one['right_before_and_after']} (before and after ablating LOCOS's heads)"],
-    )
-
-
-def _from_study(name: str, one: Row) -> Shown:
-    """A model as the study stores it."""
+def _shown(name: str, one: Row) -> Shown:
     trials = only(one["ablation"], task=TASK, metric=METRIC, k=0)["trials"]
     right = [f"{share * trials:.0f} of {trials} ({under})" for under, share in one["right_answers"].items()]
     return Shown(name, one["ablation"], [row for row in one["differences"] if row["set"] in NAMES], right)
@@ -112,7 +94,7 @@ def _tables(one: Shown) -> list[str]:
         rows = {row["k"]: row for row in pick(one.differences, against=against, set=which)}
         found = [
             f"{span(row['difference'], row['low'], row['high'])} "
-            f"{told(row['low'], row['high'], 'more', 'less', 'not told apart')}"
+            f"{told(row['low'], row['high'], 'more', 'less', 'indistinguishable')}"
             for row in (rows[k] for k in ks if k in rows)
         ]
         told_rows.append([_name(against, which), *found, *[NOTHING] * (len(ks) - len(found))])

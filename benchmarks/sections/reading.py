@@ -38,9 +38,6 @@ class Results:
         """A study's summary, or whatever a file of this name holds."""
         return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
 
-    def has(self, file: str) -> bool:
-        return (self.folder / file).exists()
-
 
 def described(benchmark: str) -> str:
     """What a benchmark measures, in the words of its own docstring, without how it is run and where it writes."""

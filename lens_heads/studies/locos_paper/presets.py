@@ -27,13 +27,14 @@ ATTENTION = ("attention_spatial", "attention_mass", "copy", "contrastive", "head
 class Preset:
     """One size of the study.
 
-    Trials: `select` is for finding heads, `test` for ablating them, `spared` are tasks that should not suffer (RQ4), and
-    `downstream` are tasks that should (RQ5). Without `downstream`, texts are judged on the test trials alone. `calibrate` trials
-    give the means of mean ablation. `teacher_forced` scores gold answers, for models that answer nothing.
+    Trials: `select` finds heads and `test` ablates them; the tasks of `spared` should not suffer (RQ4), those of `downstream`
+    should (RQ5). Without `downstream`, texts are judged on the test trials alone. `calibrate` trials give the means of mean
+    ablation. `teacher_forced` scores gold answers, for models that cannot answer.
 
-    Ablation: `ks`, `seeds` and `controls` are as in `ablation_curve`. `k` is the headline's number of heads; None takes the same
-    share of heads as the paper. `judge_text_everywhere` decodes and judges text under every ablation, not only at the headline
-    k. `exclusive` also ablates the heads that only one of two methods finds. `exact` also scores LOCOS with the exact read-out.
+    Ablation: `ks` and `controls` are as in `ablation_curve`, `seeds` is the number of random draws. `k` is the headline's
+    number of heads; None takes the paper's share of heads. `judge_text_everywhere` judges text under every ablation, not only
+    at the headline k. `exclusive` also ablates the heads that only one of two methods finds. `exact` also scores LOCOS with
+    the exact read-out.
 
     Further stages: `cri_trials` test trials are patched; `recovery_trials` are ablated and restored, with `recovery_draws`
     random controls; `read_heads` heads are inspected. 0 skips the stage.
@@ -126,7 +127,7 @@ _FEW = ("bottom", "random")
 PRESETS: dict[str, Preset] = {
     "demo-quick": _demo(8, 6, 4, 320, ks=(1, 5), ablated=("locos", "copy"), calibrate=6, controls=_FEW),
     "demo": _demo(
-        28, 12, 6, 320, ks=(1, 5, 10), ablated=("locos", "attention_spatial", "copy"), calibrate=12, controls=_FEW
+        28, 12, 6, 320, ks=(1, 5, 20), ablated=("locos", "attention_spatial", "copy"), calibrate=12, controls=_FEW
     ),
     "demo-full": _demo(100, 100, 50, 400, ks=(1, 2, 5, 10, 20), judge_text_everywhere=True),
     "packaged": _packaged(20, 12, 12, 14, 320, ks=(1, 3, 6, 12), recovery_trials=12),
@@ -139,6 +140,6 @@ PRESETS: dict[str, Preset] = {
     "paper": _nolima("paper"),
     "scripts": _nolima("scripts"),
 }
-"""`lens-heads demo` runs the demo presets: detection, ablation and judged texts. `packaged` and `quick` need no download and suit
-models with a few hundred million parameters. `paper` and `scripts` are the paper's grids, as documented and as run by its job
-scripts, on NoLiMa, PopQA, MuSiQue and BABILong from the hub."""
+"""`lens-heads demo` runs the demo presets: detection, ablation and judged texts. `packaged` and `quick` need no download and
+suit models with a few hundred million parameters. `paper` and `scripts` are the paper's grids, as documented and as run by
+its job scripts, on NoLiMa, PopQA, MuSiQue and BABILong from the hub."""

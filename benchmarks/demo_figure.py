@@ -1,0 +1,43 @@
+"""The README's figure, from a finished demo: python benchmarks/demo_figure.py [runs/demo]
+
+One panel per model, drawn by `AblationCurve.plot`. Needs `pip install 'kaleido>=1'` and a Chromium (set BROWSER_PATH where
+it is not found).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from plotly.subplots import make_subplots
+
+from lens_heads import AblationCurve
+
+TO = Path(__file__).parent / "results" / "demo_curves.png"
+
+
+def main(run: Path) -> None:
+    folders = sorted(file.parent for file in run.glob("*/ablation/curve.json"))
+    if not folders:
+        raise SystemExit(f"error: {run} contains no finished demo: run lens-heads demo --out {run}")
+    names = [folder.parent.name for folder in folders]
+    figure = make_subplots(1, len(folders), subplot_titles=names, horizontal_spacing=0.08)
+    for column, folder in enumerate(folders, 1):
+        panel = AblationCurve.load(folder).plot("logprob")
+        for trace in panel.data:
+            shown = bool(trace.showlegend is not False and column == 1)
+            figure.add_trace(trace.update(showlegend=shown), row=1, col=column)
+        axis = panel.layout.xaxis
+        about = {"type": "log", "range": axis.range, "tickvals": axis.tickvals, "ticktext": axis.ticktext}
+        figure.update_xaxes(title=axis.title.text, row=1, col=column, **about)
+    figure.update_yaxes(title=panel.layout.yaxis.title.text, col=1)
+    figure.update_layout(
+        template=panel.layout.template,
+        legend={"orientation": "h", "y": -0.2},
+        margin={"t": 40, "l": 60, "r": 20, "b": 20},
+    )
+    figure.write_image(TO, width=1000, height=430, scale=2)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))
