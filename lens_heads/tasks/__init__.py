@@ -14,8 +14,8 @@ Arguments:
         text to continue.
 
 Trials have readable ids that are unique within a task; `meta` holds what to group results by, first of all the `kind`.
-Trials of one `group` (a company, a needle, a name) share what their answers depend on. Unless the docstring says otherwise
-there is no needle and no haystack.
+Trials of one `group` (a company, a needle, a name) share what their answers depend on; trials that share nothing have no
+group, which matches no other. Unless the docstring says otherwise there is no needle and no haystack.
 
 Errors: ValueError for an unknown name, arguments that exclude each other, and an `n` out of range; FileNotFoundError or
 ValueError for missing or faulty data, which they name (file, row and field); ImportError for a package to install.

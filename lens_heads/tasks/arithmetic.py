@@ -10,7 +10,6 @@ from itertools import islice
 from math import isqrt
 from operator import add, mul, sub
 from pathlib import Path
-from typing import Any
 
 from lens_heads.tasks.rows import Row, hub_file, local_rows
 from lens_heads.tasks.sampling import check_known, check_split, drawn, in_split
@@ -25,6 +24,7 @@ HUB = "EleutherAI/arithmetic"
 _DIGITS = {2: "two", 3: "three", 4: "four", 5: "five"}
 _FILES = {"+": "addition", "-": "subtraction", "*": "multiplication"}
 _WORDS = {"plus": "+", "minus": "-", "times": "*"}
+_PROBLEM = re.compile(r"(\d+) (plus|minus|times) (\d+)")
 _CONTEXT = re.compile(r"\s*(?:Question|Q):\s*(.+?)\s*(?:Answer|A):\s*", re.DOTALL)
 
 
@@ -49,12 +49,11 @@ def arithmetic(
             differences.
         path: for "hub", a local copy; all its rows {"context", "completion"} are drawn from, regardless of `digits` and
             `operations`.
-        split: half of all problems each, with 12 + 34 and 34 + 12 in the same half (not on the hub, whose problems are in
-            words).
+        split: half of all problems each, with 12 + 34 and 34 + 12 in the same half.
 
     Returns:
-        Trials with ids such as "arithmetic-12+34" or "arithmetic-hub-two_digit_addition-7". A generated problem and the
-        same one turned round are a group. A generated text is correct if its first number equals the answer.
+        Trials with ids such as "arithmetic-12+34" or "arithmetic-hub-two_digit_addition-7". A problem and the same one
+        turned round are a group, in digits or in words. A generated text is correct if its first number equals the answer.
 
     The benchmark is zero-shot; here four examples come first. Models under a billion parameters manage one digit and
     mostly fail on two.
@@ -170,11 +169,17 @@ def _from_rows(
     trials: list[Trial] = []
     for number, (name, every) in enumerate(tables.items()):
         share = _share(n, len(tables), number)
-        rows = [row for row in every if in_split(str(row.fields.get("context")), split)]
+        rows = [row for row in every if in_split(_problem(row) or str(row.fields.get("context")), split)]
         if share or n < 1:
             trials += [_worded(row, name, chat) for row in drawn(rows, share, f"rows in {name}", rng)]
     rng.shuffle(trials)
     return trials
+
+
+def _problem(row: Row) -> str:
+    """A row's problem as in `_unordered`, so that it falls into the same split as in digits; empty if it has none."""
+    found = _PROBLEM.search(str(row.fields.get("context")))
+    return _unordered((int(found[1]), _WORDS[found[2]], int(found[3]))) if found else ""
 
 
 def _worded(row: Row, name: str, chat: bool | None) -> Trial:
@@ -185,14 +190,14 @@ def _worded(row: Row, name: str, chat: bool | None) -> Trial:
     if not re.fullmatch(r"-?\d+", answer):
         raise row.fault("completion", "be an integer")
     shots = template("arithmetic")
-    word = re.search(r"\d (plus|minus|times) \d", found[1])
-    meta: dict[str, Any] = {"kind": "arithmetic", "file": name}
+    problem = _PROBLEM.search(found[1])
     return Trial(
         id=f"arithmetic-hub-{name}-{row.number}",
         question=found[1],
         answer=answer,
         template=shots["worded"],
         chat=chat,
-        meta=meta | ({"operation": _WORDS[word[1]]} if word else {}),
+        meta={"kind": "arithmetic", "file": name} | ({"operation": _WORDS[problem[2]]} if problem else {}),
         judge=judge(shots),
+        group=f"arithmetic {_problem(row)}" if problem else "",
     )

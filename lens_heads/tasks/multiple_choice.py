@@ -157,7 +157,7 @@ def mmlu(
     to "abstract_algebra"; None for all, ValueError for an unknown one. Splits are "test" (the default), "validation" and
     "dev". A local copy has the columns `question`, `subject`, `choices` or `A` to `D`, and `answer` (0 to 3 or A to D), in
     lower or upper case. Other arguments and errors as in `hellaswag`. Published accuracies correspond to `choice`, mostly
-    five-shot; here the prompt is zero-shot.
+    five-shot; here the prompt is zero-shot. Questions that follow the same passage are a group.
     """
     benchmark = _Benchmark("mmlu", "cais/mmlu", "all", ("test", "validation", "dev"), _lettered, "lettered")
     return benchmark.trials(n, split, seed, path, chat, subjects)
@@ -238,8 +238,11 @@ def _lettered(row: Row) -> _Item:
     if len(texts) != len(LETTERS):
         raise ValueError(f"{row.where}: field 'choices' has {len(texts)} texts, but must have {len(LETTERS)}")
     listed = (f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=True))
+    question = row.text("question")
+    passage = question.rpartition("\n")[0]
+    group = f"passage {digest(passage)}" if passage else ""
     gold = _place(row, "answer", ("0", "1", "2", "3"), LETTERS)
-    return _Item("\n".join((row.text("question"), *listed)), LETTERS, gold, row.text("subject"))
+    return _Item("\n".join((question, *listed)), LETTERS, gold, row.text("subject"), group=group)
 
 
 def _texts(row: Row, field: str) -> tuple[str, ...]:

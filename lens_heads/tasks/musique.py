@@ -16,6 +16,9 @@ from lens_heads.trials.trial import Trial
 HUB = "bdsaglam/musique"
 ANSWER = "answer paragraph"
 
+_EARLIER_STEPS = re.compile(r"^\d+hop\d*__(?:\d+_)+")
+"""In an id of the hub, which lists the ids of its steps (2hop__482757_12019), all but the last one."""
+
 
 def musique(
     source: str = "packaged",
@@ -41,8 +44,8 @@ def musique(
             heads can be scored on the trial. None (the default) leaves all paragraphs in the haystack.
 
     Returns:
-        Trials with ids such as "musique-2hop__select_01"; `meta` holds the source and the number of hops. A question and its
-        last step are a group.
+        Trials with ids such as "musique-2hop__select_01"; `meta` holds the source and the number of hops. Questions with
+        the same last step are a group, and so are a question and its last step asked alone.
 
     Differs from the benchmark: two examples come first, and predictions of the supporting paragraphs are not judged.
     """
@@ -184,5 +187,5 @@ def _trial(item: _Item, source: str, needle: str | None, chat: bool | None) -> T
         chat=chat,
         meta={"kind": f"{item.hops}-hop", "hops": item.hops, "source": source},
         judge=judge(shots),
-        group=f"musique {item.id.removesuffix('-last')}",
+        group=f"musique {_EARLIER_STEPS.sub('', item.id).removesuffix('-last')}",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lens_heads.runs.store import digest
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import enough
 from lens_heads.trials.documents import Document, DocumentTrial
@@ -28,7 +29,7 @@ def qrhead(
         split, config: split and config of the hub's dataset, `PrincetonPLI/QRHead`.
 
     Rows have the fields `idx`, `question`, `paragraphs` (each with `idx`, `paragraph_text`, optionally `title`) and
-    `gt_docs`.
+    `gt_docs`. Questions with the same gold documents are a group.
     """
     rows = table(path, HUB, split=split, config=config)
     trials = [_trial(row, words) for row in rows[: enough(n, len(rows), "questions")]]
@@ -36,13 +37,15 @@ def qrhead(
 
 
 def _trial(row: Row, words: int | None) -> DocumentTrial:
-    documents = tuple(_document(paragraph, words) for paragraph in row.rows("paragraphs", "idx, paragraph_text"))
-    gold = row.fields.get("gt_docs")
-    if not isinstance(gold, list):
+    paragraphs = row.rows("paragraphs", "idx, paragraph_text")
+    documents = tuple(_document(paragraph, words) for paragraph in paragraphs)
+    if not isinstance(row.fields.get("gt_docs"), list):
         raise row.fault("gt_docs", "be a list of paragraph ids")
+    gold = tuple(map(str, row.fields["gt_docs"]))
     name, query = row.text("idx"), row.text("question")
+    whole = sorted(paragraph.text("paragraph_text") for paragraph in paragraphs if paragraph.text("idx") in gold)
     try:
-        return DocumentTrial(id=name, query=query, documents=documents, gold=tuple(map(str, gold)))
+        return DocumentTrial(name, query, documents, gold, group=f"qrhead {digest(whole)}")
     except ValueError as error:
         raise ValueError(f"{row.where}: {error}") from None
 

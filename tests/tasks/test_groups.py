@@ -18,9 +18,13 @@ from tests.tasks import nolima_files
 from tests.tasks.row_files import write
 from tests.tasks.sec10k.handmade import FILING
 from tests.tasks.test_multiple_choice import ARC, BOOLQ, HELLASWAG, MMLU, WMDP
+from tests.tasks.test_musique import HUB_ROWS
 from tests.tasks.test_niah import folder as novels
+from tests.tasks.test_qrhead import ROWS as DOCUMENTS
+from tests.tasks.test_qrhead import file
 
-GROUPED = ("packaged", "musique", "arithmetic", "rhyme", "ioi", "sec10k", "sec10k_documents")
+UNGROUPED = ("capitals", "induction", "continuation", "swearing")
+"""Tasks whose trials share nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,14 +46,30 @@ def reports(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", GROUPED)
-def test_selection_and_evaluation_share_no_group(name: str, reports: Path) -> None:
-    more: dict[str, Any] = {"path": reports} if name.startswith("sec10k") else {"seed": 1}
-    select, test = ({trial.group for trial in tasks.load(name, split=half, **more)} for half in ("select", "test"))
-    assert not select & test
-    assert all(group.startswith(f"{name.removesuffix('_documents')} ") for group in select | test)
+@pytest.fixture
+def arguments(reports: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Those that a task needs; the packaged reports take long to read."""
+    (words := tmp_path / "words.txt").write_text("drat\nbother\n")
+    return {"swearing": {"words": words}, "sec10k": {"path": reports}, "sec10k_documents": {"path": reports}}
+
+
+@pytest.mark.parametrize("name", tasks.HALVES)
+def test_selection_and_evaluation_share_no_trial_needle_or_group(
+    name: str, arguments: dict[str, dict[str, Any]]
+) -> None:
+    more = arguments.get(name, {"seed": 1})
+    select, test = (tasks.load(name, split=split, **more) for split in ("select", "test"))
+    # These reports are copies of one.
+    for field in ("id", "group", "needle") if not name.startswith("sec10k") else ("id", "group"):
+        found = {getattr(trial, field, "") for trial in select} - {""}
+        assert not found & {getattr(trial, field, "") for trial in test}
+    groups = {trial.group for trial in [*select, *test]}
+    if name in UNGROUPED:
+        assert groups == {""}
+        return
+    assert all(group.startswith(f"{name.removesuffix('_documents')} ") for group in groups)
     whole = tasks.load(name, **more) if name not in ("packaged", "ioi") else tasks.load(name, split="select", **more)
-    assert {trial.group for trial in whole} & select, "the same trials are of the same group"
+    assert {trial.group for trial in whole} & {trial.group for trial in select}, "the same trials are of the same group"
 
 
 def test_a_needle_has_one_group_whatever_is_asked_about_it() -> None:
@@ -166,6 +186,42 @@ def test_rows_that_share_nothing_have_no_group(tmp_path: Path, task: Callable[..
     assert trial.group == ""
 
 
-@pytest.mark.parametrize("task", [tasks.capitals, tasks.induction, tasks.continuation])
-def test_shipped_trials_that_share_nothing_have_no_group(task: Callable[..., Any]) -> None:
-    assert {trial.group for trial in task(n=20)} == {""}
+def test_questions_about_one_passage_of_mmlu(tmp_path: Path) -> None:
+    asked = ["This refers to it.\nOne.\nWho?", "This refers to it.\nOne.\nWhen?", "This refers to it.\nTwo.\nWho?"]
+    rows = [{**MMLU, "question": question} for question in asked]
+    groups = {
+        trial.question.split("\nA.")[0]: trial.group for trial in tasks.mmlu(path=write(tmp_path / "m.jsonl", rows))
+    }
+    assert groups[asked[0]] == groups[asked[1]] != groups[asked[2]]
+
+
+def test_a_problem_in_words_is_the_one_in_digits(tmp_path: Path) -> None:
+    rows = [
+        {"context": f"Question: What is {a} {sign} {b}?\nAnswer:", "completion": " 7"}
+        for sign in ("plus", "minus", "times")
+        for a in range(10, 20)
+        for b in range(10, 20)
+    ]
+    file = write(tmp_path / "sums.jsonl", rows)
+    select, test = (tasks.arithmetic(100, source="hub", path=file, split=split) for split in ("select", "test"))
+    assert {trial.group for trial in select}.isdisjoint(trial.group for trial in test)
+    assert not {trial.group for trial in select} & {t.group for t in tasks.arithmetic(300, 2, "+-*", split="test")}
+    groups = {trial.question: trial.group for trial in tasks.arithmetic(300, source="hub", path=file)}
+    assert groups["What is 10 plus 11?"] == groups["What is 11 plus 10?"] == "arithmetic 11+10"
+
+
+def test_questions_whose_last_step_is_the_same(tmp_path: Path) -> None:
+    rows = [{**HUB_ROWS[0], "id": name} for name in ("2hop__7_12", "3hop1__5_9_12", "2hop__12_7")]
+    made = tasks.musique("hub", path=write(tmp_path / "m.jsonl", rows))
+    assert {trial.id: trial.group for trial in made} == {
+        "musique-2hop__7_12": "musique 12",
+        "musique-3hop1__5_9_12": "musique 12",
+        "musique-2hop__12_7": "musique 7",
+    }
+
+
+def test_questions_with_the_same_gold_documents(tmp_path: Path) -> None:
+    again = {**DOCUMENTS[0], "idx": "q3", "question": "Who ran away?", "paragraphs": DOCUMENTS[0]["paragraphs"][::-1]}
+    one, two, three = tasks.qrhead(file(tmp_path, [*DOCUMENTS, again]))
+    assert one.group == three.group != two.group
+    assert tasks.qrhead(tmp_path / "detection.json", n=1, words=2)[0].group == one.group

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_heads.tasks import HALVES, TASKS, arguments_of, load, to_select
+from lens_heads.tasks import HALVES, TASKS, arguments_of, to_select
 from lens_heads.tasks.sampling import balanced, depths_grid, half, in_split, lengths_grid, stratified
 
 ITEMS = [(a, b, c) for a in "xyz" for b in range(4) for c in range(10)]
@@ -99,14 +99,6 @@ def test_keys_fall_into_one_split_each() -> None:
 def test_an_unknown_split_is_named(function: Any) -> None:
     with pytest.raises(ValueError, match="unknown split 'train': use 'select' or 'test', or None for both"):
         function("abc", "train")
-
-
-# Of swearing, which needs a list of words, and of reports, which take long to read, by tests of their own.
-@pytest.mark.parametrize("name", [name for name in HALVES if name not in ("swearing", "sec10k", "sec10k_documents")])
-def test_the_halves_of_a_task_share_no_trial(name: str) -> None:
-    select, test = (load(name, **arguments) for arguments in (to_select(name), {"split": "test"}))
-    assert not {trial.id for trial in select} & {trial.id for trial in test}
-    assert not {trial.needle for trial in select if trial.needle} & {trial.needle for trial in test}
 
 
 def test_no_other_task_has_them() -> None:
