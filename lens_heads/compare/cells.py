@@ -1,20 +1,29 @@
-"""The cells of a transfer study as arrays, and every statistic of them.
+"""The cells of a transfer study: what was measured in each, their means as arrays, and every statistic of them.
 
 acc[t, 0] is the mean metric on target task t without ablation, acc[s, t, k] with the top k heads of source task s ablated:
     drop[s, t, k] = acc[t, 0] - acc[s, t, k]
     fragility   T[t, k] = mean drop over the sources            disruptivity E[s, k] = mean drop over the other targets
     specificity S[s, k] = drop[s, s, k] - E[s, k]               random       R[t, k] = mean drop over random sets of k heads
-`relative` divides every drop by acc[t, 0]; NaN where that is 0. Arrays may have leading axes, one entry per resample of the
-items.
+`relative` divides every drop by acc[t, 0]; NaN where that is 0. Arrays may have leading axes, one entry per resample.
+
+A target has the metric of each item (`Items`) or, in published tables, only counts (`Counts`). Both give means, bootstrap
+resamples and random halves, with conditions in the order of the `Layout`.
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
+
+from lens_heads.stats import bootstrap_means
+
+Means: TypeAlias = Float[np.ndarray, "sample condition"]
 
 NONE, RANDOM = "none", "random"
 CELL = ["source", "draw", "k"]
@@ -48,13 +57,13 @@ class Cells:
         return self._lost(self.drawn, relative)
 
     def fragility(self, diagonal: bool = True, relative: bool = False) -> Float[np.ndarray, "*sample k target"]:
-        return _mean(self.drop(relative), ~self.own | diagonal, "source")
+        return _mean(self.drop(relative), ~self.own | diagonal, -3)
 
     def disruptivity(self, diagonal: bool = False, relative: bool = False) -> Float[np.ndarray, "*sample k source"]:
-        return _mean(self.drop(relative), ~self.own | diagonal, "target")
+        return _mean(self.drop(relative), ~self.own | diagonal, -2)
 
     def specificity(self, relative: bool = False) -> Float[np.ndarray, "*sample k source"]:
-        return _mean(self.drop(relative), self.own, "target") - self.disruptivity(relative=relative)
+        return _mean(self.drop(relative), self.own, -2) - self.disruptivity(relative=relative)
 
     def random(self, relative: bool = False) -> Float[np.ndarray, "*sample k target"]:
         return self.drop_of_draws(relative).mean(-3).swapaxes(-1, -2)
@@ -73,10 +82,9 @@ class Cells:
 
 
 def _mean(
-    drop: Float[np.ndarray, "*sample source target k"], keep: Bool[np.ndarray, "source target"], over: str
+    drop: Float[np.ndarray, "*sample source target k"], keep: Bool[np.ndarray, "source target"], axis: int
 ) -> Float[np.ndarray, "*sample k task"]:
-    """Mean over the kept sources or targets; NaN if there are none."""
-    axis = -3 if over == "source" else -2
+    """Mean over the kept sources (axis -3) or targets (axis -2); NaN if there are none."""
     total = np.where(keep[..., None], drop, 0.0).sum(axis)
     with np.errstate(invalid="ignore"):
         return (total / keep.sum(axis + 1)[:, None]).swapaxes(-1, -2)
@@ -130,3 +138,78 @@ class Layout:
         ablated, drawn = np.split(by_k, [len(self.sources)], axis=-3)
         own = np.array([[source == target for target in self.targets] for source in self.sources])
         return Cells(means[..., 0, :], ablated, drawn, own)
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The metric of every item. An item is resampled with all its cells, so they stay paired."""
+
+    values: Float[np.ndarray, "condition item"]
+    ids: tuple[str, ...]
+
+    @property
+    def n(self) -> int:
+        return self.values.shape[1]
+
+    @property
+    def means(self) -> Float[np.ndarray, " condition"]:
+        return self.values.mean(1)
+
+    def resampled(self, n: int, seed: int) -> Means:
+        return bootstrap_means(torch.from_numpy(self.values.T.copy()), n, seed).numpy()
+
+    def halves(self, n: int, seed: int) -> tuple[Means, Means]:
+        half = self.n // 2
+        first = np.random.default_rng(seed).random((n, self.n)).argsort(1) < half
+        return first @ self.values.T / half, ~first @ self.values.T / (self.n - half)
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Matches among `n` attempts. Resampling is binomial and halving hypergeometric, independently for each cell."""
+
+    n: int
+    matches: Int[np.ndarray, " condition"]
+
+    @property
+    def means(self) -> Float[np.ndarray, " condition"]:
+        return self.matches / self.n
+
+    def resampled(self, n: int, seed: int) -> Means:
+        return np.random.default_rng(seed).binomial(self.n, self.means, size=(n, len(self.matches))) / self.n
+
+    def halves(self, n: int, seed: int) -> tuple[Means, Means]:
+        half, size = self.n // 2, (n, len(self.matches))
+        first = np.random.default_rng(seed).hypergeometric(self.matches, self.n - self.matches, half, size=size)
+        return first / half, (self.matches - first) / (self.n - half)
+
+
+def items_of(rows: pd.DataFrame, layout: Layout, target: str, metric: str) -> Items:
+    """One target's rows of a table with a row per cell and item. ValueError if cells have different items."""
+    wide = layout.ordered(rows.pivot(index=CELL, columns="item", values=metric), target)
+    values = wide.to_numpy(dtype=float)
+    if np.isnan(values).any():
+        cell, item = np.argwhere(np.isnan(values))[0]
+        where = dict(zip(CELL, layout.conditions[cell], strict=True))
+        missing = f"target {target!r}: item {wide.columns[item]!r} is missing from {where}"
+        raise ValueError(f"{missing}. Run it there, or drop it everywhere.")
+    return Items(values, tuple(map(str, wide.columns)))
+
+
+def counts_of(rows: pd.DataFrame, layout: Layout, target: str) -> Counts:
+    """One target's rows of a table with a row per cell. ValueError for impossible counts."""
+    table = layout.ordered(rows.set_index(CELL)[["attempts", "matches"]], target)
+    attempts, matches = table["attempts"].to_numpy(), table["matches"].to_numpy()
+    for cell, tried, right in zip(layout.conditions, attempts, matches, strict=True):
+        where = f"target {target!r}, {dict(zip(CELL, cell, strict=True))}"
+        if tried != attempts[0]:
+            raise ValueError(f"{where}: {tried} attempts, but {attempts[0]} without ablation. Use the same items.")
+        if tried < 1 or not 0 <= right <= tried or right != int(right):
+            where += f": {right} matches of {tried} attempts"
+            raise ValueError(f"{where}. Matches must be an integer from 0 to attempts.")
+    return Counts(int(attempts[0]), matches.astype(int))
+
+
+def seed_of(task: str, seed: int) -> int:
+    """A seed per task name, which does not depend on the order of the tasks or on the matrix."""
+    return zlib.crc32(f"{seed} {task}".encode())

@@ -23,9 +23,8 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats as scipy_stats
 
-from lens_heads.compare.pearson import pearson
 from lens_heads.compare.transfer_matrix import TransferMatrix
-from lens_heads.stats import percentile_interval
+from lens_heads.stats import pearson, percentile_interval, spearman_brown
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -213,10 +212,7 @@ def _noise(
     `how` names the statistic, its options and the seed. Reliability is the mean over splits whose halves vary.
     """
     r = _over_points(*(controlled(half) for half in matrix.halves(**how)))
-    r = r[np.isfinite(r)]
-    return controlled(matrix.resampled(n=n, **how)), float(np.where(r > 0, 2 * r / (1 + r), r).mean()) if len(
-        r
-    ) else math.nan
+    return controlled(matrix.resampled(n=n, **how)), spearman_brown(r)
 
 
 def _over_points(x: Points, y: Points) -> Float[np.ndarray, "*sample"]:

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from scipy.stats import hypergeom
 
 from lens_heads.compare.overlap import top_heads
-from lens_heads.compare.pearson import spearman
 from lens_heads.heads.scores import HeadScores
+from lens_heads.stats import spearman
 
 
 def relative_depths(n_layers: int) -> Float[np.ndarray, " layer"]:
@@ -93,12 +93,9 @@ def overlap_by_depth(
     edges = np.linspace(0, 1, bins + 1)
     table = {"start": edges[:-1], "end": edges[1:], "heads_a": heads_a, "heads_b": heads_b}
     table |= {"top_a": share_a, "top_b": share_b, "mean_a": mean_a, "mean_b": mean_b}
-    expected, p, rho = (
-        _expected(share_a, heads_b, k_b),
-        (hits + 1) / (permutations + 1),
-        float(spearman(mean_a, mean_b)),
-    )
-    return DepthOverlap(a.method, b.method, k, k_b, pd.DataFrame(table), overlap, expected, p, rho)
+    expected, rho = _expected(share_a, heads_b, k_b), float(spearman(mean_a, mean_b))
+    p_value = (hits + 1) / (permutations + 1)
+    return DepthOverlap(a.method, b.method, k, k_b, pd.DataFrame(table), overlap, expected, p_value, rho)
 
 
 def _profile(

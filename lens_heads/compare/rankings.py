@@ -9,12 +9,11 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats as scipy_stats
+from scipy.stats import kendalltau
 
 from lens_heads.compare.overlap import check_pair
-from lens_heads.compare.pearson import spearman
 from lens_heads.heads.scores import HeadScores
-from lens_heads.stats import bootstrap_means, percentile_interval
+from lens_heads.stats import bootstrap_means, percentile_interval, spearman
 
 
 def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
@@ -41,7 +40,7 @@ def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
 
 
 def rank_correlation(a: HeadScores, b: HeadScores, kind: Literal["spearman", "kendall"] = "spearman") -> float:
-    """Spearman's rho or Kendall's tau-b between the scores of all heads, computed by scipy.
+    """Spearman's rho or Kendall's tau-b between the scores of all heads.
 
     Ties share their mean rank, unlike in `HeadScores.ranking`. NaN if a method gives all heads the same score.
 
@@ -51,10 +50,7 @@ def rank_correlation(a: HeadScores, b: HeadScores, kind: Literal["spearman", "ke
     if kind not in ("spearman", "kendall"):
         raise ValueError(f"kind={kind!r}: must be 'spearman' or 'kendall'")
     x, y = (scores.sign * scores.values.double().flatten().numpy() for scores in (a, b))
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    correlation = scipy_stats.spearmanr if kind == "spearman" else scipy_stats.kendalltau
-    return float(correlation(x, y).statistic)
+    return float(spearman(x, y) if kind == "spearman" else kendalltau(x, y).statistic)
 
 
 def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1000, seed: int = 0) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """What each head of one model does on common texts, in a form that can be compared with heads of another model.
 
 Every text is read twice in a row in one forward pass. The first reading yields what heads write at the end of every word
-(`cka.py`) and most pattern statistics, the second induction (`pattern_statistics.py`). Patterns are held for one layer at a
-time. `correspondence.py` matches heads by their signatures.
+(`cka.py`) and most pattern statistics, the second induction. Patterns are held for one layer at a time. `correspondence.py`
+matches heads by their signatures.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from torch import Tensor
 
 from lens_heads.compare.cka import Grams, centred_grams
 from lens_heads.compare.depth import relative_depths
-from lens_heads.compare.pattern_statistics import STATISTICS, pattern_statistics
 from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.tasks.prose import haystack
+
+STATISTICS = ("entropy", "distance", "sink", "previous", "induction")
+"""The numbers that describe a head's attention pattern on plain text and mean the same in every model."""
 
 MIN_WORDS = 4
 """Required by the unbiased HSIC."""
@@ -37,7 +39,7 @@ MIN_WORDS = 4
 class Signatures:
     """The result of `head_signatures`: float32 on the CPU.
 
-    `patterns` has the statistics in `pattern_statistics.STATISTICS`. `grams`: for each text, the centred Gram matrices
+    `patterns` has the statistics in `STATISTICS`. `grams`: for each text, the centred Gram matrices
     [layer * head, pair of words] of `hook_z` at the end of every word, one tensor per minibatch.
     """
 
@@ -108,6 +110,38 @@ def _run(
     with hooked(model, hooks):
         advance(model, tokens, Cache(model, 1), tokens.new_zeros(1), logits=0)
     return torch.stack(statistics), [torch.cat(layers) for layers in zip(*grams, strict=True)]
+
+
+def pattern_statistics(
+    pattern: Float[Tensor, "head row key"], start: int, length: int
+) -> Float[Tensor, "head statistic"]:
+    """The statistics of one layer on a text that is read twice in a row.
+
+    The text's `length` tokens begin at position `start` and repeat immediately; anything before them (BOS) occurs once. All
+    statistics but induction are means over rows t = 1 .. start + length - 1 (the first reading). All lie between 0 and 1;
+    A is the pattern:
+
+        entropy     -sum_j A[t, j] ln A[t, j] / ln(t + 1): 1 is uniform attention
+        distance    sum_j A[t, j] (t - j) / t: 0 is attention to the row itself, 1 to position 0
+        sink        A[t, 0]
+        previous    A[t, t - 1]
+        induction   A[t, t - length + 1] in the second reading: the token that followed the first occurrence
+
+    On a sliding-window layer, keys outside the window count as keys with attention 0.
+    """
+    once = start + length
+    first = pattern[:, 1:once, :once]
+    t = torch.arange(1, once, device=pattern.device)
+    back = (t[:, None] - torch.arange(once, device=pattern.device)) / t[:, None]
+    again = pattern[:, once : once + length - 1, start + 1 : once]
+    per_row = (
+        torch.special.entr(first).sum(-1) / torch.log(t + 1.0),
+        (first * back).sum(-1),
+        first[..., 0],
+        first.diagonal(dim1=1, dim2=2),
+        again.diagonal(dim1=1, dim2=2),
+    )
+    return torch.stack([values.mean(-1) for values in per_row], -1)
 
 
 def readings(model: Model, texts: Sequence[str]) -> list[Reading]:

@@ -6,7 +6,6 @@ Differs from the study: several random sets at every k instead of one, and every
 from __future__ import annotations
 
 import warnings
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -16,7 +15,7 @@ from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head
 from lens_heads.ablation.evaluation import METRICS, check_metric
 from lens_heads.ablation.grid import Grid
 from lens_heads.ablation.plan import capped, warn_of_ties
-from lens_heads.compare.cells import NONE, RANDOM
+from lens_heads.compare.cells import NONE, RANDOM, seed_of
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -107,9 +106,7 @@ def _orders(
         given = shape.check_heads(ranking)
         if not given:
             raise ValueError(f"ranking {name!r} is empty. List its best heads in order, or omit it.")
-        # Seeded by name, so that tasks get different random heads, whatever their order.
-        chance = shuffled(everyone, zlib.crc32(f"{seed} {name}".encode()))
-        orders[name] = list(dict.fromkeys([*given, *chance]))
+        orders[name] = list(dict.fromkeys([*given, *shuffled(everyone, seed_of(name, seed))]))
         if len(given) < most:
             completed[name] = len(given)
     if completed:

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from lens_heads.compare.cells import CELL, STATISTICS, Cells, Layout
+from lens_heads.compare.cells import CELL, STATISTICS, Cells, Counts, Items, Layout, counts_of, items_of, seed_of
 from lens_heads.compare.saved import read_tables, write_tables
-from lens_heads.compare.transfer_items import Counts, Items, counts_of, items_of, seed_of
 from lens_heads.stats import percentile_interval
 
 if TYPE_CHECKING:
@@ -57,14 +56,12 @@ class TransferMatrix:
             raise ValueError(f"the table has no column {', '.join(missing)}. It has {list(table.columns)}.")
         bad = table[table[columns].isna().any(axis=1)]
         if not bad.empty:
-            raise ValueError(
-                f"{len(bad)} rows contain NaN, first {bad[columns].to_dict('records')[0]}. Drop those items."
-            )
+            first = bad[columns].to_dict("records")[0]
+            raise ValueError(f"{len(bad)} rows contain NaN, first {first}. Drop those items.")
         twice = table[table.duplicated([column for column in columns if column in ("target", *CELL, "item")])]
         if not twice.empty:
-            raise ValueError(
-                f"the table repeats the cell or item {twice[columns].to_dict('records')[0]}. Keep one row."
-            )
+            first = twice[columns].to_dict("records")[0]
+            raise ValueError(f"the table repeats the cell or item {first}. Keep one row.")
         _ = self._measured  # Refuse an incomplete table now.
 
     @property
@@ -222,9 +219,7 @@ class TransferMatrix:
     def _check_spread(self) -> None:
         single = [target for target, measured in self._measured.items() if measured.n < 2]
         if single:
-            raise ValueError(
-                f"target {single[0]!r} has only one item, so its spread is undefined. Add items, or omit it."
-            )
+            raise ValueError(f"target {single[0]!r} has only one item, so it has no spread. Add items, or omit it.")
 
     def __repr__(self) -> str:
         items = sum(measured.n for measured in self._measured.values())

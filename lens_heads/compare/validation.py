@@ -16,7 +16,6 @@ from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head
 from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.compare.depth import depth_bins
 from lens_heads.compare.head_match import AnyHeads, HeadMatch
-from lens_heads.compare.pearson import pearson
 from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.scores import HeadScores
@@ -24,7 +23,7 @@ from lens_heads.heads.sets import every_head, layer_matched
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs.options import Run, RunOptions
-from lens_heads.stats import bootstrap_over_draws
+from lens_heads.stats import bootstrap_over_draws, pearson
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

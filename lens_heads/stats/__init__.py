@@ -1,5 +1,6 @@
 """Statistics over trials: arrays in, arrays out. Standard tests come from scipy."""
 
+from lens_heads.stats.correlation import pearson, spearman, spearman_brown, split_half_reliability
 from lens_heads.stats.intervals import (
     bootstrap_interval,
     bootstrap_means,
@@ -7,7 +8,6 @@ from lens_heads.stats.intervals import (
     bootstrap_ratio,
     percentile_interval,
 )
-from lens_heads.stats.reliability import split_half_reliability
 from lens_heads.stats.significance import benjamini_hochberg, sign_flip_p
 
 __all__ = [
@@ -16,7 +16,10 @@ __all__ = [
     "bootstrap_means",
     "bootstrap_over_draws",
     "bootstrap_ratio",
+    "pearson",
     "percentile_interval",
     "sign_flip_p",
+    "spearman",
+    "spearman_brown",
     "split_half_reliability",
 ]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lens_heads.compare.pattern_statistics import STATISTICS, pattern_statistics
+from lens_heads.compare.signatures import STATISTICS, pattern_statistics
 
 START, LENGTH = 1, 5
 N = START + 2 * LENGTH

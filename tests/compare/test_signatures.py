@@ -14,8 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lens_heads.compare import common_texts, head_signatures, linear_cka
 from lens_heads.compare.cka import cka_of, norms, products
-from lens_heads.compare.pattern_statistics import STATISTICS, pattern_statistics
-from lens_heads.compare.signatures import Reading, readings
+from lens_heads.compare.signatures import STATISTICS, Reading, pattern_statistics, readings
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from tests import zoo

@@ -1,0 +1,48 @@
+"""Correlations over the last axis, for whole batches of resamples at once, and split-half reliability."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.stats import rankdata
+from torch import Tensor
+
+Values: TypeAlias = Float[np.ndarray, "*sample value"]
+
+
+def pearson(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
+    """Pearson correlation over the last axis; NaN where either side is constant."""
+    vary = (np.ptp(x, -1) > 0) & (np.ptp(y, -1) > 0)
+    x, y = (values - values.mean(-1, keepdims=True) for values in (x, y))
+    spread = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
+    return np.divide((x * y).sum(-1), spread, out=np.full_like(spread, np.nan), where=vary)
+
+
+def spearman(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
+    """Spearman correlation over the last axis, with mean ranks for ties; NaN where either side is constant."""
+    return pearson(rankdata(x, axis=-1), rankdata(y, axis=-1))
+
+
+def spearman_brown(r: Float[np.ndarray, " split"]) -> float:
+    """Mean reliability from correlations between halves, Spearman-Brown corrected if positive; skips NaN, NaN if none is left."""
+    r = r[np.isfinite(r)]
+    return float(np.where(r > 0, 2 * r / (1 + np.abs(r)), r).mean()) if len(r) else math.nan
+
+
+def split_half_reliability(values: Float[Tensor, "trial item"], n: int = 100, seed: int = 0) -> float:
+    """Spearman between item means of two random halves of the trials, Spearman-Brown corrected, mean over n splits.
+
+    Would other trials of the same kind rank the items alike? Skips splits in which all items of a half tie. NaN with fewer
+    than two trials, or when every split is skipped.
+    """
+    trials = len(values)
+    if trials < 2:
+        return math.nan
+    generator = np.random.default_rng(seed)
+    splits = [torch.from_numpy(generator.permutation(trials)).tensor_split([trials // 2]) for _ in range(n)]
+    first, second = (np.stack([values[rows].mean(0).numpy() for rows in half]) for half in zip(*splits, strict=True))
+    return spearman_brown(spearman(first, second))
