@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from itertools import chain
 from pathlib import Path
 
 from lens_heads.tasks import prose
@@ -59,7 +60,10 @@ def babilong(
     if context_length < 0:
         raise ValueError(f"context_length={context_length} must be a number of tokens, or 0 for the story alone")
     kind = shots[source][task]
-    rows, where = _rows(source, task, config, path)
+    if source == "packaged":
+        rows, where = [row for row in packaged_rows("babilong") if row.fields["task"] == task], f"the packaged {task}"
+    else:
+        rows, where = table(path, HUB, config=config, split=task), str(path or f"{HUB} {config} {task}")
     rng = random.Random(seed)
     ending = f"-{context_length}" if context_length else ""
     return [
@@ -77,12 +81,6 @@ def babilong(
         for row in drawn(rows, n, f"rows in {where}", rng)
         for name, question in [(row.fields.get("id"), row.text("question"))]
     ]
-
-
-def _rows(source: str, task: str, config: str, path: str | Path | None) -> tuple[list[Row], str]:
-    if source == "packaged":
-        return [row for row in packaged_rows("babilong") if row.fields["task"] == task], f"the packaged {task}"
-    return table(path, HUB, config=config, split=task), f"{HUB} {config} {task}" if path is None else str(path)
 
 
 def _answer(row: Row, task: str, labels: list[str]) -> str:
@@ -106,15 +104,11 @@ def spread(story: str, characters: int, rng: random.Random) -> str:
     at = rng.randrange(len(paragraphs))
     filler: list[str] = []
     length = len(story)
-    for paragraph in paragraphs[at:] + paragraphs[:at]:
-        for sentence in _SENTENCE.split(paragraph):
-            if length + len(sentence) + 1 > characters:
-                break
-            filler.append(sentence)
-            length += len(sentence) + 1
-        else:
-            continue
-        break
+    for sentence in chain.from_iterable(map(_SENTENCE.split, paragraphs[at:] + paragraphs[:at])):
+        length += len(sentence) + 1
+        if length > characters:
+            break
+        filler.append(sentence)
     facts = _SENTENCE.split(story)
     places = sorted(rng.randint(0, len(filler)) for _ in facts)
     for place, fact in reversed(list(zip(places, facts, strict=True))):

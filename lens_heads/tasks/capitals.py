@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from lens_heads.tasks.geonames import geonames
+from lens_heads.tasks.rows import geonames
 from lens_heads.tasks.sampling import enough, half
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from lens_heads.tasks.rhyme import rhyme_groups
 from lens_heads.tasks.templates import judge, template
-from lens_heads.tasks.words import rhyme_groups
 from lens_heads.trials.trial import Trial
 
 

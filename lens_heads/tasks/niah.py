@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from lens_heads.tasks.books import at_least, parse_json, read_book, read_text
 from lens_heads.tasks.rows import Row
@@ -46,19 +46,15 @@ def niah(
     folder = Path(folder).expanduser()
     grid, at = lengths_grid(lengths), depths_grid(depths)
     trials = [
-        Trial(
+        replace(
+            needle,
             id=f"niah-{number}-len{length}-depth{100 * depth:g}",
-            question=needle.question,
-            answer=needle.real,
             haystack=haystack,
-            needle=needle.text,
-            needle_focus=needle.focus,
             template=BOOK if chat else PLAIN,
             depth=depth,
             length=length,
             chat=chat,
             meta={"needle": number, "book": f"part{number}"},
-            group=f"niah {needle.text}",
         )
         for number, needle in enumerate(_needles(folder / "needles.jsonl"), 1)
         for haystack in [at_least(_novel(folder / f"part{number}"), max(grid))]
@@ -68,15 +64,8 @@ def niah(
     return stratified(trials, n, lambda trial: (trial.meta["needle"], trial.depth), seed)
 
 
-class _Needle(NamedTuple):
-    text: str
-    focus: str
-    question: str
-    real: str
-
-
-def _needles(file: Path) -> list[_Needle]:
-    """One needle per line."""
+def _needles(file: Path) -> list[Trial]:
+    """Trials without a haystack, one per line."""
     lines = enumerate(read_text(file).splitlines(), 1)
     found = [_needle(line, f"{file}, line {number}") for number, line in lines if line.strip()]
     if not found:
@@ -84,7 +73,7 @@ def _needles(file: Path) -> list[_Needle]:
     return found
 
 
-def _needle(line: str, where: str) -> _Needle:
+def _needle(line: str, where: str) -> Trial:
     """The focus is `real_needle` as spelled in the needle: one of theirs is capitalized only in `real_needle`."""
     raw = parse_json(line, where)
     if not isinstance(raw, dict):
@@ -94,12 +83,11 @@ def _needle(line: str, where: str) -> _Needle:
     found = re.findall(re.escape(real), needle, re.IGNORECASE)
     if len(found) != 1:
         raise row.fault("real_needle", f"occur once in {needle!r}, not {len(found)} times")
-    return _Needle(needle, found[0], question, real)
+    return Trial(where, question, real, needle=needle, needle_focus=found[0], group=f"niah {needle}")
 
 
 def _novel(folder: Path) -> str:
-    files = sorted(folder.glob("*.txt"))
-    files = [file for file in files if not file.with_suffix(".plain.txt").is_file()]
+    files = [file for file in sorted(folder.glob("*.txt")) if not file.with_suffix(".plain.txt").is_file()]
     if not files:
         raise FileNotFoundError(
             f"{folder} contains no .txt file: put the haystack of needle {folder.name[4:]} of needles.jsonl there"

@@ -10,7 +10,7 @@ from pathlib import Path
 from lens_heads.tasks.books import at_least, read_book, read_books
 from lens_heads.tasks.rows import hub_file
 from lens_heads.tasks.sampling import check_known, depths_grid, lengths_grid, stratified
-from lens_heads.tasks.schema import Case, Entry, cases, read_entries
+from lens_heads.tasks.schema import Entry, cases, read_entries
 from lens_heads.trials.trial import Trial
 
 HUB = "amodaresi/NoLiMa"
@@ -84,23 +84,27 @@ def nolima(
     at = depths_grid(depths if depths is not None else chosen.depths)
     entries, texts = _read(source, questions, needle_set)
     books = [(name, at_least(text, max(grid))) for name, text in texts.items()]
-    wrap = chosen.chat if chat is None else chat
     trials = [
-        _trial(case, questions, books[number % len(books)], depth, length, wrap)
+        case.trial(
+            questions,
+            book,
+            id="-".join(
+                filter(None, (entry.id, case.test.id, questions, case.character, f"len{length}-depth{100 * depth:g}"))
+            ),
+            haystack=text,
+            depth=depth,
+            length=length,
+            chat=chosen.chat if chat is None else chat,
+            group=f"nolima {entry.id}-{case.character}",
+        )
         for number, entry in enumerate(_asked(entries, questions, warn=source is not None))
+        for book, text in [books[number % len(books)]]
         for case in cases(entry, _characters(entry, characters, chosen.characters))
         for length in grid
         for depth in at
     ]
     wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
     return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
-
-
-def _trial(case: Case, questions: str, book: tuple[str, str], depth: float, length: int, chat: bool | None) -> Trial:
-    parts = (case.entry.id, case.test.id, questions, case.character, f"len{length}", f"depth{100 * depth:g}")
-    name, text = book
-    group = f"nolima {case.entry.id}-{case.character}"
-    return case.trial("-".join(part for part in parts if part), questions, text, name, depth, length, chat, group)
 
 
 def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice) -> tuple[str, ...]:

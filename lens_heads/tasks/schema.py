@@ -73,34 +73,19 @@ class Case:
 
     @property
     def id(self) -> str:
-        return "-".join(part for part in (self.entry.id, self.test.id, self.character) if part)
+        return "-".join(filter(None, (self.entry.id, self.test.id, self.character)))
 
-    def trial(
-        self,
-        id: str,
-        questions: str,
-        haystack: str,
-        book: str,
-        depth: float,
-        length: int,
-        chat: bool | None,
-        group: str = "",
-    ) -> Trial:
-        """The filled-in trial; `meta` holds entry, test, kind, question type, character and book."""
+    def trial(self, questions: str, book: str, **fields: Any) -> Trial:
+        """The filled-in trial, with `fields` of `Trial`; `meta` holds entry, test, kind, question type, character and book."""
         entry, test = self.entry, self.test
         filled = {"CHAR": self.character, **{str(i): arg for i, arg in enumerate(test.args, 1)}}
         gold = tuple(_fill(answer, filled) for answer in test.gold) or (self.character,)
         return Trial(
-            id=id,
             question=_fill(entry.question(questions), filled),
             answer=gold[0],
             aliases=gold[1:],
-            haystack=haystack,
             needle=_fill(entry.needle, filled),
             template=entry.template,
-            depth=depth,
-            length=length,
-            chat=chat,
             meta={
                 "entry": entry.id,
                 "test": test.id,
@@ -109,7 +94,7 @@ class Case:
                 "character": self.character,
                 "book": book,
             },
-            group=group,
+            **fields,
         )
 
 
@@ -206,12 +191,12 @@ def _check_slots(entry: Entry, test: Test) -> None:
     if not entry.characters and not test.gold:
         raise ValueError(f"{where}: there is no answer: put {{CHAR}} in field 'needle', or add 'gold_answers'")
     known = [*(["CHAR"] if entry.characters else []), *(str(i) for i in range(1, len(test.args) + 1))]
-    texts = [("needle", entry.needle), *((f"questions.{name}", text) for name, text in entry.questions.items())]
-    for field, text in [*texts, *(("gold_answers", answer) for answer in test.gold)]:
-        for slot in _SLOT.findall(text):
-            if slot not in known:
-                filled = ", ".join(f"{{{name}}}" for name in known) or "nothing"
-                raise ValueError(
-                    f"{where}: field {field!r} has the placeholder {{{slot}}}, but {len(test.args)} input_args fill "
-                    f"{filled}; correct it, or extend 'input_args'"
-                )
+    texts = {"needle": entry.needle, **{f"questions.{name}": text for name, text in entry.questions.items()}}
+    for field, text in (texts | {"gold_answers": " ".join(test.gold)}).items():
+        stranger = next((slot for slot in _SLOT.findall(text) if slot not in known), None)
+        if stranger is not None:
+            filled = ", ".join(f"{{{name}}}" for name in known) or "nothing"
+            raise ValueError(
+                f"{where}: field {field!r} has the placeholder {{{stranger}}}, but {len(test.args)} input_args fill "
+                f"{filled}; correct it, or extend 'input_args'"
+            )

@@ -11,8 +11,8 @@ import datasets
 import pytest
 
 from lens_heads import tasks
+from lens_heads.tasks.rhyme import rhyme_groups
 from lens_heads.tasks.rows import packaged_rows
-from lens_heads.tasks.words import rhyme_groups
 from tests import zoo
 from tests.tasks import nolima_files
 from tests.tasks.row_files import write

