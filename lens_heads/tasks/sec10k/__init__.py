@@ -17,7 +17,7 @@ from lens_heads.tasks.sampling import SPLITS, check_known, check_split, stratifi
 from lens_heads.tasks.sec10k import build
 from lens_heads.tasks.sec10k.filings import Filing, read_corpus, read_filings
 from lens_heads.tasks.sec10k.settings import settings
-from lens_heads.tasks.sec10k.statements import Statement, find_statement, survey
+from lens_heads.tasks.sec10k.statements import find_statement, survey
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
 
@@ -122,24 +122,25 @@ def _instances(
     filings = [each for each in _filings(source, path) if split in (None, half(each.cik, split_seed))]
     found: list[build.Instance] = []
     for name in wanted:
-        made = [(filing, _statement(filing, name, extract)) for filing in filings]
-        stated = [build.Instance(filing, name, each) for filing, each in made if isinstance(each, Statement)]
+        made = [_instance(filing, name, extract) for filing in filings]
+        stated = [each for each in made if isinstance(each, build.Instance)]
         if not stated:
-            reasons = Counter(each for _, each in made)
-            why = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common()) or "there are no filings"
+            why = ", ".join(f"{count} x {reason}" for reason, count in Counter(made).most_common())
             part = f"the {split} half of the filings" if split else "the filings"
             raise ValueError(
-                f"task {name!r}: no sentence in {part} states it ({why}); use other filings or omit the task"
+                f"task {name!r}: no sentence in {part} states it ({why or 'there are no filings'}); use other filings "
+                "or omit the task"
             )
         found += stated
     return found
 
 
-def _statement(filing: Filing, task: str, extract: bool) -> Statement | str:
+def _instance(filing: Filing, task: str, extract: bool) -> build.Instance | str:
+    """The fact with its sentence, or the reason why there is none."""
     found = find_statement(filing, task, extract)
-    if isinstance(found, Statement) and set(filing.sections) == {found.section}:
-        return ONE_SECTION
-    return found
+    if isinstance(found, str):
+        return found
+    return ONE_SECTION if set(filing.sections) == {found.section} else build.Instance(filing, task, found)
 
 
 def _filings(source: str | Mapping[str, Any] | None, path: str | Path | None) -> list[Filing]:

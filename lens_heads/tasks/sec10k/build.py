@@ -10,10 +10,9 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from lens_heads.tasks.sec10k.filings import Filing
-from lens_heads.tasks.sec10k.patterns import names
 from lens_heads.tasks.sec10k.sentences import Span, sentences, words
 from lens_heads.tasks.sec10k.settings import settings
-from lens_heads.tasks.sec10k.statements import Statement
+from lens_heads.tasks.sec10k.statements import Statement, names
 from lens_heads.tasks.sec10k.values import variants, written
 from lens_heads.trials.documents import Document, DocumentTrial
 from lens_heads.trials.judges import judge_of
@@ -104,19 +103,13 @@ def haystack(instance: Instance, length: int, seed: int) -> str:
 
 def without(pieces: list[str], held: re.Pattern[str]) -> list[str]:
     """The pieces of a text that contain no match of the pattern, alone or joined."""
-    while True:
-        ends: list[int] = []
-        for piece in pieces:
-            ends.append((ends[-1] if ends else 0) + len(piece))
-        matches = [found.span() for found in held.finditer("".join(pieces))]
-        if not matches:
-            return pieces
-        starts = [0, *ends[:-1]]
+    while matches := [found.span() for found in held.finditer("".join(pieces))]:
         pieces = [
             piece
-            for piece, start, end in zip(pieces, starts, ends, strict=True)
-            if not any(start < to and at < end for at, to in matches)
+            for piece, end in zip(pieces, accumulate(map(len, pieces)), strict=True)
+            if not any(end - len(piece) < to and at < end for at, to in matches)
         ]
+    return pieces
 
 
 def _pieces(text: str) -> list[str]:

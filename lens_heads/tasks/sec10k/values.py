@@ -47,9 +47,7 @@ def written(kind: str, value: str) -> str:
     if kind in ("year", "number"):
         digits = re.sub(r"\B(?=(?:\d{3})+$)", ",?", number(value)) if kind == "number" else value
         return _NOT_LARGER[0] + digits + _NOT_LARGER[1]
-    plain = r"\s+".join(re.escape(part) for part in value.split())
-    capitals = r"\s+".join(re.escape(part) for part in value.upper().split())
-    return rf"(?<![\w-])(?:{plain}|{capitals})(?![\w-])"
+    return rf"(?<![\w-])(?:{_in_capitals_too(value)})(?![\w-])"
 
 
 @lru_cache(maxsize=8)
@@ -102,13 +100,16 @@ def _plain(token: str) -> str:
     return re.sub(r"[.,]", "", token).lower()
 
 
+def _in_capitals_too(value: str) -> str:
+    return "|".join(r"\s+".join(map(re.escape, form.split())) for form in (value, value.upper()))
+
+
 def _state(value: str) -> str:
-    names = "|".join(r"\s+".join(map(re.escape, form.split())) for form in (value, value.upper()))
     guard = {"Virginia": r"(?<!West\s)(?<!WEST\s)", "Washington": r"(?<!George\s)"}.get(value, "")
     after = r"(?!,?\s+D\.?\s?C\b)" if value == "Washington" else ""
     codes = [code for code, other in settings()["states"].items() if other == value]
     placed = "".join(rf"|(?<=,\s){code}(?![\w&])|(?<!\w){code}(?=,?\s+\d{{5}})" for code in codes)
-    return rf"(?:{guard}(?<!\w)(?:{names})(?!\w){after}{placed})"
+    return rf"(?:{guard}(?<!\w)(?:{_in_capitals_too(value)})(?!\w){after}{placed})"
 
 
 def _name(value: str) -> str:

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_heads.tasks.sec10k.amounts import amounts, count, counts, dates
+from lens_heads.tasks.sec10k.companies import amounts, count, counts, dates
 
 seeds = st.integers(0, 10**9)
 

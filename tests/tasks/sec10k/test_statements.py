@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lens_heads.tasks.sec10k.patterns import LONGEST, names
 from lens_heads.tasks.sec10k.settings import settings
-from lens_heads.tasks.sec10k.statements import NOT_STATED, SEVERAL, UNKNOWN, Statement, find_statement
+from lens_heads.tasks.sec10k.statements import LONGEST, NOT_STATED, SEVERAL, UNKNOWN, Statement, find_statement, names
 from tests.tasks.sec10k.handmade import FACTS, FILING, NEEDLES, SECTIONS, only
 
 TASKS = tuple(settings()["tasks"])
