@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from lens_heads.runs.store import digest
 from lens_heads.tasks.rows import Row, table
@@ -25,8 +26,7 @@ HAZARDS = {"bio": "biology", "chem": "chemistry", "cyber": "cybersecurity"}
 _BRACKETS = re.compile(r"\[.*?\]")
 
 
-@dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     """A row as a question; `gold` is the index of the right choice."""
 
     question: str
@@ -70,23 +70,22 @@ class _Benchmark:
         if len(kept) < len(items):
             dropped = f"dropped {len(items) - len(kept)} of {len(items)} rows of {where}"
             warnings.warn(f"{dropped}, which have duplicate or empty choices", stacklevel=3)
-        chosen = drawn(kept, n, f"questions in {where}", random.Random(seed), USUAL)
-        return [self._trial(f"{self.name}-{name}-{row.number}", item, chat) for row, item in chosen]
-
-    def _trial(self, name: str, item: _Item, chat: bool | None) -> Trial:
         shots = template("multiple_choice")[self.prompt]
-        return Trial(
-            id=name,
-            question=item.question,
-            answer=item.choices[item.gold],
-            haystack=item.passage,
-            template=shots["template"].replace("{subject}", item.subject.replace("_", " ")),
-            chat=chat,
-            meta={"kind": self.name, "subject": item.subject, "n_choices": len(item.choices)},
-            judge=judge(shots, labels=item.choices),
-            choices=item.choices,
-            group=item.group,
-        )
+        return [
+            Trial(
+                id=f"{self.name}-{name}-{row.number}",
+                question=item.question,
+                answer=item.choices[item.gold],
+                haystack=item.passage,
+                template=shots["template"].replace("{subject}", item.subject.replace("_", " ")),
+                chat=chat,
+                meta={"kind": self.name, "subject": item.subject, "n_choices": len(item.choices)},
+                judge=judge(shots, labels=item.choices),
+                choices=item.choices,
+                group=item.group,
+            )
+            for row, item in drawn(kept, n, f"questions in {where}", random.Random(seed), USUAL)
+        ]
 
 
 def hellaswag(

@@ -6,6 +6,7 @@ import random
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from lens_heads.tasks.rows import Row, packaged_rows, table
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, drawn
@@ -52,8 +53,7 @@ def musique(
     check_known("source", source, ("packaged", "hub"), " (with path= for a local copy)")
     if needle not in (None, ANSWER):
         raise ValueError(f"unknown needle={needle!r}: use {ANSWER!r}, or None for trials without a needle")
-    rows = _packaged(split, path) if source == "packaged" else _hub(split, path)
-    items = [_item(row) for row in rows]
+    items = [_item(row) for row in _rows(source, split, path)]
     kept = [item.last_step() for item in items] if hops == 1 else [i for i in items if hops is None or i.hops == hops]
     if not kept:
         have = sorted({item.hops for item in items})
@@ -63,8 +63,7 @@ def musique(
     return [_trial(item.fewer(distractors, rng), source, needle, chat) for item in chosen]
 
 
-@dataclass(frozen=True)
-class _Paragraph:
+class _Paragraph(NamedTuple):
     text: str
     supports: bool
 
@@ -96,21 +95,19 @@ class _Item:
             return self
         if distractors < 0:
             raise ValueError(f"distractors={distractors} must be 0 or more, or None for all")
-        spare = [i for i, paragraph in enumerate(self.paragraphs) if not paragraph.supports and i != self.holder]
+        spare = [i for i, paragraph in enumerate(self.paragraphs) if not paragraph.supports]
         dropped = set(rng.sample(spare, max(0, len(spare) - distractors)))
         left = [i for i in range(len(self.paragraphs)) if i not in dropped]
         holder = left.index(self.holder) if self.holder is not None else None
         return replace(self, paragraphs=tuple(self.paragraphs[i] for i in left), holder=holder)
 
 
-def _packaged(split: str | None, path: str | Path | None) -> list[Row]:
-    if path is not None:
-        raise ValueError("path= requires source='hub': the packaged questions are shipped")
-    check_split(split)
-    return [row for half in SPLITS if split in (None, half) for row in packaged_rows(f"musique_{half}")]
-
-
-def _hub(split: str | None, path: str | Path | None) -> list[Row]:
+def _rows(source: str, split: str | None, path: str | Path | None) -> list[Row]:
+    if source == "packaged":
+        if path is not None:
+            raise ValueError("path= requires source='hub': the packaged questions are shipped")
+        check_split(split)
+        return [row for half in SPLITS if split in (None, half) for row in packaged_rows(f"musique_{half}")]
     if split is not None:
         raise ValueError(
             f"split={split!r} requires source='packaged': the hub's questions all come from its validation split"
@@ -122,9 +119,8 @@ def _item(row: Row) -> _Item:
     question, answer = row.text("question"), row.text("answer")
     aliases = row.texts("answer_aliases", empty=True) if row.fields.get("answer_aliases") else []
     shown = template("musique")["paragraph"]
-    paragraphs = tuple(
-        _paragraph(each, shown) for each in row.rows("paragraphs", "title, paragraph_text, is_supporting")
-    )
+    known = "title, paragraph_text, is_supporting"
+    paragraphs = tuple(_paragraph(each, shown) for each in row.rows("paragraphs", known))
     answers = tuple(dict.fromkeys((answer, *(alias for alias in aliases if alias.strip()))))
     name = str(row.fields.get("id") or row.number)
     named = re.match(r"(\d+)hop", name)
@@ -138,9 +134,8 @@ def _paragraph(row: Row, shown: str) -> _Paragraph:
     supports = row.fields.get("is_supporting")
     if not isinstance(supports, bool):
         raise row.fault("is_supporting", "be true or false")
-    return _Paragraph(
-        shown.replace("{title}", row.text("title")).replace("{text}", row.text("paragraph_text")), supports
-    )
+    text = shown.replace("{title}", row.text("title")).replace("{text}", row.text("paragraph_text"))
+    return _Paragraph(text, supports)
 
 
 def _holder(steps: list[Row], answers: tuple[str, ...], paragraphs: tuple[_Paragraph, ...]) -> int | None:

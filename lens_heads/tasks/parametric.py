@@ -47,9 +47,9 @@ def parametric(
         raise ValueError(f"path= requires source='popqa': omit it for source={source!r}")
     if source == "cities":
         return _cities(USUAL if n is None else n, random.Random(seed), chat)
-    if source == "facts":
-        return _questions("facts", packaged_rows("facts"), n, "the packaged facts", seed, chat)
-    return _questions("popqa", table(path, POPQA, split="test"), n, str(path or POPQA), seed, chat)
+    rows = packaged_rows("facts") if source == "facts" else table(path, POPQA, split="test")
+    where = "the packaged facts" if source == "facts" else path or POPQA
+    return [_question(source, row, chat) for row in drawn(rows, n, f"questions in {where}", random.Random(seed), USUAL)]
 
 
 def _cities(n: int, rng: random.Random, chat: bool | None) -> list[Trial]:
@@ -78,24 +78,20 @@ def _cities(n: int, rng: random.Random, chat: bool | None) -> list[Trial]:
     ]
 
 
-def _questions(kind: str, rows: list[Row], n: int | None, where: str, seed: int, chat: bool | None) -> list[Trial]:
-    """Trials from rows in PopQA's format."""
-    shots = template("popqa")
-    return [
-        Trial(
-            id=f"{kind}-{row.fields.get('id') or row.number}",
-            question=row.text("question"),
-            answer=answers[0],
-            aliases=tuple(answers[1:]),
-            template=shots["template"],
-            chat=chat,
-            meta={"kind": kind} | ({"relation": row.fields["prop"]} if row.fields.get("prop") else {}),
-            judge=judge(shots),
-            group=f"{kind} {row.fields['subj']}" if row.fields.get("subj") else "",
-        )
-        for row in drawn(rows, n, f"questions in {where}", random.Random(seed), USUAL)
-        for answers in [_answers(row)]
-    ]
+def _question(kind: str, row: Row, chat: bool | None) -> Trial:
+    """A trial from a row in PopQA's format."""
+    shots, answers = template("popqa"), _answers(row)
+    return Trial(
+        id=f"{kind}-{row.fields.get('id') or row.number}",
+        question=row.text("question"),
+        answer=answers[0],
+        aliases=tuple(answers[1:]),
+        template=shots["template"],
+        chat=chat,
+        meta={"kind": kind} | ({"relation": row.fields["prop"]} if row.fields.get("prop") else {}),
+        judge=judge(shots),
+        group=f"{kind} {row.fields['subj']}" if row.fields.get("subj") else "",
+    )
 
 
 def _answers(row: Row) -> list[str]:

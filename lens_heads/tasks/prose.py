@@ -1,16 +1,12 @@
 """Original English filler prose, generated from a small grammar.
 
-`haystack` strings together paragraphs about harbours, workshops, gardens, markets and the like.
-Needles are hidden in this text, so it contains nothing that could answer a question about one: no
-first names (people are "the ferryman", "the clerk", "she") and no content word of the packaged
-needles, their arguments or their questions. It is synthetic, quotes no book, and no story
-continues from one paragraph to the next.
+Needles are hidden in these paragraphs about harbours, workshops, gardens and the like, so they contain nothing that could
+answer a question about one: no first names (people are "the ferryman", "she") and no content word of the packaged needles,
+their arguments or their questions. No story continues from one paragraph to the next.
 
-The words and sentence patterns are in `data/prose.json`. Patterns name their slots in braces:
-`{who}`, `{he}`, `{him}` and `{other}` are the two people of the paragraph; `{do}`, `{did}`,
-`{done}` and `{doing}` are forms of an activity; every other slot draws from the list of that name
-(a trailing 2 only marks a second draw), first in the scene, then in the shared lists. No sentence
-occurs twice in one text.
+The words and sentence patterns are in `data/prose.json`. `{who}`, `{he}`, `{him}` and `{other}` are the two people of a
+paragraph; `{do}`, `{did}`, `{done}` and `{doing}` are forms of an activity; every other slot draws from the list of that
+name, first in the scene, then in the shared lists. No sentence occurs twice in one text.
 """
 
 from __future__ import annotations
@@ -76,12 +72,8 @@ def haystack(words: int = 45_000, seed: int = 0) -> str:
     while count < words:
         paragraph = _Paragraph(rng, rng.choice(grammar["scenes"]), grammar["shared"])
         kinds = ["open", *["middle"] * rng.randint(4, 8), "close"]
-        sentences: list[str] = []
-        for kind in kinds:
-            text = paragraph.sentence(kind)
-            if text not in seen:
-                seen.add(text)
-                sentences.append(text)
-        paragraphs.append(" ".join(sentences))
-        count += sum(len(text.split()) for text in sentences)
+        new = [text for text in dict.fromkeys(map(paragraph.sentence, kinds)) if text not in seen]
+        seen.update(new)
+        paragraphs.append(" ".join(new))
+        count += len(paragraphs[-1].split())
     return "\n\n".join(paragraphs)
