@@ -38,16 +38,10 @@ class Found:
 
     def row(self, claim: Mapping[str, Any], **names: Any) -> dict[str, Any]:
         """The claim as a row of a table; `names` fill the placeholders in its texts."""
-        texts = {"claim": claim["claim"].format(**names), "holds_if": claim["holds"].format(**names)}
+        texts = {"claim": claim["claim"].format(**names), "paper": claim["paper"], "found": self.text}
         numbers = {"value": self.value, "low": self.low, "high": self.high, "p": self.p}
-        return {
-            "id": claim["id"],
-            "paper": claim["paper"],
-            "found": self.text,
-            "verdict": self.verdict,
-            **texts,
-            **numbers,
-        }
+        verdict = {"verdict": self.verdict, "holds_if": claim["holds"].format(**names)}
+        return {"id": claim["id"], **texts, **numbers, **verdict}
 
 
 def above(low: float, high: float, at: float, possible: bool = True) -> str:

@@ -1,13 +1,31 @@
-"""Parts that the pages of all studies share: the table of claims, their count in words, and the rows of bar charts."""
+"""Parts that the pages of all studies share: sections, tables with intervals, the claims, and the rows of bar charts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from lens_heads import report
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
+
+Labels = pd.Series | list[str] | str
+"""One for each row of a frame, or the same for all of them."""
+
+folded = partial(report.Section, folded=True)
+"""A section whose tables and texts stay closed until the reader opens them."""
+
+
+def ends(frame: pd.DataFrame, value: str) -> tuple[str, str]:
+    """The columns with the interval of `value`: `<value>_low` and `<value>_high`, or low and high."""
+    return (f"{value}_low", f"{value}_high") if f"{value}_low" in frame else ("low", "high")
+
+
+def table(frame: pd.DataFrame, caption: str, *values: str, **options: Any) -> report.Table:
+    """A table that shows the interval of each of `values` behind it."""
+    return report.Table(frame, caption, intervals={value: ends(frame, value) for value in values}, **options)
 
 
 def claims_table(claims: pd.DataFrame, caption: str = "", more: Sequence[str] = ()) -> report.Table:
@@ -25,11 +43,7 @@ def counted(claims: pd.DataFrame) -> str:
     return f"{len(claims)} claims: {shown}"
 
 
-def bars(frame: pd.DataFrame, groups: Iterable[object], names: Iterable[object] | str, value: str) -> pd.DataFrame:
-    """A table as `plots.drop_bars` takes it.
-
-    The interval of `value` is in the columns `<value>_low` and `<value>_high`, or in low and high.
-    """
-    low, high = (end if f"{value}_{end}" not in frame else f"{value}_{end}" for end in ("low", "high"))
-    ends = {"value": frame[value].to_numpy(), "low": frame[low].to_numpy(), "high": frame[high].to_numpy()}
-    return pd.DataFrame({"group": list(groups), "name": names if isinstance(names, str) else list(names), **ends})
+def bars(frame: pd.DataFrame, groups: Labels, names: Labels, value: str) -> pd.DataFrame:
+    """A table of `value` and its interval as `plots.drop_bars` takes it."""
+    found = frame[[value, *ends(frame, value)]].set_axis(["value", "low", "high"], axis=1)
+    return found.assign(group=groups, name=names)

@@ -18,7 +18,7 @@ from lens_heads.ablation.evaluation import evaluate
 from lens_heads.interventions.ablate import ablate
 from lens_heads.localize import Universal
 from lens_heads.model.hooks import has_hooks
-from lens_heads.studies.capability_paper import damage, scale, stages
+from lens_heads.studies.capability_paper import damage, finding, stages
 from lens_heads.studies.capability_paper.capabilities import Capability, chance
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.capability_paper.stages import kin_of
@@ -139,7 +139,7 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     damages = {(row["capability"], row["model"]): row["damage"] for row in summary["scale"]}
     own = findings[1].generality.matrix().loc["retrieval", "retrieval"]
     assert damages["retrieval", "gemma3"] == pytest.approx(own, rel=1e-3)
-    assert scale.depths(findings[:1], 2).empty
+    assert finding.depths(findings[:1], 2).empty
 
 
 def test_the_same_call_continues_and_runs_nothing_again(

@@ -14,7 +14,10 @@ from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.head import Head
 from lens_heads.localize import Generality, Universal
 from lens_heads.studies.capability_paper import stages
-from lens_heads.studies.capability_paper.claims import Evidence, claims
+from lens_heads.studies.capability_paper.capabilities import Capability
+from lens_heads.studies.capability_paper.claims import claims
+from lens_heads.studies.capability_paper.finding import CapabilityFinding
+from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.capability_paper.stages import kin_of
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, published, widened
 
@@ -62,19 +65,21 @@ def judged(
     spread = [{"heads": name, "on": "own", "beyond_random_low": beyond_random} for name in CAPABILITIES]
     compared = methods or {"css": (100, own), "greedy": (350, own)}
     by_method = {("none", "capitals"): [1.0] * len(own), **{(m, "capitals"): v for m, (_, v) in compared.items()}}
-    evidence = Evidence(
-        k=K,
-        spread=pd.DataFrame(spread),
-        right_answers=pd.DataFrame(more.pop("right_answers", right)),
-        everywhere=table(values, dict.fromkeys(TASKS, "logprob")),
-        right=dict.fromkeys(TASKS, "greedy_match"),
-        methods=table(by_method, {"capitals": "logprob"}),
-        compared="capitals",
-        evaluations={method: count for method, (count, _) in compared.items()},
+    evaluations = [{"method": method, "evaluations": count} for method, (count, _) in compared.items()]
+    tables = {"spread": spread, "right_answers": more.pop("right_answers", right), "methods": evaluations}
+    rankings: dict[str, Any] = {"scores": dict.fromkeys(CAPABILITIES), "curves": {}, "methods": {}}
+    finding = CapabilityFinding(
+        model="a model",
+        settings={},
+        frames={name: pd.DataFrame(rows) for name, rows in tables.items()},
+        plan=Preset(dict.fromkeys(TASKS, Capability(("capitals", {}), ("capitals", {}))), k=K, compared="capitals"),
+        parameters=0,
+        generality=table(values, dict.fromkeys(TASKS, "logprob")),
+        compared=table(by_method, {"capitals": "logprob"}),
         chances=dict.fromkeys(TASKS, 0.2),
-        **{"universal": universal(1), "luck": 0.01, **more},
+        **{**rankings, "universal": universal(1), "luck": 0.01, "reasons": {}, **more},
     )
-    return claims(evidence).set_index("id")
+    return claims(finding).set_index("id")
 
 
 def universal(heads: int) -> Universal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
-from lens_heads.studies.locos_paper.claims import Evidence, claims
+from lens_heads.studies.locos_paper.claims import claims
+from lens_heads.studies.locos_paper.finding import LocosFinding
 from tests import curves
 
 K = 3
@@ -29,13 +31,20 @@ def curve(values: dict[tuple[str, str], list[float]], task_values: dict | None =
     return curves.curve_of(observations)
 
 
+def judged(ablated: AblationCurve, texts: AblationCurve) -> pd.DataFrame:
+    """The claims by id, with copy as the best baseline."""
+    nothing: dict[str, Any] = {"settings": {}, "frames": {}, "scores": {}, "questions": {}}
+    found = LocosFinding(model="a model", k=K, baseline="copy", curve=ablated, texts=texts, **nothing)
+    return claims(found, {}).set_index("id")
+
+
 def verdicts(
     lead: list[float], baseline: list[float], random: list[float], tasks: dict | None = None, parts: dict | None = None
 ) -> pd.DataFrame:
     start = [1.0] * len(lead)
     values = {("none", "none"): start, ("locos", "top"): lead, ("copy", "top"): baseline, ("any", "random"): random}
     every = {**values, **{(name, "top"): baseline for name in PARTS}, **(parts or {})}
-    return claims(Evidence(curve(every), curve(values, tasks), K, "copy")).set_index("id")
+    return judged(curve(every), curve(values, tasks))
 
 
 PARTS = ("dla", "attention_spatial", "attention_mass")
@@ -92,8 +101,7 @@ def test_every_part_has_to_be_beaten() -> None:
     assert verdicts([0.0] * N, [1.0] * N, [1.0] * N, parts=wide).loc["factorial", "verdict"] == UNTOLD
     values = {("none", "none"): [1.0] * N, ("locos", "top"): [0.0] * N, ("any", "random"): [1.0] * N}
     texts = curve({**values, ("copy", "top"): [1.0] * N})
-    only = claims(Evidence(curve({**values, ("dla", "top"): [1.0] * N}), texts, K, "copy"))
-    row = only.set_index("id").loc["factorial"]
+    row = judged(curve({**values, ("dla", "top"): [1.0] * N}), texts).loc["factorial"]
     assert (row["verdict"], row["found"]) == (UNTOLD, "not ablated: attention_spatial, attention_mass")
 
 
@@ -134,6 +142,6 @@ def test_a_part_that_shares_no_trial_with_the_lead_tells_nothing() -> None:
         gone = (table["method"] == missing) & (table["task"] == "retrieval")
         table.loc[gone, "logprob"] = math.nan
         part = AblationCurve(table, full.meta)
-        row = claims(Evidence(part, full, K, "copy")).set_index("id").loc["factorial"]
+        row = judged(part, full).loc["factorial"]
         assert row["verdict"] == UNTOLD, missing
         assert math.isnan(row["value"])

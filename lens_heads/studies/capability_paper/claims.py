@@ -4,107 +4,77 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from lens_heads.ablation.conditions import Condition
-from lens_heads.localize import Generality, Universal
 from lens_heads.studies.capability_paper.damage import BEFORE, above_chance, mean_gap
+from lens_heads.studies.capability_paper.finding import CapabilityFinding
 from lens_heads.studies.capability_paper.presets import LEAD
 from lens_heads.studies.capability_paper.stages import kin_of
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, above, at_most, published, widened
 
-COLUMNS = ["id", "claim", "paper", "found", "value", "low", "high", "p", "verdict", "holds_if"]
 
-
-@dataclass(frozen=True)
-class Evidence:
-    """What the claims are judged on.
-
-    `spread` and `right_answers` are tables of `damage`; `everywhere` has every set of heads on every task. `chances` is the share
-    of answers that are right without the question, by task. `methods` ablates the heads of every method for the capability that
-    they are compared on; `evaluations` is by method. `luck` is the p-value of as many universal heads. `reasons` says why a
-    capability has no heads.
-    """
-
-    k: int
-    spread: pd.DataFrame
-    right_answers: pd.DataFrame
-    everywhere: Generality
-    right: Mapping[str, str]
-    methods: Generality
-    compared: str
-    evaluations: Mapping[str, int]
-    chances: Mapping[str, float]
-    universal: Universal | None = None
-    luck: float = math.nan
-    reasons: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def capabilities(self) -> list[str]:
-        return [name for name in self.everywhere.sizes if name in self.everywhere.metrics]
-
-
-def claims(evidence: Evidence) -> pd.DataFrame:
-    """One row per claim (`COLUMNS`), and per capability if the claim is about the heads of one."""
+def claims(finding: CapabilityFinding) -> pd.DataFrame:
+    """One row per claim, and per capability if the claim is about the heads of one."""
     rows = [
         found.row(claim, capability=name)
         for claim in published(__name__)["claims"]
-        for name, found in RULES[claim["rule"]](evidence, claim["threshold"])
+        for name, found in RULES[claim["rule"]](finding, claim["threshold"])
     ]
-    return pd.DataFrame(rows)[COLUMNS]
+    return pd.DataFrame(rows)
 
 
 Judged = Iterator[tuple[str, Found]]
 """Capabilities (or "", for a claim about all of them), and what was found."""
 
 
-def _carries(evidence: Evidence, at: float) -> Judged:
+def _carries(finding: CapabilityFinding, at: float) -> Judged:
     """The share of right answers above chance that k heads take away; random heads must cost less."""
-    table = evidence.right_answers
-    for name in evidence.capabilities:
+    table = finding.frames["right_answers"]
+    for name in finding.scores:
         mine = {row["k"]: row for row in table[table["capability"] == name].to_dict("records")}
-        before, after = mine[0], mine[evidence.k]
+        before, after = mine[0], mine[finding.plan.k]
         text = f"{before['value']:.3f} → {after['value']:.3f}"
         if math.isnan(after["lost"]):
             yield (name, Found.nothing(f"{text}: the unablated model is not above chance ({before['chance']:.2f})"))
             continue
-        own = evidence.spread.query("heads == @name and on == 'own'").iloc[0]
+        own = finding.frames["spread"].query("heads == @name and on == 'own'").iloc[0]
         low, high = after["lost_low"], after["lost_high"]
         yield (name, Found(after["lost"], low, high, text, above(low, high, at, own["beyond_random_low"] > 0)))
-    for name, reason in evidence.reasons.items():
+    for name, reason in finding.reasons.items():
         yield name, Found.nothing(reason)
 
 
-def _unrelated(evidence: Evidence, task: str) -> list[str]:
+def _unrelated(finding: CapabilityFinding, task: str) -> list[str]:
     """The capabilities that a task does not belong to, directly or as other data."""
-    return [name for name in evidence.capabilities if task not in (name, kin_of(name))]
+    return [name for name in finding.scores if task not in (name, kin_of(name))]
 
 
-def _of_others(evidence: Evidence, task: str, metric: str) -> tuple[pd.Series, pd.Series]:
+def _of_others(finding: CapabilityFinding, task: str, metric: str) -> tuple[pd.Series, pd.Series]:
     """A metric of a task's trials: without ablation, and the mean with each unrelated capability's heads ablated."""
-    curve, others = evidence.everywhere.curve, _unrelated(evidence, task)
+    curve, others = finding.generality.curve, _unrelated(finding, task)
     before = curve.values(BEFORE, metric, task)
-    under = [curve.values(Condition.top(name, evidence.k), metric, task) for name in others]
+    under = [curve.values(Condition.top(name, finding.plan.k), metric, task) for name in others]
     return before, sum(under[1:], under[0]) / len(under)
 
 
-def _spared(evidence: Evidence, at: float) -> Judged:
+def _spared(finding: CapabilityFinding, at: float) -> Judged:
     """Right answers that other capabilities' heads cost, over the tasks that the model does better than chance."""
-    if len(evidence.capabilities) < 2:
+    if len(finding.scores) < 2:
         yield "", Found.nothing("there is only one capability")
         return
-    tasks = [task for task in evidence.everywhere.metrics if not task.endswith(kin_of(""))]
-    pairs = {task: _of_others(evidence, task, evidence.right[task]) for task in tasks}
-    pairs = {task: pair for task, pair in pairs.items() if above_chance(pair[0].tolist(), evidence.chances[task])}
+    tasks = [task for task in finding.generality.metrics if not task.endswith(kin_of(""))]
+    pairs = {task: _of_others(finding, task, finding.plan.capabilities[task].right) for task in tasks}
+    pairs = {task: pair for task, pair in pairs.items() if above_chance(pair[0].tolist(), finding.chances[task])}
     if not pairs:
         yield "", Found.nothing("the unablated model is not above chance on any task")
         return
     found = mean_gap([_row(before - after) for before, after in pairs.values()])
     low, high = widened(*found)
-    harmed = bool((evidence.spread.query("on == 'own'")["beyond_random_low"] > 0).any())
+    harmed = bool((finding.frames["spread"].query("on == 'own'")["beyond_random_low"] > 0).any())
     before, after = (float(np.mean([pair[i].mean() for pair in pairs.values()])) for i in (0, 1))
     lost = {task: float((pair[0] - pair[1]).mean()) for task, pair in pairs.items()}
     worst = max(lost, key=lost.__getitem__)
@@ -123,49 +93,49 @@ def _gap(values: pd.Series, text: str, at: float) -> Found:
     return Found(found.value, found.low, found.high, text, above(found.low, found.high, at))
 
 
-def _beyond_others(evidence: Evidence, tasks: Mapping[str, str], at: float) -> Judged:
+def _beyond_others(finding: CapabilityFinding, tasks: Mapping[str, str], at: float) -> Judged:
     """Damage by a capability's own heads minus the mean damage by others', paired by trial, in the task's own metric."""
-    if len(evidence.capabilities) < 2 or not tasks:
+    if len(finding.scores) < 2 or not tasks:
         yield ("a capability", Found.nothing("there is only one capability" if tasks else "there is no other data"))
         return
     for task, name in tasks.items():
-        metric = evidence.everywhere.metrics[task]
-        before, under = _of_others(evidence, task, metric)
-        mine = evidence.everywhere.curve.values(Condition.top(name, evidence.k), metric, task)
+        metric = finding.generality.metrics[task]
+        before, under = _of_others(finding, task, metric)
+        mine = finding.generality.curve.values(Condition.top(name, finding.plan.k), metric, task)
         text = f"damage {(before - mine).mean():.2f}, by others' heads {(before - under).mean():.2f}"
         yield name, _gap(under - mine, text, at)
 
 
-def _specific(evidence: Evidence, at: float) -> Judged:
-    return _beyond_others(evidence, {name: name for name in evidence.capabilities}, at)
+def _specific(finding: CapabilityFinding, at: float) -> Judged:
+    return _beyond_others(finding, {name: name for name in finding.scores}, at)
 
 
-def _general(evidence: Evidence, at: float) -> Judged:
-    kin = {kin_of(name): name for name in evidence.capabilities if kin_of(name) in evidence.everywhere.metrics}
-    return _beyond_others(evidence, kin, at)
+def _general(finding: CapabilityFinding, at: float) -> Judged:
+    kin = {kin_of(name): name for name in finding.scores if kin_of(name) in finding.generality.metrics}
+    return _beyond_others(finding, kin, at)
 
 
-def _universal(evidence: Evidence, at: float) -> Judged:
-    found = evidence.universal
+def _universal(finding: CapabilityFinding, at: float) -> Judged:
+    found = finding.universal
     if found is None:
-        yield "", Found.nothing(f"too few capabilities: {len(evidence.capabilities)}")
+        yield "", Found.nothing(f"too few capabilities: {len(finding.scores)}")
         return
     named = ", ".join(f"{head} ({len(found.tasks[head])} of {found.n_tasks})" for head in found.heads) or "none"
-    text = f"{named}; {found.expected:.2g} expected by chance, p {evidence.luck:.2g}"
-    verdict = HOLDS if evidence.luck < at else UNTOLD
-    yield ("", Found(float(len(found.heads)), math.nan, math.nan, text, verdict, evidence.luck))
+    text = f"{named}; {found.expected:.2g} expected by chance, p {finding.luck:.2g}"
+    verdict = HOLDS if finding.luck < at else UNTOLD
+    yield ("", Found(float(len(found.heads)), math.nan, math.nan, text, verdict, finding.luck))
 
 
-def _cheaper(evidence: Evidence, at: float) -> Judged:
+def _cheaper(finding: CapabilityFinding, at: float) -> Judged:
     """Damage by compressed sensing minus a share of greedy's, on the capability that methods are compared on."""
-    used = evidence.evaluations
+    used = finding.frames["methods"].set_index("method")["evaluations"]
     if "greedy" not in used:
         yield ("", Found.nothing(f"{used[LEAD]} evaluations; greedy search was not run because it needs too many here"))
         return
-    ours, theirs = (_damage(evidence, method) for method in (LEAD, "greedy"))
+    ours, theirs = (_damage(finding, method) for method in (LEAD, "greedy"))
     text = (
         f"damage {ours.mean():.2f} with {used[LEAD]} evaluations, {theirs.mean():.2f} with {used['greedy']} "
-        f"({evidence.compared})"
+        f"({finding.plan.compared})"
     )
     found = _gap(ours - at * theirs, text, 0.0)
     if mean_gap([_row(theirs)]).low <= 0:
@@ -175,14 +145,14 @@ def _cheaper(evidence: Evidence, at: float) -> Judged:
     yield "", found
 
 
-def _damage(evidence: Evidence, method: str) -> pd.Series:
+def _damage(finding: CapabilityFinding, method: str) -> pd.Series:
     """By trial."""
-    curve, task = evidence.methods.curve, evidence.compared
-    metric, here = (evidence.methods.metrics[task], Condition.top(method, evidence.methods.sizes[method]))
+    curve, task = finding.compared.curve, finding.plan.compared
+    metric, here = (finding.compared.metrics[task], Condition.top(method, finding.compared.sizes[method]))
     return curve.values(BEFORE, metric, task) - curve.values(here, metric, task)
 
 
-RULES: dict[str, Callable[[Evidence, float], Judged]] = {
+RULES: dict[str, Callable[[CapabilityFinding, float], Judged]] = {
     "carries": _carries,
     "spared": _spared,
     "specific": _specific,

@@ -8,12 +8,11 @@ import pandas as pd
 
 from lens_heads import plots, report
 from lens_heads.studies.calls import described
-from lens_heads.studies.capability_paper import scale
 from lens_heads.studies.capability_paper.capabilities import Capability
-from lens_heads.studies.capability_paper.finding import CapabilityFinding
+from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.claims import HOLDS, published
-from lens_heads.studies.pages import bars, claims_table, counted
+from lens_heads.studies.pages import bars, claims_table, counted, folded, table
 
 CLAIMS = (
     'A claim holds, or does not hold, if the whole 95 % interval of the number in "judged by" says so. Right answers are counted '
@@ -21,8 +20,7 @@ CLAIMS = (
     "1 - 0.025 ** (1 / trials) on either side). Other differences are paired, in the metric of each task, with intervals widened "
     "for few trials and few draws of heads."
 )
-COST = {name: (f"{name}_low", f"{name}_high") for name in ("damage", "random", "beyond_random", "right_lost", "others")}
-LOST = {"lost": ("lost_low", "lost_high")}
+COST = ("damage", "random", "beyond_random")
 
 
 def page(findings: Sequence[CapabilityFinding]) -> report.Page:
@@ -93,22 +91,20 @@ def _maps(findings: Sequence[CapabilityFinding]) -> report.Section:
 
 
 def _scale(findings: Sequence[CapabilityFinding], k: int) -> report.Section:
-    table = scale.beside(findings)
+    models = beside(findings)
     unit = _unit(one.metric for one in findings[0].plan.localized.values())
-    rows = bars(table, table["capability"], table["model"], "damage")
+    rows = bars(models, models["capability"], models["model"], "damage")
     figure = plots.drop_bars(rows, f"The cost of ablating each capability's top {k} heads", unit=unit, axis="damage")
     several = f"{len(findings)} models" if len(findings) > 2 else "Two models"
-    intervals = {"damage": COST["damage"], **LOST}
-    return report.Section(
+    return folded(
         "Models compared",
         f"{several} of different families are no scaling law: they differ in more than size, and {k} heads are a different share "
         "of each. Damage is in the capability's own metric; lost is the share of right answers above chance.",
         figures=[figure],
         tables=[
-            report.Table(table, "Capabilities and models", intervals=intervals, formats={"parameters": ",.0f"}),
-            report.Table(scale.depths(findings, k), "Do the top heads sit at the same depth?"),
+            table(models, "Capabilities and models", "damage", "lost", formats={"parameters": ",.0f"}),
+            table(depths(findings, k), "Do the top heads sit at the same depth?"),
         ],
-        folded=True,
     )
 
 
@@ -119,21 +115,20 @@ def _unit(metrics: Iterable[str]) -> str:
 
 def _localization(each: CapabilityFinding) -> report.Section:
     lost = " ".join(f"{name}: {reason}." for name, reason in each.reasons.items())
-    return report.Section(
+    return folded(
         f"{each.model}: how well masks find the heads",
         "held_out_r2 is the share of the variance of held-out masks that the heads predict; below 0, they predict worse than the "
         f"mean. {lost}",
         tables=[
-            report.Table(each.frames["fits"], "Fits"),
-            report.Table(
+            table(each.frames["fits"], "Fits"),
+            table(
                 each.frames["best_heads"],
                 "Top heads. The coefficient's interval is over masks, and too narrow for a head chosen by luck. Stability is the "
                 "share of halves of the masks with a negative lasso coefficient. Heads rank by their lasso coefficients over all "
                 "masks; those that the lasso left out have 0 and rank by the plain difference",
-                intervals={"coefficient": ("low", "high")},
+                "coefficient",
             ),
         ],
-        folded=True,
     )
 
 
@@ -144,59 +139,56 @@ def _universal(each: CapabilityFinding) -> report.Section:
         if found is not None
         else f"Only {len(each.scores)} capabilities have heads, too few to call any head universal ({each.plan.at_least})."
     )
-    tables = [report.Table(each.frames["universal"], "Heads among the top k")] if found is not None else []
-    overlaps = report.Table(each.frames["shared_heads"], "Heads that two capabilities share, compared with chance")
-    return report.Section(f"{each.model}: universal heads", text, tables=[*tables, overlaps], folded=True)
+    tables = [table(each.frames["universal"], "Heads among the top k")] if found is not None else []
+    tables.append(table(each.frames["shared_heads"], "Heads that two capabilities share, compared with chance"))
+    return folded(f"{each.model}: universal heads", text, tables=tables)
 
 
 def _generality(each: CapabilityFinding) -> report.Section:
     spread, unit = each.frames["spread"], _unit(each.generality.metrics.values())
     own = spread[~spread["heads"].str.contains(", specific|universal")]
     rows = bars(own, own["heads"], own["on"], "beyond_random")
-    return report.Section(
+    return folded(
         f"{each.model}: what else the heads serve",
         "Damage on a capability's own trials, on other data of it, and averaged over unrelated tasks, minus the damage by the "
         "same number of random heads. Each task counts in its own metric.",
         figures=[plots.drop_bars(rows, "Damage beyond that of random heads", unit=unit, axis="damage beyond random")],
-        tables=[report.Table(spread, "Damage by kind of task", intervals=COST)],
-        folded=True,
+        tables=[table(spread, "Damage by kind of task", *COST, "right_lost")],
     )
 
 
 def _curves(each: CapabilityFinding) -> report.Section:
     gsm8k, shown = published(__name__)["gsm8k"], each.frames["right_answers"]
     wide = shown.pivot(index="capability", columns="k", values="value").loc[list(each.scores)]
-    wide.loc["the paper's GSM8K"] = [dict(enumerate(gsm8k)).get(int(str(k))) for k in wide.columns]
-    wide = wide.astype(float).rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
+    wide.loc["the paper's GSM8K"] = pd.Series(gsm8k).reindex(wide.columns)
+    wide = wide.rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
     figures = []
     for name, curve in each.curves.items():
         one = each.plan.capabilities[name]
         for metric in dict.fromkeys((one.metric, one.right)):
             figures.append(report.Figure(plots.ablation_curves(curve, metric, title=name), plots.METRIC_LABELS[metric]))
-    return report.Section(
+    return folded(
         f"{each.model}: ablating more heads",
         figures=figures,
         tables=[
-            report.Table(wide, "Right answers by number of ablated heads"),
-            report.Table(shown, "Right answers lost, above chance", intervals={"value": ("low", "high"), **LOST}),
+            table(wide, "Right answers by number of ablated heads"),
+            table(shown, "Right answers lost, above chance", "value", "lost"),
         ],
         side_by_side=True,
-        folded=True,
     )
 
 
 def _methods(each: CapabilityFinding) -> report.Section:
-    table, name = each.frames["methods"], each.plan.compared
+    methods, name = each.frames["methods"], each.plan.compared
     labels = [plots.look(method).label for method in each.methods]
     parts = {"damage": "own capability", "others": "mean of the others"}
-    rows = pd.concat([bars(table, labels, label, part) for part, label in parts.items()])
+    rows = pd.concat([bars(methods, labels, label, part) for part, label in parts.items()])
     unit = _unit(each.compared.metrics.values())
-    return report.Section(
+    return folded(
         f"{each.model}: methods compared on {name}",
         f"Every method finds heads on the same trials; its top {each.plan.k} are ablated on others. An evaluation is one run "
         f"over all selection trials; methods that need more than {each.plan.most_evaluations} were left out. Damage is in "
         f"{each.compared.metrics[name]}, that of others in their own metrics.",
         figures=[plots.drop_bars(rows, "The cost of ablating each method's heads", unit=unit, axis="damage")],
-        tables=[report.Table(table, "Methods", intervals=COST)],
-        folded=True,
+        tables=[table(methods, "Methods", *COST, "others")],
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,10 +18,10 @@ from lens_heads import report
 from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import Generality, universal_heads
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
-from lens_heads.studies.capability_paper import damage, scale, stages
+from lens_heads.studies.capability_paper import damage, stages
 from lens_heads.studies.capability_paper.capabilities import chance
-from lens_heads.studies.capability_paper.claims import Evidence, claims
-from lens_heads.studies.capability_paper.finding import CapabilityFinding
+from lens_heads.studies.capability_paper.claims import claims
+from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
 from lens_heads.studies.capability_paper.page import page
 from lens_heads.studies.capability_paper.presets import PASS, PRESETS, Preset, of_capabilities
 from lens_heads.studies.capability_paper.stages import Asked, Bench, Rankings
@@ -99,15 +100,18 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             curves=curves,
             methods=methods,
             compared=compared,
+            chances={name: chance(made, plan.capabilities[name].right) for name, made in self.asked.evaluation.items()},
+            luck=math.nan if universal is None else stages.by_luck(universal, universal.n_heads),
         )
-        return replace(finding, frames=_frames(finding, self.asked))
+        finding.frames.update(_frames(finding))
+        finding.frames["claims"] = claims(finding)
+        return finding
 
     def page(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> report.Page:
         return page(findings)
 
     def beside(self, findings: Sequence[CapabilityFinding]) -> dict[str, Any]:
-        depths = scale.depths(findings, self.plan.k)
-        return {"scale": records(scale.beside(findings)), "depths": records(depths)}
+        return {"scale": records(beside(findings)), "depths": records(depths(findings, self.plan.k))}
 
 
 def _localized(bench: Bench, run: StageRun) -> tuple[Rankings, dict[str, str]]:
@@ -132,35 +136,19 @@ def _compared(bench: Bench, scores: Rankings, run: StageRun) -> tuple[Rankings, 
     return found, run.stage("methods, ablated", stages.ablated, bench, heads, bench.asked.evaluation, "methods")
 
 
-def _frames(found: CapabilityFinding, asked: Asked) -> dict[str, pd.DataFrame]:
-    """Every table of a model."""
+def _frames(found: CapabilityFinding) -> dict[str, pd.DataFrame]:
+    """Every table of a model but its claims."""
     plan, universal = found.plan, found.universal
-    chances = {name: chance(trials, plan.capabilities[name].right) for name, trials in asked.evaluation.items()}
     evaluations = {method: int(scores.meta.get("evaluations", 1)) for method, scores in found.methods.items()}
     curves = [curve.frame.assign(task=name) for name, curve in found.curves.items()]
-    frames = {
+    return {
         "fits": stages.fits(found.scores),
         "best_heads": stages.best_heads(found.scores, plan.k),
         "shared_heads": stages.overlaps(found.scores, plan.k),
         "spread": damage.spread(found.generality, plan),
         "everywhere": found.generality.frame,
-        "right_answers": damage.right_answers(found.curves, plan, chances),
+        "right_answers": damage.right_answers(found.curves, plan, found.chances),
         "curves": pd.concat(curves, ignore_index=True),
         "methods": damage.methods(found.compared, evaluations, plan),
         **({} if universal is None else {"universal": universal.frame}),
     }
-    evidence = Evidence(
-        k=plan.k,
-        spread=frames["spread"],
-        right_answers=frames["right_answers"],
-        everywhere=found.generality,
-        right={name: one.right for name, one in plan.capabilities.items()},
-        methods=found.compared,
-        compared=plan.compared,
-        evaluations=evaluations,
-        chances=chances,
-        universal=universal,
-        luck=float("nan") if universal is None else stages.by_luck(universal, universal.n_heads),
-        reasons=found.reasons,
-    )
-    return {"claims": claims(evidence), **frames}

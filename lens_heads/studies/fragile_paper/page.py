@@ -11,9 +11,7 @@ from lens_heads import plots, report
 from lens_heads.studies.calls import described
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.presets import Preset
-from lens_heads.studies.pages import bars, claims_table, counted
-
-INTERVAL = {"value": ("low", "high")}
+from lens_heads.studies.pages import bars, claims_table, counted, folded, table
 
 
 def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset) -> report.Page:
@@ -84,61 +82,53 @@ def _pair(each: Pair) -> list[report.Section]:
     ]
     lost = " ".join(f"{label}: {reason}." for label, reason in each.reasons.items())
     best = each.match.pairs.sort_values("distance").head(16)
-    correlations = report.Table(each.frames["correlations"], "R² over tasks and k", intervals={"r2": ("low", "high")})
     return [
-        report.Section(
+        folded(
             f"{names}: do the same tasks break?",
             f"Not computed: {lost}" if lost else "",
             figures=scatters,
-            tables=[correlations],
+            tables=[table(each.frames["correlations"], "R² over tasks and k", "r2")],
             side_by_side=True,
-            folded=True,
         ),
-        report.Section(
+        folded(
             f"{names}: which heads correspond?",
             "Stability is the share of resamples that choose the same partner.",
             figures=[report.Figure(each.match.plot(best["head_a"].tolist()), "The 16 closest pairs")],
             tables=[
-                report.Table(_matches(each), "Quality of the match"),
-                report.Table(best, "The 16 closest pairs"),
-                report.Table(each.frames["depth"], "Do the top heads of a task sit at the same depth?"),
+                table(_matches(each), "Quality of the match"),
+                table(best, "The 16 closest pairs"),
+                table(each.frames["depth"], "Do the top heads of a task sit at the same depth?"),
             ],
-            folded=True,
         ),
-        report.Section(
+        folded(
             f"{names}: do corresponding heads do the same?",
             "Partners come from the match without scores. Matched by scores, the partners of good heads would be good heads "
             "anyway.",
             figures=[each.validation.plot()],
             tables=[
-                report.Table(each.validation.correlation, "Correlation of the drops over tasks"),
-                report.Table(each.validation.frame, "Drops", intervals={"drop": ("low", "high")}),
+                table(each.validation.correlation, "Correlation of the drops over tasks"),
+                table(each.validation.frame, "Drops", "drop"),
             ],
-            folded=True,
         ),
     ]
 
 
 def _matches(each: Pair) -> pd.DataFrame:
     """How well heads match, compared with heads at the same depth."""
-    names = {
-        "mean_distance": "mean distance",
-        "chance": "to heads at the same depth",
-        "mean_stability": "mean stability",
-    }
-    matches = each.notes()["match"].items()
-    return pd.DataFrame([{"match": name, **row} for name, row in matches]).rename(columns=names)
+    matches = pd.DataFrame([{"match": name, **row} for name, row in each.notes()["match"].items()])
+    return matches.rename(
+        columns=lambda name: name.replace("chance", "to heads at the same depth").replace("mean_", "mean ")
+    )
 
 
 def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
-    table, lead = each.frames["statistics"], each.scores[plan.lead][ALL]
-    means = table[(table["task"] == "mean") & ~table["relative"]].drop(columns=["task", "relative"])
-    of_tasks = table["statistic"].isin(["fragility", "beyond_random"]) & (table["task"] != "mean")
-    fragile = table[of_tasks & ~table["relative"] & (table["metric"] == each.matrix.metric)]
-    best = each.frames["best_heads"]
-    best = best[(best["method"] == plan.lead) & (best["task"] == ALL)].drop(columns=["method", "task"])
+    lead, drops = each.scores[plan.lead][ALL], each.frames["statistics"].query("not relative").drop(columns="relative")
+    means = drops[drops["task"] == "mean"].drop(columns="task")
+    of_tasks = drops["statistic"].isin(["fragility", "beyond_random"]) & (drops["task"] != "mean")
+    fragile = drops[of_tasks & (drops["metric"] == each.matrix.metric)]
+    best = each.frames["best_heads"].query("method == @plan.lead and task == @ALL").drop(columns=["method", "task"])
     return [
-        report.Section(
+        folded(
             f"{each.model}: detection",
             f"Rule of {plan.lead}: {lead.meta.get('rule', 'none')}.",
             figures=[
@@ -146,21 +136,16 @@ def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
                 plots.method_agreement({method: by_task[ALL] for method, by_task in each.scores.items()}),
             ],
             tables=[
-                report.Table(best, f"Top heads of {plan.lead}", intervals={"score": ("low", "high")}),
-                report.Table(each.frames["shared_heads"], "Heads that two tasks share, compared with chance"),
+                table(best, f"Top heads of {plan.lead}", "score"),
+                table(each.frames["shared_heads"], "Heads that two tasks share, compared with chance"),
             ],
             side_by_side=True,
-            folded=True,
         ),
-        report.Section(
+        folded(
             f"{each.model}: transfer between tasks",
             figures=[each.matrix.plot(k) for k in each.matrix.ks],
-            tables=[
-                report.Table(means, "Means over tasks", intervals=INTERVAL),
-                report.Table(fragile.drop(columns="relative"), "Fragility", intervals=INTERVAL),
-            ],
+            tables=[table(means, "Means over tasks", "value"), table(fragile, "Fragility", "value")],
             side_by_side=True,
-            folded=True,
         ),
         _recovery(each),
     ]
@@ -171,12 +156,13 @@ def _recovery(each: FragileFinding) -> report.Section:
     if frame.empty:
         return report.Section(f"{each.model}: recovery", "No task has a trial that ablating its own heads breaks.")
     names = frame["set"] + frame["fair"].map({True: ", ablated too", False: ""})
-    table = bars(frame, frame["task"], names, "recovery").dropna(subset="value")
-    return report.Section(
+    recovered = bars(frame, frame["task"], names, "recovery").dropna(subset="value")
+    return folded(
         f"{each.model}: recovery",
         "A task's own heads are ablated everywhere and restored at the answer rows, on trials that ablating them broke. A "
         "control that was itself ablated has no recovery if ablating it cost nothing.",
-        figures=[plots.drop_bars(table, "Recovery by restoring heads", unit="", axis="recovery, share of the cost")],
-        tables=[report.Table(frame, "Recovery", intervals={"recovery": ("low", "high")})],
-        folded=True,
+        figures=[
+            plots.drop_bars(recovered, "Recovery by restoring heads", unit="", axis="recovery, share of the cost")
+        ],
+        tables=[table(frame, "Recovery", "recovery")],
     )

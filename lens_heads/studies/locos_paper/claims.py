@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,80 +14,49 @@ from scipy import stats as scipy_stats
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.studies.claims import Found, above, at_most, published, widened, within
+from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
 from lens_heads.studies.locos_paper.presets import FACTORIAL
 
-LEAD = "locos"
-COLUMNS = [
-    "id",
-    "claim",
-    "paper",
-    "measured_on",
-    "found",
-    "value",
-    "low",
-    "high",
-    "verdict",
-    "holds_if",
-    "metric",
-    "k",
-    "trials",
-]
 
-
-@dataclass(frozen=True)
-class Evidence:
-    """What the claims are judged on.
-
-    `curve` ablates every ranking (log-probability), `texts` has the judged texts, and `k` is the number of heads. `baseline` is
-    the attention method whose heads cost most at this k. `calls` describes each task.
-    """
-
-    curve: AblationCurve
-    texts: AblationCurve
-    k: int
-    baseline: str
-    calls: dict[str, str] = field(default_factory=dict)
-
-
-def claims(evidence: Evidence) -> pd.DataFrame:
-    """One row per claim (`COLUMNS`). Claims about a task that was not measured are left out."""
-    measured, rows = set(evidence.texts.per_trial["task"]), []
+def claims(finding: LocosFinding, calls: Mapping[str, str]) -> pd.DataFrame:
+    """One row per claim; `calls` describes each task. Claims about a task that was not measured are omitted."""
+    measured, rows = set(finding.texts.per_trial["task"]), []
     for claim in published(__name__)["claims"]:
         task = claim["task"]
         if task in measured:
-            about = {"measured_on": evidence.calls.get(task, task), "metric": claim["metric"], "k": evidence.k}
-            about["trials"] = len(evidence.texts.values(Condition.none(), "logprob", task))
-            rows.append({**RULES[claim["rule"]](evidence, claim).row(claim), **about})
-    return pd.DataFrame(rows)[COLUMNS]
+            about = {"measured_on": calls.get(task, task), "metric": claim["metric"], "k": finding.k}
+            about["trials"] = len(finding.texts.values(Condition.none(), "logprob", task))
+            rows.append({**RULES[claim["rule"]](finding, claim).row(claim), **about})
+    return pd.DataFrame(rows).drop(columns="p")
 
 
-def _before_after(evidence: Evidence, claim: dict[str, Any], condition: Condition) -> tuple[np.ndarray, np.ndarray]:
+def _before_after(finding: LocosFinding, claim: dict[str, Any], condition: Condition) -> tuple[np.ndarray, np.ndarray]:
     """The metric of each trial before and after an ablation."""
     task, metric = claim["task"], claim["metric"]
-    before, after = (evidence.texts.values(one, metric, task) for one in (Condition.none(), condition))
+    before, after = (finding.texts.values(one, metric, task) for one in (Condition.none(), condition))
     both = before.index.intersection(after.index)
     return before[both].to_numpy(float), after[both].to_numpy(float)
 
 
-def _loses(evidence: Evidence, claim: dict[str, Any]) -> Found:
+def _loses(finding: LocosFinding, claim: dict[str, Any]) -> Found:
     """The share of the score that is lost; it must exceed what random heads cost."""
-    best = Condition.top(LEAD, evidence.k)
-    before, after = _before_after(evidence, claim, best)
+    best = Condition.top(LEAD, finding.k)
+    before, after = _before_after(finding, claim, best)
     if before.mean() <= 0:
         return Found.nothing("the unablated model answers nothing correctly")
-    value, low, high = evidence.texts.relative_loss(best, claim["metric"], claim["task"])
+    value, low, high = finding.texts.relative_loss(best, claim["metric"], claim["task"])
     low, high = widened(value, low, high, int((before > 0).sum()))
-    beyond_random = _difference(evidence.texts, claim, Condition.random(evidence.k))["low"] > 0
+    beyond_random = _difference(finding.texts, claim, Condition.random(finding.k))["low"] > 0
     verdict = above(low, high, claim["threshold"], beyond_random)
     return Found(value, low, high, f"{before.mean():.3f} → {after.mean():.3f}", verdict)
 
 
-def _change(evidence: Evidence, claim: dict[str, Any], condition: Condition, judge: Callable[..., str]) -> Found:
+def _change(finding: LocosFinding, claim: dict[str, Any], condition: Condition, judge: Callable[..., str]) -> Found:
     """What a set of heads costs. The claim cannot hold if the unablated model has little to lose."""
-    before, after = _before_after(evidence, claim, condition)
+    before, after = _before_after(finding, claim, condition)
     if before.mean() <= 0:
         return Found.nothing("the unablated model answers nothing correctly")
-    table = evidence.texts.frame
+    table = finding.texts.frame
     mine = {"task": claim["task"], "metric": claim["metric"], **asdict(condition)}
     row = table[(table[list(mine)] == pd.Series(mine)).all(axis=1)].iloc[0]
     low, high = widened(row["drop"], row["drop_low"], row["drop_high"], len(before))
@@ -95,14 +64,14 @@ def _change(evidence: Evidence, claim: dict[str, Any], condition: Condition, jud
     return Found(row["drop"], low, high, f"{before.mean():.3f} → {after.mean():.3f}", verdict)
 
 
-def _spared(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    return _change(evidence, claim, Condition.top(LEAD, evidence.k), at_most)
+def _spared(finding: LocosFinding, claim: dict[str, Any]) -> Found:
+    return _change(finding, claim, Condition.top(LEAD, finding.k), at_most)
 
 
-def _random_within(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    if "random" not in set(evidence.texts.per_trial["set"]):
+def _random_within(finding: LocosFinding, claim: dict[str, Any]) -> Found:
+    if "random" not in set(finding.texts.per_trial["set"]):
         return Found.nothing("no random heads were ablated")
-    return _change(evidence, claim, Condition.random(evidence.k), within)
+    return _change(finding, claim, Condition.random(finding.k), within)
 
 
 def _difference(curve: AblationCurve, claim: dict[str, Any], against: Condition) -> dict[str, float]:
@@ -129,27 +98,27 @@ def _mostly(these: int, others: int) -> bool:
     return n > 0 and scipy_stats.binomtest(these, n, alternative="greater").pvalue <= 0.025
 
 
-def _beats_baseline(evidence: Evidence, claim: dict[str, Any]) -> Found:
-    condition = Condition.top(evidence.baseline, evidence.k)
-    row, (before, kept) = (_difference(evidence.texts, claim, condition), _before_after(evidence, claim, condition))
-    text = f"{evidence.baseline} keeps {kept.mean():.3f} of {before.mean():.3f}"
+def _beats_baseline(finding: LocosFinding, claim: dict[str, Any]) -> Found:
+    condition = Condition.top(finding.baseline, finding.k)
+    row, (before, kept) = (_difference(finding.texts, claim, condition), _before_after(finding, claim, condition))
+    text = f"{finding.baseline} keeps {kept.mean():.3f} of {before.mean():.3f}"
     return Found(row["difference"], row["low"], row["high"], text, above(row["low"], row["high"], claim["threshold"]))
 
 
-def _beats_parts(evidence: Evidence, claim: dict[str, Any]) -> Found:
+def _beats_parts(finding: LocosFinding, claim: dict[str, Any]) -> Found:
     """The claim is about every part, so all must be measured and the smallest bounds decide."""
     others = [name for name in FACTORIAL if name != LEAD]
-    missing = [name for name in others if name not in evidence.curve.rankings]
+    missing = [name for name in others if name not in finding.curve.rankings]
     if missing:
         return Found.nothing(f"not ablated: {', '.join(missing)}")
-    rows = {name: _difference(evidence.curve, claim, Condition.top(name, evidence.k)) for name in others}
+    rows = {name: _difference(finding.curve, claim, Condition.top(name, finding.k)) for name in others}
     # NumPy's minimum is NaN if any part is, Python's is not.
     value, low, high = (float(np.min([row[part] for row in rows.values()])) for part in ("difference", "low", "high"))
     every = ", ".join(f"{name} {row['difference']:+.2f}" for name, row in rows.items())
     return Found(value, low, high, f"{every} nats", above(low, high, claim["threshold"]))
 
 
-RULES: dict[str, Callable[[Evidence, dict[str, Any]], Found]] = {
+RULES: dict[str, Callable[[LocosFinding, dict[str, Any]], Found]] = {
     "loses": _loses,
     "beats_baseline": _beats_baseline,
     "random_within": _random_within,

@@ -10,8 +10,9 @@ import pandas as pd
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.causal import Recovery
 from lens_heads.heads.scores import HeadScores
-from lens_heads.studies.locos_paper.claims import LEAD
 from lens_heads.studies.runner import Finding, records
+
+LEAD = "locos"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

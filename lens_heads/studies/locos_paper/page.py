@@ -11,10 +11,9 @@ from lens_heads.ablation.conditions import Condition
 from lens_heads.causal import Recovery
 from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.calls import described
-from lens_heads.studies.locos_paper.claims import LEAD
-from lens_heads.studies.locos_paper.finding import LocosFinding
+from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
 from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, Preset
-from lens_heads.studies.pages import bars, claims_table, counted
+from lens_heads.studies.pages import bars, claims_table, counted, folded, table
 
 METRIC = "logprob"
 CLAIMS = (
@@ -22,7 +21,6 @@ CLAIMS = (
     "bootstrapped over trials, and widened to allow for what so few trials may have missed (at least 1 - 0.025 ** (1 / trials) "
     "on either side)."
 )
-INTERVALS = {"value": ("low", "high"), "drop": ("drop_low", "drop_high")}
 
 
 def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
@@ -88,55 +86,52 @@ def _main(finding: LocosFinding) -> pd.DataFrame:
 
 
 def _ablation(finding: LocosFinding) -> report.Section:
-    curve, figures = finding.curve, []
-    if "rougeL" in curve.metrics:
-        figures.append(report.Figure(plots.ablation_curves(curve, "rougeL"), "ROUGE-L of the generated text"))
-    differences = curve.differences(METRIC, lead=LEAD)
-    return report.Section(
+    curve, judged = finding.curve, "rougeL" in finding.curve.metrics
+    return folded(
         f"{finding.model}: ablation compared with baselines and controls (RQ1, RQ3)",
         'Sets marked "given" are the top k heads that two methods share, or that only one of them has.',
-        figures=figures,
+        figures=[report.Figure(plots.ablation_curves(curve, "rougeL"), "ROUGE-L of the generated text")]
+        if judged
+        else [],
         tables=[
-            report.Table(_main(finding), "Ablation", intervals=INTERVALS),
-            report.Table(differences, "Paired differences from LOCOS", intervals={"difference": ("low", "high")}),
+            table(_main(finding), "Ablation", "value", "drop"),
+            table(curve.differences(METRIC, lead=LEAD), "Paired differences from LOCOS", "difference"),
         ],
-        folded=True,
     )
 
 
 def _factorial(finding: LocosFinding) -> report.Section:
     rows = _main(finding)
     rows = rows[(rows["set"] == "top") & rows["method"].isin(FACTORIAL)]
-    table = bars(rows, [f"k = {k}" for k in rows["k"]], rows["method"], "drop")
+    drops = bars(rows, "k = " + rows["k"].astype(str), rows["method"], "drop")
     return report.Section(
         f"{finding.model}: is it the OV circuit or the contrast? (RQ2)",
         "locos uses the OV circuit and the contrast, dla the OV circuit alone (over all positions), attention_spatial the "
         "contrast alone, and attention_mass neither. Attention sums to one in each row, so there attention_spatial orders heads "
         "exactly as attention_mass does: the contrast can only matter together with the OV circuit.",
-        figures=[plots.drop_bars(table, "The cost of ablating each method's top k heads", unit="nats per token")],
+        figures=[plots.drop_bars(drops, "The cost of ablating each method's top k heads", unit="nats per token")],
     )
 
 
 def _spared(finding: LocosFinding, plan: Preset) -> report.Section:
     tables, figures = [], []
     for task in plan.spared:
-        table = finding.frames[f"dissociation_{task}"]
-        best = table[(table["method"] == LEAD) & (table["set"] == "top")].sort_values("score").iloc[-1]
+        frame = finding.frames[f"dissociation_{task}"]
+        best = frame[(frame["method"] == LEAD) & (frame["set"] == "top")].sort_values("score").iloc[-1]
         caption = (
             f"Dissociation from {task}. It is largest at k = {best['k']} (chosen on these trials): {best['score']:.2f} "
             f"[{best['low']:.2f}, {best['high']:.2f}]"
         )
-        tables.append(report.Table(table, caption, intervals={"score": ("low", "high")}))
+        tables.append(table(frame, caption, "score"))
         curve = plots.ablation_curves(finding.curve, METRIC, task)
         figures.append(report.Figure(curve, f"{task} under the same ablations"))
-    return report.Section(
+    return folded(
         f"{finding.model}: what is spared (RQ4)",
         "The dissociation score is the share of retrieval lost minus the share of the other task lost, in "
         "exp(log-probability).",
         figures=figures,
         tables=tables,
         side_by_side=True,
-        folded=True,
     )
 
 
@@ -146,37 +141,27 @@ def _texts(finding: LocosFinding) -> report.Section:
     names = rows["method"].where(rows["set"] == "top", "random")
     lost = plots.drop_bars(bars(rows, rows["task"], names, "drop"), "Right answers lost", unit="share of answers")
     shown = frame[frame["metric"].isin(["correct", "exact_match", "token_f1", "rougeL"])]
-    return report.Section(
+    return folded(
         f"{finding.model}: generated answers at k = {finding.k} (RQ1, RQ5)",
         figures=[report.Figure(lost, "Judged by each task's own rule")],
-        tables=[report.Table(shown, "Texts", intervals=INTERVALS)],
+        tables=[table(shown, "Texts", "value", "drop")],
         texts=[report.Texts.from_curve(finding.texts, best, metric="contains", questions=finding.questions)],
-        folded=True,
     )
 
 
 def _agreement(finding: LocosFinding) -> report.Section:
     frames = finding.frames
     curves = {str(name): part for name, part in frames["jaccard"].groupby("method", sort=False)}
-    shown = [
-        "method_b",
-        "k_a",
-        "jaccard",
-        "expected_jaccard",
-        "p_value",
-        "layer_matched_jaccard",
-        "layer_matched_p_value",
-    ]
-    shown += ["rank_biased_overlap", "spearman", "both", "only_a", "only_b"]
+    shown = ["method_b", "k_a", "jaccard", "expected_jaccard", "p_value", "layer_matched_jaccard"]
+    shown += ["layer_matched_p_value", "rank_biased_overlap", "spearman", "both", "only_a", "only_b"]
     overlaps = frames["overlaps"].assign(method_b=list(curves))[shown]
-    return report.Section(
+    return folded(
         f"{finding.model}: do methods find the same heads?",
         figures=[report.Figure(plots.jaccard_curves(curves), "Jaccard index of the top k heads with LOCOS's")],
         tables=[
-            report.Table(overlaps, f"LOCOS (a) compared with each other ranking (b), k = {finding.k}"),
-            report.Table(frames["spread"], "How concentrated the scores are, and over how many kv groups"),
+            table(overlaps, f"LOCOS (a) compared with each other ranking (b), k = {finding.k}"),
+            table(frames["spread"], "How concentrated the scores are, and over how many kv groups"),
         ],
-        folded=True,
     )
 
 
@@ -188,24 +173,19 @@ def _causal(finding: LocosFinding, cri: HeadScores) -> report.Section:
         report.Figure(plots.score_scatter(lead, cri, thirds), "LOCOS and CRI"),
     ]
     tables = [
-        report.Table(finding.frames["against_cri"], "Which ranking finds the heads that patching finds? Top k of each"),
-        report.Table(thirds, "LOCOS and CRI by layer third"),
+        table(finding.frames["against_cri"], "Which ranking finds the heads that patching finds? Top k of each"),
+        table(thirds, "LOCOS and CRI by layer third"),
     ]
     text, recovered = "", finding.recovered
     if isinstance(recovered, Recovery):
         figures.append(report.Figure(recovered.plot(), "Recovery: ablated everywhere, patched at the answer rows"))
-        gaps = recovered.differences()
-        tables += [
-            report.Table(recovered.frame, "Recovery", intervals={"recovery": ("low", "high")}),
-            report.Table(gaps, "Recovery compared with each control", intervals={"difference": ("low", "high")}),
-        ]
+        tables.append(table(recovered.frame, "Recovery", "recovery"))
+        tables.append(table(recovered.differences(), "Recovery compared with each control", "difference"))
         counts = ", ".join(f"{what.replace('_', ' ')} {n}" for what, n in recovered.examples.items())
         text = f"Number of examples for recovery: {counts}."
     elif recovered:
         text = f"Recovery could not be measured: {recovered}."
-    return report.Section(
-        f"{finding.model}: causal evidence", text, figures=figures, tables=tables, side_by_side=True, folded=True
-    )
+    return folded(f"{finding.model}: causal evidence", text, figures=figures, tables=tables, side_by_side=True)
 
 
 def _reading(finding: LocosFinding, literal: HeadScores, plan: Preset) -> report.Section:
@@ -219,7 +199,7 @@ def _reading(finding: LocosFinding, literal: HeadScores, plan: Preset) -> report
         ]
     )
     read, read_beyond = (plots.provenance_bars(one[one["head"].isin(best)]) for one in (frame, beyond))
-    return report.Section(
+    return folded(
         f"{finding.model}: what the heads read",
         "Provenance is the most attended key of each answer row. The literal share of a head is the part of its positive "
         "contribution from the needle that comes from the token it writes.",
@@ -228,6 +208,5 @@ def _reading(finding: LocosFinding, literal: HeadScores, plan: Preset) -> report
             report.Figure(read_beyond, "The same heads without the first position"),
             report.Figure(plots.head_map(literal), "Literal share"),
         ],
-        tables=[share, report.Table(frame, "Provenance"), report.Table(beyond, "Provenance beyond the sink")],
-        folded=True,
+        tables=[share, table(frame, "Provenance"), table(beyond, "Provenance beyond the sink")],
     )

@@ -22,7 +22,7 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.scoring import anatomy
 from lens_heads.scoring.score import score_heads
 from lens_heads.studies.calls import TaskCall
-from lens_heads.studies.locos_paper.claims import LEAD
+from lens_heads.studies.locos_paper.finding import LEAD
 from lens_heads.studies.locos_paper.presets import ATTENTION, TASK, Preset
 from lens_heads.trials.trial import Trial
 
@@ -157,27 +157,22 @@ def mended(bench: Bench, test: Sequence[Trial], scores: HeadScores) -> Recovery 
         return str(error)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What the heads attend to, with and without the attention sink, and how literally each head copies."""
-
-    provenance: pd.DataFrame
-    beyond_sink: pd.DataFrame
-    literal: HeadScores
-
-
-def read(bench: Bench, select: Sequence[Trial], scores: Mapping[str, HeadScores]) -> Reading:
-    """Provenance of the top heads of three methods, and the literal share of every head."""
+def read(
+    bench: Bench, select: Sequence[Trial], scores: Mapping[str, HeadScores]
+) -> tuple[dict[str, pd.DataFrame], HeadScores]:
+    """Provenance of the top heads of three methods, with and without the sink, and the literal share of every head."""
     model, out = bench.model, bench.out
     options: dict[str, Any] = {"teacher_forced": True, "batch_size": 1}
     answered = [trial for trial in select if trial.id in scores[LEAD].trial_ids]
     methods = [name for name in (LEAD, "copy", "attention_spatial") if name in scores]
     heads = list(dict.fromkeys(head for name in methods for head in scores[name].ranking()[: bench.plan.read_heads]))
-    return Reading(
-        anatomy.provenance(model, answered, heads, out=out / "provenance", **options),
-        anatomy.provenance(model, answered, heads, sink=False, out=out / "provenance-beyond-sink", **options),
-        anatomy.literalness(model, answered, out=out / "literal", **options),
-    )
+    frames = {
+        "provenance": anatomy.provenance(model, answered, heads, out=out / "provenance", **options),
+        "beyond_sink": anatomy.provenance(
+            model, answered, heads, sink=False, out=out / "provenance-beyond-sink", **options
+        ),
+    }
+    return frames, anatomy.literalness(model, answered, out=out / "literal", **options)
 
 
 def agreement(
@@ -220,13 +215,8 @@ def _against_cri(scores: Mapping[str, HeadScores], cri: HeadScores | None, k: in
     rows: list[dict[str, Any]] = []
     for name, found in scores.items():
         shared = compare.overlap(found, cri, k)
-        row = {
-            "method": name,
-            "k": k,
-            "jaccard": shared.jaccard,
-            "chance": shared.expected_jaccard,
-            "p": shared.p_value,
-        }
+        row = {"method": name, "k": k, "jaccard": shared.jaccard}
+        row |= {"chance": shared.expected_jaccard, "p": shared.p_value}
         row |= dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))
         rows.append(row | {"both": ", ".join(map(str, shared.both))})
     return pd.DataFrame(rows)

@@ -15,8 +15,8 @@ from lens_heads import report
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.report import tables
 from lens_heads.studies.locos_paper import stages
-from lens_heads.studies.locos_paper.claims import LEAD, Evidence, claims
-from lens_heads.studies.locos_paper.finding import LocosFinding, ranked
+from lens_heads.studies.locos_paper.claims import claims
+from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, ranked
 from lens_heads.studies.locos_paper.page import page
 from lens_heads.studies.locos_paper.presets import PRESETS, Preset
 from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, run_study, several
@@ -74,18 +74,16 @@ class LocosStudy(Study[Preset, LocosFinding]):
         texts = run.stage("texts", stages.judged_texts, bench, test, scores, baseline)
         cri = run.stage("patching", stages.patched, bench, test, texts) if plan.cri_trials else None
         mended = run.stage("recovery", stages.mended, bench, test, scores[LEAD]) if plan.recovery_trials else None
-        reading = run.stage("reading", stages.read, bench, select, scores) if plan.read_heads else None
+        read, literal = run.stage("reading", stages.read, bench, select, scores) if plan.read_heads else ({}, None)
         frames = {
-            "claims": claims(Evidence(curve, texts, k, baseline, plan.described())),
             **stages.agreement(model, scores, cri, k),
             "ablation": curve.frame,
             "texts": texts.frame,
             "differences": curve.differences("logprob", lead=LEAD),
             **{f"dissociation_{task}": curve.dissociation(task, "logprob") for task in plan.spared},
+            **read,
         }
         trials = {"ablation_trials": curve.per_trial, "texts_trials": texts.per_trial}
-        if reading is not None:
-            frames |= {"provenance": reading.provenance, "beyond_sink": reading.beyond_sink}
         if mended is not None and not isinstance(mended, str):
             frames["recovery"], trials["recovery_examples"] = (mended.frame, mended.per_example)
         found = LocosFinding(
@@ -101,9 +99,10 @@ class LocosStudy(Study[Preset, LocosFinding]):
             texts=texts,
             questions={trial.id: trial.question for trial in test},
             cri=cri,
-            literal=reading.literal if reading is not None else None,
+            literal=literal,
             recovered=mended,
         )
+        frames["claims"] = claims(found, plan.described())
         every_head = [ranked(name, one).assign(method=name) for name, one in found.ranked.items()]
         trials["scores"] = pd.concat(every_head, ignore_index=True)
         return found
