@@ -60,12 +60,8 @@ class Generality:
             for source, k in self.sizes.items():
                 here = found[source, k]
                 row = {"source": source, "task": task, "k": k, "metric": metric, "base": found["none", 0]["value"]}
-                row |= {
-                    "value": here["value"],
-                    "damage": here["drop"],
-                    "low": here["drop_low"],
-                    "high": here["drop_high"],
-                }
+                row |= {"value": here["value"], "damage": here["drop"]}
+                row |= {"low": here["drop_low"], "high": here["drop_high"]}
                 if ("any", k) in found:
                     gap = self.curve.difference(Condition.random(k), Condition.top(source, k), metric, task)
                     row["random_damage"] = found["any", k]["drop"]

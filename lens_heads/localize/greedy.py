@@ -68,8 +68,6 @@ def _values(measured: MaskedMetric, sets: list[list[Head]]) -> Float[np.ndarray,
     failed = np.isnan(values).any(1)
     if failed.any():
         heads = ", ".join(str(head) for head in measured.heads(masks[failed.argmax()]))
-        raise RuntimeError(
-            f"{int(failed.sum())} of {len(masks)} runs failed, the first with {heads} ablated. A greedy search needs every "
-            "run: see the warnings above."
-        )
+        found = f"{int(failed.sum())} of {len(masks)} runs failed, the first with {heads} ablated"
+        raise RuntimeError(f"{found}. A greedy search needs every run: see the warnings above.")
     return values

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 
@@ -22,6 +23,7 @@ from jaxtyping import Bool, Float
 from lens_heads import tasks
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import Ablation, Reference
 from lens_heads.interventions.options import AblationRun
 from lens_heads.localize.greedy import greedy, one_shot, others
@@ -49,6 +51,61 @@ ROUND = 25
 """Masks between two checks of whether the ranking has settled."""
 
 
+class LocalizeRun(AblationRun, total=False):
+    """`AblationRun`, and what a mask ablates.
+
+    level: "query_head" (default), or "kv_group" to ablate all query heads of a kv head together and score kv heads.
+    """
+
+    level: Level
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of `localize`, checked: ValueError for those that it refuses."""
+
+    method: str = "css"
+    n_masks: int = 200
+    sparsity: float = 0.02
+    k: int = 5
+    estimator: str | None = None
+    patience: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in (*DESIGNED, *SEARCHES):
+            raise ValueError(f"unknown method {self.method!r}: use {', '.join((*DESIGNED, *SEARCHES))}")
+        if self.estimator is not None and self.method in SEARCHES:
+            raise ValueError(f"estimator={self.estimator!r}: {self.method} uses no regression, so omit it")
+        if self.estimator is not None and self.estimator not in METHODS:
+            raise ValueError(f"estimator={self.estimator!r}: use {', '.join(METHODS)}")
+        if self.method in DESIGNED and self.n_masks < FOLDS:
+            raise ValueError(f"n_masks={self.n_masks}: cross-validation needs at least {FOLDS}. Use a few hundred.")
+        for name, value in (("k", self.k), ("patience", self.patience)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}: must be at least 1")
+
+    def masks(self, units: tuple[int, int]) -> Bool[np.ndarray, "mask layer head"]:
+        """The distinct masks of a method that draws masks. ValueError for settings that do not fit the model."""
+        heads = units[0] * units[1]
+        if self.k > heads:
+            raise ValueError(f"k={self.k}: the model has only {heads} heads")
+        drawn = draw_masks(DESIGNED[self.method][0], self.n_masks, *units, self.sparsity, self.seed)
+        # A repeated mask gives the same number again, and in two folds would pass for a good prediction.
+        _, first = np.unique(drawn.reshape(len(drawn), -1), axis=0, return_index=True)
+        if len(first) < FOLDS:
+            found = f"only {len(first)} of the {len(drawn)} masks differ, and cross-validation needs at least {FOLDS}"
+            raise ValueError(f"{found}. Use another sparsity, or more masks.")
+        masks = drawn[np.sort(first)]
+        if masks.sum((1, 2)).max() == 1:
+            warnings.warn(
+                f"sparsity={self.sparsity} of {heads} heads ablates one at a time, like method 'one_shot' but less directly. "
+                f"Use at least {share(2, heads)}, so that heads are ablated together.",
+                stacklevel=3,
+            )
+        return masks
+
+
 def localize_heads(
     model: Model,
     task: Iterable[AnyTrial] | AnyTrial | str,
@@ -59,9 +116,8 @@ def localize_heads(
     k: int = 5,
     kind: str | Ablation = "zero",
     reference: Reference | None = None,
-    level: Level = "query_head",
     seed: int = 0,
-    **options: Unpack[AblationRun],
+    **options: Unpack[LocalizeRun],
 ) -> HeadScores:
     """Find the few heads that a capability needs   (Compressed Sensing for Capability Localization)
 
@@ -78,10 +134,10 @@ def localize_heads(
             "logprob" needs far fewer trials: a mask flips few answers, but shifts the log-probability of every one.
         k: how many heads to look for; "greedy" adds this many.
         kind, reference: as in `ablate`. The paper uses "zero".
-        level: "query_head", or "kv_group" to ablate all query heads of a kv head together and score kv heads.
         seed: for the masks, folds and resamples.
-        **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and those of the ablation. The run
-            folder holds finished masks, which any method reuses, and each method's latest scores as `method.json`.
+        **options: `level` (`LocalizeRun`), run options (`runs.options.RunOptions`; 8 trials at a time by default), and those
+            of the ablation. The run folder holds finished masks, which any method reuses, and each method's latest scores as
+            `method.json`.
 
     Returns:
         HeadScores with, per trial, the least-squares coefficients on the heads the lasso selected; the value is their mean.
@@ -96,10 +152,9 @@ def localize_heads(
     a sparsity that ablates no head or every head, a metric that is the same under every mask, and what `MaskedMetric`
     refuses; RuntimeError if a run of a search or over a tenth of the masks fails (fewer: a warning).
     """
-    _check(method, None, n_masks, k, None)
+    settings = Settings(method, n_masks, sparsity, k, seed=seed)
     trials = tasks.load(task, **tasks.to_select(task)) if isinstance(task, str) else task
-    measured = MaskedMetric(model, trials, metric, kind, reference, level, **options)
-    return localize(measured, method, n_masks, sparsity, k, seed=seed)
+    return localize(MaskedMetric(model, trials, metric, kind, reference, **options), **vars(settings))
 
 
 def localize(
@@ -121,14 +176,13 @@ def localize(
 
     `meta["evaluations"]` counts the masks this call asked for, including those measured before.
     """
-    masks = masks_of(measured.units, method, n_masks, sparsity, k, estimator, patience, seed)
+    settings = Settings(method, n_masks, sparsity, k, estimator, patience, seed)
+    masks = settings.masks(measured.units) if method in DESIGNED else None
     measured.requested.clear()
     order: list[Head] = []
     more: dict[str, Any] = {}
     if masks is not None:
-        design, regression = DESIGNED[method]
-        found, order, more = _sensed(measured, masks, estimator or regression, k, patience, seed)
-        more |= {"sparsity": sparsity, "design": design}
+        found, order, more = _sensed(measured, masks, settings)
     elif method == "greedy":
         chosen, found = greedy(measured, k)
         order, more = [*chosen, *others(measured, chosen)], {"chosen": len(chosen)}
@@ -154,72 +208,22 @@ def localize(
     return scores
 
 
-def masks_of(
-    units: tuple[int, int],
-    method: str,
-    n_masks: int,
-    sparsity: float,
-    k: int,
-    estimator: str | None = None,
-    patience: int | None = None,
-    seed: int = 0,
-) -> Bool[np.ndarray, "mask layer head"] | None:
-    """The distinct masks that `localize` measures, None for a search. ValueError for settings that it refuses."""
-    _check(method, estimator, n_masks, k, patience)
-    if method in SEARCHES:
-        return None
-    heads = units[0] * units[1]
-    if k > heads:
-        raise ValueError(f"k={k}: the model has only {heads} heads")
-    drawn = draw_masks(DESIGNED[method][0], n_masks, *units, sparsity, seed)
-    # A repeated mask gives the same number again, and in two folds would pass for a good prediction.
-    _, first = np.unique(drawn.reshape(len(drawn), -1), axis=0, return_index=True)
-    if len(first) < FOLDS:
-        raise ValueError(
-            f"only {len(first)} of the {len(drawn)} masks differ, and cross-validation needs at least {FOLDS}. Use another "
-            "sparsity, or more masks."
-        )
-    masks = drawn[np.sort(first)]
-    if masks.sum((1, 2)).max() == 1:
-        warnings.warn(
-            f"sparsity={sparsity} of {heads} heads ablates one at a time, like method 'one_shot' but less directly. Use at "
-            f"least {share(2, heads)}, so that heads are ablated together.",
-            stacklevel=3,
-        )
-    return masks
-
-
-def _check(method: str, estimator: str | None, n_masks: int, k: int, patience: int | None) -> None:
-    if method not in (*DESIGNED, *SEARCHES):
-        raise ValueError(f"unknown method {method!r}: use {', '.join((*DESIGNED, *SEARCHES))}")
-    if estimator is not None and method in SEARCHES:
-        raise ValueError(f"estimator={estimator!r}: {method} uses no regression, so omit it")
-    if estimator is not None and estimator not in METHODS:
-        raise ValueError(f"estimator={estimator!r}: use {', '.join(METHODS)}")
-    if method in DESIGNED and n_masks < FOLDS:
-        raise ValueError(f"n_masks={n_masks}: cross-validation needs at least {FOLDS}, and finding heads a few hundred")
-    for name, value in (("k", k), ("patience", patience)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value}: must be at least 1")
-
-
 def _sensed(
-    measured: MaskedMetric,
-    masks: Bool[np.ndarray, "mask layer head"],
-    estimator: str,
-    k: int,
-    patience: int | None,
-    seed: int,
+    measured: MaskedMetric, masks: Bool[np.ndarray, "mask layer head"], settings: Settings
 ) -> tuple[Float[np.ndarray, "trial layer head"], list[Head], dict[str, Any]]:
     """Coefficients per trial, the ranking, and what the fit reports about itself."""
+    design, regression = DESIGNED[settings.method]
+    estimator, k, seed = settings.estimator or regression, settings.k, settings.seed
     base = measured.base
     shrunk = partial(solve_masks, method=estimator, base=base, debias=False, seed=seed)
-    values = measured(masks) if patience is None else _until_settled(measured, masks, k, patience, shrunk)
+    values = (
+        measured(masks) if settings.patience is None else _until_settled(measured, masks, k, settings.patience, shrunk)
+    )
     failed = np.isnan(values).any(1)
     if np.mean(failed) > MOST_FAILED:
+        lost = f"{np.sum(failed)} of {len(values)} masks failed"
         raise RuntimeError(
-            f"{np.sum(failed)} of {len(values)} masks failed: without them, heads whose ablation makes a run fail would look "
-            "harmless. See the warnings above."
+            f"{lost}: without them, heads that make a run fail would look harmless. See the warnings above."
         )
     tried, used, values = len(values), masks[: len(values)][~failed], values[~failed]
     with warnings.catch_warnings():
@@ -229,12 +233,12 @@ def _sensed(
     hurting = int((result.raw < 0).sum())
     if hurting < k:
         warnings.warn(
-            f"{estimator} found only {hurting} of {k} heads whose ablation hurts, from {len(used)} masks; the others rank by the "
-            "plain difference between masks with and without them. Draw more masks, ablate more heads in each, or use a finer "
-            "metric.",
+            f"{estimator} found only {hurting} of {k} heads whose ablation hurts, from {len(used)} masks; the others rank by "
+            "plain differences. Draw more masks, ablate more heads in each, or use a finer metric.",
             stacklevel=4,
         )
     more = {"n_masks": len(used), "stopped_early": tried < len(masks), "fit": result.record()}
+    more |= {"sparsity": settings.sparsity, "design": design}
     return result.per_trial, _order(result, used, values.mean(1)), more
 
 
@@ -247,8 +251,8 @@ def _order(result: Fit, masks: Bool[np.ndarray, "mask layer head"], response: Fl
     often = flat.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         difference = np.nan_to_num(response @ flat / often - response @ (1 - flat) / (len(flat) - often))
-    order = np.lexsort((difference, result.raw.ravel()))
-    return [Head(*divmod(int(at), masks.shape[2])) for at in order]
+    everyone = every_head(*masks.shape[1:])
+    return [everyone[at] for at in np.lexsort((difference, result.raw.ravel()))]
 
 
 def _until_settled(

@@ -3,7 +3,8 @@
 All minimize a penalized squared loss over the coefficients x of the masks Phi (0 and 1, not scaled or z-scored):
     1 / (2 M) ||y - b - Phi x||^2 + alpha * (l1_ratio ||x||_1 + (1 - l1_ratio) / 2 ||x||^2)
 with an intercept b, except "paper" (y minus the response without ablation, no intercept). l1_ratio is 1 (the lasso), except
-for "elastic_net". Compressed sensing for capability localization takes the most negative coefficients: ablating those hurts.
+0.5 for "elastic_net", where heads that are often ablated together share their cost. Compressed sensing for capability
+localization takes the most negative coefficients: ablating those hurts.
 
 A method maps a `Problem` to coefficients in units of the response, and the alpha it used.
 """
@@ -14,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -44,7 +46,12 @@ Solution: TypeAlias = tuple[Float[np.ndarray, " head"], float]
 
 
 def lasso(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True, one_se: bool = False) -> Solution:
-    """Alpha with the least mean error in 5-fold cross-validation (`sklearn.linear_model.LassoCV`)."""
+    """Alpha with the least mean error in 5-fold cross-validation (`sklearn.linear_model.LassoCV`).
+
+    `one_se`: the largest alpha whose error is within one standard error of the least (Breiman et al. 1984; Hastie et al. 2009).
+    Selects fewer heads, but almost none where masks are few: of five planted heads among 1,024 it ranked 0.90, 0.88 and 0.02
+    first with 100 masks of 5 %, 200 of 2 % and 200 of 1 %; "lasso" 0.93, 0.94 and 0.59 (`benchmarks/recovery.py`).
+    """
     alpha = problem.alpha
     if alpha is None:
         search = cross_validated(problem, l1_ratio, intercept)
@@ -56,21 +63,6 @@ def lasso(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True, one_s
         alpha = float(search.alphas_[error <= allowed].max())
     model = ElasticNet(alpha=alpha, l1_ratio=l1_ratio, fit_intercept=intercept, max_iter=MAX_ITER)
     return model.fit(problem.masks, problem.response).coef_, alpha
-
-
-def lasso_1se(problem: Problem) -> Solution:
-    """The largest alpha whose error is within one standard error of the least (Breiman et al. 1984; Hastie et al. 2009).
-
-    Selects fewer heads than "lasso", but almost none where masks are few: of five planted heads among 1,024 it ranked 0.90,
-    0.88 and 0.02 first with 100 masks of 5 %, 200 of 2 % and 200 of 1 %; "lasso" 0.93, 0.94 and 0.59
-    (`benchmarks/recovery.py`).
-    """
-    return lasso(problem, one_se=True)
-
-
-def paper(problem: Problem) -> Solution:
-    """The paper's objective: the change against the model without ablation, no intercept; alpha by cross-validation if None."""
-    return lasso(problem, intercept=False)
 
 
 def script(problem: Problem) -> Solution:
@@ -97,16 +89,10 @@ def bic(problem: Problem) -> Solution:
     masks, heads = problem.masks.shape
     noise = float(cross_validated(problem).mse_path_.mean(-1).min()) if masks <= heads + 1 else None
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # About where the path ends, beyond the step that is chosen.
+        # These concern the end of the path, beyond the step that is chosen.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         model = LassoLarsIC(criterion="bic", noise_variance=noise).fit(problem.masks, problem.response)
     return model.coef_, float(model.alpha_)
-
-
-def elastic_net(problem: Problem) -> Solution:
-    """Half of the penalty on squares (l1_ratio 0.5): heads that are often ablated together share their cost."""
-    return lasso(problem, l1_ratio=0.5)
 
 
 class Method(NamedTuple):
@@ -119,11 +105,11 @@ class Method(NamedTuple):
 
 METHODS = {
     "lasso": Method(lasso),
-    "lasso_1se": Method(lasso_1se),
+    "lasso_1se": Method(partial(lasso, one_se=True)),
     "bic": Method(bic),
-    "paper": Method(paper, intercept=False),
+    "paper": Method(partial(lasso, intercept=False), intercept=False),
     "script": Method(script, cross_validates=False),
-    "elastic_net": Method(elastic_net),
+    "elastic_net": Method(partial(lasso, l1_ratio=0.5)),
 }
 
 

@@ -13,13 +13,13 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-Design: TypeAlias = Callable[[int, int, int, float, np.random.Generator], Bool[np.ndarray, "mask layer head"]]
-"""From the numbers of masks, layers and heads, the share to ablate, and a random generator to the masks."""
+Shape: TypeAlias = tuple[int, int, int]
+"""The numbers of masks, layers and heads."""
+
+Masks: TypeAlias = Bool[np.ndarray, "mask layer head"]
 
 
-def draw_masks(
-    design: str, n_masks: int, n_layers: int, n_heads: int, sparsity: float, seed: int = 0
-) -> Bool[np.ndarray, "mask layer head"]:
+def draw_masks(design: str, n_masks: int, n_layers: int, n_heads: int, sparsity: float, seed: int = 0) -> Masks:
     """Draw n_masks random masks, each ablating about a share `sparsity` of the n_layers * n_heads heads.
 
     `design`: "bernoulli" (each head independently), "stratified" (the authors' code: every head equally often) or
@@ -35,47 +35,40 @@ def draw_masks(
             raise ValueError(f"{name}={count}: must be at least 1")
     if not 0 < sparsity < 1:
         raise ValueError(f"sparsity={sparsity}: the share of heads to ablate must lie between 0 and 1, e.g. 0.02")
-    masks = DESIGNS[design](n_masks, n_layers, n_heads, sparsity, np.random.default_rng(seed))
+    masks = DESIGNS[design]((n_masks, n_layers, n_heads), sparsity, np.random.default_rng(seed))
     return check_masks(masks, f"sparsity={sparsity} of {n_layers * n_heads} heads")
 
 
-def bernoulli(
-    n_masks: int, n_layers: int, n_heads: int, sparsity: float, generator: np.random.Generator
-) -> Bool[np.ndarray, "mask layer head"]:
+def bernoulli(shape: Shape, sparsity: float, generator: np.random.Generator) -> Masks:
     """Every head with probability `sparsity`, independently. A mask may be empty, which measures the intact model."""
-    return generator.random((n_masks, n_layers, n_heads)) < sparsity
+    return generator.random(shape) < sparsity
 
 
-def stratified(
-    n_masks: int, n_layers: int, n_heads: int, sparsity: float, generator: np.random.Generator
-) -> Bool[np.ndarray, "mask layer head"]:
+def stratified(shape: Shape, sparsity: float, generator: np.random.Generator) -> Masks:
     """floor(sparsity * heads) heads per mask, always those ablated least often so far, ties broken at random.
 
     Any two heads' counts differ by at most one, over all masks and over the first m of them for any m.
     """
-    size = _size(n_layers * n_heads, sparsity)
-    masks = np.zeros((n_masks, n_layers * n_heads), dtype=bool)
-    counts = np.zeros(n_layers * n_heads, dtype=int)
-    for mask in masks:
+    masks = np.zeros(shape, dtype=bool)
+    counts = np.zeros(masks[0].size, dtype=int)
+    size = _size(counts.size, sparsity)
+    for mask in masks.reshape(len(masks), -1):
         mask[_least(counts, size, generator)] = True
         counts += mask
-    return masks.reshape(n_masks, n_layers, n_heads)
+    return masks
 
 
-def layer_balanced(
-    n_masks: int, n_layers: int, n_heads: int, sparsity: float, generator: np.random.Generator
-) -> Bool[np.ndarray, "mask layer head"]:
+def layer_balanced(shape: Shape, sparsity: float, generator: np.random.Generator) -> Masks:
     """floor(sparsity * heads) heads per mask, spread over the layers; in each layer those ablated least often so far.
 
     Every layer contributes the same number of heads. The remainder comes from the layers that contributed least so far, one
     head each. Over all masks, and over the first m of them for any m, three counts differ by at most one: heads per layer
     within a mask, heads per layer in total, and how often any two heads of the model are ablated.
     """
-    each, left_over = divmod(_size(n_layers * n_heads, sparsity), n_layers)
-    masks = np.zeros((n_masks, n_layers, n_heads), dtype=bool)
-    counts = np.zeros((n_layers, n_heads), dtype=int)
+    masks, counts = np.zeros(shape, dtype=bool), np.zeros(shape[1:], dtype=int)
+    each, left_over = divmod(_size(counts.size, sparsity), len(counts))
     for mask in masks:
-        sizes = np.full(n_layers, each)
+        sizes = np.full(len(counts), each)
         sizes[_least(counts.sum(1), left_over, generator)] += 1
         for layer, size in enumerate(sizes):
             mask[layer, _least(counts[layer], size, generator)] = True
@@ -83,7 +76,11 @@ def layer_balanced(
     return masks
 
 
-DESIGNS: dict[str, Design] = {"bernoulli": bernoulli, "stratified": stratified, "layer_balanced": layer_balanced}
+DESIGNS: dict[str, Callable[[Shape, float, np.random.Generator], Masks]] = {
+    "bernoulli": bernoulli,
+    "stratified": stratified,
+    "layer_balanced": layer_balanced,
+}
 
 
 def check_masks(
@@ -108,8 +105,7 @@ def check_masks(
     repeated = len(flat) - len(np.unique(flat, axis=0))
     if repeated:
         warnings.warn(
-            f"{name}: {repeated} of {len(flat)} masks repeat another and add no information. Draw fewer masks, or ablate more "
-            "heads in each.",
+            f"{name}: {repeated} of {len(flat)} masks repeat another. Draw fewer masks, or ablate more heads in each.",
             stacklevel=3,
         )
     fixed = int((flat.all(0) | ~flat.any(0)).sum())

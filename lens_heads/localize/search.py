@@ -16,7 +16,7 @@ from lens_heads.ablation.independence import check_made_on
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import check_draws, every_head, random_heads
-from lens_heads.localize.heads import DESIGNED, localize, masks_of
+from lens_heads.localize.heads import DESIGNED, Settings, localize
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.geometry import Model
 from lens_heads.stats import bootstrap_over_draws
@@ -59,14 +59,13 @@ def search(
     k: int = 5,
     random_draws: int = 5,
     seed: int = 0,
-    out: str | Path | None = None,
     **options: Any,
 ) -> Search:
     """Localize with every method, sparsity and number of masks, and ablate the k heads found on held-out trials.
 
     The paper chooses hyperparameters by the damage of the heads they find; on the trials of the fit, that would reward chance.
     Larger numbers of masks extend smaller ones, so all together cost as much as the largest. `options`: further arguments of
-    `localize` and `MaskedMetric` (estimator, kind, level, batch_size, ...). `out`: a folder for both run folders.
+    `localize` and `MaskedMetric` (estimator, kind, level, batch_size, ...); `out` is a folder for both run folders.
 
     Raises ValueError before running anything: for a method without masks ("greedy", "one_shot"), trials in both splits, and
     whatever `localize` refuses for any setting.
@@ -80,22 +79,29 @@ def search(
         raise ValueError(f"method {unknown!r} draws no masks: use {', '.join(DESIGNED)}")
     if not (methods and sparsities and n_masks):
         raise ValueError("there are no settings to try: give at least one method, sparsity and number of masks")
-    place = None if out is None else Path(out)
     fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
-    measured = MaskedMetric(model, trials, metric, out=place and place / "fit", **options)
-    judge = MaskedMetric(model, held_out, metric, out=place and place / "held_out", **options)
+    settings = [
+        Settings(method, count, sparsity, k, seed=seed, **fits)
+        for method in methods
+        for sparsity in sparsities
+        for count in n_masks
+    ]
+    out = options.pop("out", None)
+    outs = [None if out is None else Path(out) / name for name in ("fit", "held_out")]
+    measured = MaskedMetric(model, trials, metric, out=outs[0], **options)
+    judge = MaskedMetric(model, held_out, metric, out=outs[1], **options)
     check_made_on("of the search", made_on(measured.trials), judge.trials)
-    settings = [(method, sparsity, count) for method in methods for sparsity in sparsities for count in n_masks]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # `localize` warns again when it measures the masks.
-        for method, sparsity, count in settings:
-            masks_of(measured.units, method, count, sparsity, k, seed=seed, **fits)
+        for one in settings:
+            one.masks(measured.units)
     scores: list[HeadScores] = []
     rows: list[dict[str, Any]] = []
-    for method, sparsity, count in settings:
-        found = localize(measured, method, count, sparsity, k, seed=seed, **fits)
+    for one in settings:
+        found = localize(measured, **vars(one))
         scores.append(found)
-        row = {"method": method, "sparsity": sparsity, "n_masks": count} | _damage(judge, [found.top(k)])
+        row = {"method": one.method, "sparsity": one.sparsity, "n_masks": one.n_masks}
+        row |= _damage(judge, [found.top(k)])
         row |= {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.meta["evaluations"]}
         rows.append(row)
     everyone = every_head(*judge.units)

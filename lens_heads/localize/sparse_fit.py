@@ -138,8 +138,8 @@ def fit(
     support, per_trial = raw != 0, task.refit(raw != 0)
     if support.sum() > len(task.masks) / 3:
         warnings.warn(
-            f"{method} chose {support.sum()} heads from {len(task.masks)} masks, so least squares fits noise. Measure more "
-            "masks, or choose fewer heads (lasso_1se).",
+            f"{method} chose {support.sum()} heads from {len(task.masks)} masks, so least squares fits noise. "
+            "Measure more masks, or choose fewer heads (lasso_1se).",
             stacklevel=3,
         )
     coefficients = per_trial.mean(0) if debias else raw
@@ -185,9 +185,8 @@ class _Task:
             raise ValueError(f"alpha={alpha}: must be positive and finite, or None to let the method choose")
         response = np.asarray(response, dtype=float)
         if response.ndim not in (1, 2) or len(response) != len(masks) or response.size == 0:
-            raise ValueError(
-                f"response of shape {list(response.shape)} for {len(masks)} masks: must be [mask] or [mask, trial]"
-            )
+            found = f"response of shape {list(response.shape)} for {len(masks)} masks"
+            raise ValueError(f"{found}: must be [mask] or [mask, trial]")
         needed = FOLDS if METHODS[method].cross_validates and alpha is None else 2
         if len(response) < needed:
             remedy = ", or give alpha" if needed == FOLDS else ""
@@ -195,13 +194,14 @@ class _Task:
         response = response.reshape(len(response), -1)
         bad = np.argwhere(~np.isfinite(response))
         if len(bad):
+            mask, trial = bad[0]
             raise ValueError(
-                f"the response to mask {bad[0][0]} is {response[tuple(bad[0])]} (trial {bad[0][1]}): omit such masks or trials"
+                f"the response to mask {mask} is {response[mask, trial]} (trial {trial}): omit the mask or trial"
             )
         if np.ptp(response.mean(1)) == 0:
+            found = f"every mask gives the response {response[0].mean():g}: nothing to explain"
             raise NothingToExplain(
-                f"every mask gives the response {response[0].mean():g}: nothing to explain. Ablate more heads in each mask, or "
-                "use a finer metric (a log-probability)."
+                f"{found}. Ablate more heads in each mask, or use a finer metric (a log-probability)."
             )
         flat = masks.reshape(len(masks), -1).astype(float)
         if (flat == flat[0]).all():
@@ -286,7 +286,6 @@ def _base(method: str, base: object, trials: int) -> Float[np.ndarray, " trial"]
         raise ValueError(f"{method} fits the change against the model without ablation: give base=, its response")
     values = np.asarray(base, dtype=float)
     if values.shape not in ((), (trials,)) or not np.isfinite(values).all():
-        raise ValueError(
-            f"base of shape {list(values.shape)} for {trials} trials: must be one finite number, or one per trial"
-        )
+        found = f"base of shape {list(values.shape)} for {trials} trials"
+        raise ValueError(f"{found}: must be one finite number, or one per trial")
     return np.broadcast_to(values, (trials,))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from scipy import stats as scipy_stats
+import pandas as pd
+from scipy.stats import binom
 
 from lens_heads.compare.overlap import check_pair
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,6 @@ class Universal:
     @property
     def frame(self) -> pd.DataFrame:
         """One row per head in any top k, most shared first: head, n_tasks, tasks, universal."""
-        import pandas as pd
-
         rows = [
             {"head": str(head), "n_tasks": len(names), "tasks": ", ".join(names), "universal": head in self.heads}
             for head, names in self.tasks.items()
@@ -46,10 +41,8 @@ class Universal:
     def specific(self, scores: HeadScores, k: int | None = None) -> list[Head]:
         """The k best heads of a task that are not universal; k defaults to the k of this search."""
         if scores.values.numel() != self.n_heads:
-            raise ValueError(
-                f"{scores.method} scores {scores.values.numel()} heads, but the universal heads come from {self.n_heads}. "
-                "Use scores of the same model."
-            )
+            found = f"{scores.method} scores {scores.values.numel()} heads, but the universal heads come from {self.n_heads}"
+            raise ValueError(f"{found}. Use scores of the same model.")
         left = [head for head in scores.ranking() if head not in self.heads]
         k = self.k if k is None else k
         if not 1 <= k <= len(left):
@@ -76,9 +69,8 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
     number of heads.
     """
     if not 2 <= at_least <= len(scores_by_task):
-        raise ValueError(
-            f"at_least={at_least} of {len(scores_by_task)} tasks: must lie between 2 and the number of tasks"
-        )
+        given = f"at_least={at_least} of {len(scores_by_task)} tasks"
+        raise ValueError(f"{given}: must lie between 2 and the number of tasks")
     if k < 1:
         raise ValueError(f"k={k}: must be at least 1")
     first = next(iter(scores_by_task.values()))
@@ -91,5 +83,5 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
     tasks = dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
     heads = [head for head, names in tasks.items() if len(names) >= at_least]
     n = first.values.numel()
-    chance = n * float(scipy_stats.binom.sf(at_least - 1, len(scores_by_task), k / n))
+    chance = n * float(binom.sf(at_least - 1, len(scores_by_task), k / n))
     return Universal(heads, tasks, k, at_least, len(scores_by_task), n, chance)
