@@ -183,14 +183,13 @@ def encode(
     Raises ValueError for a tokenizer without offsets.
     """
     around = frame_of(tokenizer, frame)
-    text, spans, tags = around.prefix + INTRO, [], []
+    text, spans, tags = around.prefix + INTRO + around.separator, [], []
     for number, document in enumerate(documents, 1):
-        text += around.separator
         tag, start = f"[{number}]", len(text)
         text += f"{tag} {document.written}"
         spans.append((start, len(text)))
         tags.append((start, start + len(tag)))
-    text += around.separator
+        text += around.separator
     ask = len(text)
 
     def whole(asked: str) -> tuple[list[int], list[tuple[int, int]]]:

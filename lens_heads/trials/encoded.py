@@ -42,28 +42,34 @@ class EncodedTrial:
 
     def __post_init__(self) -> None:
         check_id(self.id)
+        owner = f"trial {self.id}"
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
         if len(self.choices) != len(self.choice_tokens):
             counts = f"{len(self.choices)} choices but {len(self.choice_tokens)} choice_tokens"
-            raise ValueError(f"trial {self.id}: {counts}: each choice needs its tokens")
-        tokens = tuple(token_ids(ids, f"trial {self.id}", "choice_tokens") for ids in self.choice_tokens)
+            raise ValueError(f"{owner}: {counts}: each choice needs its tokens")
+        tokens = tuple(token_ids(ids, owner, "choice_tokens") for ids in self.choice_tokens)
         object.__setattr__(self, "choice_tokens", tokens)
-        empty = next((text for text, ids in zip(self.choices, tokens, strict=True) if len(ids) == 0), None)
-        if empty is not None:
-            raise ValueError(f"trial {self.id}: the choice {empty!r} tokenizes to nothing")
-        object.__setattr__(self, "tokens", token_ids(self.tokens, f"trial {self.id}", "tokens"))
-        object.__setattr__(self, "answer_tokens", token_ids(self.answer_tokens, f"trial {self.id}", "answer_tokens"))
-        if len(self.answer_tokens) == 0:
-            raise ValueError(f"trial {self.id}: the answer {self.answer!r} tokenizes to nothing")
+        object.__setattr__(self, "tokens", token_ids(self.tokens, owner, "tokens"))
+        object.__setattr__(self, "answer_tokens", token_ids(self.answer_tokens, owner, "answer_tokens"))
+        choices = (("choice", *each) for each in zip(self.choices, tokens, strict=True))
+        for what, text, ids in (("answer", self.answer, self.answer_tokens), *choices):
+            if len(ids) == 0:
+                raise ValueError(f"{owner}: the {what} {text!r} tokenizes to nothing")
         if len(self.tokens) == 0:
-            raise ValueError(f"trial {self.id}: the prompt has no tokens")
-        if self.needle is not None:
-            start, end = _span(self.needle, self.id)
-            if not 0 <= start < end <= len(self.tokens):
-                raise ValueError(
-                    f"trial {self.id}: the needle [{start}, {end}) lies outside the prompt of {len(self.tokens)} tokens"
-                )
-            object.__setattr__(self, "needle", (start, end))
+            raise ValueError(f"{owner}: the prompt has no tokens")
+        if self.needle is None:
+            return
+        try:
+            start, end = (operator.index(i) for i in self.needle)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{owner}: the needle {self.needle!r} must be a pair of ints (start, end), or None"
+            ) from None
+        if not 0 <= start < end <= len(self.tokens):
+            raise ValueError(
+                f"{owner}: the needle [{start}, {end}) lies outside the prompt of {len(self.tokens)} tokens"
+            )
+        object.__setattr__(self, "needle", (start, end))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -82,14 +88,6 @@ def check_id(name: Any) -> None:
     """ValueError unless a trial's id is a string."""
     if not isinstance(name, str):
         raise ValueError(f"trial id {name!r} must be a string, e.g. {str(name)!r}: results are stored under it")
-
-
-def _span(needle: Any, trial: str) -> tuple[int, int]:
-    try:
-        start, end = (operator.index(i) for i in needle)
-    except (TypeError, ValueError):
-        raise ValueError(f"trial {trial}: the needle {needle!r} must be a pair of ints (start, end), or None") from None
-    return start, end
 
 
 def token_ids(values: Tensor | Sequence[int], owner: str, what: str) -> Int[Tensor, " position"]:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from lens_heads.trials import sandbox
@@ -206,7 +205,8 @@ class AnyOf(Labelled):
     rule: ClassVar[str] = "any_of"
 
     def is_right(self, text: str, gold: str) -> bool:
-        return _whole(self.labels).search(text) is not None
+        words = "|".join(r"\s+".join(map(re.escape, label.split())) for label in self.labels)
+        return re.search(rf"(?<!\w)(?:{words})(?!\w)", text, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)
@@ -269,13 +269,7 @@ def judge_of(rule: str = "contains", **given: Any) -> Judge:
     if rule not in RULES:
         raise ValueError(f"rule={rule!r}: must be one of {', '.join(RULES)}")
     known = [field.name for field in fields(RULES[rule])]
-    unknown = next((name for name in given if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"judge {rule!r} has no field {unknown!r}: the fields are {', '.join(known)}")
+    for name in given:
+        if name not in known:
+            raise ValueError(f"judge {rule!r} has no field {name!r}: the fields are {', '.join(known)}")
     return RULES[rule](**given)
-
-
-@lru_cache(maxsize=32)
-def _whole(labels: tuple[str, ...]) -> re.Pattern[str]:
-    words = (r"\s+".join(map(re.escape, label.split())) for label in labels)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)

@@ -2,14 +2,13 @@
 
 Each program runs in its own process, with limits on CPU time, memory, file size and subprocesses, in an empty folder that
 serves as working directory and home and is deleted afterwards. It has no environment, no input, and only the standard
-library. CPU time is what counts, so that other work on the machine does not matter; a much longer limit on elapsed time stops
-programs that only wait. Network access is blocked: if the kernel allows it (Linux with user namespaces), the process gets an
-empty network namespace; in any case an audit hook denies sockets, processes, signals, C libraries, and changes to files
-outside the folder. If only the hook is available, a warning says so.
+library. CPU time is limited, so that other work on the machine does not matter, and elapsed time only to stop programs that
+wait. Where the kernel allows it (Linux with user namespaces), the process gets an empty network namespace, else a warning
+says that it has none. In any case an audit hook denies sockets, processes, signals, C libraries, and changes to files
+outside the folder.
 
-This stops what generated code does by accident or by common means. It is not a security boundary: the program can read the
-files that you can read, and a program written for the purpose can bypass Python's audit hooks. For untrusted code, run this
-inside a container or a virtual machine.
+This stops accidents and common attacks, but it is not a security boundary: the program can read the files that you can
+read, and bypass Python's audit hooks if it was written to. Run untrusted code inside a container or a virtual machine.
 """
 
 from __future__ import annotations
@@ -34,11 +33,7 @@ SMALLEST = 64
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a program ran to completion, and if not, `why`: the exception, the limit, or that it exited early.
-
-    `why` distinguishes a program that used up its CPU time from one that ran out of elapsed time, because it slept or got
-    little CPU time.
-    """
+    """Whether a program ran to completion, and if not, `why`: the exception, the limit, or that it exited early."""
 
     passed: bool
     why: str = ""

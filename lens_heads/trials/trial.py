@@ -1,4 +1,4 @@
-"""Trial: a question about a needle in a haystack, as text; and `encode`, which composes its prompt in token space.
+"""Trial: a question about a needle in a haystack, as text, whose prompt is composed in token space.
 
 `[BOS] [chat prefix] [template up to the haystack] [haystack, needle] [rest of the template, question] [chat suffix]`:
 each piece is tokenized once and the pieces are joined, so spans are known by construction and never searched for.
@@ -67,51 +67,46 @@ class Trial:
             raise ValueError(f"trial {self.id}: the template has no {{question}}: {self.template!r}")
 
     def encode(self, tokenizer: Any) -> EncodedTrial:
-        """The trial in tokens; see `lens_heads.trials.trial.encode`."""
-        return encode(self, tokenizer)
+        """The trial in tokens.
+
+        The haystack is cut to `length - 200 - len(needle)` tokens (not at all if `length` is 0), and the needle inserted
+        after the last sentence end at or below `depth`: at 1 at the very end; at 0, or without such a sentence end, at the
+        start. The reported span is that of the needle, or of its `needle_focus`, which is then tokenized separately.
+
+        Raises ValueError for `chat=True` without a chat template, and for a `length` that leaves no room for the haystack.
+        """
+        parts = self.template.partition("{haystack}")
+        before, _, after = (part.replace("{question}", self.question) for part in parts)
+        prefix, suffix = chat_frame(tokenizer, self.chat, self.id)
+        before = prefix + before
+        tokens = opening(tokenizer, before) + piece(tokenizer, before)
+        needle: tuple[int, int] | None = None
+        body: list[int] = []
+        if "{haystack}" in self.template and (self.haystack or self.needle):
+            body, span = _hide(self, tokenizer, first=not before or before[-1].isspace())
+            needle = (len(tokens) + span[0], len(tokens) + span[1]) if self.needle else None
+            tokens = tokens + body
+        tail = piece(tokenizer, after + suffix)
+        question = _question_span(self, tokenizer, len(tokens), after, suffix, tail)
+        ending = after + suffix or tokenizer.decode(body[-8:]) or before
+        spaced = ending[-1:].isspace()
+        return EncodedTrial(
+            tokens=tokens + tail,  # type: ignore[arg-type]  # lists are converted
+            needle=needle,
+            answer=self.answer,
+            answer_tokens=_answer(tokenizer, self.answer, spaced),  # type: ignore[arg-type]
+            id=self.id,
+            question=question,
+            aliases=self.aliases,
+            meta={**self.meta, "depth": self.depth, "length": self.length},
+            judge=self.judge,
+            choices=self.choices,
+            choice_tokens=tuple(_answer(tokenizer, choice, spaced) for choice in self.choices),  # type: ignore[arg-type]
+            group=self.group,
+        )
 
 
 AnyTrial: TypeAlias = Trial | EncodedTrial
-
-
-def encode(trial: Trial, tokenizer: Any) -> EncodedTrial:
-    """A trial in tokens.
-
-    The haystack is cut to `length - 200 - len(needle)` tokens (not at all if `length` is 0), and the needle inserted after
-    the last sentence end at or below `depth`: at 1 at the very end; at 0, or without such a sentence end, at the start. The
-    reported span is that of the needle, or of its `needle_focus`, which is then tokenized separately.
-
-    Raises ValueError for `chat=True` without a chat template, and for a `length` that leaves no room for the haystack.
-    """
-    parts = trial.template.partition("{haystack}")
-    before, _, after = (part.replace("{question}", trial.question) for part in parts)
-    prefix, suffix = chat_frame(tokenizer, trial.chat, trial.id)
-    tokens = opening(tokenizer, prefix + before) + piece(tokenizer, prefix + before)
-    needle: tuple[int, int] | None = None
-    body: list[int] = []
-    if "{haystack}" in trial.template and (trial.haystack or trial.needle):
-        body, span = _hide(trial, tokenizer, first=not (prefix + before) or (prefix + before)[-1].isspace())
-        needle = (len(tokens) + span[0], len(tokens) + span[1]) if trial.needle else None
-        tokens = tokens + body
-    tail = piece(tokenizer, after + suffix)
-    question = _question_span(trial, tokenizer, len(tokens), after, suffix, tail)
-    tokens = tokens + tail
-    ending = after + suffix or tokenizer.decode(body[-8:]) or prefix + before
-    spaced = ending[-1:].isspace()
-    return EncodedTrial(
-        tokens=tokens,  # type: ignore[arg-type]  # lists are converted
-        needle=needle,
-        answer=trial.answer,
-        answer_tokens=_answer(tokenizer, trial.answer, spaced),  # type: ignore[arg-type]
-        id=trial.id,
-        question=question,
-        aliases=trial.aliases,
-        meta={**trial.meta, "depth": trial.depth, "length": trial.length},
-        judge=trial.judge,
-        choices=trial.choices,
-        choice_tokens=tuple(_answer(tokenizer, choice, spaced) for choice in trial.choices),  # type: ignore[arg-type]
-        group=trial.group,
-    )
 
 
 def _answer(tokenizer: Any, text: str, spaced: bool) -> list[int]:
@@ -165,7 +160,8 @@ def _haystack(tokenizer: Any, text: str) -> tuple[list[int], list[int]]:
     tokens = piece(tokenizer, text)
     texts = {i: tokenizer.decode([i]) for i in set(tokens)}
     ends: list[int] = []
-    for at in (i for i, token in enumerate(tokens) if _closes(texts[token])):
+    closing = {i for i, text in texts.items() if text.strip().rstrip(_QUOTES)[-1:] in (".", "!", "?")}
+    for at in (i for i, token in enumerate(tokens) if token in closing):
         end, follows = at + 1, " "
         while end < len(tokens):
             follows = tokenizer.decode(tokens[end - 1 : end + 1])[len(texts[tokens[end - 1]]) :]
@@ -175,10 +171,6 @@ def _haystack(tokenizer: Any, text: str) -> tuple[list[int], list[int]]:
         if follows[:1].isspace() or texts[tokens[end - 1]][-1:].isspace():
             ends.append(end)
     return tokens, ends
-
-
-def _closes(text: str) -> bool:
-    return text.strip().rstrip(_QUOTES)[-1:] in (".", "!", "?")
 
 
 def _question_span(
