@@ -17,8 +17,8 @@ from transformer_lens.tools.analysis.attribution_patching import GradientCache, 
 
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
-from lens_heads.causal.runs import Positions, Z
-from lens_heads.causal.sweep import PairScore, Setup, sweep
+from lens_heads.causal.runs import PairScore, Positions, Z
+from lens_heads.causal.sweep import sweep
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import hooked
@@ -77,7 +77,7 @@ def attribution_patch(
         return torch.stack(scores), {"clean": float(clean.metric), "corrupt": float(corrupt.metric)}
 
     method = "attribution" if ig_steps == 1 else "eap_ig"
-    return sweep(model, method, pairs, score, Setup(metric, positions, corruption), run, ig_steps=ig_steps)
+    return sweep(model, method, pairs, score, metric, positions, corruption, run, ig_steps=ig_steps)
 
 
 def _judge(pair: TokenPair, metric: str | Measure) -> Callable[[Tensor], Tensor]:

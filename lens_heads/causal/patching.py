@@ -6,23 +6,24 @@ and Nanda, arXiv 2404.15255). Exact: every head is patched on its own and the re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Unpack
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.causal.measures import Measure, judged, resolve
+from lens_heads.causal.measures import Measure
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
-from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, Positions, Z, check_positions, rerun, run_pair
-from lens_heads.causal.sweep import PairScore, Setup, sweep
-from lens_heads.heads.head import Head
+from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, PairScore, Positions, Z, check_positions, run_pair
+from lens_heads.causal.sweep import sweep
+from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
-from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs.options import LoopOptions
 from lens_heads.trials.trial import AnyTrial
 
@@ -30,7 +31,7 @@ from lens_heads.trials.trial import AnyTrial
 @contextmanager
 def patch(
     model: Model,
-    heads: Iterable[Head | str | Sequence[int]] | Head | str,
+    heads: AnyHeads,
     clean: TokenPair | AnyTrial | TrialActivations,
     positions: Positions = "answer",
 ) -> Iterator[None]:
@@ -94,29 +95,19 @@ def patch_heads(
     if heads_per_pass is not None and heads_per_pass < 1:
         raise ValueError(f"heads_per_pass={heads_per_pass}: must be at least 1")
     shape = geometry(model)
+    heads = every_head(shape.n_layers, shape.n_heads)
 
     def score(pair: TokenPair) -> PairScore:
         runs = run_pair(model, pair, positions)
-        measure = resolve(metric, pair, runs.logits[CORRUPT])
-        clean, corrupt = judged(measure, runs.logits, pair).tolist()
-        values = torch.zeros(shape.n_layers, shape.n_heads)
-        for layer in range(shape.n_layers):
-            for heads in runs.batches(range(shape.n_heads), heads_per_pass):
-                values[layer, heads] = judged(measure, _patched(model, runs, layer, heads, shape), pair).float().cpu()
-        return values - corrupt, {"clean": clean, "corrupt": corrupt}
+        return runs.scores(metric, heads, partial(_patched, runs), at_once=heads_per_pass)
 
-    return sweep(model, "cri", pairs, score, Setup(metric, positions, corruption), run)
+    return sweep(model, "cri", pairs, score, metric, positions, corruption, run)
 
 
-def _patched(
-    model: Model, runs: PairRuns, layer: int, heads: list[int], shape: HeadGeometry
-) -> Float[Tensor, "head step d_vocab"]:
+def _patched(runs: PairRuns, layer: int, heads: list[int]) -> Float[Tensor, "head step d_vocab"]:
     """The answer logits with each of a layer's heads patched, one per row of the batch."""
-    clean = runs.z(layer, CLEAN, shape.n_heads)[:, heads]
 
     def swap_in(z: Tensor, hook: Any) -> Tensor:
-        changed = z.clone().reshape(*z.shape[:2], shape.n_heads, shape.d_head)
-        changed[torch.arange(len(heads)), :, heads] = clean.transpose(0, 1)
-        return changed.reshape(z.shape)
+        return runs.swapped(z, layer, heads, CLEAN).reshape(z.shape)
 
-    return rerun(model, runs, CORRUPT, layer, len(heads), [(Z.format(layer), swap_in)])
+    return runs.rerun(CORRUPT, layer, len(heads), [(Z.format(layer), swap_in)])

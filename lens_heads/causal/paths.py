@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Unpack
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.causal.measures import Measure, judged, resolve
+from lens_heads.causal.measures import Measure
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
-from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, Z, rerun, run_pair
-from lens_heads.causal.sweep import PairScore, Setup, sweep
-from lens_heads.heads.head import Head
+from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, PairScore, Z, run_pair
+from lens_heads.causal.sweep import sweep
+from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
+from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.model.hooks import HookFunction
+from lens_heads.model.hooks import HookFunction, recording
 from lens_heads.runs.options import LoopOptions
 
 Component = Literal["q", "k", "v"]
-Heads = Iterable[Head | str | Sequence[int]] | Head | str
 MLP = "blocks.{}.hook_mlp_out"
 
 
 @dataclass(frozen=True)
 class _Path:
-    """Where a path ends (no receivers: the logits), which run it is patched into, and whether MLPs are frozen."""
+    """Where a path ends, which run it is patched into, and whether MLPs are frozen.
 
-    receivers: tuple[Head, ...]
+    `into`: per layer, the receivers' indices on the head axis of the component; empty if the logits receive.
+    """
+
+    into: dict[int, list[int]]
     component: Component
     base: int
     freeze_mlps: bool
-    shape: HeadGeometry
-
-    @property
-    def into(self) -> dict[int, list[int]]:
-        """Per layer, the receivers' indices on the head axis of the component; a group shares its keys and values."""
-        found: dict[int, list[int]] = {}
-        for head in self.receivers:
-            at = head.head if self.component == "q" else head.head // self.shape.group
-            if at not in found.setdefault(head.layer, []):
-                found[head.layer].append(at)
-        return found
 
 
 def path_patch(
     model: Model,
-    senders: Heads | None,
-    receivers: Heads | Literal["logits"],
+    senders: AnyHeads | None,
+    receivers: AnyHeads | Literal["logits"],
     pairs: Iterable[AnyPair] | AnyPair,
     component: Component = "q",
     metric: str | Measure = "answer_logprob",
@@ -82,34 +73,30 @@ def path_patch(
     Raises ValueError as `patch_heads` does, and for a sender below no receiver, or an unknown component or base.
     """
     shape = geometry(model)
-    chosen, path = _check(shape, senders, receivers, component, base, freeze_mlps)
-    by_layer = {layer: [h.head for h in chosen if h.layer == layer] for layer in sorted({h.layer for h in chosen})}
+    chosen, to = _check(shape, senders, receivers, component, base)
+    share = 1 if component == "q" else shape.group  # A group shares its keys and values.
+    into = by_layer(dict.fromkeys(Head(head.layer, head.head // share) for head in to))
+    path = _Path(into, component, CLEAN if base == "clean" else CORRUPT, freeze_mlps)
 
     def score(pair: TokenPair) -> PairScore:
         hooks = ("attn.hook_z", "hook_resid_post", *(("hook_mlp_out",) if freeze_mlps else ()))
         runs = run_pair(model, pair, "all", hooks)
-        measure = resolve(metric, pair, runs.logits[CORRUPT])
-        clean, corrupt = judged(measure, runs.logits, pair).tolist()
-        values = torch.zeros(shape.n_layers, shape.n_heads)
-        for layer, listed in by_layer.items():
-            for heads in runs.batches(listed):
-                patched = judged(measure, _patched(model, runs, path, layer, heads), pair).float().cpu()
-                values[layer, heads] = clean - patched if path.base == CLEAN else patched - corrupt
-        return values, {"clean": clean, "corrupt": corrupt}
+        return runs.scores(metric, chosen, partial(_patched, runs, path), path.base)
 
     more = {
         "senders": "all" if senders is None else [str(head) for head in chosen],
-        "receivers": [str(head) for head in path.receivers] or "logits",
-        "component": component if path.receivers else None,
+        "receivers": [str(head) for head in to] or "logits",
+        "component": component if to else None,
         "base": base,
         "freeze_mlps": freeze_mlps,
     }
-    return sweep(model, "path_patch", pairs, score, Setup(metric, "all", corruption), run, **more)
+    return sweep(model, "path_patch", pairs, score, metric, "all", corruption, run, **more)
 
 
 def _check(
-    shape: HeadGeometry, senders: Any, receivers: Any, component: str, base: str, freeze_mlps: bool
-) -> tuple[list[Head], _Path]:
+    shape: HeadGeometry, senders: Any, receivers: Any, component: str, base: str
+) -> tuple[list[Head], list[Head]]:
+    """The senders and the receivers; no receivers means the logits."""
     if component not in ("q", "k", "v"):
         raise ValueError(f"component={component!r}: must be 'q', 'k' or 'v'")
     if base not in ("clean", "corrupt"):
@@ -126,44 +113,33 @@ def _check(
         raise ValueError(
             f"{what} in a layer below a receiver ({', '.join(map(str, to))}). Heads only reach later layers."
         )
-    return chosen, _Path(tuple(to), component, CLEAN if base == "clean" else CORRUPT, freeze_mlps, shape)
+    return chosen, to
 
 
-def _patched(
-    model: Model, runs: PairRuns, path: _Path, layer: int, heads: list[int]
-) -> Float[Tensor, "sender step d_vocab"]:
+def _patched(runs: PairRuns, path: _Path, layer: int, heads: list[int]) -> Float[Tensor, "sender step d_vocab"]:
     """The answer logits with each of a layer's senders patched along the path, one per row of the batch."""
-    arrived: dict[int, Tensor] = {}
-    into = {at: places for at, places in path.into.items() if at > layer}
-
-    def keep(at: int) -> HookFunction:
-        return lambda x, hook: arrived.update({at: x.detach()})
-
-    def put(at: int) -> HookFunction:
-        def replace(x: Tensor, hook: Any) -> Tensor:
-            changed = x.clone().reshape(*x.shape[:2], -1, path.shape.d_head)
-            changed[:, :, into[at]] = arrived[at].reshape(changed.shape)[:, :, into[at]]
-            return changed.reshape(x.shape)
-
-        return replace
-
-    name = f"blocks.{{}}.attn.hook_{path.component}"
-    sending = _frozen(runs, path, layer, heads) + [(name.format(at), keep(at)) for at in into]
-    logits = rerun(model, runs, path.base, layer, len(heads), sending)
-    if not path.receivers:
+    into = {f"blocks.{at}.attn.hook_{path.component}": places for at, places in path.into.items() if at > layer}
+    with recording(runs.model, into) as arrived:
+        logits = runs.rerun(path.base, layer, len(heads), _frozen(runs, path, layer, heads))
+    if not path.into:
         return logits
-    return rerun(model, runs, path.base, min(into), len(heads), [(name.format(at), put(at)) for at in into])
+
+    def put(x: Tensor, hook: Any, name: str) -> Tensor:
+        changed = x.clone().reshape(*x.shape[:2], -1, runs.shape.d_head)
+        changed[:, :, into[name]] = arrived[name][0].reshape(changed.shape)[:, :, into[name]]
+        return changed.reshape(x.shape)
+
+    first = min(at for at in path.into if at > layer)
+    return runs.rerun(path.base, first, len(heads), [(name, partial(put, name=name)) for name in into])
 
 
 def _frozen(runs: PairRuns, path: _Path, layer: int, heads: list[int]) -> list[tuple[str, HookFunction]]:
     """Hooks that freeze every head (and MLP) to the base run, except each row's sender, which comes from the other run."""
     hooks: list[tuple[str, HookFunction]] = []
-    for at in range(layer, path.shape.n_layers):
-        z = runs.z(at, path.base, path.shape.n_heads).expand(len(heads), -1, -1, -1)
+    for at in range(layer, runs.shape.n_layers):
+        z = runs.z(at, path.base).expand(len(heads), -1, -1, -1)
         if at == layer:
-            z = z.clone()
-            other = runs.z(at, CORRUPT if path.base == CLEAN else CLEAN, path.shape.n_heads)
-            z[torch.arange(len(heads)), :, heads] = other[:, heads].transpose(0, 1)
+            z = runs.swapped(z, at, heads, CORRUPT if path.base == CLEAN else CLEAN)
         hooks.append((Z.format(at), lambda x, hook, z=z: z.reshape(x.shape).contiguous()))
         if path.freeze_mlps:
             mlp = runs.kept[MLP.format(at)][path.base]

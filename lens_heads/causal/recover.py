@@ -11,14 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import torch
-from torch import Tensor
 
 from lens_heads.ablation.independence import check_independent
 from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
 from lens_heads.causal.runs import Z
 from lens_heads.heads import sets as control_sets
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation, Reference
@@ -26,9 +25,9 @@ from lens_heads.interventions.activations import TrialActivations
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, prefilled
 from lens_heads.model.decoding import greedy, text_of
-from lens_heads.model.forward import Cache, advance, fast_attention, left_pad, prefill
+from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.model.hooks import hooked
+from lens_heads.model.hooks import recording
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import engine
@@ -39,7 +38,12 @@ from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 CONTROLS = ("random", "matched_layers", "same_layer", "bottom")
-Heads = Iterable[Head | str | Sequence[int]] | Head | str
+
+
+class RecoveryRun(AblationRun, total=False):
+    """`AblationRun`, and the reference of the ablation, as in `ablate`."""
+
+    reference: Reference | None
 
 
 class _Set(NamedTuple):
@@ -54,8 +58,8 @@ class _Set(NamedTuple):
 
 def recovery(
     model: Model,
-    ablated: Heads,
-    patched: Heads,
+    ablated: AnyHeads,
+    patched: AnyHeads,
     examples: Iterable[AnyTrial] | AnyTrial,
     controls: Sequence[str] = CONTROLS,
     scores: HeadScores | None = None,
@@ -63,8 +67,7 @@ def recovery(
     fair: bool = True,
     flipped: bool = True,
     kind: str | Ablation = "zero",
-    reference: Reference | None = None,
-    **options: Unpack[AblationRun],
+    **options: Unpack[RecoveryRun],
 ) -> Recovery:
     """Ablate heads at all positions, patch heads with their clean outputs, and measure how much of the answer returns.
 
@@ -79,9 +82,9 @@ def recovery(
             "matched_layers" (`draws` draws each), "same_layer" (the next free heads of each layer; fewer if a layer is
             full), "bottom" (the lowest of `scores`; omitted without them).
         fair: also ablate every control set itself and patch it. A control that was never ablated has little to restore.
-        kind, reference: of the ablation, as in `ablate`.
-        **options: run options (`runs.options.RunOptions`; by default at most 30 new tokens; one example at a time), and
-            those of the ablation.
+        kind: of the ablation, as in `ablate`.
+        **options: `reference` and the options of the ablation, as in `ablate`, and run options (`runs.options.RunOptions`;
+            by default at most 30 new tokens; one example at a time).
 
     Returns a `Recovery`. Its `frame` has the ratio of sums with interval, the median ratio, and the share of small
     denominators.
@@ -89,6 +92,7 @@ def recovery(
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on, and
     `NothingFlipped` if no example flips.
     """
+    reference = options.pop("reference", None)
     ablation, run = ablation_run(model, kind, reference, options, max_new_tokens=30)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
     controls = [controls] if isinstance(controls, str) else controls
@@ -127,7 +131,7 @@ def _settings(
 
 
 def _check(
-    shape: HeadGeometry, ablated: Heads, patched: Heads, controls: Sequence[str], flipped: bool, room: int
+    shape: HeadGeometry, ablated: AnyHeads, patched: AnyHeads, controls: Sequence[str], flipped: bool, room: int
 ) -> tuple[tuple[Head, ...], tuple[Head, ...]]:
     if flipped and room < 1:
         raise ValueError(f"max_new_tokens={room}: must be at least 1, because flipped=True judges generated text")
@@ -175,12 +179,10 @@ def _example(model: Model, trial: EncodedTrial, sets: list[_Set], ablation: Abla
     filled = prefilled(model, [trial])
     with evaluating(model):
         cache, shape = _cache(model, trial, filled), geometry(model)
-        kept: list[Tensor] = []
-        keep = [(Z.format(layer), lambda z, hook: kept.append(z.detach())) for layer in range(model.cfg.n_layers)]
-        with hooked(model, keep):
+        with recording(model, map(Z.format, range(shape.n_layers))) as kept:
             record["clean"] = _logprob(model, trial, cache.branch())
         record["right_clean"] = _right(model, trial, cache, max_new_tokens)
-        z = torch.stack([part[0].reshape(-1, shape.n_heads, shape.d_head).float().cpu() for part in kept])
+        z = torch.stack([part[0].reshape(-1, shape.n_heads, shape.d_head).float().cpu() for (part,) in kept.values()])
         clean = TrialActivations(z, trial.id, first=len(trial) - 1)
         for group in dict.fromkeys(one.ablated for one in sets):
             flipped = record["right_clean"] and not record.get("right_ablated")
@@ -204,9 +206,8 @@ def _cache(model: Model, trial: EncodedTrial, filled: Prefilled | None, heads: S
     with fast_attention(model):
         if filled is not None:
             return filled.replay(model, min((head.layer for head in heads), default=model.cfg.n_layers))
-        tokens, pads = left_pad([trial.tokens[:-1]], model.W_U.device)
         cache = Cache(model, 1)
-        prefill(model, tokens, cache, pads)
+        prefill(model, trial.tokens[None, :-1].to(model.W_U.device), cache)
         return cache
 
 
@@ -214,8 +215,7 @@ def _logprob(model: Model, trial: EncodedTrial, cache: Cache) -> float:
     """Summed log-probability of the gold answer, in nats."""
     rows = torch.cat([trial.tokens[-1:], trial.answer_tokens[:-1]])[None].to(model.W_U.device)
     with fast_attention(model):
-        logits = advance(model, rows, cache, rows.new_zeros(1), logits=rows.shape[1])
-    assert logits is not None
+        logits = advance(model, rows, cache, logits=rows.shape[1])
     gold = trial.answer_tokens.to(logits.device)
     return float(logits[0].float().log_softmax(-1).gather(-1, gold[:, None]).sum())
 
@@ -226,5 +226,5 @@ def _right(model: Model, trial: EncodedTrial, cache: Cache, max_new_tokens: int)
         return None
     last = trial.tokens[None, -1:].to(model.W_U.device)
     with fast_attention(model):
-        (steps,) = greedy(model, last, cache.branch(), last.new_zeros(1), max_new_tokens, [trial.judge])
+        (steps,) = greedy(model, last, cache.branch(), None, max_new_tokens, [trial.judge])
     return trial.judge.correct(text_of(model, steps, trial.judge), (trial.answer, *trial.aliases)) > 0.5

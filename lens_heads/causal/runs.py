@@ -7,18 +7,21 @@ layer up (`forward.resuming`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import TokenPair
+from lens_heads.heads.head import Head
+from lens_heads.heads.sets import by_layer
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill, resuming
-from lens_heads.model.geometry import Model
-from lens_heads.model.hooks import HookFunction, hooked
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.modes import evaluating
 
 Positions = Literal["answer", "all"]
@@ -26,6 +29,9 @@ CLEAN, CORRUPT = 0, 1
 
 TOKENS_PER_PASS = 8192
 """Default limit on rows times heads in one patched forward pass, to bound memory."""
+
+PairScore = tuple[Float[Tensor, "layer head"], dict[str, Any]]
+"""The scores of one pair, and what to record with them."""
 
 Z = "blocks.{}.attn.hook_z"
 RESIDUAL = "blocks.{}.hook_resid_post"
@@ -40,6 +46,8 @@ class PairRuns:
     blocks return tuples.
     """
 
+    model: Model
+    shape: HeadGeometry
     pair: TokenPair
     tokens: Int[Tensor, "run row"]
     cache: Cache
@@ -47,15 +55,56 @@ class PairRuns:
     logits: Float[Tensor, "run step d_vocab"]
     tuples: bool
 
-    def z(self, layer: int, run: int, heads: int) -> Float[Tensor, "row head d_head"]:
+    def z(self, layer: int, run: int) -> Float[Tensor, "row head d_head"]:
         """What the heads of a layer pass to the output projection."""
         z = self.kept[Z.format(layer)][run]
-        return z.reshape(z.shape[0], heads, -1)
+        return z.reshape(len(z), self.shape.n_heads, self.shape.d_head)
 
-    def batches(self, heads: Sequence[int], size: int | None = None) -> list[list[int]]:
-        """Heads in groups that run side by side, `size` at a time (default: as many as `TOKENS_PER_PASS` allows)."""
-        size = size or max(1, TOKENS_PER_PASS // self.tokens.shape[1])
-        return [list(heads[start : start + size]) for start in range(0, len(heads), size)]
+    def swapped(self, z: Tensor, layer: int, heads: list[int], run: int) -> Float[Tensor, "head row all_heads d_head"]:
+        """`z` of one copy per head, each copy with its head taken from `run`."""
+        changed = z.reshape(*z.shape[:2], self.shape.n_heads, self.shape.d_head).clone()
+        changed[torch.arange(len(heads)), :, heads] = self.z(layer, run)[:, heads].transpose(0, 1)
+        return changed
+
+    def scores(
+        self,
+        metric: str | Measure,
+        heads: Iterable[Head],
+        patched: Callable[[int, list[int]], Float[Tensor, "head step d_vocab"]],
+        base: int = CORRUPT,
+        at_once: int | None = None,
+    ) -> PairScore:
+        """How the metric changes with each head patched into the `base` run, positive if clean is better; others 0.
+
+        `patched` gives the answer logits for some heads of a layer, `at_once` heads at a time (default: as many as
+        `TOKENS_PER_PASS` allows).
+        """
+        measure = resolve(metric, self.pair, self.logits[CORRUPT])
+        clean, corrupt = judged(measure, self.logits, self.pair).tolist()
+        size = at_once or max(1, TOKENS_PER_PASS // self.tokens.shape[1])
+        values = torch.zeros(self.shape.n_layers, self.shape.n_heads)
+        for layer, listed in by_layer(heads).items():
+            for start in range(0, len(listed), size):
+                some = listed[start : start + size]
+                found = judged(measure, patched(layer, some), self.pair).float().cpu()
+                values[layer, some] = clean - found if base == CLEAN else found - corrupt
+        return values, {"clean": clean, "corrupt": corrupt}
+
+    @torch.no_grad()
+    def rerun(
+        self, base: int, layer: int, times: int, hooks: Iterable[tuple[str, HookFunction]]
+    ) -> Float[Tensor, "times step d_vocab"]:
+        """The answer logits of one of the runs, `times` copies side by side, resumed at `layer` under hooks."""
+        start, end = self.pair.answer
+        tokens = self.tokens[base : base + 1].expand(times, -1)
+        residual = self.kept[RESIDUAL.format(layer - 1)][base] if layer else tokens  # Layer 0 resumes from nothing.
+        with (
+            evaluating(self.model),
+            resuming(self.model, layer, residual.expand(times, *residual.shape), self.tuples),
+            hooked(self.model, hooks),
+            fast_attention(self.model),
+        ):
+            return advance(self.model, tokens, self.cache.branch(base, times), logits=end - start).float()
 
 
 def check_positions(positions: str) -> None:
@@ -79,41 +128,17 @@ def run_pair(
     both = torch.stack([pair.clean, pair.corrupt])[:, : end - 1].to(model.W_U.device)
     shared, first = pair.divergence, pair.divergence if positions == "all" else start - 1
     names = [f"blocks.{layer}.{hook}" for layer in range(model.cfg.n_layers) for hook in hooks]
-    parts: dict[str, list[Tensor]] = {name: [] for name in names}
-    keep: list[tuple[str, HookFunction]] = [
-        (name, lambda x, hook, at=at: at.append(x.detach())) for name, at in parts.items()
-    ]
-    pads, rows = both.new_zeros(2), both[:, first:]
+    rows = both[:, first:]
     with evaluating(model):
         alone = Cache(model, 1)
         with fast_attention(model):
-            prefill(model, both[:1, :shared], alone, pads[:1])
+            prefill(model, both[:1, :shared], alone)
             cache = alone.branch(0, 2)
-            prefill(model, both[:, shared:first], cache, pads)
+            prefill(model, both[:, shared:first], cache)
         after = cache.branch()
-        with hooked(model, keep), fast_attention(model), noting_tuples(model) as noted:
+        with recording(model, names) as seen, fast_attention(model), noting_tuples(model) as noted:
             body = rows.shape[1] - (end - start) if rows.shape[1] > CHUNK else 0
-            prefill(model, rows[:, :body], after, pads)
-            logits = advance(model, rows[:, body:], after, pads, logits=end - start)
-    assert logits is not None
-    kept = {name: torch.cat(seen, 1) for name, seen in parts.items()}
-    return PairRuns(pair, rows, cache, kept, logits.float(), any(noted))
-
-
-@torch.no_grad()
-def rerun(
-    model: Model, runs: PairRuns, base: int, layer: int, times: int, hooks: Iterable[tuple[str, HookFunction]]
-) -> Float[Tensor, "times step d_vocab"]:
-    """The answer logits of one of the runs, `times` copies side by side, resumed at `layer` under hooks."""
-    start, end = runs.pair.answer
-    tokens = runs.tokens[base : base + 1].expand(times, -1)
-    residual = runs.kept[RESIDUAL.format(layer - 1)][base] if layer else tokens  # Layer 0 resumes from nothing.
-    with (
-        evaluating(model),
-        resuming(model, layer, residual.expand(times, *residual.shape), runs.tuples),
-        hooked(model, hooks),
-        fast_attention(model),
-    ):
-        logits = advance(model, tokens, runs.cache.branch(base, times), tokens.new_zeros(times), logits=end - start)
-    assert logits is not None
-    return logits.float()
+            prefill(model, rows[:, :body], after)
+            logits = advance(model, rows[:, body:], after, logits=end - start).float()
+    kept = {name: torch.cat(parts, 1) for name, parts in seen.items()}
+    return PairRuns(model, geometry(model), pair, rows, cache, kept, logits, any(noted))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from lens_heads.causal.measures import UNITS, Measure, check_metric
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
-from lens_heads.causal.runs import Positions, check_positions
+from lens_heads.causal.runs import PairScore, Positions, check_positions
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
@@ -20,38 +17,27 @@ from lens_heads.runs import engine
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.store import Result, code_of, digest
 
-PairScore = tuple[Float[Tensor, "layer head"], dict[str, Any]]
-"""The scores of one pair, and what to record with them."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The metric, the positions that are patched, and the corruption of trials."""
-
-    metric: str | Measure
-    positions: Positions
-    corruption: Corruption
-
 
 def sweep(
     model: Model,
     method: str,
     pairs: Iterable[AnyPair] | AnyPair,
     score: Callable[[TokenPair], PairScore],
-    setup: Setup,
+    metric: str | Measure,
+    positions: Positions,
+    corruption: Corruption,
     run: LoopOptions,
     **more: Any,
 ) -> HeadScores:
     """HeadScores of `score` over all pairs. `more` holds settings of the method that identify its run folder."""
-    options, corruption = Run.of(run, LoopOptions), setup.corruption
-    check_positions(setup.positions)
-    name = check_metric(setup.metric)
+    options, name = Run.of(run, LoopOptions), check_metric(metric)
+    check_positions(positions)
     made, identity = make_pairs(pairs, model.tokenizer, geometry(model), corruption), identify(model)
     settings = {
         "method": method,
         **identity.settings,
-        "metric": name if isinstance(setup.metric, str) else f"{name} ({digest(code_of(setup.metric))})",
-        "positions": setup.positions,
+        "metric": name if isinstance(metric, str) else f"{name} ({digest(code_of(metric))})",
+        "positions": positions,
         "corruption": corruption if isinstance(corruption, str) else getattr(corruption, "__name__", "function"),
         "pairs": digest([[p.id, p.clean.tolist(), p.corrupt.tolist(), p.answer] for p in made]),
         "n_pairs": len(made),

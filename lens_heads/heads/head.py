@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 
 def whole(value: Any) -> int | None:
@@ -66,7 +66,11 @@ class Head:
         return cls(*pair)
 
 
-def parse_heads(heads: Iterable[Head | str | Sequence[int]] | Sequence[int] | Head | str) -> list[Head]:
+AnyHeads: TypeAlias = Iterable[Head | str | Sequence[int]] | Head | str
+"""One head or several: `Head`s, "L12H1" strings or pairs (layer, head)."""
+
+
+def parse_heads(heads: AnyHeads | Sequence[int]) -> list[Head]:
     """Heads in any accepted notation, as a list in the given order without duplicates.
 
     A string may list several: "L12H1,L3H0". A bare pair of integers is one head.

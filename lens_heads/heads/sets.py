@@ -14,6 +14,14 @@ def every_head(n_layers: int, n_heads: int) -> list[Head]:
     return [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
 
 
+def by_layer(heads: Iterable[Head]) -> dict[int, list[int]]:
+    """The indices of the heads in each layer."""
+    found: dict[int, list[int]] = {}
+    for head in heads:
+        found.setdefault(head.layer, []).append(head.head)
+    return found
+
+
 def shuffled(heads: Sequence[Head], seed: int) -> list[Head]:
     """The heads in a random order that depends only on the seed."""
     order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))

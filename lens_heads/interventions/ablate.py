@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import AnyHeads
+from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.ablation import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, Clock, Setting
 from lens_heads.model.geometry import Model, geometry, is_bridge
@@ -20,7 +21,7 @@ from lens_heads.model.hooks import hooked
 @contextmanager
 def ablate(
     model: Model,
-    heads: Iterable[Head | str | Sequence[int]] | Head | str,
+    heads: AnyHeads,
     kind: str | Ablation = "mean",
     reference: Reference | None = None,
     **options: float,
@@ -42,18 +43,15 @@ def ablate(
     model.
     """
     shape = geometry(model)
-    chosen = shape.check_heads(heads)
+    chosen = by_layer(shape.check_heads(heads))
     ablation = Ablation.of(model, kind, reference, options)
     clock = Clock()
-    by_layer: dict[int, list[int]] = {}
-    for head in chosen:
-        by_layer.setdefault(head.layer, []).append(head.head)
     hooks = [
         (
             f"blocks.{layer}.attn.{KINDS[ablation.kind].hook}",
             _hook(ablation.kind, Setting(layer, index, shape, clock, ablation.reference, dict(ablation.options))),
         )
-        for layer, index in by_layer.items()
+        for layer, index in chosen.items()
     ]
     with _ticking(model, clock), hooked(model, hooks):
         yield

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill
+from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, require_raw_weights
-from lens_heads.model.hooks import hooked
+from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
@@ -75,29 +75,26 @@ class TrialActivations:
 
 def _collect(
     model: Model,
-    run: Int[Tensor, " position"],
-    see: Callable[[str, int, Tensor], None],
-    kinds: tuple[str, ...],
+    tokens: Int[Tensor, " position"],
+    names: Iterable[str],
+    keep: Callable[[Tensor], Tensor],
     first: int = 0,
     fast: bool = True,
-) -> None:
-    """Run tokens and pass every layer's activations from position `first` on to `see`, chunk by chunk."""
-    shape = geometry(model)
-
-    def hook_for(kind: str, layer: int) -> Any:
-        return lambda x, hook: see(kind, layer, x[0].detach().float())
-
-    hooks = [
-        (f"blocks.{layer}.attn.hook_{kind}", hook_for(kind, layer)) for layer in range(shape.n_layers) for kind in kinds
-    ]
-    tokens, pads = left_pad([run], model.W_U.device)
-    cache = Cache(model, 1)
+) -> dict[str, list[Tensor]]:
+    """Run tokens and collect what `keep` makes of the activations at these hooks from position `first` on, chunk by chunk."""
+    batch, cache = tokens[None].to(model.W_U.device), Cache(model, 1)
+    attention = fast_attention if fast else nullcontext
     with torch.no_grad(), evaluating(model):
         if first:
-            with fast_attention(model) if fast else nullcontext():
-                prefill(model, tokens[:, :first], cache, pads, CHUNK)
-        with hooked(model, hooks), fast_attention(model) if fast else nullcontext():
-            prefill(model, tokens[:, first:], cache, pads, CHUNK)
+            with attention(model):
+                prefill(model, batch[:, :first], cache, None, CHUNK)
+        with recording(model, names, keep) as seen, attention(model):
+            prefill(model, batch[:, first:], cache, None, CHUNK)
+    return seen
+
+
+def _by_head(x: Float[Tensor, "1 position ..."], shape: HeadGeometry) -> Float[Tensor, "position head d_head"]:
+    return x[0].float().reshape(-1, shape.n_heads, shape.d_head)
 
 
 def mean_activations(
@@ -113,17 +110,15 @@ def mean_activations(
     require_raw_weights(model)
     shape = geometry(model)
     encoded = encode_all(islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-    sums = {kind: torch.zeros(shape.n_layers, shape.n_heads, shape.d_head, dtype=torch.float64) for kind in ("z", "q")}
-
-    def see(kind: str, layer: int, x: Tensor) -> None:
-        sums[kind][layer] += x.reshape(x.shape[0], shape.n_heads, shape.d_head).sum(0).cpu().double()
-
+    names = [f"blocks.{layer}.attn.hook_{kind}" for kind in ("z", "q") for layer in range(shape.n_layers)]
+    sums = {name: torch.zeros(shape.n_heads, shape.d_head, dtype=torch.float64) for name in names}
     for trial in track(encoded, "mean activations", disable=not progress, transient=True):
-        _collect(model, trial.tokens, see, ("z", "q"))
-    positions = sum(len(trial) for trial in encoded)
-    means = {kind: (total / positions).float() for kind, total in sums.items()}
+        seen = _collect(model, trial.tokens, names, lambda x: _by_head(x, shape).sum(0).cpu().double())
+        sums = {name: sum(parts, sums[name]) for name, parts in seen.items()}
+    positions = sum(map(len, encoded))
+    z, q = (torch.stack(list(sums.values())) / positions).float().split(shape.n_layers)
     meta = {"model": shape.name, "positions": positions}
-    return MeanActivations(means["z"], means["q"], tuple(trial.id for trial in encoded), meta)
+    return MeanActivations(z, q, tuple(trial.id for trial in encoded), meta)
 
 
 def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
@@ -137,10 +132,6 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
 def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:
     """`z` of every head on these tokens, from position `first` on; if one chunk suffices, bit-identical to a plain forward."""
     shape = geometry(model)
-    parts: list[list[Tensor]] = [[] for _ in range(shape.n_layers)]
-
-    def see(kind: str, layer: int, x: Tensor) -> None:
-        parts[layer].append(x.reshape(x.shape[0], shape.n_heads, shape.d_head).cpu())
-
-    _collect(model, tokens, see, ("z",), first, fast=len(tokens) > CHUNK)
-    return TrialActivations(torch.stack([torch.cat(part) for part in parts]), id, first)
+    names = [f"blocks.{layer}.attn.hook_z" for layer in range(shape.n_layers)]
+    seen = _collect(model, tokens, names, lambda x: _by_head(x, shape).cpu(), first, fast=len(tokens) > CHUNK)
+    return TrialActivations(torch.stack([torch.cat(parts) for parts in seen.values()]), id, first)

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, left_pad, noting_tuples, prefill, resuming
+from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, noting_tuples, prefill, resuming
 from lens_heads.model.geometry import Model
-from lens_heads.model.hooks import HookFunction, hooked
+from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.trials.encoded import EncodedTrial
 
@@ -54,11 +54,10 @@ class Prefilled:
         """
         if layer >= len(self.residuals):
             return self.cache.branch()
-        if self.shared is None:
-            cache, before = Cache(model, len(self.ids)), 0
-        else:
-            beginning = self.shared.replay(model, layer, chunk) if beginning is None else beginning
-            cache, before = beginning.branch(0, len(self.ids)), len(beginning)
+        if beginning is None and self.shared is not None:
+            beginning = self.shared.replay(model, layer, chunk)
+        cache = Cache(model, len(self.ids)) if beginning is None else beginning.branch(0, len(self.ids))
+        before = len(cache)
         if layer == 0 or self.tokens.shape[1] == 0:
             prefill(model, self.tokens, cache, self.pads, chunk)
             return cache
@@ -66,7 +65,7 @@ class Prefilled:
             rows = slice(start, start + chunk)
             cache.borrow(self.cache, layer, before + start)
             with resuming(model, layer, self.residuals[layer - 1][:, rows], self.tuples):
-                advance(model, self.tokens[:, rows], cache, self.pads, logits=0)
+                prefill(model, self.tokens[:, rows], cache, self.pads, chunk)
         cache.borrow(self.cache, layer, before + self.tokens.shape[1])
         return cache
 
@@ -112,13 +111,9 @@ def prefilled(model: Model, trials: Sequence[EncodedTrial], shared: Prefilled | 
     n_layers = int(model.cfg.n_layers)
     if tokens.numel() * n_layers * model.cfg.d_model * model.W_U.element_size() > MOST_BYTES:
         return None
-    seen: list[list[Tensor]] = [[] for _ in range(n_layers)]
-    keep: list[tuple[str, HookFunction]] = [
-        (f"blocks.{layer}.hook_resid_post", lambda x, hook, at=seen[layer]: at.append(x.detach()))
-        for layer in range(n_layers)
-    ]
+    names = [f"blocks.{layer}.hook_resid_post" for layer in range(n_layers)]
     cache = Cache(model, len(trials)) if shared is None else shared.cache.branch(0, len(trials))
-    with evaluating(model), hooked(model, keep), fast_attention(model), noting_tuples(model) as noted:
+    with evaluating(model), recording(model, names) as seen, fast_attention(model), noting_tuples(model) as noted:
         prefill(model, tokens, cache, pads)
-    residuals = [torch.cat(parts, 1) if parts else torch.empty(0) for parts in seen]
+    residuals = [torch.cat(parts, 1) if parts else torch.empty(0) for parts in seen.values()]
     return Prefilled(tuple(trial.id for trial in trials), tokens, pads, residuals, cache, any(noted), shared)

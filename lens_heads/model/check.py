@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from einops import einsum, repeat
@@ -13,7 +13,7 @@ from torch import Tensor
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, attention_out, geometry, output_weights, require_raw_weights
-from lens_heads.model.hooks import hooked
+from lens_heads.model.hooks import recording
 from lens_heads.model.norms import frozen_norm, post_attention_norm
 
 if TYPE_CHECKING:
@@ -82,13 +82,11 @@ def check(model: Model, tokens: Int[Tensor, " position"] | None = None, toleranc
     shape = geometry(model)
     tolerance = tolerance or (1e-3 if model.cfg.dtype == torch.float32 else 5e-2)
     ids = _tokens(model, shape) if tokens is None else torch.as_tensor(tokens)
-    seen: dict[str, Tensor] = {}
     names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
-    present = [name for name in names if name in model.hook_dict]
-    hooks = [(name, lambda x, hook, name=name: seen.update({name: x[0].detach().float()})) for name in present]
     batch = ids[None].to(model.W_U.device)
-    with hooked(model, hooks):
+    with recording(model, [name for name in names if name in model.hook_dict], lambda x: x[0].float()) as fired:
         logits = model(batch)[0].float()
+    seen = {name: values[-1] for name, values in fired.items() if values}
     missing = [name for name in names if name not in seen]
     note = f"missing: {', '.join(missing[:3])}" if missing else f"{len(names)} hooks"
     rows = [Check("hooks fire", float(len(missing)), 0, note)]
@@ -190,10 +188,9 @@ def _closure(
 
 def _passes(model: Model, batch: Int[Tensor, "1 position"], logits: Tensor, tolerance: float) -> Check:
     """A chunked prefill (by sdpa if possible) and a hookable chunk on its cache give the logits of one plain forward."""
-    cache, pads = Cache(model, 1), torch.zeros(1, dtype=torch.long, device=batch.device)
-    middle = batch.shape[1] // 2
+    cache, middle = Cache(model, 1), batch.shape[1] // 2
     with fast_attention(model):
-        prefill(model, batch[:, :middle], cache, pads, max(1, middle // 3))
-    end: Any = advance(model, batch[:, middle:], cache, pads, logits=4)  # Hookable, as a scored chunk is.
+        prefill(model, batch[:, :middle], cache, chunk=max(1, middle // 3))
+    end = advance(model, batch[:, middle:], cache, logits=4)  # Hookable, as a scored chunk is.
     error = _relative(end[0].float() - logits[-4:], logits)
     return Check("chunked prefill into the cache gives the same logits", error, tolerance)

@@ -25,7 +25,7 @@ def greedy(
     model: Model,
     first: Int[Tensor, "batch position"],
     cache: Cache,
-    pads: Int[Tensor, " batch"],
+    pads: Int[Tensor, " batch"] | None,
     max_new_tokens: int,
     judges: Sequence[Judge] | None = None,
 ) -> list[list[int]]:
@@ -40,7 +40,6 @@ def greedy(
     tokens = first
     for step in range(max_new_tokens):
         logits = advance(model, tokens, cache, pads)
-        assert logits is not None
         best = logits[:, -1].argmax(-1)
         for row, token in enumerate(best.tolist()):
             if not done[row]:

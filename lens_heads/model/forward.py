@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lens_heads.model.geometry import Model, geometry, is_bridge
 
@@ -101,11 +102,8 @@ def left_pad(
     rows: list[Int[Tensor, " position"]], device: torch.device | str
 ) -> tuple[Int[Tensor, "batch position"], Int[Tensor, " batch"]]:
     """Rows of tokens, left-padded to the longest, and the number of padding positions in each."""
-    longest = max(len(row) for row in rows)
-    tokens = torch.zeros(len(rows), longest, dtype=torch.long)
-    for i, row in enumerate(rows):
-        tokens[i, longest - len(row) :] = row
-    pads = torch.tensor([longest - len(row) for row in rows])
+    tokens = pad_sequence(rows, batch_first=True, padding_side="left")
+    pads = torch.tensor([tokens.shape[1] - len(row) for row in rows])
     return tokens.to(device), pads.to(device)
 
 
@@ -113,11 +111,15 @@ def advance(
     model: Model,
     tokens: Int[Tensor, "batch position"],
     cache: Cache,
-    pads: Int[Tensor, " batch"],
+    pads: Int[Tensor, " batch"] | None = None,
     logits: int = 1,
-) -> Float[Tensor, "batch row d_vocab"] | None:
-    """Run the next tokens, which appends them to the cache, and return the logits of the last `logits` rows (None for 0)."""
+) -> Float[Tensor, "batch row d_vocab"]:
+    """Run the next tokens, which appends them to the cache, and return the logits of the last `logits` rows.
+
+    `pads`: the number of padding positions on the left of each row of the batch; None for no padding.
+    """
     total = len(cache) + tokens.shape[1]
+    pads = tokens.new_zeros(len(tokens)) if pads is None else pads
     mask = (torch.arange(total, device=tokens.device) >= pads[:, None]).long()
     if cache.bridge:
         # For no rows an empty index is needed, since 0 would mean all rows.
@@ -134,7 +136,7 @@ def advance(
             return_type="logits" if logits else None,
             attention_mask=mask[:, len(cache) :],
         )
-    return out[:, -logits:] if logits else None
+    return out[:, -logits:] if logits else torch.empty(len(tokens), 0, model.cfg.d_vocab)
 
 
 def _keeps_logits(model: Model) -> bool:
@@ -142,7 +144,11 @@ def _keeps_logits(model: Model) -> bool:
 
 
 def prefill(
-    model: Model, tokens: Int[Tensor, "batch position"], cache: Cache, pads: Int[Tensor, " batch"], chunk: int = CHUNK
+    model: Model,
+    tokens: Int[Tensor, "batch position"],
+    cache: Cache,
+    pads: Int[Tensor, " batch"] | None = None,
+    chunk: int = CHUNK,
 ) -> None:
     """Run tokens into the cache, chunk by chunk, without logits."""
     for start in range(0, tokens.shape[1], chunk):

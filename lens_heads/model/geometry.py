@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -11,7 +10,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.model.norms import is_rms, post_attention_norm
 
 Model: TypeAlias = Any
@@ -47,7 +46,7 @@ class HeadGeometry:
         """Query heads per kv head: query head h reads kv head h // group."""
         return self.n_heads // self.n_kv_heads
 
-    def check_heads(self, heads: Iterable[Head | str | Sequence[int]] | Head | str) -> list[Head]:
+    def check_heads(self, heads: AnyHeads) -> list[Head]:
         """The heads as a list. ValueError for a head that the model does not have."""
         found = parse_heads(heads)
         for head in found:

@@ -41,6 +41,16 @@ def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[
                 point.fwd_hooks.remove(handle)
 
 
+@contextmanager
+def recording(
+    model: Model, names: Iterable[str], keep: Callable[[Tensor], Tensor] = Tensor.detach
+) -> Iterator[dict[str, list[Tensor]]]:
+    """Inside, every forward adds to the list of each of these hooks what `keep` makes of the activation there."""
+    seen: dict[str, list[Tensor]] = {name: [] for name in names}
+    with hooked(model, [(name, lambda x, hook, at=at: at.append(keep(x.detach()))) for name, at in seen.items()]):
+        yield seen
+
+
 def has_hooks(model: Model) -> bool:
     """Whether the model has any hooks attached."""
     return any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())

@@ -7,7 +7,7 @@ two methods, and `ablation` ablates heads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack, get_args
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from scipy import stats as scipy_stats
 from torch import Tensor
 
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs.options import RunOptions
@@ -160,7 +160,7 @@ def _share(part: Float[Tensor, "..."], whole: Float[Tensor, "..."]) -> Float[Ten
 def provenance(
     model: Model,
     trials: Iterable[AnyTrial],
-    heads: Iterable[Head | str | Sequence[int]] | Head | str,
+    heads: AnyHeads,
     sink: bool = True,
     teacher_forced: bool = False,
     **run: Unpack[RunOptions],

@@ -7,19 +7,21 @@ its layer. All scorers of a run share the pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lens_heads.model.decoding import greedy, text_of
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, left_pad, prefill
 from lens_heads.model.geometry import Model, attention_out, geometry, output_weights
-from lens_heads.model.hooks import hooked
+from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
+from lens_heads.scoring.collecting import PassResult
 from lens_heads.scoring.scorers import Rows, Scorer, checked
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials import answers
@@ -30,29 +32,12 @@ PROMPT_ROWS = 8
 
 
 @dataclass
-class PassResult:
-    """What the pass found for one trial: outcome, scores [layer, head] per method, and the generated text.
-
-    `outcome`: "passed", "gate_failed", "no_answer_step", or "ungated" if nothing was decoded because no method needs it
-    (for a trial that raises, the engine records "error"). A method without gate scores every trial that has the rows it
-    reads, whatever the outcome.
-    """
-
-    id: str
-    outcome: str
-    text: str = ""
-    answer_steps: list[int] = field(default_factory=list)
-    scores: dict[str, Float[Tensor, "layer head"]] = field(default_factory=dict)
-
-
-@dataclass
 class _Row:
-    """One trial of a batch: its padding, its steps, those among them that write the answer, and its result."""
+    """One trial of a batch: its padding, its steps, its result, and the directions of the steps."""
 
     trial: EncodedTrial
     pad: int
     steps: list[int]
-    answer: list[int]
     result: PassResult
     u: Float[Tensor, "step d_model"] | None = None
 
@@ -107,9 +92,7 @@ def run_pass(
         ]
         wanted = [scorer for scorer in scorers if any(_counts(scorer, row) for row in rows)]
         if wanted:
-            fed = torch.zeros(len(rows), max(max(len(row.steps) for row in rows) - 1, 0), dtype=torch.long)
-            for i, row in enumerate(rows):
-                fed[i, : max(len(row.steps) - 1, 0)] = torch.tensor(row.steps[:-1], dtype=torch.long)
+            fed = pad_sequence([torch.tensor(row.steps[:-1], dtype=torch.long) for row in rows], batch_first=True)
             first = tokens.shape[1] - 1 - start
             batch = _Batch(rows, torch.cat([tokens, fed.to(tokens.device)], 1), pads, cache, start, first)
             _read_outs(model, batch, directions)
@@ -123,35 +106,34 @@ def _outcome(
     """Which steps count, and whether the trial passed."""
     if teacher_forced:
         gold = trial.answer_tokens.tolist()
-        every = list(range(len(gold)))
-        return _Row(trial, pad, gold, every, PassResult(trial.id, "passed", trial.answer, every))
+        return _Row(trial, pad, gold, PassResult(trial.id, "passed", trial.answer, list(range(len(gold)))))
     if not decoded:
-        return _Row(trial, pad, [], [], PassResult(trial.id, "ungated"))
+        return _Row(trial, pad, [], PassResult(trial.id, "ungated"))
     text = text_of(model, generated)
     steps = answers.answer_steps(trial, generated, model.tokenizer)
-    outcome = "gate_failed"
-    if answers.passes(trial, text):
-        outcome = "passed" if steps else "no_answer_step"
-    return _Row(trial, pad, generated, steps, PassResult(trial.id, outcome, text, steps))
+    answered = "passed" if steps else "no_answer_step"
+    outcome = answered if answers.passes(trial, text) else "gate_failed"
+    return _Row(trial, pad, generated, PassResult(trial.id, outcome, text, steps))
 
 
 def _counts(scorer: Scorer, row: _Row) -> bool:
     """Whether the trial counts for the method: it passed or need not, and has the rows that the method reads."""
-    there = {"prompt": True, "generated": bool(row.steps), "answer": bool(row.answer)}
+    there = {"prompt": True, "generated": bool(row.steps), "answer": bool(row.result.answer_steps)}
     return there[scorer.rows] and (row.result.outcome == "passed" or not scorer.gated)
 
 
 def _read_outs(model: Model, batch: _Batch, directions: Directions) -> None:
     """Set each row's answer directions; `exact` ones need an unhooked run of the chunk for the final norm's scales."""
-    seen: list[Tensor] = []
+    final: Tensor | None = None
     if directions.exact and any(row.steps for row in batch.rows):
         name = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
-        with fast_attention(model), hooked(model, [(name, lambda x, hook: seen.append(x.detach()))]):
+        with fast_attention(model), recording(model, [name]) as seen:
             advance(model, batch.chunk, batch.cache, batch.pads)
+        (final,) = seen[name]
         batch.cache.crop(batch.start)
     for i, row in enumerate(batch.rows):
         if row.steps:
-            resid = seen[0][i, batch.first : batch.first + len(row.steps)].float() if seen else None
+            resid = None if final is None else final[i, batch.first : batch.first + len(row.steps)].float()
             row.u = directions.unembedding(torch.tensor(row.steps, dtype=torch.long), resid)
 
 
@@ -204,34 +186,32 @@ def _views(model: Model, batch: _Batch, i: int, raw: _Layer, directions: Directi
     trial, n, steps = row.trial, len(row.trial), len(row.steps)
     z, device = raw.z.float(), raw.z.device
     keys = slice(row.pad, row.pad + n + max(steps - 1, 0))
-    tokens = batch.tokens[i].to(device)[
-        keys
-    ]  # A model spread over devices has its layers elsewhere than its embedding.
+    # A model spread over devices has its layers elsewhere than its embedding.
+    tokens, W_O, values = batch.tokens[i, keys].to(device), raw.W_O.to(device), raw.values[:, keys].float()
     offset = batch.start - row.pad  # From rows of the chunk to absolute positions.
-    shared: dict[str, Any] = {
-        "layer": raw.layer,
-        "values": raw.values[:, keys].float(),
-        "W_O": raw.W_O.to(device),
-        "tokens": tokens,
-        "needle": trial.needle,
-        "question": trial.question,
-    }
+    needle = trial.needle
+    assert needle is not None
 
     def view(index: Tensor, produced: Tensor, u: Tensor | None, is_answer: Tensor) -> LayerView:
         picked = z[index]
         constant = z.new_zeros(len(index))
         if u is not None:
-            written = attention_out(model, raw.layer, picked, shared["W_O"])
+            written = attention_out(model, raw.layer, picked, W_O)
             u, constant = directions.at_layer(u.to(device), raw.layer, written)
         return LayerView(
+            layer=raw.layer,
             pattern=raw.pattern[:, index, keys].float(),
+            values=values,
             z=picked,
+            W_O=W_O,
             u=u,
             constant=constant,
+            tokens=tokens,
             next_tokens=produced,
             row_positions=index + offset,
             is_answer=is_answer,
-            **shared,
+            needle=needle,
+            question=trial.question,
         )
 
     views: dict[Rows, LayerView] = {}
@@ -240,7 +220,7 @@ def _views(model: Model, batch: _Batch, i: int, raw: _Layer, directions: Directi
     views["prompt"] = view(prompt, produced[prompt + offset], None, torch.zeros_like(prompt).bool())
     if steps:
         is_answer = torch.zeros(steps, dtype=torch.bool, device=device)
-        is_answer[row.answer] = True
+        is_answer[row.result.answer_steps] = True
         generated = torch.arange(first, first + steps, device=device)
         views["generated"] = view(generated, torch.tensor(row.steps, device=device), row.u, is_answer)
         views["answer"] = views["generated"].rows(is_answer.nonzero()[:, 0])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
@@ -20,10 +22,33 @@ from lens_heads.scoring.scorers import DOCUMENT_SCORERS, SCORERS, Scorer
 from lens_heads.trials.digests import made_on
 
 
+@dataclass
+class PassResult:
+    """What a pass found for one trial: outcome, scores [layer, head] per method, and the generated text.
+
+    `outcome`: "passed", "gate_failed", "no_answer_step", or "ungated" if nothing was decoded because no method needs it
+    (for a trial that raises, the engine records "error"). A method without gate scores every trial that has the rows it
+    reads, whatever the outcome.
+    """
+
+    id: str
+    outcome: str
+    text: str = ""
+    answer_steps: list[int] = field(default_factory=list)
+    scores: dict[str, Float[Tensor, "layer head"]] = field(default_factory=dict)
+
+    def stored(self) -> Result:
+        """The form stored in run folders. ValueError for scores that are not finite."""
+        bad = [name for name, score in self.scores.items() if not torch.isfinite(score).all()]
+        if bad:
+            raise ValueError(f"trial {self.id}: {', '.join(bad)} is not finite: load the model in float32 or bfloat16")
+        return Result(self.scores, {"outcome": self.outcome, "text": self.text, "answer_steps": self.answer_steps})
+
+
 def score_trials(
     model: Model,
     trials: Sequence[Any],
-    work: Callable[[list[Any]], list[Result]],
+    work: Callable[[list[Any]], list[PassResult]],
     scorers: Sequence[Scorer],
     options: Run,
     settings: dict[str, Any],
@@ -37,7 +62,7 @@ def score_trials(
     folder = folder_for(model, options.out, {**about, "methods": sorted(map(_method_identity, scorers))})
     results = engine.run(
         trials,
-        work,
+        lambda batch: [found.stored() for found in work(batch)],
         key=lambda trial: trial.id,
         folder=folder,
         batch_size=options.batch_size,
@@ -63,14 +88,6 @@ def score_trials(
                 scores[name].save(folder.path / f"{name}.json")
     _check_any(scorers, scores, outcomes, len(trials))
     return scores
-
-
-def finite(trial: str, scores: dict[str, Tensor], record: dict[str, Any]) -> Result:
-    """One trial's scores as a result to be stored. ValueError for NaN or infinity."""
-    bad = [name for name, score in scores.items() if not torch.isfinite(score).all()]
-    if bad:
-        raise ValueError(f"trial {trial}: {', '.join(bad)} is not finite: load the model in float32 or bfloat16")
-    return Result(scores, record)
 
 
 def _method_identity(scorer: Scorer) -> str:

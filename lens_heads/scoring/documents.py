@@ -16,14 +16,14 @@ from torch import Tensor
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
-from lens_heads.model.hooks import hooked
+from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.runs.options import LoopOptions, Run
-from lens_heads.runs.store import Result, digest
-from lens_heads.scoring.collecting import finite, score_trials
+from lens_heads.runs.store import digest
+from lens_heads.scoring.collecting import PassResult, score_trials
 from lens_heads.scoring.document_view import DocumentView
 from lens_heads.scoring.scorers import Scorer, checked, resolve
-from lens_heads.trials.documents import AnyDocuments, DocumentTrial, EncodedDocuments
+from lens_heads.trials.documents import AnyDocuments, EncodedDocuments
 from lens_heads.trials.encoding import check_unique
 
 
@@ -59,7 +59,7 @@ def score_documents(
         "frame": frame,
     }
 
-    def work(batch: list[EncodedDocuments]) -> list[Result]:
+    def work(batch: list[EncodedDocuments]) -> list[PassResult]:
         return [_score(model, trial, scorers, shape, chunk) for trial in batch]
 
     return score_trials(model, encoded, work, scorers, options, settings)
@@ -85,7 +85,7 @@ def check_fits(trial: EncodedDocuments, shape: HeadGeometry) -> None:
         )
 
 
-def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: HeadGeometry, chunk: int) -> Result:
+def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: HeadGeometry, chunk: int) -> PassResult:
     others = len(trial.gold) < len(trial.documents)
     scorers = [scorer for scorer in scorers if others or not scorer.contrastive]
     scores = {scorer.name: torch.zeros(shape.n_layers, shape.n_heads) for scorer in scorers}
@@ -93,7 +93,7 @@ def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: 
         view = DocumentView(layer, attention, null, trial.documents, trial.tags, trial.gold)
         for scorer in scorers:
             scores[scorer.name][layer] = checked(scorer, scorer.score(view), shape.n_heads)
-    return finite(trial.id, scores, {"outcome": "ungated", "text": "", "answer_steps": []})
+    return PassResult(trial.id, "ungated", scores=scores)
 
 
 @torch.no_grad()
@@ -101,39 +101,29 @@ def query_attention(
     model: Model, trial: EncodedDocuments, chunk: int = CHUNK
 ) -> Iterator[tuple[Float[Tensor, "head key"], Float[Tensor, "head key"]]]:
     """Layer by layer, the mean attention to every position before the query rows: (from the query, from the null query)."""
-    device = model.W_U.device
     with evaluating(model):
-        pads = torch.zeros(1, dtype=torch.long, device=device)
         cache = Cache(model, 1)
         with fast_attention(model):
-            prefill(model, trial.tokens[None, : trial.ask].to(device), cache, pads, chunk)
-        asked, null = (
-            _row_means(model, tokens[trial.ask :], cache, pads) for tokens in (trial.tokens, trial.null_tokens)
-        )
+            prefill(model, trial.tokens[None, : trial.ask].to(model.W_U.device), cache, chunk=chunk)
+        asked, null = (_row_means(model, tokens[trial.ask :], cache) for tokens in (trial.tokens, trial.null_tokens))
     yield from zip(asked, null, strict=True)
 
 
-def _row_means(
-    model: Model, rows: Int[Tensor, " row"], cache: Cache, pads: Int[Tensor, " batch"]
-) -> list[Float[Tensor, "head key"]]:
+def _row_means(model: Model, rows: Int[Tensor, " row"], cache: Cache) -> list[Float[Tensor, "head key"]]:
     """Per layer, the mean over these rows of their attention to the cached positions; the cache is left unchanged."""
-    before, means = len(cache), []
-
-    def see(pattern: Tensor, hook: Any) -> None:
-        means.append(pattern[0, :, :, :before].float().mean(1))
-
-    hooks = [(f"blocks.{layer}.attn.hook_pattern", see) for layer in range(model.cfg.n_layers)]
-    with hooked(model, hooks):
-        advance(model, rows[None].to(pads.device), cache, pads, logits=0)
+    before = len(cache)
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    with recording(model, names, lambda pattern: pattern[0, :, :, :before].float().mean(1)) as means:
+        advance(model, rows[None].to(model.W_U.device), cache, logits=0)
     cache.crop(before)
-    return means
+    return [mean for (mean,) in means.values()]
 
 
 def _documents_only(trials: Any) -> list[AnyDocuments]:
     """The trials as a list. TypeError for anything but document trials, ValueError for none."""
-    listed = [trials] if isinstance(trials, DocumentTrial | EncodedDocuments) else list(trials)
+    listed = [trials] if isinstance(trials, AnyDocuments) else list(trials)
     for trial in listed:
-        if not isinstance(trial, DocumentTrial | EncodedDocuments):
+        if not isinstance(trial, AnyDocuments):
             raise TypeError(
                 f"expected a DocumentTrial, got {type(trial).__name__}: score trials with needles and trials with "
                 "documents separately"

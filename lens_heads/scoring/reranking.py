@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import AnyHeads
+from lens_heads.heads.sets import by_layer
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.scoring.document_view import masked_sums
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def rerank(
     model: Model,
-    heads: Iterable[Head | str | Sequence[int]] | Head | str,
+    heads: AnyHeads,
     query: str,
     documents: Iterable[Document | str],
     frame: str | None = None,
@@ -54,13 +55,11 @@ def rerank(
     given = composing.numbered(documents, "rerank")
     trial = composing.encode("rerank", query, given, model.tokenizer, frame=frame)
     check_fits(trial, shape)
-    by_layer: dict[int, list[int]] = {}
-    for head in chosen:
-        by_layer.setdefault(head.layer, []).append(head.head)
+    at = by_layer(chosen)
     curve = sum(
-        (attention - null)[by_layer[layer]].sum(0).cpu()
+        (attention - null)[at[layer]].sum(0).cpu()
         for layer, (attention, null) in enumerate(query_attention(model, trial, chunk))
-        if layer in by_layer
+        if layer in at
     )
     scores = masked_sums(curve, trial.documents)  # type: ignore[arg-type]  # there is a head, so it is no plain 0
     order = scores.argsort(descending=True, stable=True).tolist()

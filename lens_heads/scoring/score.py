@@ -11,13 +11,12 @@ from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.runs.options import LoopOptions, Run, RunOptions
-from lens_heads.runs.store import Result
 from lens_heads.scoring.capture import run_pass
-from lens_heads.scoring.collecting import finite, score_trials
+from lens_heads.scoring.collecting import PassResult, score_trials
 from lens_heads.scoring.documents import score_documents
 from lens_heads.scoring.scorers import Scorer, resolve
 from lens_heads.trials.digests import trials_digest
-from lens_heads.trials.documents import AnyDocuments, DocumentTrial, EncodedDocuments
+from lens_heads.trials.documents import AnyDocuments
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
@@ -51,8 +50,8 @@ def score_heads(
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
             processed weights, or no trial that counts for any method.
     """
-    listed: list[Any] = [trials] if isinstance(trials, DocumentTrial | EncodedDocuments) else list(several(trials))  # type: ignore[arg-type]  # either kind
-    if any(isinstance(trial, DocumentTrial | EncodedDocuments) for trial in listed):
+    listed: list[Any] = [trials] if isinstance(trials, AnyDocuments) else list(several(trials))  # type: ignore[arg-type]  # either kind
+    if any(isinstance(trial, AnyDocuments) for trial in listed):
         _check_documents(teacher_forced, direction, run)
         loop: LoopOptions = {name: run[name] for name in LoopOptions.__annotations__ if name in run}  # type: ignore[assignment]
         return score_documents(model, listed, methods, chunk=chunk, **loop)
@@ -68,10 +67,8 @@ def score_heads(
         "max_new_tokens": room or None,
     }
 
-    def work(batch: list[EncodedTrial]) -> list[Result]:
-        results = run_pass(model, batch, scorers, directions, teacher_forced, room, chunk)
-        kept = ("outcome", "text", "answer_steps")
-        return [finite(result.id, result.scores, {name: getattr(result, name) for name in kept}) for result in results]
+    def work(batch: list[EncodedTrial]) -> list[PassResult]:
+        return run_pass(model, batch, scorers, directions, teacher_forced, room, chunk)
 
     return score_trials(model, encoded, work, scorers, options, settings)
 

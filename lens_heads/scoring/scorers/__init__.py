@@ -1,4 +1,4 @@
-"""The tables of methods. A scorer is a function of a LayerView or a DocumentView, in a file of its own."""
+"""The tables of methods. A scorer is a function of a LayerView or a DocumentView."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.scoring.scorers.attention_mass import attention_mass
-from lens_heads.scoring.scorers.attention_spatial import attention_spatial
 from lens_heads.scoring.scorers.contrastive import contrastive
 from lens_heads.scoring.scorers.copy import copy
 from lens_heads.scoring.scorers.core import core
-from lens_heads.scoring.scorers.dla import dla
 from lens_heads.scoring.scorers.headkv import headkv
-from lens_heads.scoring.scorers.locos import locos
-from lens_heads.scoring.scorers.qr import qr, qr_ndcg
-from lens_heads.scoring.scorers.summed_attention import summed_attention
+from lens_heads.scoring.scorers.locos import attention_mass, attention_spatial, dla, locos
+from lens_heads.scoring.scorers.qr import qr, qr_ndcg, summed_attention
 
 Rows = Literal["answer", "generated", "prompt", "query"]
 
@@ -97,12 +93,6 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bo
     if not chosen:
         raise ValueError(f"no methods given: choose from {', '.join(table)}")
     return list({scorer.name: scorer for scorer in chosen}.values())
-
-
-def signed(method: str) -> bool:
-    """Whether a method's scores can be negative; True for methods that are not in the tables."""
-    known = {**SCORERS, **DOCUMENT_SCORERS}.get(method)
-    return known.signed if known else True
 
 
 def checked(scorer: Scorer, score: Any, n_heads: int) -> Float[Tensor, " head"]:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.scoring.document_view import DocumentView, masked_sums
+from lens_heads.scoring.document_view import DocumentView, document_sums, masked_sums
 
 
 def qr(view: DocumentView) -> Float[Tensor, " head"]:
@@ -35,3 +35,11 @@ def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
     )
     gains = (above[better + equal] - above[better]) / equal
     return gains.sum(-1) / above[len(view.gold)]
+
+
+def summed_attention(view: DocumentView) -> Float[Tensor, " head"]:
+    """Mean attention of the query rows, summed over the gold documents: `qr` without calibration and mask.
+
+    Units: attention mass, 0 to 1. The simplest baseline for the query-focused scores.
+    """
+    return document_sums(view.attention, view.documents)[:, list(view.gold)].sum(-1)
