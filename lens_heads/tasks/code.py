@@ -70,15 +70,15 @@ def humaneval(
 
 def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> Trial:
     """A row of MBPP; the sanitized config names some fields differently."""
-    tests = "\n".join(_lines(row, "test_list"))
-    imports = _lines(row, "test_imports") if row.fields.get("test_imports") else []
-    setup = row.code("test_setup_code") if row.fields.get("test_setup_code") else ""
+    tests = _unix("\n".join(row.texts("test_list")))
+    imports = row.texts("test_imports") if row.fields.get("test_imports") else []
+    setup = [row.verbatim("test_setup_code")] if row.fields.get("test_setup_code") else []
     task = row.text("text" if row.fields.get("text") else "prompt")
-    preamble = "".join(f"{part}\n" for part in (*imports, setup) if part)
+    preamble = _unix("".join(f"{part}\n" for part in (*imports, *setup)))
     return Trial(
         id=f"mbpp-{row.text('task_id')}",
         question=shots["question"].replace("{task}", task).replace("{tests}", tests),
-        answer=row.code("code").strip(),
+        answer=_unix(row.text("code")),
         template=shots["template"],
         chat=chat,
         meta={"kind": "mbpp"},
@@ -88,20 +88,19 @@ def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> 
 
 def _problem(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> Trial:
     """A row of HumanEval. The answer starts with the prompt's last newline: tokenizers merge it with the indentation."""
-    prompt, name = row.code("prompt").rstrip(), row.text("entry_point")
+    prompt, name = _unix(row.verbatim("prompt")).rstrip(), row.text("entry_point")
     if f"def {name}(" not in prompt:
         raise row.fault("entry_point", "name a function in 'prompt'")
     return Trial(
         id=f"humaneval-{row.text('task_id').rpartition('/')[2]}",
         question=prompt,
-        answer="\n" + row.code("canonical_solution").strip("\n"),
+        answer="\n" + _unix(row.verbatim("canonical_solution")).strip("\n"),
         template=shots["template"],
         chat=chat,
         meta={"kind": "humaneval", "function": name},
-        judge=judge(shots, preamble=prompt, tests=f"{row.code('test')}\n\ncheck({name})", allowed=allowed),
+        judge=judge(shots, preamble=prompt, tests=f"{_unix(row.verbatim('test'))}\n\ncheck({name})", allowed=allowed),
     )
 
 
-def _lines(row: Row, field: str) -> list[str]:
-    """A field with a list of lines of code."""
-    return [line.replace("\r\n", "\n") for line in row.texts(field)]
+def _unix(code: str) -> str:
+    return code.replace("\r\n", "\n")

@@ -88,9 +88,7 @@ def nolima(
         case.trial(
             questions,
             book,
-            id="-".join(
-                filter(None, (entry.id, case.test.id, questions, case.character, f"len{length}-depth{100 * depth:g}"))
-            ),
+            id="-".join(part for part in (entry.id, case.test.id, questions, case.character, place) if part),
             haystack=text,
             depth=depth,
             length=length,
@@ -102,6 +100,7 @@ def nolima(
         for case in cases(entry, _characters(entry, characters, chosen.characters))
         for length in grid
         for depth in at
+        for place in [f"len{length}-depth{100 * depth:g}"]
     ]
     wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
     return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
@@ -151,15 +150,7 @@ def _read(source: str | Path | None, questions: str, needle_set: str | None) -> 
     folder = Path(source).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder: pass one with needlesets/*.json and haystack/*.txt")
-    first: dict[str, Entry] = {}
-    for file in _needle_files(folder, questions, needle_set):
-        for entry in read_entries(file):
-            if first.setdefault(entry.id, entry) is not entry:
-                raise ValueError(
-                    f"{entry.where}: {first[entry.id].where} has the same id; make field 'id' unique, "
-                    "or choose one file with needle_set="
-                )
-    return list(first.values()), read_books(folder)
+    return read_entries(*_needle_files(folder, questions, needle_set)), read_books(folder)
 
 
 def _needle_files(folder: Path, questions: str, needle_set: str | None) -> list[Path]:

@@ -34,10 +34,6 @@ class Row:
         self.text(field)
         return str(self.fields[field])
 
-    def code(self, field: str) -> str:
-        """A text field with its surrounding white space and Unix line endings."""
-        return self.verbatim(field).replace("\r\n", "\n")
-
     def texts(self, field: str, least: int = 1, empty: bool = False) -> list[str]:
         """A field with a list of `least` or more strings, which may be empty only with `empty=True`; ValueError otherwise."""
         value: Any = self.fields.get(field)

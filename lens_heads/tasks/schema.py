@@ -108,17 +108,18 @@ def _fill(text: str, filled: dict[str, str]) -> str:
     return _SLOT.sub(lambda slot: filled[slot[1]], text)
 
 
-def read_entries(file: TextFile) -> list[Entry]:
-    """All entries of a needle file."""
-    raw = read_json(file)
-    if not isinstance(raw, list) or not raw:
-        got = "an empty one" if raw == [] else type(raw).__name__
-        raise ValueError(f"{file}: expected a JSON list of one or more entries, [{{..}}, ..], got {got}")
+def read_entries(*files: TextFile) -> list[Entry]:
+    """All entries of one or more needle files."""
     entries: dict[str, Entry] = {}
-    for number, value in enumerate(raw, 1):
-        entry = _entry(value, number, str(file))
-        if entries.setdefault(entry.id, entry) is not entry:
-            raise ValueError(f"{entry.where}: duplicate id {entry.id!r}; make field 'id' unique")
+    for file in files:
+        raw = read_json(file)
+        if not isinstance(raw, list) or not raw:
+            got = "an empty one" if raw == [] else type(raw).__name__
+            raise ValueError(f"{file}: expected a JSON list of one or more entries, [{{..}}, ..], got {got}")
+        for entry in (_entry(value, number, str(file)) for number, value in enumerate(raw, 1)):
+            if (first := entries.setdefault(entry.id, entry)) is not entry:
+                also = f"duplicate id {entry.id!r}" if first.where == entry.where else f"{first.where} has the same id"
+                raise ValueError(f"{entry.where}: {also}; make field 'id' unique, or read one of the files")
     return list(entries.values())
 
 

@@ -29,16 +29,11 @@ _WHEN = ("now", "last", "before")
 
 @dataclass(frozen=True)
 class Company:
-    """A registrant.
+    """A registrant, with the fiscal `year` of its filing and its `industry`, an entry in industries.json.
 
-    Attributes:
-        year: the fiscal year of its filing.
-        industry: its entry in industries.json.
-        facts: task -> true value; numbers are bare digits.
-        shown: slot for a fact -> its written form in the filing.
-        fixed: the other slots that are constant throughout the filing.
-        lists: words redrawn at each occurrence: states, places, people, other companies.
-        forbidden: matches every written form of a fact.
+    `facts` are true values by task, numbers in bare digits; `shown` is how the slots for facts are written in the filing,
+    `fixed` the other slots that are constant throughout it. `lists` are words redrawn at each occurrence: states, places,
+    people, other companies. `forbidden` matches every written form of a fact.
     """
 
     year: int
