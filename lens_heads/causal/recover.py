@@ -108,7 +108,6 @@ def recovery(
     results = engine.run(
         encoded,
         lambda batch: [_example(model, batch[0], sets, ablation, room)],
-        key=lambda trial: trial.id,
         folder=folder_for(model, run.out, settings),
         progress=run.progress,
         description="recovery",
@@ -157,19 +156,18 @@ def _sets(
     avoid = {*broken, *mended}
     others = [head for head in everyone if head not in avoid]
     pool = others if len(others) >= len(mended) else everyone
-    sets = [_Set("patched", 0, False, broken, mended)]
-    for name in controls:
-        if name == "random":
-            found = [control_sets.random_heads(everyone, avoid, len(mended), seed) for seed in range(draws)]
-        elif name == "matched_layers":
-            found = [control_sets.layer_matched(pool, mended, seed) for seed in range(draws)]
-        elif name == "same_layer":
-            found = [control_sets.shifted(mended, shape.n_heads, avoid)]
-        else:
-            lowest = scores.ranking()[::-1] if scores is not None else []
-            found = [[head for head in lowest if head not in avoid][: len(mended)]]
-        sets += [_Set(name, draw, False, broken, tuple(heads)) for draw, heads in enumerate(found) if heads]
-    return sets
+    lowest = scores.ranking()[::-1] if scores is not None else []
+    found = {
+        "random": [control_sets.random_heads(everyone, avoid, len(mended), seed) for seed in range(draws)],
+        "matched_layers": [control_sets.layer_matched(pool, mended, seed) for seed in range(draws)],
+        "same_layer": [control_sets.shifted(mended, shape.n_heads, avoid)],
+        "bottom": [[head for head in lowest if head not in avoid][: len(mended)]],
+    }
+    drawn = [(name, draw, heads) for name in controls for draw, heads in enumerate(found[name]) if heads]
+    return [
+        _Set("patched", 0, False, broken, mended),
+        *(_Set(name, draw, False, broken, tuple(heads)) for name, draw, heads in drawn),
+    ]
 
 
 @torch.no_grad()

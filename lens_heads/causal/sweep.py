@@ -49,7 +49,7 @@ def sweep(
         return [Result({"score": values.float().cpu()}, {**batch[0].meta, **record})]
 
     folder = folder_for(model, options.out, settings)
-    results = engine.run(made, work, lambda pair: pair.id, folder=folder, progress=options.progress, description=method)
+    results = engine.run(made, work, folder=folder, progress=options.progress, description=method)
     kept = [(pair, result) for pair, result in zip(made, results, strict=True) if result.keep]
     found = HeadScores.from_trials(
         method,

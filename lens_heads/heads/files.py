@@ -181,9 +181,8 @@ def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None
     missing = next((head for head in every if head not in by_head), None)  # Before a huge shape is allocated.
     if missing is not None:
         raise ValueError(f"{path}: head {missing} is missing from a file of {layers} layers x {heads} heads")
-    stacked = torch.zeros(trials, layers, heads)
-    for head, values in by_head.items():
-        if len(values) != trials:
-            raise ValueError(f"{path}: head {head} has {len(values)} trials, but others have {trials}")
-        stacked[:, head.layer, head.head] = torch.tensor(values)
-    return stacked
+    ragged = next((head for head, values in by_head.items() if len(values) != trials), None)
+    if ragged is not None:
+        raise ValueError(f"{path}: head {ragged} has {len(by_head[ragged])} trials, but others have {trials}")
+    stacked = torch.tensor([by_head[head] for head in sorted(by_head)], dtype=torch.float32)
+    return stacked.T.reshape(trials, layers, heads)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+_ABOUT = ("unit", "best", "selected", "signed", "score_unit")
+"""The attributes that score files hold under their own name."""
+
 Unit = Literal["query_head", "kv_head"]
 Best = Literal["highest", "lowest"]
 
@@ -242,8 +245,8 @@ class HeadScores:
             return write_lists(path, self.ranking(), self.per_trial)
         if form != "envelope":
             raise ValueError(f"form={form!r}: use 'envelope' (the LOCOS form) or 'lists' (that of Wu et al.)")
-        about: dict[str, Any] = {name: getattr(self, name) for name in ("method", "unit", "best", "selected", "signed")}
-        about |= {"score_unit": self.score_unit, "shape": list(self.values.shape)}
+        about: dict[str, Any] = {name: getattr(self, name) for name in ("method", *_ABOUT)}
+        about["shape"] = list(self.values.shape)
         about |= {"model": self.model.name, "weights": self.model.weights, "dtype": self.model.dtype}
         about |= {"order": [str(head) for head in self.order], "made_on": [one.record for one in self.made_on]}
         if not self._is_mean:
@@ -260,8 +263,7 @@ class HeadScores:
         """
         read = read_scores(path)
         meta = dict(read.meta)
-        fields = ("unit", "best", "selected", "signed", "score_unit")
-        about: dict[str, Any] = {name: meta.pop(name) for name in fields if name in meta}
+        about: dict[str, Any] = {name: meta.pop(name) for name in _ABOUT if name in meta}
         try:
             about["order"] = tuple(map(Head.parse, meta.pop("order", ())))
         except ValueError as error:

@@ -15,9 +15,9 @@ def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
     """Scores of kv heads [layer, kv head]: each takes those of the best of its `group` query heads (`geometry(model).group`).
 
     An `order` of heads becomes that of the kv heads they read.
-    Raises ValueError if the scores are not of query heads, or `group` does not divide the heads of a layer.
+    Raises ValueError as `check_group` does.
     """
-    _check(scores, "query_head", group)
+    check_group(scores, "query_head", group)
     best = rearrange(scores.sign * scores.values, "layer (kv group) -> layer kv group", group=group).argmax(-1)
     by_group = rearrange(scores.per_trial, "trial layer (kv group) -> trial layer kv group", group=group)
     per_trial = by_group.gather(-1, best.expand(len(by_group), *best.shape)[..., None])[..., 0]
@@ -30,9 +30,9 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
     """Scores of query heads [layer, head]: each takes that of the kv head it reads, so the heads of a group tie.
 
     An `order` of heads is kept, with the heads of a group side by side: select them in multiples of `group`.
-    Raises ValueError if the scores are not of kv heads, or `group` is below 1.
+    Raises ValueError as `check_group` does.
     """
-    _check(scores, "kv_head", group)
+    check_group(scores, "kv_head", group)
     spread = {
         name: repeat(getattr(scores, name), "... kv -> ... (kv group)", group=group) for name in ("values", "per_trial")
     }
@@ -53,9 +53,10 @@ def _unfitted(scores: HeadScores) -> dict[str, Any]:
     return {**scores.meta, "fit": fit} if fit else scores.meta
 
 
-def _check(scores: HeadScores, unit: str, group: int) -> None:
+def check_group(scores: HeadScores, unit: str, group: int) -> None:
+    """ValueError for scores of another unit, or a group that does not divide the query heads of a layer."""
     if scores.unit != unit:
-        raise ValueError(f"{scores.method} already scores {scores.unit}s: pass scores of {unit}s")
+        raise ValueError(f"{scores.method} scores {scores.unit}s, but this needs scores of {unit}s: pass such scores")
     if group < 1 or (unit == "query_head" and scores.n_heads % group):
         raise ValueError(
             f"group={group} does not fit {scores.n_heads} {unit}s per layer: pass geometry(model).group of their model"

@@ -15,7 +15,7 @@ from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.ablation import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, Clock, Setting
 from lens_heads.model.geometry import Model, geometry, is_bridge
-from lens_heads.model.hooks import hooked
+from lens_heads.model.hooks import hooked, running
 
 
 @contextmanager
@@ -97,16 +97,11 @@ def _ticking(model: Model, clock: Clock) -> Iterator[None]:
             handle.remove()
         return
     # To generate, a HookedTransformer calls its own `forward` directly, which bypasses module hooks.
-    before, own = model.forward, "forward" in vars(model)
+    before = model.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         look(model, args, kwargs)
         return before(*args, **kwargs)
 
-    vars(model)["forward"] = forward
-    try:
+    with running([(model, forward)]):
         yield
-    finally:
-        vars(model)["forward"] = before
-        if not own:
-            del vars(model)["forward"]

@@ -85,9 +85,9 @@ def _resample(x: Tensor, at: Setting) -> Tensor:
 
 def _patch(x: Tensor, at: Setting) -> Tensor:
     """z of another run at the positions of that run; unchanged elsewhere."""
-    z, steps = at.reference.z[at.layer], _steps(x, at)
-    inside = ((steps >= 0) & (steps < z.shape[0]))[:, :, None, None].to(x.device)
-    return torch.where(inside, z[steps.clamp(0, z.shape[0] - 1)][:, :, at.heads].to(x), x)
+    steps = _steps(x, at)
+    inside = (steps >= 0) & (steps < at.reference.z.shape[1])
+    return torch.where(inside[:, :, None, None].to(x.device), _resample(x, at), x)
 
 
 def _uniform(x: Tensor, at: Setting) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.hooks import running
 
 CHUNK = 512
 """Tokens per prefill chunk: an eager layer then computes at most heads x 512 x length of attention at a time."""
@@ -183,17 +184,8 @@ def resuming(
 
         return forward
 
-    blocks = list(model.blocks[:layer])
-    before = [block.__dict__.get("forward") for block in blocks]
-    try:
-        for index, block in enumerate(blocks):
-            block.__dict__["forward"] = pass_on(index == layer - 1)
+    with running((model.blocks[index], pass_on(index == layer - 1)) for index in range(layer)):
         yield
-    finally:
-        for block, forward in zip(blocks, before, strict=True):
-            block.__dict__.pop("forward")
-            if forward is not None:
-                block.__dict__["forward"] = forward
 
 
 @contextmanager
@@ -209,15 +201,11 @@ def fast_attention(model: Model) -> Iterator[None]:
         return
     config = model.original_model.config
     before = config._attn_implementation
-    attentions = [block.attn for block in model.blocks]
     try:
         config._attn_implementation = "sdpa"
-        for attention in attentions:
-            attention.__dict__["forward"] = attention.original_component.forward
-        yield
+        with running((block.attn, block.attn.original_component.forward) for block in model.blocks):
+            yield
     finally:
-        for attention in attentions:
-            attention.__dict__.pop("forward", None)
         config._attn_implementation = before
 
 

@@ -38,17 +38,6 @@ PACKAGED: dict[str, PackagedModel] = {
     ),
 }
 
-_ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "gemma3_text": "Gemma3ForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "gpt2": "GPT2LMHeadModel",
-    "phi3": "Phi3ForCausalLM",
-}
-
 
 def cache_folder() -> Path:
     """$LENS_HEADS_CACHE, or `lens_heads` in the user's cache folder ($XDG_CACHE_HOME or ~/.cache)."""
@@ -145,14 +134,7 @@ def _convert(gguf: Path, folder: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except Exception as error:
         raise ValueError(f"{gguf} cannot be read as a GGUF language model: {error}") from error
-    if not model.config.architectures:
-        kind = model.config.model_type
-        if kind not in _ARCHITECTURES:
-            raise ValueError(
-                f"{gguf} names no architecture, and model type {kind!r} is not one of "
-                f"{', '.join(sorted(_ARCHITECTURES))}: convert it to a Hugging Face folder and load that"
-            )
-        model.config.architectures = [_ARCHITECTURES[kind]]
+    model.config.architectures = model.config.architectures or [type(model).__name__]  # TransformerLens looks it up.
     # transformers refuses to save a model it considers quantized, although all tensors are dequantized by now.
     model.hf_quantizer = None
     vars(model.config).pop("quantization_config", None)

@@ -51,6 +51,22 @@ def recording(
         yield seen
 
 
+@contextmanager
+def running(forwards: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+    """Inside, each of these modules runs the given function as its `forward`; afterwards what it ran before."""
+    before: list[tuple[Any, Any]] = []
+    try:
+        for module, forward in forwards:
+            before.append((module, vars(module).get("forward")))
+            vars(module)["forward"] = forward
+        yield
+    finally:
+        for module, forward in reversed(before):
+            del vars(module)["forward"]
+            if forward is not None:
+                vars(module)["forward"] = forward
+
+
 def has_hooks(model: Model) -> bool:
     """Whether the model has any hooks attached."""
     return any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 from lens_heads.runs.store import Result, RunFolder
@@ -17,7 +18,7 @@ Item = TypeVar("Item")
 def run(
     items: Sequence[Item],
     work: Callable[[list[Item]], list[Result]],
-    key: Callable[[Item], str],
+    key: Callable[[Item], str] = attrgetter("id"),
     *,
     folder: RunFolder | None = None,
     batch_size: int = 1,
@@ -26,7 +27,7 @@ def run(
     progress: bool = True,
     description: str = "working",
 ) -> list[Result]:
-    """Results of `work` for every item, in order. Finished ones are read from the folder, new ones stored at once.
+    """Results of `work` for every item, in order. Finished ones are read from the folder, new ones stored under their `key`.
 
     A batch never mixes items of different `group`; within a group, `size` batches items of similar size. A batch that
     raises is retried item by item, with one warning because that is slower. An item that raises becomes a result with

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.units import check_group
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs.options import RunOptions
 from lens_heads.scoring.score import score_heads
@@ -63,13 +64,7 @@ def kv_groups(scores: HeadScores, k: int, group: int) -> KvGroups:
     Raises ValueError for scores of kv heads, a group that does not divide the heads of a layer, or k outside 1 to the
     number of heads.
     """
-    if scores.unit != "query_head":
-        raise ValueError(f"{scores.method} scores kv heads, each of which is its own group: pass scores of query heads")
-    if group < 1 or scores.n_heads % group:
-        raise ValueError(
-            f"group={group} does not divide the {scores.n_heads} heads of a layer of {scores.method}: use "
-            "geometry(model).group"
-        )
+    check_group(scores, "query_head", group)
     top = scores.top(k)
     if not top:
         raise ValueError(f"k={k}: no heads to count; {scores.method} has {scores.values.numel()}, so use at least 1")

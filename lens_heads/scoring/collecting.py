@@ -63,7 +63,6 @@ def score_trials(
     results = engine.run(
         trials,
         lambda batch: [found.stored() for found in work(batch)],
-        key=lambda trial: trial.id,
         folder=folder,
         batch_size=options.batch_size,
         size=len,

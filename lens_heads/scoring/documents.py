@@ -21,8 +21,8 @@ from lens_heads.model.modes import evaluating
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.store import digest
 from lens_heads.scoring.collecting import PassResult, score_trials
-from lens_heads.scoring.document_view import DocumentView
 from lens_heads.scoring.scorers import Scorer, checked, resolve
+from lens_heads.scoring.view import DocumentView
 from lens_heads.trials.documents import AnyDocuments, EncodedDocuments
 from lens_heads.trials.encoding import check_unique
 

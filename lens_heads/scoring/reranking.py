@@ -9,8 +9,8 @@ from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.sets import by_layer
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.scoring.document_view import masked_sums
 from lens_heads.scoring.documents import check_fits, query_attention
+from lens_heads.scoring.view import masked_sums
 from lens_heads.trials import documents as composing
 from lens_heads.trials.documents import Document
 

@@ -101,9 +101,9 @@ def test_highest_first_ranks_as_before(given: HeadScores) -> None:
 
 def test_bad_choices_are_refused() -> None:
     queries, kv = make([[[1.0, 2, 3, 4, 5, 6]]]), make([[[1.0, 2]]], "kv_head")
-    with pytest.raises(ValueError, match="m already scores kv_heads: pass scores of query_heads"):
+    with pytest.raises(ValueError, match="m scores kv_heads, but this needs scores of query_heads"):
         to_kv_heads(kv, 2)
-    with pytest.raises(ValueError, match="m already scores query_heads: pass scores of kv_heads"):
+    with pytest.raises(ValueError, match="m scores query_heads, but this needs scores of kv_heads"):
         to_query_heads(queries, 2)
     for group in (0, -2, 4, 7):
         with pytest.raises(ValueError, match=f"group={group} does not fit 6 query_heads per layer"):

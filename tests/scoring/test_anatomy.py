@@ -60,9 +60,9 @@ def test_groups_are_of_neighbouring_heads_of_one_layer() -> None:
 def test_groups_that_cannot_be_are_refused() -> None:
     scores = make([[1, 2, 3, 4]])
     for group in (0, 3, 8, -2):
-        with pytest.raises(ValueError, match=f"group={group} does not divide the 4 heads"):
+        with pytest.raises(ValueError, match=f"group={group} does not fit 4 query_heads per layer"):
             anatomy.kv_groups(scores, 1, group)
-    with pytest.raises(ValueError, match="scores kv heads"):
+    with pytest.raises(ValueError, match="scores kv_heads, but this needs scores of query_heads"):
         anatomy.kv_groups(make([[1, 2]], unit="kv_head"), 1, 1)
     with pytest.raises(ValueError, match="k=0: no heads"):
         anatomy.kv_groups(scores, 0, 2)

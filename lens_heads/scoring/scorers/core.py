@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.scoring.document_view import DocumentView, document_sums
+from lens_heads.scoring.view import DocumentView, document_sums
 
 
 def core(view: DocumentView, tau: float = 0.01) -> Float[Tensor, " head"]:

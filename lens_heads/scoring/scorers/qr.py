@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.scoring.document_view import DocumentView, document_sums, masked_sums
+from lens_heads.scoring.view import DocumentView, document_sums, masked_sums
 
 
 def qr(view: DocumentView) -> Float[Tensor, " head"]:
