@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
 from itertools import islice
 from math import isqrt
 from operator import add, mul, sub
@@ -79,10 +78,7 @@ def _generated(
     shots = template("arithmetic")
     prompt = shots["one digit" if digits == 1 else "template"]
     shown = {(int(a), sign, int(b)) for a, sign, b in re.findall(r"(\d+) ([-+*]) (\d+) =", prompt)}
-    problems: list[Problem] = []
-    for number, operation in enumerate(operations):
-        share = _share(n, len(operations), number)
-        problems += _Problems(operation, digits).draw(share, shown, n, split, rng)
+    problems = _problems(n, digits, operations, shown, split, rng)
     rng.shuffle(problems)
     return [
         Trial(
@@ -108,40 +104,41 @@ def _share(n: int, parts: int, number: int) -> int:
     return n // parts + (number < n % parts)
 
 
-@dataclass(frozen=True)
-class _Problems:
-    """All problems of one operation, by index; there may be billions."""
-
-    operation: str
-    digits: int
-
-    def draw(
-        self, share: int, shown: Collection[Problem], n: int, split: str | None, rng: random.Random
-    ) -> list[Problem]:
-        """`share` distinct problems of a split, none of them `shown`; ValueError, which names `n`, if there are fewer."""
-        low, high = 10 ** (self.digits - 1), 10**self.digits
-        span = high - low
-        total = span * (span + 1) // 2 if self.operation == "-" else span * span
-        examples = {p for p in shown if p[1] == self.operation and low <= min(p[0], p[2]) and max(p[0], p[2]) < high}
+def _problems(
+    n: int, digits: int, operations: Sequence[str], shown: set[Problem], split: str | None, rng: random.Random
+) -> list[Problem]:
+    """`n` distinct problems of a split, spread over the operations, none of them `shown`; ValueError if there are fewer."""
+    low = 10 ** (digits - 1)
+    span = 9 * low
+    problems: list[Problem] = []
+    for number, operation in enumerate(operations):
+        share, kept = _share(n, len(operations), number), []
+        total = span * (span + 1) // 2 if operation == "-" else span * span
+        examples = {
+            (a, sign, b) for a, sign, b in shown if sign == operation and low <= min(a, b) <= max(a, b) < 10 * low
+        }
         have, where = total - len(examples), ""
         if n >= 1 and share <= have:
-            # About half of such a sample belong to the split.
+            # About half of such a sample belong to the split. All problems may be billions.
             size = share + len(examples) if split is None else 4 * share + 10_000
-            problems = (self._at(index, low, span) for index in rng.sample(range(total), min(size, total)))
-            kept = list(islice((p for p in problems if p not in examples and in_split(_unordered(p), split)), share))
-            if len(kept) == share:
-                return kept
+            sample = (_at(index, operation, low, span) for index in rng.sample(range(total), min(size, total)))
+            kept = list(islice((p for p in sample if p not in examples and in_split(_unordered(p), split)), share))
             have, where = len(kept), f" in the split {split!r}"
-        raise ValueError(
-            f"n={n} is out of range: there are {have} {self.operation!r} problems of {self.digits} digits{where}; "
-            "change n or digits"
-        )
+        if n < 1 or len(kept) < share:
+            raise ValueError(
+                f"n={n} is out of range: there are {have} {operation!r} problems of {digits} digits{where}; "
+                "change n or digits"
+            )
+        problems += kept
+    return problems
 
-    def _at(self, index: int, low: int, span: int) -> Problem:
-        if self.operation != "-":
-            return low + index // span, self.operation, low + index % span
-        larger = (isqrt(8 * index + 1) - 1) // 2
-        return low + larger, self.operation, low + index - larger * (larger + 1) // 2
+
+def _at(index: int, operation: str, low: int, span: int) -> Problem:
+    """The problem of an operation at an index, of all with operands from `low` to `low + span - 1`."""
+    if operation != "-":
+        return low + index // span, operation, low + index % span
+    larger = (isqrt(8 * index + 1) - 1) // 2
+    return low + larger, operation, low + index - larger * (larger + 1) // 2
 
 
 def _unordered(problem: Problem) -> str:

@@ -13,7 +13,7 @@ USUAL = 200
 """Default number of trials from a benchmark, if it has that many."""
 
 SPLITS = ("select", "test")
-"""For finding heads, and for evaluating them; the two share no trial."""
+"""For finding heads, and for evaluating them; the two share no trial and no group."""
 
 
 def check_known(what: str, value: object, known: Iterable[object], otherwise: str = "", where: str = "") -> None:
@@ -85,9 +85,7 @@ def in_split(key: str, split: str | None) -> bool:
 def _even(count: int, low: float, high: float, what: str) -> list[float]:
     if count < 1:
         raise ValueError(f"{what}={count} must be at least 1, or a list of values")
-    if count == 1:
-        return [low]
-    return [low + (high - low) * i / (count - 1) for i in range(count)]
+    return [low + (high - low) * i / max(count - 1, 1) for i in range(count)]
 
 
 def stratified(items: Sequence[Item], n: int | None, key: Callable[[Item], Hashable], seed: int) -> list[Item]:

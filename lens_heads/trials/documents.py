@@ -109,21 +109,18 @@ def numbered(documents: Iterable[Document | str], owner: str) -> tuple[Document,
     listed = [documents] if isinstance(documents, str | Document) else list(documents)
     if not listed:
         raise ValueError(f"{owner} has no documents: pass at least one")
-    found: list[Document] = []
-    texts: dict[str, str] = {}  # The ids by text.
+    found: dict[str, Document] = {}  # By text.
     for number, given in enumerate(listed, 1):
         document = given if isinstance(given, Document) else Document(str(given))
         document = replace(document, id=str(document.id) or str(number))
         if not document.text.strip():
             raise ValueError(f"{owner}: document {document.id} is empty: omit it")
-        if document.id in texts.values():
+        if any(document.id == other.id for other in found.values()):
             raise ValueError(f"{owner}: two documents have the id {document.id!r}: ids must be unique in a trial")
-        if document.written in texts:
-            same = f"documents {texts[document.written]} and {document.id} are the same text"
-            raise ValueError(f"{owner}: {same}, so a ranking cannot distinguish them: omit one")
-        texts[document.written] = document.id
-        found.append(document)
-    return tuple(found)
+        if (same := found.setdefault(document.written, document)) is not document:
+            what = f"documents {same.id} and {document.id} are the same text"
+            raise ValueError(f"{owner}: {what}, so a ranking cannot distinguish them: omit one")
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,16 +154,13 @@ def frame_of(tokenizer: Any, frame: str | None = None) -> Frame:
 
     ValueError for an unknown name.
     """
-    if frame is not None and frame not in FRAMES:
+    if frame is None:
+        known = tokenizer.get_vocab()
+        own = next((one for one in FRAMES.values() if one.prefix.split(">")[0] + ">" in known), None)
+        return own or Frame(*chat_frame(tokenizer, None), "\n\n")
+    if frame not in FRAMES:
         raise ValueError(f"frame={frame!r}: use {', '.join(map(repr, FRAMES))}, or None for the tokenizer's own")
-    if frame is not None:
-        return FRAMES[frame]
-    known = tokenizer.get_vocab()
-    for one in FRAMES.values():
-        if one.prefix.split(">")[0] + ">" in known:
-            return one
-    prefix, suffix = chat_frame(tokenizer, None)
-    return Frame(prefix, suffix, "\n\n")
+    return FRAMES[frame]
 
 
 def encode(

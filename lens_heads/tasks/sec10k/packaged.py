@@ -36,11 +36,9 @@ def packaged_filings(n: int = 240, seed: int = 0) -> list[Filing]:
     enough(n, MOST, "names for fictional companies")
     filings = []
     for i, company in enumerate(companies(n, seed)):
-        name = f"made-{seed}-{i:04d}"
+        name, registrant = f"made-{seed}-{i:04d}", company.facts["registrant_name"]
         sections = _Report(company, random.Random(name)).sections()
-        facts = company.facts
-        registrant = facts["registrant_name"]
-        filings.append(Filing(id=name, cik=name, year=company.year, company=registrant, sections=sections, facts=facts))
+        filings.append(Filing(name, name, company.year, registrant, sections, company.facts))
     return filings
 
 

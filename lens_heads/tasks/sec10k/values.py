@@ -64,16 +64,15 @@ def anything(kind: str) -> str:
 
 def variants(kind: str, value: str) -> tuple[str, ...]:
     """The value and its equivalents: other forms of a name, a state's postal code, a number with separators."""
+    forms = [value]
     if kind == "name":
         core, spelled = core_name(value), settings()["legal_forms"]
         last = _plain(clean_name(value).split()[-1])
-        forms = (clean_name(value), core, f"{core} {spelled[last]}" if spelled.get(last) else core)
+        forms = [clean_name(value), core, f"{core} {spelled[last]}" if spelled.get(last) else core]
     elif kind == "state":
-        forms = (value, *(code for code, name in settings()["states"].items() if name == value))
+        forms += _codes(value)
     elif kind == "number":
-        forms = (value, number(value), f"{int(number(value)):,}")
-    else:
-        forms = (value,)
+        forms += [number(value), f"{int(number(value)):,}"]
     return tuple(dict.fromkeys(forms))
 
 
@@ -100,6 +99,10 @@ def _plain(token: str) -> str:
     return re.sub(r"[.,]", "", token).lower()
 
 
+def _codes(state: str) -> list[str]:
+    return [code for code, name in settings()["states"].items() if name == state]
+
+
 def _in_capitals_too(value: str) -> str:
     return "|".join(r"\s+".join(map(re.escape, form.split())) for form in (value, value.upper()))
 
@@ -107,8 +110,7 @@ def _in_capitals_too(value: str) -> str:
 def _state(value: str) -> str:
     guard = {"Virginia": r"(?<!West\s)(?<!WEST\s)", "Washington": r"(?<!George\s)"}.get(value, "")
     after = r"(?!,?\s+D\.?\s?C\b)" if value == "Washington" else ""
-    codes = [code for code, other in settings()["states"].items() if other == value]
-    placed = "".join(rf"|(?<=,\s){code}(?![\w&])|(?<!\w){code}(?=,?\s+\d{{5}})" for code in codes)
+    placed = "".join(rf"|(?<=,\s){code}(?![\w&])|(?<!\w){code}(?=,?\s+\d{{5}})" for code in _codes(value))
     return rf"(?:{guard}(?<!\w)(?:{_in_capitals_too(value)})(?!\w){after}{placed})"
 
 
