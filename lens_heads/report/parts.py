@@ -119,11 +119,6 @@ class Texts:
         right = f"Right: {metric} above {threshold:g}. Changed judgements come first."
         return cls(examples, f"Ablated: {condition} ({heads}). {right}", shown)
 
-    @property
-    def right(self) -> tuple[int, int]:
-        """The number of right texts before, and after."""
-        return sum(one.right_before for one in self.examples), sum(one.right_after for one in self.examples)
-
 
 @dataclass(frozen=True)
 class Section:

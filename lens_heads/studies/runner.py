@@ -10,7 +10,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -38,13 +38,13 @@ class Finding:
     """What a study found in one model, or in a pair of models.
 
     `frames` holds every table by name, "claims" among them; `trials` holds tables of single trials, which the JSON leaves
-    out. `settings` identify the run folder. `seconds` is by stage.
+    out. The runner adds `settings`, which identify the run folder, and `seconds` by stage.
     """
 
     model: str
-    settings: dict[str, Any]
     frames: dict[str, pd.DataFrame]
     trials: dict[str, pd.DataFrame] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -91,11 +91,11 @@ class StageRun:
         file = folder / "seconds.json"
         return cls(folder, settings, console, json.loads(file.read_text()) if file.exists() else {})
 
-    def stage(self, name: str, work: Callable[..., Value], *args: Any, **options: Any) -> Value:
+    def stage(self, name: str, work: Callable[..., Value], *args: Any) -> Value:
         """Run a stage and record its time, which adds up over interrupted runs."""
         started = time.monotonic()
         try:
-            return work(*args, **options)
+            return work(*args)
         finally:
             now = time.monotonic() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + now
@@ -103,13 +103,13 @@ class StageRun:
             self.console.print(f"{escape(name)}: {now:.0f} s")
 
     def keep(self, found: Found) -> Found:
-        """Store the tables of a finding as Parquet, and print its claims."""
+        """Store the tables of a finding as Parquet, print its claims, and add the settings and times of this run."""
         folder = self.folder / "tables"
         folder.mkdir(parents=True, exist_ok=True)
         for name, frame in found.all_frames().items():
             frame.to_parquet(folder / f"{name}.parquet", index=False)
         tables.show(tables.claims(found.claims.astype({"value": float, "low": float}), f"{found.model}: claims"))
-        return found
+        return replace(found, settings=self.settings, seconds=self.seconds)
 
 
 class Study(ABC, Generic[Plan, Found]):

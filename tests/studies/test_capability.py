@@ -88,7 +88,8 @@ def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> N
 
 def test_the_numbers_are_those_of_evaluate(models: list[Any], done: Any) -> None:
     """Damage on own and unrelated tasks, measured again by hand with the heads ablated."""
-    found, trials = done[0][0], {**TINY.evaluation(), kin_of("induction"): TINY.kin()["induction"]}
+    found, asked = done[0][0], stages.Asked.of(TINY)
+    trials = {**asked.evaluation, kin_of("induction"): asked.kin["induction"]}
     heads = found.scores["induction"].top(2)
     lost = {}
     for task, metric in found.generality.metrics.items():

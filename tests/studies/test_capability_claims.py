@@ -70,7 +70,6 @@ def judged(
     rankings: dict[str, Any] = {"scores": dict.fromkeys(CAPABILITIES), "curves": {}, "methods": {}}
     finding = CapabilityFinding(
         model="a model",
-        settings={},
         frames={name: pd.DataFrame(rows) for name, rows in tables.items()},
         plan=Preset(dict.fromkeys(TASKS, Capability(("capitals", {}), ("capitals", {}))), k=K, compared="capitals"),
         parameters=0,

@@ -11,6 +11,7 @@ from lens_heads import studies
 from lens_heads.studies.capability_paper import capabilities
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.presets import PRESETS, of_capabilities
+from lens_heads.studies.capability_paper.stages import Asked
 from lens_heads.trials.trial import Trial
 from tests.studies.test_capability import TINY
 
@@ -18,7 +19,8 @@ from tests.studies.test_capability import TINY
 @pytest.mark.parametrize("name", ["packaged", "quick"])
 def test_the_offline_presets_share_no_trial_between_the_sides(name: str) -> None:
     plan = PRESETS[name]
-    selection, evaluation, kin = plan.selection(), plan.evaluation(), plan.kin()
+    made = Asked.of(plan)
+    selection, evaluation, kin = made.selection, made.evaluation, made.kin
     assert list(selection) == list(evaluation) == list(capabilities.OFFLINE)[: len(selection)]
     assert list(kin) == ["arithmetic", "retrieval", "capitals", "induction"]
     for task, trials in selection.items():
@@ -42,8 +44,7 @@ def test_the_papers_preset_asks_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -
     assert (plan.n_masks, plan.sparsity, plan.k, plan.n_select) == (200, 0.02, 5, 100)
     allowed = of_capabilities(PRESETS["paper"], words="list.txt", allow_code_execution=True)
     assert list(allowed.localized) == ["gsm8k", "mbpp", "rhyme", "swearing"]
-    allowed.selection(), allowed.kin()
-    asked = {name: bool(trials[0].choices) for name, trials in allowed.evaluation().items()}
+    asked = {name: bool(trials[0].choices) for name, trials in Asked.of(allowed).evaluation.items()}
     assert [name for name, chosen in asked.items() if chosen] == ["hellaswag", "boolq", "arc_challenge", "mmlu"]
     assert ("gsm8k", {"split": "train", "n": 100}) in calls
     assert ("gsm8k", {"split": "test", "n": 100}) in calls

@@ -33,7 +33,7 @@ def curve(values: dict[tuple[str, str], list[float]], task_values: dict | None =
 
 def judged(ablated: AblationCurve, texts: AblationCurve) -> pd.DataFrame:
     """The claims by id, with copy as the best baseline."""
-    nothing: dict[str, Any] = {"settings": {}, "frames": {}, "scores": {}, "questions": {}}
+    nothing: dict[str, Any] = {"frames": {}, "scores": {}, "questions": {}}
     found = LocosFinding(model="a model", k=K, baseline="copy", curve=ablated, texts=texts, **nothing)
     return claims(found, {}).set_index("id")
 

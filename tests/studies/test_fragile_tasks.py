@@ -20,6 +20,7 @@ from lens_heads.studies.claims import HOLDS, UNTOLD
 from lens_heads.studies.fragile_paper import stages
 from lens_heads.studies.fragile_paper.finding import ALL
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, on_reports
+from lens_heads.studies.fragile_paper.study import FragileStudy
 from lens_heads.tasks.sec10k import packaged
 from tests import zoo
 
@@ -160,7 +161,8 @@ def test_presets_have_other_companies_on_either_side() -> None:
     assert PRESETS["paper"].tasks == TASKS
     assert PRESETS["paper"].size(64, 1024) == 64
     assert PRESETS["paper"].size(8, 24) == 1
-    detection, evaluation = TINY.detection(), TINY.evaluation()
+    study = FragileStudy(TINY, "own")
+    detection, evaluation = study.documents, study.tests
     companies = [{t.meta["cik"] for trials in side.values() for t in trials} for side in (detection, evaluation)]
     assert not companies[0] & companies[1]
     assert [len(trials) for trials in evaluation.values()] == [2] * 4

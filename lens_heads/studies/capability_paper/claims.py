@@ -48,14 +48,9 @@ def _carries(finding: CapabilityFinding, at: float) -> Judged:
         yield name, Found.nothing(reason)
 
 
-def _unrelated(finding: CapabilityFinding, task: str) -> list[str]:
-    """The capabilities that a task does not belong to, directly or as other data."""
-    return [name for name in finding.scores if task not in (name, kin_of(name))]
-
-
 def _of_others(finding: CapabilityFinding, task: str, metric: str) -> tuple[pd.Series, pd.Series]:
     """A metric of a task's trials: without ablation, and the mean with each unrelated capability's heads ablated."""
-    curve, others = finding.generality.curve, _unrelated(finding, task)
+    curve, others = finding.generality.curve, [name for name in finding.scores if task not in (name, kin_of(name))]
     before = curve.values(BEFORE, metric, task)
     under = [curve.values(Condition.top(name, finding.plan.k), metric, task) for name in others]
     return before, sum(under[1:], under[0]) / len(under)
@@ -72,8 +67,9 @@ def _spared(finding: CapabilityFinding, at: float) -> Judged:
     if not pairs:
         yield "", Found.nothing("the unablated model is not above chance on any task")
         return
-    found = mean_gap([_row(before - after) for before, after in pairs.values()])
-    low, high = widened(*found)
+    gaps = [_row(before - after) for before, after in pairs.values()]
+    found = mean_gap(gaps)
+    low, high = widened(*found, sum(gap.size for gap in gaps))
     harmed = bool((finding.frames["spread"].query("on == 'own'")["beyond_random_low"] > 0).any())
     before, after = (float(np.mean([pair[i].mean() for pair in pairs.values()])) for i in (0, 1))
     lost = {task: float((pair[0] - pair[1]).mean()) for task, pair in pairs.items()}

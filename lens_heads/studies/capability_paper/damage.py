@@ -32,11 +32,13 @@ class Mean(NamedTuple):
     value: float
     low: float
     high: float
-    trials: int
 
     def row(self, name: str) -> dict[str, float]:
         """Three columns of a table."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+NOTHING = Mean(math.nan, math.nan, math.nan)
 
 
 def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> Mean:
@@ -47,7 +49,7 @@ def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> 
     if a task has a single trial.
     """
     if not gaps or min(gap.shape[1] for gap in gaps) == 0:
-        return Mean(math.nan, math.nan, math.nan, 0)
+        return NOTHING
     generator, value = (np.random.default_rng(seed), float(np.mean([gap.mean() for gap in gaps])))
     by_draws = {draws: _weights(generator, draws) for draws in sorted({len(gap) for gap in gaps})}
     samples = np.full(RESAMPLES, value)
@@ -57,7 +59,7 @@ def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> 
         if len(gap) > 1:
             samples += _stretch(len(gap)) * (by_draws[len(gap)] @ gap.mean(1) - gap.mean()) / len(gaps)
     low, high = map(float, percentile_interval(samples))
-    return Mean(value, low, high, sum(gap.shape[1] for gap in gaps))
+    return Mean(value, low, high)
 
 
 def _weights(generator: np.random.Generator, n: int) -> Float[np.ndarray, "sample n"]:
@@ -120,19 +122,19 @@ def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Ma
             row = {"capability": name, "right": right, "k": k, "chance": chances[name]}
             row |= {part: float(table.loc[astuple(found), part]) for part in ("value", "low", "high")}  # type: ignore[arg-type]
             row |= {"random": float(table.loc[astuple(random), "value"])}  # type: ignore[arg-type]
-            lost = _lost(curve, found, right, chances[name]) if k else (math.nan,) * 3
-            rows.append(row | dict(zip(("lost", "lost_low", "lost_high"), lost, strict=True)))
+            rows.append(row | (_lost(curve, found, right, chances[name]) if k else NOTHING).row("lost"))
     return pd.DataFrame(rows)
 
 
-def _lost(curve: AblationCurve, found: Condition, right: str, chance: float) -> tuple[float, float, float]:
+def _lost(curve: AblationCurve, found: Condition, right: str, chance: float) -> Mean:
     """The share of right answers above chance that is lost, with an interval widened for few trials; NaN without any."""
     before, after = curve.values(BEFORE, right), curve.values(found, right)
     before, after = before.align(after, join="inner")
     if not above_chance(before.tolist(), chance):
-        return math.nan, math.nan, math.nan
+        return NOTHING
     above, below = (torch.tensor(gap.to_numpy(float))[None] for gap in (before - after, before - chance))
-    return bootstrap_ratio(above, below)[0], *widened(*bootstrap_ratio(above, below), int((before > 0).sum()))
+    value, low, high = bootstrap_ratio(above, below)
+    return Mean(value, *widened(value, low, high, int((before > 0).sum())))
 
 
 def methods(found: Generality, evaluations: Mapping[str, int], plan: Preset) -> pd.DataFrame:

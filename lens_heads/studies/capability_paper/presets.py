@@ -10,7 +10,6 @@ from lens_heads.interventions.ablate import KINDS
 from lens_heads.localize.heads import DESIGNED, SEARCHES
 from lens_heads.localize.lasso import FOLDS
 from lens_heads.studies.capability_paper.capabilities import HUB, OFFLINE, Capability
-from lens_heads.trials.trial import Trial
 
 LEAD, PASS = "css", "locos"
 """The study's own method, and the one that scores heads in a single pass, for trials with needles."""
@@ -54,9 +53,9 @@ class Preset:
                 f"compared={self.compared!r}: use a capability whose heads are looked for: {', '.join(self.localized) or 'none'}"
             )
         known = (*DESIGNED, *SEARCHES, PASS)
-        unknown = next((method for method in self.methods if method not in known), None)
-        if unknown is not None or LEAD not in self.methods:
-            wrong = f"holds the unknown method {unknown!r}" if unknown is not None else f"lacks {LEAD!r}"
+        unknown = [method for method in self.methods if method not in known]
+        if unknown or LEAD not in self.methods:
+            wrong = f"holds the unknown method {unknown[0]!r}" if unknown else f"lacks {LEAD!r}"
             raise ValueError(f"methods={', '.join(self.methods)} {wrong}: use {LEAD!r} and any of {', '.join(known)}")
         if self.k not in self.ks:
             raise ValueError(f"k={self.k}: use one of ks={', '.join(map(str, self.ks))}, which the curves pass through")
@@ -65,13 +64,13 @@ class Preset:
             raise ValueError(
                 f"kind={self.kind!r}: use {' or '.join(map(repr, ready))}, which need no reference or options"
             )
-        least = {"n_select": 1, "random_draws": 2, "curve_draws": 1, "at_least": 2, "n_masks": FOLDS}
-        small = next((name for name, least in least.items() if getattr(self, name) < least), None)
-        if small is not None:
-            raise ValueError(f"{small}={getattr(self, small)}: use at least {least[small]}")
-        few = next((name for name, one in self.capabilities.items() if one.count(self.n_test) < 2), None)
-        if few is not None:
-            raise ValueError(f"n_test={self.n_test} gives fewer than two trials of {few!r}: intervals need more")
+        sizes = {"n_select": 1, "random_draws": 2, "curve_draws": 1, "at_least": 2, "n_masks": FOLDS}
+        for name, least in sizes.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: use at least {least}")
+        for name, one in self.capabilities.items():
+            if one.count(self.n_test) < 2:
+                raise ValueError(f"n_test={self.n_test} gives fewer than two trials of {name!r}: intervals need more")
 
     def mask_seed(self, name: str) -> int:
         """The seed of a capability's masks. With shared masks, heads that are ablated together would be confounded in all."""
@@ -81,18 +80,6 @@ class Preset:
     def localized(self) -> dict[str, Capability]:
         """The capabilities whose heads are looked for; the others are general tasks."""
         return {name: one for name, one in self.capabilities.items() if one.select is not None}
-
-    def selection(self) -> dict[str, list[Trial]]:
-        """The trials that find heads, by capability."""
-        return {name: one.trials(one.select, self.n_select) for name, one in self.localized.items() if one.select}
-
-    def evaluation(self) -> dict[str, list[Trial]]:
-        """The trials that heads are ablated on, by capability and general task."""
-        return {name: one.trials(one.test, self.n_test) for name, one in self.capabilities.items()}
-
-    def kin(self) -> dict[str, list[Trial]]:
-        """Trials of other data, by capability."""
-        return {name: one.trials(one.kin, self.n_test) for name, one in self.localized.items() if one.kin}
 
 
 QUICK = ("arithmetic", "retrieval", "capitals", "induction")
@@ -139,20 +126,18 @@ def of_capabilities(plan: Preset, capabilities: Sequence[str] | None = None, **g
     Raises ValueError for an unknown capability, a named one whose argument is missing, and an argument that none needs.
     """
     known = plan.capabilities
-    unknown = next((name for name in capabilities or () if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"there is no capability {unknown!r} in this preset: use {', '.join(known)}")
+    if unknown := [name for name in capabilities or () if name not in known]:
+        raise ValueError(f"there is no capability {unknown[0]!r} in this preset: use {', '.join(known)}")
     chosen = {name: one for name, one in known.items() if capabilities is None or name in capabilities}
     given = {name: value for name, value in given.items() if value}
-    unasked = next((name for name in given if all(one.needs != name for one in chosen.values())), None)
-    if unasked is not None:
-        raise ValueError(f"{unasked} is given, but none of {', '.join(chosen)} needs it: omit it")
-    ready = {name: one for name, one in chosen.items() if one.needs is None or one.needs in given}
-    missing = next(((name, one.needs) for name, one in chosen.items() if name not in ready and one.needs), None)
-    if missing is not None and capabilities is not None:
-        name, needs = missing
-        raise ValueError(f"capability {name!r} needs {needs}: give it (--{needs.replace('_', '-')})")
-    ready = {name: one if one.needs is None else one.given(given[one.needs]) for name, one in ready.items()}
+    if unasked := set(given) - {one.needs for one in chosen.values()}:
+        raise ValueError(f"{min(unasked)} is given, but none of {', '.join(chosen)} needs it: omit it")
+    ready: dict[str, Capability] = {}
+    for name, one in chosen.items():
+        if one.needs is None or one.needs in given:
+            ready[name] = one if one.needs is None else one.given(given[one.needs])
+        elif capabilities is not None:
+            raise ValueError(f"capability {name!r} needs {one.needs}: give it (--{one.needs.replace('_', '-')})")
     localized = [name for name, one in ready.items() if one.select is not None]
     compared = plan.compared if plan.compared in ready else next(iter(localized), plan.compared)
     return replace(plan, capabilities=ready, compared=compared)

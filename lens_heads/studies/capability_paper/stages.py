@@ -47,7 +47,7 @@ def specific_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """The trials by capability: those that find heads, those that test them, and those of other data."""
+    """The trials by capability: those that find heads, those that test them (general tasks too), and those of other data."""
 
     selection: Trials
     evaluation: Trials
@@ -56,7 +56,11 @@ class Asked:
     @classmethod
     def of(cls, plan: Preset) -> Asked:
         """Load the trials of a preset."""
-        return cls(plan.selection(), plan.evaluation(), plan.kin())
+        return cls(
+            {name: one.trials(one.select, plan.n_select) for name, one in plan.capabilities.items() if one.select},
+            {name: one.trials(one.test, plan.n_test) for name, one in plan.capabilities.items()},
+            {name: one.trials(one.kin, plan.n_test) for name, one in plan.localized.items() if one.kin},
+        )
 
 
 @dataclass(frozen=True, eq=False)

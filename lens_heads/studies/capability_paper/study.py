@@ -88,9 +88,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         methods, compared = _compared(bench, scores, run)
         finding = CapabilityFinding(
             model=geometry(model).name,
-            settings=run.settings,
             frames={},
-            seconds=run.seconds,
             plan=plan,
             parameters=sum(weights.numel() for weights in model.parameters()),
             scores=scores,

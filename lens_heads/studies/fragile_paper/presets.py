@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lens_heads.ablation.evaluation import FORCED_METRICS, METRICS
-from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.tasks.sec10k.settings import settings
-from lens_heads.trials.documents import DocumentTrial
-from lens_heads.trials.trial import Trial
 
 HEADS = 32 * 32
 """Llama-3.1-8B has 1,024 heads; the paper's `ks` are of these, and other models lose the same share."""
@@ -51,28 +48,15 @@ class Preset:
     tasks: tuple[str, ...] = field(default=TASKS)
 
     def __post_init__(self) -> None:
-        for name, among in (("recovery_k", self.ks), ("lead", self.methods)):
-            if getattr(self, name) not in among:
-                raise ValueError(f"{name}={getattr(self, name)!r}: use one of {', '.join(map(str, among))}")
         measured = METRICS if self.generate else FORCED_METRICS
-        for name in ("metric", "right"):
-            if getattr(self, name) not in measured:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is not measured with generate={self.generate}: use one of "
-                    f"{', '.join(measured)}"
-                )
+        for name, among in (("recovery_k", self.ks), ("lead", self.methods), ("metric", measured), ("right", measured)):
+            if getattr(self, name) not in among:
+                why = f" is not measured with generate={self.generate}" if among is measured else ""
+                raise ValueError(f"{name}={getattr(self, name)!r}{why}: use one of {', '.join(map(str, among))}")
 
-    def detection(self) -> dict[str, list[DocumentTrial]]:
-        """The document trials that detect heads, by task."""
-        return self._by_task(sec10k_documents, self.documents, "select")
-
-    def evaluation(self) -> dict[str, list[Trial]]:
-        """The trials of other companies that heads are ablated on, by task."""
-        return self._by_task(sec10k, self.trials, "test")
-
-    def _by_task(self, made: Callable[..., list[Any]], arguments: dict[str, Any], split: str) -> dict[str, list[Any]]:
-        per_task = arguments.get("n")
-        n = None if per_task is None else per_task * len(self.tasks)
+    def by_task(self, made: Callable[..., list[Any]], arguments: dict[str, Any], split: str) -> dict[str, list[Any]]:
+        """The trials of every task, made by `sec10k` or `sec10k_documents`."""
+        n = None if arguments.get("n") is None else arguments["n"] * len(self.tasks)
         trials = made(**{**arguments, "task": self.tasks, "split": split, "n": n})
         return {task: [trial for trial in trials if trial.meta["task"] == task] for task in self.tasks}
 

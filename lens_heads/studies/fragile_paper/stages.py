@@ -84,7 +84,7 @@ def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> compare.Transfer
     rows = found.per_item.assign(k=found.per_item["k"].map({0: 0, **sizes}))
     ablated = {str(k): size for size, k in sizes.items()}
     meta = found.meta | {"model": geometry(bench.model).name, "heads_ablated": ablated}
-    return compare.TransferMatrix(per_item=rows, metric=plan.metric, meta=meta)
+    return replace(found, per_item=rows, meta=meta)
 
 
 def mended(bench: Bench, scores: Mapping[str, HeadScores], matrix: compare.TransferMatrix) -> pd.DataFrame:

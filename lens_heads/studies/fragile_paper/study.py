@@ -20,6 +20,7 @@ from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.page import page
 from lens_heads.studies.fragile_paper.presets import PRESETS, Preset, on_reports
 from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, run_study
+from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
 
@@ -60,12 +61,12 @@ class FragileStudy(Study[Preset, FragileFinding]):
     @cached_property
     def documents(self) -> dict[str, list[DocumentTrial]]:
         """The documents that heads are detected on, by task."""
-        return self.plan.detection()
+        return self.plan.by_task(sec10k_documents, self.plan.documents, "select")
 
     @cached_property
     def tests(self) -> dict[str, list[Trial]]:
-        """The trials that heads are ablated on, by task."""
-        return self.plan.evaluation()
+        """The trials of other companies that heads are ablated on, by task."""
+        return self.plan.by_task(sec10k, self.plan.trials, "test")
 
     def one(self, model: Model, run: StageRun) -> FragileFinding:
         plan, name = self.plan, geometry(model).name
@@ -97,9 +98,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
         run.console.print(f"Top heads of {plan.lead} over all tasks: {first}. Without ablation: {base}.")
         return FragileFinding(
             model=name,
-            settings=run.settings,
             frames=frames,
-            seconds=run.seconds,
             scores=scores,
             matrix=matrix,
             sizes=bench.sizes,
@@ -129,9 +128,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
         }
         return Pair(
             model=" and ".join(names),
-            settings=run.settings,
             frames=frames,
-            seconds=run.seconds,
             names=names,
             correlations=found,
             reasons=reasons,

@@ -88,10 +88,8 @@ class LocosStudy(Study[Preset, LocosFinding]):
             frames["recovery"], trials["recovery_examples"] = (mended.frame, mended.per_example)
         found = LocosFinding(
             model=shape.name,
-            settings=run.settings,
             frames=frames,
             trials=trials,
-            seconds=run.seconds,
             k=k,
             baseline=baseline,
             scores=scores,
