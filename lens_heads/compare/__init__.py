@@ -7,8 +7,13 @@ from lens_heads.compare.correspondence import match_heads
 from lens_heads.compare.depth import DepthOverlap, overlap_by_depth
 from lens_heads.compare.head_match import HeadMatch, match_accuracy, recovery_rate
 from lens_heads.compare.overlap import Overlap, head_overlaps, jaccard_curve, overlap
-from lens_heads.compare.pooling import pool_scores
-from lens_heads.compare.rankings import by_layer_third, rank_biased_overlap, rank_correlation, rank_correlation_interval
+from lens_heads.compare.rankings import (
+    by_layer_third,
+    pool_scores,
+    rank_biased_overlap,
+    rank_correlation,
+    rank_correlation_interval,
+)
 from lens_heads.compare.signatures import Signatures, common_texts, head_signatures
 from lens_heads.compare.transfer import transfer_matrix
 from lens_heads.compare.transfer_files import read_counts, read_rankings

@@ -11,7 +11,7 @@ from torch import Tensor
 from lens_heads.compare.overlap import check_pair, top_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import highest_first
-from lens_heads.stats import benjamini_hochberg, bootstrap_means
+from lens_heads.stats import benjamini_hochberg, bootstrap_means, percentile_interval
 
 
 def compare_checkpoints(
@@ -51,19 +51,15 @@ def compare_checkpoints(
     before, after = highest_first(before), highest_first(after)
     means = _resampled(before, after, paired, n, seed)
     heads, rank_after = before.ranking(), {head: rank for rank, head in enumerate(after.ranking(), 1)}
-
-    def column(values: Float[Tensor, "layer head"]) -> Float[np.ndarray, " head"]:
-        return np.array([float(values[head.layer, head.head]) for head in heads])
-
-    frame = pd.DataFrame({"head": [str(head) for head in heads]})
-    frame["before"], frame["after"] = column(before.values), column(after.values)
-    frame["difference"] = column(after.values - before.values)
-    gaps = means[1] - means[0]
-    frame["low"], frame["high"] = map(column, _bounds(gaps))
+    gaps, effects = means[1] - means[0], _effect(*means)
     rarer = torch.minimum((gaps <= 0).sum(0), (gaps >= 0).sum(0))  # The side of zero with fewer resamples.
-    frame["p"] = column((2 * (rarer + 1) / (n + 1)).clamp(max=1))
-    frame["effect"] = column(_effect(before.values, after.values))
-    frame["effect_low"], frame["effect_high"] = map(column, _bounds(_effect(*means)))
+    columns = {"before": before.values, "after": after.values, "difference": after.values - before.values}
+    columns |= dict(zip(("low", "high"), percentile_interval(gaps.numpy()), strict=True))
+    columns |= {"p": (2 * (rarer + 1) / (n + 1)).clamp(max=1), "effect": _effect(before.values, after.values)}
+    columns |= dict(zip(("effect_low", "effect_high"), percentile_interval(effects.numpy()), strict=True))
+    frame = pd.DataFrame({"head": [str(head) for head in heads]})
+    for name, values in columns.items():
+        frame[name] = [float(values[head.layer, head.head]) for head in heads]
     frame["rank_before"] = range(1, len(heads) + 1)
     frame["rank_after"] = [rank_after[head] for head in heads]
     frame["status"] = _status(frame, k, alpha)
@@ -90,10 +86,6 @@ def _resampled(
 def _effect(before: Float[Tensor, "..."], after: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     before, after = before.clamp(min=0), after.clamp(min=0)
     return (after - before) / (after + before + 1e-6)
-
-
-def _bounds(samples: Float[Tensor, "sample layer head"]) -> Float[Tensor, "end layer head"]:
-    return torch.from_numpy(np.quantile(samples.numpy(), [0.025, 0.975], axis=0))
 
 
 def _status(frame: pd.DataFrame, k: int, alpha: float) -> np.ndarray:

@@ -3,9 +3,8 @@
 R^2 is the squared Pearson correlation over all points (k, task), after subtracting from each value the mean over tasks at
 its k (k fixed effects): that more heads do more harm does not count as agreement.
 
-The points of one task are not independent: a fragile task tends to be fragile at all k. The p value therefore permutes
-tasks, as whole columns of one table, rather than points. scipy's p value (`naive_p`) treats points as independent and is far
-too small: 8 tasks and 7 sizes are 8 independent units, not 56.
+A task that is fragile at one k tends to be fragile at all, so the p value permutes tasks, as whole columns of one table.
+scipy's p value (`naive_p`) treats points as independent and is far too small: 8 tasks and 7 sizes are 8 units, not 56.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class Correlation:
     """Correlation of one statistic between two models.
 
     `r`, `r2`: over points, after the control. `p`: one-sided permutation p, the fraction of orders of b's tasks with an r at
-    least as large, out of `permutations` (`exact`: all orders). `naive_p`: scipy's one-sided p, which wrongly treats points
-    as independent; for comparison only. `points`: k, task, a, b, a_controlled, b_controlled.
+    least as large, out of `permutations` (`exact`: all orders). `naive_p`: scipy's one-sided p, for comparison only.
+    `points`: k, task, a, b, a_controlled, b_controlled.
 
     For two transfer matrices also: `interval`, the 95 % bootstrap interval of r2 over items of both (resampling adds noise,
     so it may lie below r2); `reliability` of each table, split-half over items with Spearman-Brown correction;
@@ -106,8 +105,7 @@ def correlate(
             k are matched by name; those in only one model are ignored, with a warning. The models may differ in everything.
         control: "k" subtracts the mean over tasks at each k; None does not.
         statistic, **options: for matrices, as in `TransferMatrix.statistic`: "fragility" with `relative=True`, ...
-        permutations: random orders of the tasks, p = (hits + 1) / (permutations + 1). None tries all orders of up to 8
-            tasks, and samples 10,000 for more.
+        permutations: random orders of the tasks; None tries all orders of up to 8 tasks, and samples 10,000 for more.
         n: resamples of the items for the intervals.
         paired_items: both models saw the same items, so resample them together.
         names: labels of the models, by default the matrices' `meta["model"]`.
@@ -207,10 +205,7 @@ def _check_items(a: TransferMatrix, b: TransferMatrix, tasks: Sequence[str]) -> 
 def _noise(
     matrix: TransferMatrix, controlled: Callable[[Points], Points], n: int, how: dict[str, Any]
 ) -> tuple[Points, float]:
-    """Controlled values on n resamples of the items, and split-half reliability with Spearman-Brown correction.
-
-    `how` names the statistic, its options and the seed. Reliability is the mean over splits whose halves vary.
-    """
+    """Controlled values on n resamples of the items, and split-half reliability; `how`: statistic, its options, seed."""
     r = _over_points(*(controlled(half) for half in matrix.halves(**how)))
     return controlled(matrix.resampled(n=n, **how)), spearman_brown(r)
 
@@ -223,7 +218,7 @@ def _over_points(x: Points, y: Points) -> Float[np.ndarray, "*sample"]:
 def _permuted(x: Points, y: Points, permutations: int | None, seed: int) -> tuple[float, int, bool]:
     """(p, number of orders, whether these are all) of an r at least as large when whole columns of y are permuted.
 
-    The r of an order is a sum of task-by-task products, which are computed once.
+    p = hits / orders if exact, else (hits + 1) / (orders + 1). An order's r sums task-by-task products, computed once.
     """
     tasks = x.shape[1]
     products = (x - x.mean()).T @ (y - y.mean())

@@ -1,7 +1,6 @@
 """Depth, the one measure that models of any shape share: do the best heads of two models sit equally deep?
 
-Relative depth is layer / (layers - 1): 0 for the first layer of any model, 1 for its last. `overlap.py` compares sets of
-heads of one model, or of models of one shape, head by head.
+Relative depth is layer / (layers - 1): 0 for the first layer of any model, 1 for its last.
 """
 
 from __future__ import annotations
@@ -71,17 +70,15 @@ def overlap_by_depth(
 ) -> DepthOverlap:
     """Do the top heads of two models, of any shapes, sit at the same relative depths?
 
-    The sets are `a.top(k)` and `b.top(k_b)`; `k_b` defaults to `k`. Null: b's top heads are a random draw from all heads of
-    b, so bin counts are multivariate hypergeometric; a's heads stay fixed. p = (draws that overlap at least as much + 1) /
-    (draws + 1).
+    The sets are `a.top(k)` and `b.top(k_b)`; `k_b` defaults to `k`. Null: a's heads stay fixed, and b's are a random draw
+    from all heads of b (multivariate hypergeometric). p = (draws that overlap at least as much + 1) / (draws + 1).
 
     Raises ValueError if k is not between 1 and the number of heads, if bins exceed the layers of either model, if one method
     scores query heads and the other kv heads, or if permutations is below 1.
     """
     if a.unit != b.unit:
-        raise ValueError(
-            f"{a.method} scores {a.unit}s, {b.method} scores {b.unit}s. Convert one with lens_heads.units."
-        )
+        units = f"{a.method} scores {a.unit}s, {b.method} scores {b.unit}s"
+        raise ValueError(f"{units}. Convert one with lens_heads.units.")
     if permutations < 1:
         raise ValueError(f"permutations={permutations}: must be at least 1")
     k_b = k if k_b is None else k_b

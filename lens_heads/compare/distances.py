@@ -1,7 +1,6 @@
 """Distances between the heads of two models, separately for each part of their signatures.
 
-Every part is scaled so that unrelated heads are 1 apart on average and equal heads 0. `correspondence.py` combines and
-matches.
+Every part is scaled so that unrelated heads are 1 apart on average and equal heads 0.
 """
 
 from __future__ import annotations
@@ -100,15 +99,12 @@ class Evidence:
         return len(self.a.signatures.grams) if self.a.signatures is not None else 0
 
     @cached_property
-    def _products(
-        self,
-    ) -> tuple[Float[Tensor, "text head_a head_b"], Float[Tensor, "text head_a"], Float[Tensor, "text head_b"]]:
-        """Summed HSIC_1 of each text; that of a resample is a weighted sum of these."""
+    def _products(self) -> list[Float[Tensor, "text *head"]]:
+        """Summed HSIC_1 of each text, of a with b, a with a, and b with b; that of a resample is a weighted sum of these."""
         assert self.a.signatures is not None
         assert self.b.signatures is not None
         a, b = self.a.signatures.grams, self.b.signatures.grams
-        between = torch.stack([products(x, y) for x, y in zip(a, b, strict=True)])
-        return between, torch.stack([norms(x) for x in a]), torch.stack([norms(y) for y in b])
+        return [torch.stack([*values]) for values in (map(products, a, b), map(norms, a), map(norms, b))]
 
 
 def _patterns(side: Side, texts: Float[Tensor, " text"]) -> Float[np.ndarray, "head statistic"]:

@@ -28,15 +28,13 @@ AnyHeads = Iterable[Head | str | Sequence[int]] | Head | str
 class HeadMatch:
     """The result of `match_heads`.
 
-    `pairs` has one row per matched head of a, ordered by layer and head: head_a, head_b ("L12H1"); distance; margin (distance
-    to the nearest other head of b minus that to the partner: negative if the assignment gave the nearest head to another);
-    stability (fraction of resamples with the same partner); p (fraction of heads in the partner's depth bin that are at least
-    as near to head_a, so 1 / bin size at best; a rank, not a test, because partners are selected for being near); and the
-    distance in each part of the signature.
+    `pairs` has one row per matched head of a, ordered by layer and head: head_a, head_b ("L12H1"); distance, in all and in
+    each part; margin (distance to the nearest other head of b minus that to the partner: negative if the assignment gave the
+    nearest head to another); stability (fraction of resamples with the same partner); p (fraction of heads in the partner's
+    depth bin that are at least as near to head_a: a rank, not a test, because partners are selected for being near).
 
-    `distance` [head_a, head_b] covers all heads, ordered by layer, then head. `chance` is the mean distance of head_a to the
-    heads in its partner's depth bin. `p` tests the whole matching: see `match_heads`. `shape_a` and `shape_b` are (layers,
-    heads per layer).
+    `distance` covers all heads, by layer, then head. `chance` is the mean distance of head_a to the heads in its partner's
+    depth bin. `p` tests the whole matching: see `match_heads`. `shape_a` and `shape_b` are (layers, heads per layer).
     """
 
     pairs: pd.DataFrame
@@ -57,15 +55,11 @@ class HeadMatch:
         return {Head.parse(a): Head.parse(b) for a, b in zip(self.pairs["head_a"], self.pairs["head_b"], strict=True)}
 
     def partner(self, head: Head | str | Sequence[int]) -> Head | None:
-        """The head of b that corresponds to a head of a; None if b has fewer heads and this one is unmatched.
-
-        ValueError for a head that a does not have.
-        """
+        """The head of b that corresponds to a head of a, or None. ValueError for a head that a does not have."""
         found, (layers, heads) = Head.parse(head), self.shape_a
         if found.layer >= layers or found.head >= heads:
-            raise ValueError(
-                f"head {found} does not exist: {self.meta['model_a']} has layers 0-{layers - 1} and heads 0-{heads - 1}"
-            )
+            shape = f"layers 0-{layers - 1} and heads 0-{heads - 1}"
+            raise ValueError(f"head {found} does not exist: {self.meta['model_a']} has {shape}")
         return self._partners.get(found)
 
     def matched(self, heads: AnyHeads) -> list[Head]:

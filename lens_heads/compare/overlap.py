@@ -1,8 +1,7 @@
 """Do two methods select the same heads? Overlap of their top sets, tested against two exact nulls.
 
 Under the plain null, the other set is a random draw from all heads of the model (hypergeometric). Under the layer-matched
-null, it keeps its number of heads in each layer, so agreement on depth alone does not count. `rankings.py` compares full
-rankings.
+null, it keeps its number of heads in each layer, so agreement on depth alone does not count.
 """
 
 from __future__ import annotations
@@ -60,10 +59,8 @@ def overlap(a: HeadScores, b: HeadScores, k: int, k_b: int | None = None) -> Ove
     """Which top heads two methods share, and how many they would share by chance.
 
     The sets are `a.top(k)` and `b.top(k_b)`; `k_b` defaults to `k`. Ties are broken by layer, then head, so two methods
-    with many zeros can agree on those by construction: see `HeadScores.ties`.
-
-    The p value is `scipy.stats.hypergeom.sf`. The expected Jaccard is the mean over all possible overlaps, not the Jaccard
-    of the expected overlap.
+    with many zeros can agree on those by construction: see `HeadScores.ties`. The p value is `scipy.stats.hypergeom.sf`,
+    and the expected Jaccard the mean over all possible overlaps, not the Jaccard of the expected overlap.
 
     Raises ValueError if the scores have different shapes or units, or if k is not between 1 and the number of heads.
     """
@@ -114,8 +111,7 @@ def head_overlaps(
     Columns: a, b, overlap (number of heads), then the fields of `Overlap` from k_a to layer_matched_p_value. The p values
     are not corrected for multiple comparisons: see `stats.benjamini_hochberg`.
 
-    Raises ValueError for fewer than two rankings, a list that is shorter than k or repeats a head, or heads outside the
-    shape.
+    Raises ValueError for fewer than two rankings, a list shorter than k or with repeated heads, or heads outside the shape.
     """
     if len(rankings) < 2:
         raise ValueError(f"head_overlaps got {len(rankings)} rankings. Pass {{name: heads}} with at least two.")
@@ -177,18 +173,15 @@ def check_pair(a: HeadScores, b: HeadScores) -> None:
     """ValueError unless both score the same heads: equal layers, heads per layer and unit."""
     if a.values.shape != b.values.shape or a.unit != b.unit:
         of_a, of_b = (f"{x.n_layers} layers x {x.n_heads} {x.unit.replace('_', ' ')}s" for x in (a, b))
-        raise ValueError(
-            f"{a.method} of {a.model} and {b.method} of {b.model} cannot be compared head by head: {of_a} against {of_b}. "
-            "Score one model with both, or use overlap_by_depth."
-        )
+        found = f"{a.method} of {a.model} and {b.method} of {b.model} cannot be compared: {of_a} against {of_b}"
+        raise ValueError(f"{found}. Score one model with both, or use overlap_by_depth.")
 
 
 def top_heads(scores: HeadScores, k: int) -> list[Head]:
     """`scores.top(k)`, which must not be empty. ValueError if k is not between 1 and the number of heads."""
     if k == 0:
-        raise ValueError(
-            f"k=0: must be between 1 and {scores.values.numel()}, the number of heads that {scores.method} scores"
-        )
+        n = scores.values.numel()
+        raise ValueError(f"k=0: must be between 1 and {n}, the number of heads that {scores.method} scores")
     return scores.top(k)
 
 

@@ -1,14 +1,15 @@
-"""Do two methods rank all heads alike? Rank-biased overlap, rank correlation, and correlation by depth.
-
-`overlap.py` compares top sets with chance.
-"""
+"""Rankings of all heads: do two methods agree (overall, and by depth), and one ranking from the trials of several tasks."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.stats import kendalltau
 
 from lens_heads.compare.overlap import check_pair
@@ -29,14 +30,10 @@ def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
     check_pair(a, b)
     if not 0 < p < 1:
         raise ValueError(f"p={p}: the persistence must be strictly between 0 and 1, e.g. 0.9")
-    seen_a, seen_b = set(), set()
-    shared, total = 0, 0.0
-    for depth, (first, second) in enumerate(zip(a.ranking(), b.ranking(), strict=True), 1):
-        shared += (first in seen_b) + (second in seen_a) + (first == second)
-        seen_a.add(first)
-        seen_b.add(second)
-        total += p ** (depth - 1) * shared / depth
-    return min(1.0, (1 - p) * total + p ** len(seen_a))
+    in_b = {head: depth for depth, head in enumerate(b.ranking())}
+    shared = np.bincount([max(depth, in_b[head]) for depth, head in enumerate(a.ranking())]).cumsum()
+    depths = np.arange(1, len(shared) + 1)
+    return min(1.0, float((1 - p) * (p ** (depths - 1) * shared / depths).sum() + p ** len(shared)))
 
 
 def rank_correlation(a: HeadScores, b: HeadScores, kind: Literal["spearman", "kendall"] = "spearman") -> float:
@@ -89,3 +86,40 @@ def rank_correlation_interval(
     x, y = (bootstrap_means(values, n, own_seed).numpy() for values, own_seed in sides)
     low, high = percentile_interval(spearman(x, y), level)
     return rho, float(low), float(high)
+
+
+def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
+    """The scores of one method over the trials of all tasks, as if they had been scored together.
+
+    Every trial counts once, so a task with more trials weighs more. `meta` is the first task's, with all trials and outcomes.
+
+    Raises ValueError for no tasks, scores of different models or methods, a trial in two tasks, and scores with an explicit
+    `order` (`localize_heads`), which cannot be pooled.
+    """
+    if not scores_by_task:
+        raise ValueError("scores_by_task is empty. Pass {task: scores}.")
+    every = list(scores_by_task.values())
+    name, first = next(iter(scores_by_task.items()))
+    for task, found in scores_by_task.items():
+        check_pair(first, found)
+        if found.order:
+            raise ValueError(f"{task}: {found.method} has an explicit order of heads. Localize on all trials instead.")
+        if found.method != first.method:
+            raise ValueError(f"{name} uses {first.method}, but {task} uses {found.method}. Pool scores of one method.")
+        if found.model.name != first.model.name:
+            raise ValueError(f"{name} scores {first.model}, but {task} scores {found.model}. Pool scores of one model.")
+    ids = [trial for found in every for trial in found.trial_ids]
+    trial, times = max(Counter(ids).items(), key=lambda item: item[1], default=("", 0))
+    if times > 1:
+        raise ValueError(f"trial {trial!r} would count {times} times. Keep each trial in one task.")
+    trials = [trial for found in every for trial in found.meta.get("trials", ())]
+    outcomes = sum((Counter(found.meta.get("outcomes", {})) for found in every), Counter[str]())
+    per_trial = torch.cat([found.per_trial for found in every])
+    return replace(
+        first,
+        values=per_trial.mean(0),
+        per_trial=per_trial,
+        trial_ids=tuple(ids),
+        meta={**first.meta, "trials": trials, "n_trials": len(trials), "outcomes": dict(outcomes)},
+        made_on=tuple(trial for found in every for trial in found.made_on),
+    )

@@ -1,8 +1,7 @@
 """What each head of one model does on common texts, in a form that can be compared with heads of another model.
 
 Every text is read twice in a row in one forward pass. The first reading yields what heads write at the end of every word
-(`cka.py`) and most pattern statistics, the second induction. Patterns are held for one layer at a time. `correspondence.py`
-matches heads by their signatures.
+(`cka.py`) and most pattern statistics, the second induction. Patterns are held for one layer at a time.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ MIN_WORDS = 4
 class Signatures:
     """The result of `head_signatures`: float32 on the CPU.
 
-    `patterns` has the statistics in `STATISTICS`. `grams`: for each text, the centred Gram matrices
-    [layer * head, pair of words] of `hook_z` at the end of every word, one tensor per minibatch.
+    `patterns` has the `STATISTICS`. `grams`: for each text, the centred Gram matrices [layer * head, pair of words] of
+    `hook_z` at the end of every word, one tensor per minibatch.
     """
 
     model: str
@@ -76,9 +75,8 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, progress: 
     """Pattern statistics and Gram matrices of every head on `texts` (default: `common_texts()`).
 
     The model's own tokenizer encodes each text and decides about BOS. Words are separated by white space, and a word is
-    represented by its last token, so that models with different tokenizers are compared at the same places. CKA also picks
-    up position within a text: between the two packaged models, a head's best CKA is 0.59 on the same four texts and 0.39 on
-    texts in another order (mean over heads).
+    represented by its last token, so that all tokenizers are compared at the same places. CKA also picks up position: between
+    the two packaged models, a head's mean best CKA is 0.59 on the same four texts and 0.39 on texts in another order.
 
     Raises ValueError for texts that `match_heads` rejects, or a tokenizer without character offsets; TypeError for a model
     that is not a TransformerLens model.
@@ -167,10 +165,8 @@ def _reading(tokenizer: Any, shape: HeadGeometry, text: str, name: str) -> Readi
     start, end = inside[0], inside[-1] + 1
     length = end - start
     if start + 2 * length > shape.n_ctx:
-        raise ValueError(
-            f"{name} has {length} tokens and is read twice, but the context of {shape.name} is {shape.n_ctx}. Shorten it to "
-            f"at most {(shape.n_ctx - start) // 2} tokens."
-        )
+        found = f"{name} has {length} tokens and is read twice, but the context of {shape.name} is {shape.n_ctx}"
+        raise ValueError(f"{found}. Shorten it to at most {(shape.n_ctx - start) // 2} tokens.")
     lefts = [offsets[i][0] for i in inside]
     words = [inside[max(bisect_left(lefts, word_end) - 1, 0)] for word_end in ends]
     return Reading(torch.tensor(tokens[:end] + tokens[start:end]), start, length, words)

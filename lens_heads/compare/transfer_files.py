@@ -20,11 +20,9 @@ def read_counts(folder: str | Path) -> TransferMatrix:
 
     Reads `baseline_results.json` {task: {attempts, matches}}, `cross_task_within_heads_ablation.json` {k: {per_source_task:
     {source: {target: ...}}}} and, if present, `random_ablation_control.json` {k: {per_task: ...}}, a single draw. Ignores
-    heads pooled over tasks (`across_task_`, `global_ablation.json`), which have no source, and `within_task_ablation.json`,
-    which repeats the diagonal.
+    heads pooled over tasks (`across_task_`, `global_ablation.json`) and the repeated diagonal (`within_task_ablation.json`).
 
-    Raises FileNotFoundError if one of the first two files is missing, ValueError naming a file with another layout, and
-    anything TransferMatrix raises.
+    Raises FileNotFoundError if one of the first two is missing, ValueError for another layout or what TransferMatrix refuses.
     """
     names = ("baseline_results", "cross_task_within_heads_ablation", "random_ablation_control", "meta")
     baseline, cross, control, about = (Path(folder) / f"{name}.json" for name in names)

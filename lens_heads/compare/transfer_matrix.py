@@ -28,8 +28,7 @@ ABOUT, KINDS = "transfer.json", ("per_item", "counts")
 class TransferMatrix:
     """Every target task without ablation, with every source task's top k heads ablated, and with random heads ablated.
 
-    Holds one of two long tables. Both have the columns source ("none" at k = 0, a task, or "random"), target, k and draw (0
-    unless random).
+    Holds one of two long tables, both with source ("none" at k = 0, a task, or "random"), target, k and draw (0 unless random).
     `per_item`: also item and one column per metric; every cell of a target has the same items.
     `counts`: also attempts and matches, for published tables. Resampling is then binomial, independently for each cell: the
     pairing of cells by item is lost, and a cell with no matches or only matches has no spread.
@@ -37,8 +36,7 @@ class TransferMatrix:
     `metric` is the column that the statistics use; `dataclasses.replace(matrix, metric="contains")` selects another. Tables
     of statistics have k as rows and tasks as columns; `compare.cells` has the formulas. To exclude a task, remove its rows.
 
-    Raises ValueError for a missing cell (named), items that differ between the cells of a target, NaN, and impossible
-    counts.
+    Raises ValueError for a missing cell, items that differ between the cells of a target, NaN, and impossible counts.
     """
 
     per_item: pd.DataFrame | None = None

@@ -160,10 +160,8 @@ def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, 
     for model, wanted in zip(models, (match.shape_a, match.shape_b), strict=True):
         shape = geometry(model)
         if (shape.n_layers, shape.n_heads) != wanted:
-            found = (
-                f"{shape.name} has {shape.n_layers} layers x {shape.n_heads} heads, the match {wanted[0]} x {wanted[1]}"
-            )
-            raise ValueError(f"{found}. Pass the matched models in the same order.")
+            found = f"{shape.n_layers} layers x {shape.n_heads} heads, the match {wanted[0]} x {wanted[1]}"
+            raise ValueError(f"{shape.name} has {found}. Pass the matched models in the same order.")
 
 
 def _drops(table: pd.DataFrame) -> pd.DataFrame:

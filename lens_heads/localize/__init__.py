@@ -1,13 +1,12 @@
 """Which heads does a capability need? Ablate sets of heads together and find the few that explain the damage."""
 
-from lens_heads.localize.generality import Generality, generality
+from lens_heads.localize.generality import Generality, Universal, generality, universal_heads
 from lens_heads.localize.greedy import greedy, one_shot
 from lens_heads.localize.heads import localize, localize_heads
 from lens_heads.localize.masks import draw_masks
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.localize.search import Search, search
 from lens_heads.localize.sparse_fit import Fit, fit, recover, solve_masks
-from lens_heads.localize.universal import Universal, universal_heads
 
 __all__ = [
     "Fit",

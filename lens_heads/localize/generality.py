@@ -1,4 +1,8 @@
-"""generality: how much ablating a capability's heads damages that capability, other data of it, and unrelated tasks."""
+"""Whose are a capability's heads?
+
+`generality` measures how much ablating them damages that capability, other data of it, and unrelated tasks. `universal_heads`
+finds those that many unrelated capabilities need.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
+from scipy.stats import binom
 
 from lens_heads.ablation.choices import CHOICE_METRICS, without_choices
 from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head_set
@@ -16,6 +21,7 @@ from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.evaluation import FORCED_METRICS, check_metric
 from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.ablation.plan import warn_of_ties
+from lens_heads.compare.overlap import check_pair
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import check_draws, every_head, random_heads
@@ -185,3 +191,77 @@ def _sets(sources: Mapping[str, list[Head]], shape: HeadGeometry, random_draws: 
         chance = Condition.random(k)
         sets += [head_set(chance, random_heads(everyone, (), k, seed + draw), draw) for draw in range(random_draws)]
     return sets
+
+
+@dataclass(frozen=True)
+class Universal:
+    """Heads in the top k of at least `at_least` tasks, most shared first.
+
+    `tasks`: for every head in any top k, most shared first, the names of its tasks. `expected`: the number of universal heads
+    if every task's k heads were drawn at random from n heads, exactly n * P(Binomial(n_tasks, k / n) >= at_least).
+    """
+
+    heads: list[Head]
+    tasks: dict[Head, tuple[str, ...]]
+    k: int
+    at_least: int
+    n_tasks: int
+    n_heads: int
+    expected: float
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per head in any top k, most shared first: head, n_tasks, tasks, universal."""
+        rows = [
+            {"head": str(head), "n_tasks": len(names), "tasks": ", ".join(names), "universal": head in self.heads}
+            for head, names in self.tasks.items()
+        ]
+        return pd.DataFrame(rows)
+
+    def specific(self, scores: HeadScores, k: int | None = None) -> list[Head]:
+        """The k best heads of a task that are not universal; k defaults to the k of this search."""
+        if scores.values.numel() != self.n_heads:
+            found = f"{scores.method} scores {scores.values.numel()} heads, but the universal heads come from {self.n_heads}"
+            raise ValueError(f"{found}. Use scores of the same model.")
+        left = [head for head in scores.ranking() if head not in self.heads]
+        k = self.k if k is None else k
+        if not 1 <= k <= len(left):
+            raise ValueError(f"k={k}: {scores.method} has {len(left)} heads that are not universal")
+        return left[:k]
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{head} ({len(self.tasks[head])})" for head in self.heads) or "none"
+        return (
+            f"Universal({named}: in the top {self.k} of at least {self.at_least} of {self.n_tasks} tasks; {self.expected:.2g} "
+            "heads by chance)"
+        )
+
+
+def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_least: int = 3) -> Universal:
+    """Heads among the k best of at least `at_least` tasks   (Compressed Sensing for Capability Localization)
+
+    These heads serve every task (some are attention sinks; in Llama-3.1-8B: L0H31, L1H29, L1H31), so they are reported
+    separately, and `Universal.specific` ranks a task's heads without them. Only heads that score on the harmful side count.
+    Use unrelated tasks: three arithmetic data sets share heads for another reason. Localize each task with another mask
+    seed: with the same masks, heads that are often ablated together with a harmful head share its blame in every task.
+
+    Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
+    number of heads.
+    """
+    if not 2 <= at_least <= len(scores_by_task):
+        given = f"at_least={at_least} of {len(scores_by_task)} tasks"
+        raise ValueError(f"{given}: must lie between 2 and the number of tasks")
+    if k < 1:
+        raise ValueError(f"k={k}: must be at least 1")
+    first = next(iter(scores_by_task.values()))
+    found: dict[Head, tuple[str, ...]] = {}
+    for name, scores in scores_by_task.items():
+        check_pair(first, scores)
+        for head in scores.top(k):
+            if scores.sign * scores[head] > 0:
+                found[head] = (*found.get(head, ()), name)
+    tasks = dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+    heads = [head for head, names in tasks.items() if len(names) >= at_least]
+    n = first.values.numel()
+    chance = n * float(binom.sf(at_least - 1, len(scores_by_task), k / n))
+    return Universal(heads, tasks, k, at_least, len(scores_by_task), n, chance)

@@ -52,10 +52,7 @@ ROUND = 25
 
 
 class LocalizeRun(AblationRun, total=False):
-    """`AblationRun`, and what a mask ablates.
-
-    level: "query_head" (default), or "kv_group" to ablate all query heads of a kv head together and score kv heads.
-    """
+    """`AblationRun`, and `level` as in `MaskedMetric`."""
 
     level: Level
 
@@ -135,22 +132,22 @@ def localize_heads(
         k: how many heads to look for; "greedy" adds this many.
         kind, reference: as in `ablate`. The paper uses "zero".
         seed: for the masks, folds and resamples.
-        **options: `level` (`LocalizeRun`), run options (`runs.options.RunOptions`; 8 trials at a time by default), and those
-            of the ablation. The run folder holds finished masks, which any method reuses, and each method's latest scores as
-            `method.json`.
+        **options: `level` ("kv_group" ablates all query heads of a kv head together, and scores kv heads), run options
+            (`runs.options.RunOptions`; 8 trials at a time by default), and those of the ablation. The run folder holds
+            finished masks, which any method reuses, and each method's latest scores as `method.json`.
 
     Returns:
         HeadScores with, per trial, the least-squares coefficients on the heads the lasso selected; the value is their mean.
         Selected heads rank by the lasso's own coefficients. All others are 0 and rank by the plain difference between masks
-        with and without them. `meta["fit"]` is the record of the `Fit`, `meta["evaluations"]` the number of masks,
-        `meta["base"]` the metric without ablation. For "greedy", a value is the change when the head was added; the
-        `meta["chosen"]` heads rank in that order, followed by the others as last tried.
+        with and without them. `meta["fit"]` is the record of the `Fit`, `meta["base"]` the metric without ablation. For
+        "greedy", a value is the change when the head was added; the `meta["chosen"]` heads rank in that order, followed by
+        the others as last tried.
 
-    To choose the regression (`estimator`) or stop early (`patience`), use `localize(MaskedMetric(...), ...)`.
+    To choose the regression or stop early, use `localize`. The model is left unchanged, even after an error.
 
-    The model is left unchanged, even after an error. Raises ValueError for an unknown method, too few masks, k out of range,
-    a sparsity that ablates no head or every head, a metric that is the same under every mask, and what `MaskedMetric`
-    refuses; RuntimeError if a run of a search or over a tenth of the masks fails (fewer: a warning).
+    Raises ValueError for an unknown method, too few masks, k out of range, a sparsity that ablates no head or every head, a
+    metric that is the same under every mask, and what `MaskedMetric` refuses; RuntimeError if a run of a search or over a
+    tenth of the masks fails (fewer: a warning).
     """
     settings = Settings(method, n_masks, sparsity, k, seed=seed)
     trials = tasks.load(task, **tasks.to_select(task)) if isinstance(task, str) else task
@@ -243,10 +240,7 @@ def _sensed(
 
 
 def _order(result: Fit, masks: Bool[np.ndarray, "mask layer head"], response: Float[np.ndarray, " mask"]) -> list[Head]:
-    """All heads by their penalized coefficient, which ranks better than least squares.
-
-    Heads with coefficient 0 are ordered by the plain difference between masks with and without them.
-    """
+    """All heads by penalized coefficient, which ranks better than least squares, then by the plain difference."""
     flat = masks.reshape(len(masks), -1).astype(float)
     often = flat.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):

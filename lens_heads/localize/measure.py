@@ -100,8 +100,8 @@ class MaskedMetric:
     def __call__(self, masks: Bool[np.ndarray, "mask layer head"]) -> Float[np.ndarray, "mask trial"]:
         """The metric of every trial under every mask.
 
-        If a mask's run fails, its row is NaN, with a warning. It is neither tried again nor stored, so a new `MaskedMetric`
-        does try it again. If every new mask fails, the first error is raised.
+        If a mask's run fails, its row is NaN, with a warning; only a new `MaskedMetric` tries it again. If every new mask
+        fails, the first error is raised.
         """
         masks = np.asarray(masks, dtype=bool)
         if masks.ndim != 3 or masks.shape[1:] != self.units:
@@ -158,10 +158,9 @@ class MaskedMetric:
         for name, values in arrays.items():  # All metrics, because a later call may ask for another one.
             bad = (~torch.isfinite(values)).nonzero()
             if len(bad):
-                raise ValueError(
-                    f"{name} of trial {self.trials[int(bad[0])].id} is not finite with "
-                    f"{', '.join(map(str, heads)) or 'nothing'} ablated: load the model in float32 or bfloat16"
-                )
+                ablated = ", ".join(map(str, heads)) or "nothing"
+                found = f"{name} of trial {self.trials[int(bad[0])].id} is not finite with {ablated} ablated"
+                raise ValueError(f"{found}: load the model in float32 or bfloat16")
         return Result(arrays, {"heads": [str(head) for head in heads]})
 
     @torch.no_grad()

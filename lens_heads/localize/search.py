@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,16 +81,13 @@ def search(
     if not (methods and sparsities and n_masks):
         raise ValueError("there are no settings to try: give at least one method, sparsity and number of masks")
     fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
-    settings = [
-        Settings(method, count, sparsity, k, seed=seed, **fits)
-        for method in methods
-        for sparsity in sparsities
-        for count in n_masks
-    ]
+    tried = itertools.product(methods, sparsities, n_masks)
+    settings = [Settings(method, count, sparsity, k, seed=seed, **fits) for method, sparsity, count in tried]
     out = options.pop("out", None)
-    outs = [None if out is None else Path(out) / name for name in ("fit", "held_out")]
-    measured = MaskedMetric(model, trials, metric, out=outs[0], **options)
-    judge = MaskedMetric(model, held_out, metric, out=outs[1], **options)
+    measured, judge = (
+        MaskedMetric(model, part, metric, out=None if out is None else Path(out) / name, **options)
+        for name, part in (("fit", trials), ("held_out", held_out))
+    )
     check_made_on("of the search", made_on(measured.trials), judge.trials)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # `localize` warns again when it measures the masks.
