@@ -13,9 +13,6 @@ from lens_heads.trials.trial import Trial
 TOP = 150
 """Number of the most populous countries to ask about."""
 
-USUAL = 100
-"""Default number of trials, if that many exist."""
-
 
 def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Few-shot trials, country -> capital, with the capitals of three other countries as choices.
@@ -36,7 +33,7 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
     """
     shots = template("capitals")
     asked = half(_countries(shots), split)
-    chosen = asked[: enough(n, len(asked), "countries", USUAL)]
+    chosen = asked[: enough(n, len(asked), "countries", usual=100)]
     rng = random.Random(seed)
     rng.shuffle(chosen)
     return [

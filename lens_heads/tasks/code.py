@@ -16,8 +16,6 @@ from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 MBPP, HUMANEVAL = "google-research-datasets/mbpp", "openai/openai_humaneval"
-CONFIGS = ("full", "sanitized")
-SPLITS = ("test", "train", "validation", "prompt")
 
 
 def mbpp(
@@ -42,8 +40,8 @@ def mbpp(
         Trials with ids such as "mbpp-11" (MBPP's task id); `meta` holds the kind. Evaluate with `max_new_tokens` of 200 or
         more.
     """
-    check_known("config", config, CONFIGS)
-    check_known("split", split, SPLITS)
+    check_known("config", config, ("full", "sanitized"))
+    check_known("split", split, ("test", "train", "validation", "prompt"))
     rows = table(path, MBPP, config=config, split=split)
     chosen = drawn(rows, n, f"tasks in {path or MBPP}", random.Random(seed), USUAL)
     return [_task(row, template("mbpp"), chat, allow_code_execution) for row in chosen]

@@ -12,7 +12,6 @@ from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 HUB = "openai/gsm8k"
-SPLITS = ("test", "train")
 _CALCULATION = re.compile(r"<<[^>]*>>")
 _FINAL = re.compile(r"-?(\d[\d,]*)?\.?\d+")
 
@@ -40,7 +39,7 @@ def gsm8k(
 
     Differs from the benchmark: the calculator annotations (<<48/2=24>>) are removed from the solutions.
     """
-    check_known("split", split, SPLITS)
+    check_known("split", split, ("test", "train"))
     rows = table(path, HUB, config="main", split=split)
     name = split if path is None else Path(path).stem
     shots = template("gsm8k")

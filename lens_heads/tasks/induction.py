@@ -1,4 +1,4 @@
-"""Induction: a word list repeats; which word comes next?   (Olsson et al., arXiv 2209.11895)"""
+"""Induction: a word list repeats; which word comes next? (Olsson et al., arXiv 2209.11895)"""
 
 from __future__ import annotations
 

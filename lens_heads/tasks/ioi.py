@@ -1,4 +1,4 @@
-"""IOI: indirect object identification, whose circuit in GPT-2 is known   (Wang et al., ICLR 2023, arXiv 2211.00593)."""
+"""IOI: indirect object identification, whose circuit in GPT-2 is known (Wang et al., ICLR 2023, arXiv 2211.00593)."""
 
 from __future__ import annotations
 

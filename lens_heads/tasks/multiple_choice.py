@@ -190,10 +190,10 @@ def _chosen(items: list[tuple[Row, _Item]], subjects: str | Sequence[str] | None
         return items
     wanted = [subjects] if isinstance(subjects, str) else list(subjects)
     have = sorted({item.subject for _, item in items})
-    unknown = next((subject for subject in wanted or [""] if subject not in have), None)
-    if unknown is not None:
-        near = difflib.get_close_matches(unknown, have, n=3) or have
-        raise ValueError(f"unknown subject {unknown!r}: use {', '.join(near)}")
+    for subject in wanted or [""]:
+        if subject not in have:
+            near = difflib.get_close_matches(subject, have, n=3) or have
+            raise ValueError(f"unknown subject {subject!r}: use {', '.join(near)}")
     return [(row, item) for row, item in items if item.subject in wanted]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lens_heads.tasks.books import at_least, parse_json, read_book, read_text
-from lens_heads.tasks.rows import Row
+from lens_heads.tasks.books import at_least, read_book
+from lens_heads.tasks.rows import json_lines
 from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
 from lens_heads.trials.trial import Trial
 
@@ -31,8 +31,6 @@ def niah(
     Args, besides those of `lens_heads.tasks`:
         folder: contains `needles.jsonl`, with one {"needle", "question", "real_needle"} per line, and for needle i the
             texts `part{i}/*.txt`. A text may be a JSON page of the hub's data viewer, as theirs are.
-        lengths: prompt lengths in tokens; a list, or how many to space evenly over 1,000..50,000.
-        depths: needle depths from 0 to 1; a list, or how many to space evenly.
         n: number of trials, stratified over (needle, depth).
         chat: see `Trial`; True also puts the text between <book> tags, as they do for chat models.
 
@@ -65,25 +63,20 @@ def niah(
 
 
 def _needles(file: Path) -> list[Trial]:
-    """Trials without a haystack, one per line."""
-    lines = enumerate(read_text(file).splitlines(), 1)
-    found = [_needle(line, f"{file}, line {number}") for number, line in lines if line.strip()]
-    if not found:
+    """Trials without a haystack, one per line.
+
+    The focus is `real_needle` as spelled in the needle: one of theirs is capitalized only in `real_needle`.
+    """
+    trials: list[Trial] = []
+    for row in json_lines(file, "needle, question, real_needle"):
+        needle, question, real = (row.text(field) for field in ("needle", "question", "real_needle"))
+        found = re.findall(re.escape(real), needle, re.IGNORECASE)
+        if len(found) != 1:
+            raise row.fault("real_needle", f"occur once in {needle!r}, not {len(found)} times")
+        trials.append(Trial(row.where, question, real, needle=needle, needle_focus=found[0], group=f"niah {needle}"))
+    if not trials:
         raise ValueError(f"{file}: the file contains no needle: write one JSON object per line")
-    return found
-
-
-def _needle(line: str, where: str) -> Trial:
-    """The focus is `real_needle` as spelled in the needle: one of theirs is capitalized only in `real_needle`."""
-    raw = parse_json(line, where)
-    if not isinstance(raw, dict):
-        raise ValueError(f"{where}: expected an object {{needle, question, real_needle}}, got {type(raw).__name__}")
-    row = Row(where, 0, raw)
-    needle, question, real = (row.text(field) for field in ("needle", "question", "real_needle"))
-    found = re.findall(re.escape(real), needle, re.IGNORECASE)
-    if len(found) != 1:
-        raise row.fault("real_needle", f"occur once in {needle!r}, not {len(found)} times")
-    return Trial(where, question, real, needle=needle, needle_focus=found[0], group=f"niah {needle}")
+    return trials
 
 
 def _novel(folder: Path) -> str:

@@ -62,10 +62,8 @@ def nolima(
         questions: "onehop", "twohop", "direct", or any other question type in the entries. Entries without it are left
             out, in a folder of your own with a warning; it is an error if all lack it.
         preset: a grid of the LOCOS paper, see `PRESETS`: "paper", "scripts" (as its jobs ran) or "evaluation". None:
-            lengths 1,000, 2,000, 4,000 x 5 depths, one character per entry. The arguments below override the preset.
+            lengths 1,000, 2,000, 4,000 x 5 depths, one character per entry. Other arguments override the preset.
         n: number of trials, stratified over (needle, test, depth); a preset draws fewer if its grid is smaller.
-        lengths: prompt lengths in tokens; a list, or how many to space evenly over 1,000..50,000.
-        depths: needle depths from 0 to 1; a list, or how many to space evenly.
         characters: names of each entry's character_set to use: how many (the first ones), or a list.
         needle_set: file name; by default needle_set.json (needle_set_ONLYDirect.json for direct questions), or every
             .json file in a folder that has neither.

@@ -35,8 +35,7 @@ def packaged(
         n: number of trials, spread evenly over needle kinds, entries, names and tests.
         context_length: length of the whole prompt, in tokens.
         questions: "onehop" (shares no word with the needle) or "direct".
-        depths: needle depths from 0 to 1, used equally often; a list, or how many to space evenly. None spreads them
-            uniformly over 0 to 1.
+        depths: used equally often; None spreads them uniformly over 0 to 1.
 
     Returns:
         Trials with ids such as "select-S03-T01-Megan-0" (entry, test, name, seed; ids of direct questions end in

@@ -14,7 +14,6 @@ from lens_heads.trials.trial import Trial
 TOP = 200
 """Number of the world's most populous cities to ask about."""
 
-SOURCES = ("cities", "facts", "popqa")
 POPQA = "akariasai/PopQA"
 
 
@@ -42,7 +41,7 @@ def parametric(
     Excludes cities whose name contains the country's (Singapore, Mexico City), that are few-shot examples, or that share
     their name with a larger city. A third of the cities are in China: compare with always answering "China".
     """
-    check_known("source", source, SOURCES)
+    check_known("source", source, ("cities", "facts", "popqa"))
     if path is not None and source != "popqa":
         raise ValueError(f"path= requires source='popqa': omit it for source={source!r}")
     if source == "cities":

@@ -1,4 +1,4 @@
-"""QRHead's detection sets: questions over documents, some of which are gold   (Zhang et al., EMNLP 2025)"""
+"""QRHead's detection sets: questions over documents, some of which are gold (Zhang et al., EMNLP 2025)."""
 
 from __future__ import annotations
 

@@ -10,9 +10,6 @@ from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.rhymes import endings
 from lens_heads.trials.trial import Trial
 
-USUAL = 100
-"""Default number of trials, if that many exist."""
-
 
 def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Few-shot trials that ask for a rhyme, with one rhyming word and three others as choices.
@@ -32,7 +29,7 @@ def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: b
     groups = rhyme_groups(split)
     words = [(word, group) for group in groups for word in group]
     rng = random.Random(seed)
-    return [_trial(word, group, groups, rng, chat) for word, group in drawn(words, n, "words", rng, USUAL)]
+    return [_trial(word, group, groups, rng, chat) for word, group in drawn(words, n, "words", rng, usual=100)]
 
 
 def rhyme_groups(split: str | None = None) -> list[list[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lens_heads.tasks.books import data, parse_json, read_text
+from lens_heads.tasks.books import TextFile, data, parse_json, read_text
 
 _BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 
@@ -118,8 +118,17 @@ def local_rows(path: str | Path, copy_of: str) -> list[Row]:
 
 def packaged_rows(name: str) -> list[Row]:
     """The rows of the shipped file `data/packaged/{name}.jsonl`."""
-    file = data("packaged", f"{name}.jsonl")
-    return _rows((parse_json(line, str(file)) for line in read_text(file).splitlines()), f"{name}.jsonl")
+    return json_lines(data("packaged", f"{name}.jsonl"))
+
+
+def json_lines(file: TextFile, known: str = "..") -> list[Row]:
+    """The rows of a file with one JSON object per line; the ValueError for another line says which fields are `known`."""
+    lines = [(f"{file}, line {i}", i, line) for i, line in enumerate(read_text(file).splitlines(), 1) if line.strip()]
+    rows = [Row(where, number, parse_json(line, where)) for where, number, line in lines]
+    for row in rows:
+        if not isinstance(row.fields, dict):
+            raise ValueError(f"{row.where}: expected an object {{{known}}}, got {type(row.fields).__name__}")
+    return rows
 
 
 def _rows(rows: Iterable[Any], where: str) -> list[Row]:

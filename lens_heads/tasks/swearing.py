@@ -1,4 +1,4 @@
-"""Swearing: does the model swear where people do?   You supply the word list: none ships with the package."""
+"""Swearing: does the model swear where people do? You supply the word list: none ships with the package."""
 
 from __future__ import annotations
 

@@ -59,11 +59,11 @@ def encode_all(
 
 def check_unique(ids: Iterable[str]) -> None:
     """ValueError for trials with the same id."""
-    repeated = next((name for name, count in Counter(ids).items() if count > 1), None)
-    if repeated is not None:
-        raise ValueError(
-            f"two trials have the id {repeated!r}: ids must be unique, since results are stored under them"
-        )
+    for name, count in Counter(ids).items():
+        if count > 1:
+            raise ValueError(
+                f"two trials have the id {name!r}: ids must be unique, since results are stored under them"
+            )
 
 
 def _check_tokens(trial: EncodedTrial, d_vocab: int | None) -> None:

@@ -21,8 +21,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,11 +62,11 @@ def run(program: str, seconds: int = 5, megabytes: int = 512, clock: float = 60)
     if os.name != "posix":
         raise OSError(f"generated code runs on Linux and macOS only, not on {sys.platform}: use generate=False")
     secret = secrets.token_bytes(32)
-    with (
-        tempfile.TemporaryDirectory(prefix="lens-heads-", ignore_cleanup_errors=True) as folder,
-        _pipe() as (key, give),
-        _pipe() as (answer, result),
-    ):
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lens-heads-", ignore_cleanup_errors=True))
+        key, give, answer, result = [*os.pipe(), *os.pipe()]
+        for end in (key, give, answer, result):
+            stack.callback(os.close, end)
         Path(folder, "program.py").write_text(program, encoding="utf-8", errors="replace", newline="\n")
         os.write(give, secret)
         code = _child(folder, key, result, seconds, megabytes, clock)
@@ -119,14 +118,3 @@ def _verdict(said: bytes, secret: bytes, code: int | None, seconds: int, clock: 
         return Verdict(False, rest.decode(errors="replace"))
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     return Verdict(False, f"ended {how} before its tests were done")
-
-
-@contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    """The two ends of a pipe, closed afterwards."""
-    ends = os.pipe()
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            os.close(end)

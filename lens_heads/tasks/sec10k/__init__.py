@@ -21,9 +21,6 @@ from lens_heads.tasks.sec10k.statements import find_statement, survey
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
 
-SOURCES = ("packaged", "filings", "corpus")
-ONE_SECTION = "no other section"
-
 
 def sec10k(
     path: str | Path | None = None,
@@ -140,7 +137,7 @@ def _instance(filing: Filing, task: str, extract: bool) -> build.Instance | str:
     found = find_statement(filing, task, extract)
     if isinstance(found, str):
         return found
-    return ONE_SECTION if set(filing.sections) == {found.section} else build.Instance(filing, task, found)
+    return "no other section" if set(filing.sections) == {found.section} else build.Instance(filing, task, found)
 
 
 def _filings(source: str | Mapping[str, Any] | None, path: str | Path | None) -> list[Filing]:
@@ -149,7 +146,7 @@ def _filings(source: str | Mapping[str, Any] | None, path: str | Path | None) ->
             check_known("option of source", option, ("years", "truth"), ", those of `read_corpus`")
         return read_corpus(path, **source)
     source = source or ("packaged" if path is None else "filings")
-    check_known("source", source, SOURCES)
+    check_known("source", source, ("packaged", "filings", "corpus"))
     if source == "corpus":
         return read_corpus(path)
     if source == "filings":

@@ -95,7 +95,18 @@ def read_corpus(
     if not covered:
         where = f"{path or HUB}: {len(rows)} filings"
         raise ValueError(f"{where}, none of them in {truth}; its column 'filename' must list them (718413_1993.txt)")
-    return [_corpus_filing(row, {} if facts is None else facts[row.text("filename")]) for row in covered]
+    return [
+        Filing(
+            id=row.text("filename").removesuffix(".txt").removesuffix(".htm"),
+            cik=row.text("cik"),
+            year=_year(row.text("year"), "", row.where),
+            company=known.get("registrant_name", ""),
+            sections=_sections(row, "section_"),
+            facts=known,
+        )
+        for row in covered
+        for known in [{} if facts is None else facts[row.text("filename")]]
+    ]
 
 
 def _json_files(path: Path) -> Iterator[tuple[str, str]]:
@@ -126,17 +137,6 @@ def _filing(name: str, fields: Any) -> Filing:
         company=company,
         sections=_sections(row, "item_"),
         facts={"registrant_name": company} | {task: state for task, state in known.items() if state},
-    )
-
-
-def _corpus_filing(row: Row, facts: dict[str, str]) -> Filing:
-    return Filing(
-        id=row.text("filename").removesuffix(".txt").removesuffix(".htm"),
-        cik=row.text("cik"),
-        year=_year(row.text("year"), "", row.where),
-        company=facts.get("registrant_name", ""),
-        sections=_sections(row, "section_"),
-        facts=facts,
     )
 
 
