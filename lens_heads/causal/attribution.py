@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 import torch
-from einops import reduce
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens.tools.analysis.attribution_patching import GradientCache, cache_activation_and_gradient
@@ -73,7 +72,7 @@ def attribution_patch(
         for name, gradient in totals.items():
             change = clean.activations[name] - corrupt.activations[name]
             product = (change.float() * gradient.float())[0, rows].reshape(-1, shape.n_heads, shape.d_head)
-            scores.append(reduce(product, "row head e -> head", "sum").cpu())
+            scores.append(product.sum((0, 2)).cpu())
         return torch.stack(scores), {"clean": float(clean.metric), "corrupt": float(corrupt.metric)}
 
     method = "attribution" if ig_steps == 1 else "eap_ig"

@@ -173,7 +173,10 @@ def _remove(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others
 def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
     """Replace every occurrence of the answer in the needle by the next other answer of its length."""
     forms = _forms(trial, tokenizer)
-    found = [_places(form, trial.tokens, *needle) for form in forms]
+    starts = range(*needle)
+    found = [
+        [i for i in starts if torch.equal(trial.tokens[i : min(i + len(form), needle[1])], form)] for form in forms
+    ]
     number = next((number for number, places in enumerate(found) if places), None)
     if number is None:
         raise ValueError(
@@ -192,10 +195,6 @@ def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: 
     for place in found[number]:
         corrupt[place : place + len(form)] = other
     return corrupt
-
-
-def _places(form: Tensor, tokens: Tensor, start: int, end: int) -> list[int]:
-    return [i for i in range(start, end - len(form) + 1) if torch.equal(tokens[i : i + len(form)], form)]
 
 
 def _forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:

@@ -77,7 +77,7 @@ def recovery(
     Args:
         ablated, patched: sets of heads, usually the same.
         examples: trials. `flipped` uses only those that the model answers correctly when clean and incorrectly when ablated
-            (greedy text of at most `max_new_tokens`, scored by the trial's judge).
+            (greedy text, scored by the trial's judge).
         controls: heads patched instead of `patched`, outside both sets if enough heads are left: "random" and
             "matched_layers" (`draws` draws each), "same_layer" (the next free heads of each layer; fewer if a layer is
             full), "bottom" (the lowest of `scores`; omitted without them).
@@ -86,14 +86,10 @@ def recovery(
         **options: `reference` and the options of the ablation, as in `ablate`, and run options (`runs.options.RunOptions`;
             by default at most 30 new tokens; one example at a time).
 
-    Returns a `Recovery`. Its `frame` has the ratio of sums with interval, the median ratio, and the share of small
-    denominators.
-
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on, and
     `NothingFlipped` if no example flips.
     """
-    reference = options.pop("reference", None)
-    ablation, run = ablation_run(model, kind, reference, options, max_new_tokens=30)
+    ablation, run = ablation_run(model, kind, options.pop("reference", None), options, max_new_tokens=30)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
     controls = [controls] if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)
@@ -104,7 +100,13 @@ def recovery(
     sets = _sets(shape, broken, mended, controls, scores, draws)
     if fair:
         sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]]
-    settings = _settings(model, encoded, sets, ablation, room)
+    settings = {
+        **identify(model).settings,
+        **ablation.settings,
+        "trials": trials_digest(encoded),
+        "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],
+        "max_new_tokens": room,
+    }
     results = engine.run(
         encoded,
         lambda batch: [_example(model, batch[0], sets, ablation, room)],
@@ -114,19 +116,6 @@ def recovery(
     )
     kept = [(trial.id, result.record) for trial, result in zip(encoded, results, strict=True) if result.keep]
     return Recovery.from_records(kept, sets, flipped, {**settings, "flipped": flipped})
-
-
-def _settings(
-    model: Model, trials: list[EncodedTrial], sets: list[_Set], ablation: Ablation, room: int
-) -> dict[str, Any]:
-    """The settings that a stored example depends on."""
-    return {
-        **identify(model).settings,
-        **ablation.settings,
-        "trials": trials_digest(trials),
-        "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],
-        "max_new_tokens": room,
-    }
 
 
 def _check(

@@ -50,11 +50,11 @@ def sweep(
 
     folder = folder_for(model, options.out, settings)
     results = engine.run(made, work, folder=folder, progress=options.progress, description=method)
-    kept = [(pair, result) for pair, result in zip(made, results, strict=True) if result.keep]
+    kept = {pair.id: result.arrays["score"] for pair, result in zip(made, results, strict=True) if result.keep}
     found = HeadScores.from_trials(
         method,
-        torch.stack([result.arrays["score"] for _, result in kept]),
-        [pair.id for pair, _ in kept],
+        torch.stack(list(kept.values())),
+        list(kept),
         {**settings, "trials": [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]},
         score_unit=UNITS.get(name, ""),
         model=identity,

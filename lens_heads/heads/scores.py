@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -24,7 +25,6 @@ from lens_heads.heads.sets import layer_matched, random_heads
 from lens_heads.runs.identity import ModelIdentity
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 _ABOUT = ("unit", "best", "selected", "signed", "score_unit")
@@ -206,8 +206,6 @@ class HeadScores:
 
     def to_frame(self, interval: bool = True) -> pd.DataFrame:
         """One row per head, best first: layer, head, name, score, and the 95 % `interval` (low, high)."""
-        import pandas as pd
-
         ranked = self.ranking()
         rows = [{"layer": at.layer, "head": at.head, "name": str(at), "score": self[at]} for at in ranked]
         frame = pd.DataFrame(rows, columns=["layer", "head", "name", "score"])

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from rich.progress import track
 from torch import Tensor
 
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, require_raw_weights
+from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.trials.encoding import encode_all, several
@@ -105,8 +106,6 @@ def mean_activations(
     All positions have equal weight. Raises ValueError for no trials, prompts beyond the context window, and processed
     weights; TypeError for anything but a TransformerLens model.
     """
-    from rich.progress import track
-
     require_raw_weights(model)
     shape = geometry(model)
     encoded = encode_all(islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
@@ -123,7 +122,6 @@ def mean_activations(
 
 def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     """`z` of every head at every prompt position of one trial."""
-    is_bridge(model)  # A TypeError for other models before an attribute is missing.
     shape = geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     return run_activations(model, encoded.tokens, encoded.id)

@@ -34,7 +34,6 @@ class Prefilled:
     `residuals` are then those after it.
     """
 
-    ids: tuple[str, ...]
     tokens: Int[Tensor, "batch position"]
     pads: Int[Tensor, " batch"]
     residuals: list[Float[Tensor, "batch position d_model"]]
@@ -56,7 +55,7 @@ class Prefilled:
             return self.cache.branch()
         if beginning is None and self.shared is not None:
             beginning = self.shared.replay(model, layer, chunk)
-        cache = Cache(model, len(self.ids)) if beginning is None else beginning.branch(0, len(self.ids))
+        cache = Cache(model, len(self.pads)) if beginning is None else beginning.branch(0, len(self.pads))
         before = len(cache)
         if layer == 0 or self.tokens.shape[1] == 0:
             prefill(model, self.tokens, cache, self.pads, chunk)
@@ -116,4 +115,4 @@ def prefilled(model: Model, trials: Sequence[EncodedTrial], shared: Prefilled | 
     with evaluating(model), recording(model, names) as seen, fast_attention(model), noting_tuples(model) as noted:
         prefill(model, tokens, cache, pads)
     residuals = [torch.cat(parts, 1) if parts else torch.empty(0) for parts in seen.values()]
-    return Prefilled(tuple(trial.id for trial in trials), tokens, pads, residuals, cache, any(noted), shared)
+    return Prefilled(tokens, pads, residuals, cache, any(noted), shared)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from einops import einsum, repeat
 from jaxtyping import Int
@@ -15,9 +15,6 @@ from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, attention_out, geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.norms import frozen_norm, post_attention_norm
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TEXT = (
     "The ferry left the stone quay a little after dawn, and nobody on deck spoke until the bell rang twice. "
@@ -53,8 +50,6 @@ class CheckReport:
 
     @property
     def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
         rows = [(c.name, c.error, c.tolerance, c.passed, c.note) for c in self.checks]
         return pd.DataFrame(rows, columns=["check", "error", "tolerance", "passed", "note"])
 

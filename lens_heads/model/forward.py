@@ -125,7 +125,8 @@ def advance(
     if cache.bridge:
         # For no rows an empty index is needed, since 0 would mean all rows.
         rows = logits or torch.empty(0, dtype=torch.long, device=tokens.device)
-        keep = {"logits_to_keep": rows} if _keeps_logits(model) else {}
+        takes = inspect.signature(model.original_model.forward).parameters
+        keep = {"logits_to_keep": rows} if "logits_to_keep" in takes else {}
         padded = {"attention_mask": mask} if bool(pads.any()) else {}
         out = model(tokens, past_key_values=cache.store, use_cache=True, **keep, **padded)
     else:
@@ -138,10 +139,6 @@ def advance(
             attention_mask=mask[:, len(cache) :],
         )
     return out[:, -logits:] if logits else torch.empty(len(tokens), 0, model.cfg.d_vocab)
-
-
-def _keeps_logits(model: Model) -> bool:
-    return "logits_to_keep" in inspect.signature(model.original_model.forward).parameters
 
 
 def prefill(

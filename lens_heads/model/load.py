@@ -47,7 +47,7 @@ def load_model(
     from lens_heads.model import gguf as gguf_files
 
     if device is not None and device_map is not None:
-        raise ValueError("device and device_map exclude each other: pass only one")
+        raise ValueError("device and device_map are mutually exclusive: pass only one")
     if lens not in (None, "bridge", "hooked"):
         raise ValueError(f"lens={lens!r}: use 'bridge' or 'hooked'")
     source = gguf_files.local_source(name)
@@ -63,8 +63,8 @@ def load_model(
             raise ValueError(f"device_map is for hub models and folders, but {name} goes to one device: use device=")
         if lens == "hooked" and str(name) != "gemma-3-270m":
             raise ValueError(
-                f"lens='hooked' needs a name HookedTransformer knows, but {name} is a local model: leave lens out for a "
-                "TransformerBridge, or build the HookedTransformer yourself (it is accepted everywhere)"
+                f"lens='hooked' needs a name HookedTransformer knows, but {name} is a local model. Omit lens= for a "
+                "TransformerBridge, or pass a HookedTransformer of your own: every function accepts one"
             )
         if device_map is None:
             options |= gguf_files.load_local(source, dtype, device)
@@ -98,7 +98,7 @@ def _boot_hooked(name: str, options: dict[str, Any]) -> Model:
     except ImportError:
         raise ValueError(
             "lens='hooked' needs a TransformerLens version with HookedTransformer: "
-            "pip install 'transformer-lens==3.9.*', or leave lens out for a TransformerBridge"
+            "pip install 'transformer-lens==3.9.*', or omit lens= for a TransformerBridge"
         ) from None
     hooked_transformer: Any = HookedTransformer
     return hooked_transformer.from_pretrained_no_processing(name, **options)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import traceback
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lens_heads.runs.store import Result, RunFolder
 
@@ -38,13 +39,15 @@ def run(
     results = {i: result for i, result in enumerate(stored) if result is not None}
     todo = [i for i in range(len(items)) if i not in results]
     failures = _Failures(description)
-    with _bar(progress, description, len(items), len(results)) as advance:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True, disable=not progress) as bar:
+        task = bar.add_task(description, total=len(items), completed=len(results))
         for batch in _batches(items, todo, batch_size, size, group):
             for i, result in _attempt(work, [(i, items[i]) for i in batch], failures):
                 results[i] = result
                 if folder is not None and result.keep:
                     folder.write(key(items[i]), result)
-                advance(1)
+                bar.advance(task)
     if failures.first is not None:
         if failures.items == len(items):
             raise failures.first
@@ -116,14 +119,3 @@ class _Failures:
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-@contextmanager
-def _bar(show: bool, description: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar that also works in Jupyter, or nothing; yields the function that advances it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=not show) as bar:
-        task = bar.add_task(description, total=total, completed=done)
-        yield lambda n: bar.advance(task, n)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 FORMAT = 2
 """Increased whenever older run folders can no longer be continued: their settings then differ in `format`."""
@@ -22,5 +22,4 @@ class ModelIdentity:
     @property
     def settings(self) -> dict[str, object]:
         """The form stored in run folders."""
-        found = asdict(self)
-        return {"format": FORMAT, "model": found.pop("name"), **found}
+        return {"format": FORMAT, "model": self.name, "weights": self.weights, "dtype": self.dtype}

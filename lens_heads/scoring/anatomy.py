@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Unpack, get_args
+from pathlib import Path
+from typing import Literal, Unpack, get_args
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from scipy import stats as scipy_stats
@@ -26,11 +28,6 @@ from lens_heads.scoring.score import score_heads
 from lens_heads.scoring.scorers import Scorer
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials.trial import AnyTrial
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
 
 Source = Literal["needle", "sink", "answer mention", "question", "neighbourhood", "bulk"]
 """The kinds of attended keys, in the order in which `provenance` tests them."""
@@ -178,8 +175,6 @@ def provenance(
 
     Raises ValueError as `score_heads` does, and for no heads or a head that the model does not have.
     """
-    import pandas as pd
-
     chosen = geometry(model).check_heads(heads)
     if not chosen:
         raise ValueError("no heads given: pass some, e.g. ['L12H1'], or select the best with scores.top(k)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,28 +144,24 @@ def _score(model: Model, batch: _Batch, scorers: Sequence[Scorer], directions: D
     for row in batch.rows:
         names = [scorer.name for scorer in scorers if _counts(scorer, row)]
         row.result.scores = {name: torch.zeros(shape.n_layers, shape.n_heads) for name in names}
+    named = {scorer.name: scorer for scorer in scorers}
     held: dict[str, Tensor] = {}
 
     def keep_pattern(pattern: Tensor, hook: Any) -> None:
         held["pattern"] = pattern
 
-    def layer_done(layer: int) -> Any:
-        def see(z: Tensor, hook: Any) -> None:
-            pattern, values, W_O = held.pop("pattern"), batch.cache.values(layer), output_weights(model, layer)
-            for i, row in enumerate(batch.rows):
-                if row.result.scores:
-                    views = _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), directions)
-                    for scorer in scorers:
-                        if scorer.name in row.result.scores:
-                            score = checked(scorer, scorer.score(views[scorer.rows]), shape.n_heads)
-                            row.result.scores[scorer.name][layer] = score
-
-        return see
+    def finish_layer(z: Tensor, hook: Any, layer: int) -> None:
+        pattern, values, W_O = held.pop("pattern"), batch.cache.values(layer), output_weights(model, layer)
+        for i, row in enumerate(batch.rows):
+            if row.result.scores:
+                views = _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), directions)
+                for name, scores in row.result.scores.items():
+                    scores[layer] = checked(named[name], named[name].score(views[named[name].rows]), shape.n_heads)
 
     hooks: list[tuple[str, Any]] = []
     for layer in range(shape.n_layers):
         hooks.append((f"blocks.{layer}.attn.hook_pattern", keep_pattern))
-        hooks.append((f"blocks.{layer}.attn.hook_z", layer_done(layer)))
+        hooks.append((f"blocks.{layer}.attn.hook_z", partial(finish_layer, layer=layer)))
     with hooked(model, hooks):
         advance(model, batch.chunk, batch.cache, batch.pads)
 

@@ -74,17 +74,15 @@ def score_trials(
     scores: dict[str, HeadScores] = {}
     for scorer in scorers:
         name = scorer.name
-        kept = [
-            (trial.id, found.arrays[name]) for trial, found in zip(trials, results, strict=True) if name in found.arrays
-        ]
-        if kept:
-            ids, arrays = zip(*kept, strict=True)
-            meta = {**about, "paper": scorer.paper, "outcomes": outcomes, "trials": listed}
-            meta |= {"rule": scorer.rule} if scorer.rule else {}
-            belongs: dict[str, Any] = {"signed": scorer.signed, "model": identity, "made_on": made_on(trials)}
-            scores[name] = HeadScores.from_trials(name, torch.stack(arrays), ids, meta, **belongs)
-            if folder is not None:
-                scores[name].save(folder.path / f"{name}.json")
+        kept = {t.id: found.arrays[name] for t, found in zip(trials, results, strict=True) if name in found.arrays}
+        if not kept:
+            continue
+        meta = {**about, "paper": scorer.paper, "outcomes": outcomes, "trials": listed}
+        meta |= {"rule": scorer.rule} if scorer.rule else {}
+        belongs: dict[str, Any] = {"signed": scorer.signed, "model": identity, "made_on": made_on(trials)}
+        scores[name] = HeadScores.from_trials(name, torch.stack(list(kept.values())), list(kept), meta, **belongs)
+        if folder is not None:
+            scores[name].save(folder.path / f"{name}.json")
     _check_any(scorers, scores, outcomes, len(trials))
     return scores
 
@@ -101,7 +99,7 @@ def _check_any(scorers: Sequence[Scorer], scores: dict[str, HeadScores], outcome
     missing = [scorer.name for scorer in scorers if scorer.name not in scores]
     summary = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     if missing and scores:
-        warnings.warn(f"no trial counts for {', '.join(missing)} ({summary}): left out of the result", stacklevel=4)
+        warnings.warn(f"no trial counts for {', '.join(missing)} ({summary}): omitted from the result", stacklevel=4)
     elif missing and missing == [scorer.name for scorer in scorers if scorer.contrastive]:
         raise ValueError(
             f"{', '.join(missing)} compares gold documents with others, but all are gold: add documents, or use qr"

@@ -6,7 +6,7 @@ hooked patterns. Attention is averaged over the rows within the pass, so that no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 import torch
@@ -53,7 +53,7 @@ def score_documents(
     require_raw_weights(model)
     options, scorers = Run.of(run, LoopOptions), resolve(methods, documents=True)
     shape = geometry(model)
-    encoded = encode_documents(_documents_only(trials), model.tokenizer, shape, frame)
+    encoded = _encode(trials, model.tokenizer, shape, frame)
     settings = {
         "trials": digest([[t.id, t.tokens.tolist(), t.null_tokens.tolist(), t.documents, t.gold] for t in encoded]),
         "frame": frame,
@@ -65,12 +65,19 @@ def score_documents(
     return score_trials(model, encoded, work, scorers, options, settings)
 
 
-def encode_documents(
-    trials: Sequence[AnyDocuments], tokenizer: Any, shape: HeadGeometry, frame: str | None = None
-) -> list[EncodedDocuments]:
-    """All trials in tokens, checked before any work begins: unique ids, prompts inside the context window."""
-    check_unique(trial.id for trial in trials)
-    encoded = [trial if isinstance(trial, EncodedDocuments) else trial.encode(tokenizer, frame) for trial in trials]
+def _encode(trials: Any, tokenizer: Any, shape: HeadGeometry, frame: str | None) -> list[EncodedDocuments]:
+    """All trials in tokens. TypeError for anything but document trials; ValueError for none, and for repeated ids."""
+    listed = [trials] if isinstance(trials, AnyDocuments) else list(trials)
+    if not listed:
+        raise ValueError("there are no trials: pass at least one DocumentTrial")
+    for trial in listed:
+        if not isinstance(trial, AnyDocuments):
+            raise TypeError(
+                f"expected a DocumentTrial, got {type(trial).__name__}: score trials with needles and trials with "
+                "documents separately"
+            )
+    check_unique(trial.id for trial in listed)
+    encoded = [trial if isinstance(trial, EncodedDocuments) else trial.encode(tokenizer, frame) for trial in listed]
     for trial in encoded:
         check_fits(trial, shape)
     return encoded
@@ -117,17 +124,3 @@ def _row_means(model: Model, rows: Int[Tensor, " row"], cache: Cache) -> list[Fl
         advance(model, rows[None].to(model.W_U.device), cache, logits=0)
     cache.crop(before)
     return [mean for (mean,) in means.values()]
-
-
-def _documents_only(trials: Any) -> list[AnyDocuments]:
-    """The trials as a list. TypeError for anything but document trials, ValueError for none."""
-    listed = [trials] if isinstance(trials, AnyDocuments) else list(trials)
-    for trial in listed:
-        if not isinstance(trial, AnyDocuments):
-            raise TypeError(
-                f"expected a DocumentTrial, got {type(trial).__name__}: score trials with needles and trials with "
-                "documents separately"
-            )
-    if not listed:
-        raise ValueError("there are no trials: pass at least one DocumentTrial")
-    return listed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.sets import by_layer
@@ -13,9 +14,6 @@ from lens_heads.scoring.documents import check_fits, query_attention
 from lens_heads.scoring.view import masked_sums
 from lens_heads.trials import documents as composing
 from lens_heads.trials.documents import Document
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def rerank(
@@ -42,8 +40,6 @@ def rerank(
     Raises ValueError for no heads, a head that the model does not have, an empty query, no, empty or duplicate documents,
     and a prompt that exceeds the context window.
     """
-    import pandas as pd
-
     shape = geometry(model)
     chosen = shape.check_heads(heads)
     if not chosen:

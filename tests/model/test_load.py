@@ -171,7 +171,7 @@ def test_a_packaged_model_that_is_not_installed_names_the_command(name: str, mon
 
 
 def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="device and device_map exclude each other: pass only one"):
+    with pytest.raises(ValueError, match="device and device_map are mutually exclusive: pass only one"):
         load_model("anything", device="cpu", device_map="auto")
     with pytest.raises(ValueError, match="lens='tuned': use 'bridge' or 'hooked'"):
         load_model("anything", lens="tuned")  # type: ignore[arg-type]
@@ -186,7 +186,7 @@ def test_hooked_names_the_remedy_where_there_is_no_hooked_transformer() -> None:
         pass
     else:
         pytest.skip("this TransformerLens still has HookedTransformer")
-    with pytest.raises(ValueError, match=r"pip install 'transformer-lens==3\.9\.\*', or leave lens out"):
+    with pytest.raises(ValueError, match=r"pip install 'transformer-lens==3\.9\.\*', or omit lens="):
         load_model("gpt2", lens="hooked", device="cpu")
 
 
