@@ -110,8 +110,7 @@ def correlate(
         paired_items: both models saw the same items, so resample them together.
         names: labels of the models, by default the matrices' `meta["model"]`.
 
-    Raises ValueError for fewer than four shared tasks, no shared k, missing or constant values, and pairing of different
-    items.
+    Raises ValueError for fewer than four shared tasks, no shared k, missing or constant values, and pairs of other items.
     """
     if control not in ("k", None):
         raise ValueError(f"unknown control {control!r}. Choose 'k' (subtract the mean over tasks at each k) or None.")

@@ -59,12 +59,10 @@ def match_heads(
             is read twice in a row, and one layer's patterns of it must fit into memory.
         weights: weights of the parts; 1 if omitted.
         resamples: resamples of the texts, and of the trials of scores, for the stability of each pair.
-        permutations: permutations for the p value of the whole matching. Null: the heads of b are shuffled within bins of
-            relative depth, independently in every part, and matched again. p therefore tests whether the parts agree on
-            partners beyond depth; NaN with fewer than two parts besides depth.
+        permutations: for the p value of the whole matching. Null: the heads of b are shuffled within bins of relative depth,
+            independently in every part, and matched again. p therefore tests whether the parts agree on partners beyond
+            depth; NaN with fewer than two parts besides depth.
         depth_bins: number of depth bins (default: 4, or fewer if a model has fewer layers).
-
-    Returns a `HeadMatch`: pairs with margin, stability and p, all distances, and the p value of the whole matching.
 
     Raises ValueError for parts that are unknown or lack input, scores of another shape or unit or with different names,
     texts that are too few, too short or too long for a context, or too few resamples or permutations; TypeError for a model

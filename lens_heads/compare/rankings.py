@@ -21,9 +21,9 @@ def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
     """Rank-biased overlap of two full rankings   (Webber, Moffat & Zobel, ACM TOIS 28(4), 2010, RBO_ext, eq. 23)
 
     A_d = fraction of the top d heads that both rankings share;  RBO = (1 - p) * sum_{d=1}^{n} p^(d-1) A_d + p^n A_n.
-    The last term extrapolates the agreement at full depth, where A_n = 1 because both rank the same heads. The result is 1
-    for equal rankings, at most p^m if the top m heads are disjoint, and never 0. A smaller p puts more weight on the top
-    ranks: with p = 0.9, the first ten have 86 % of the weight. Ties are broken by layer, then head.
+    The last term extrapolates the agreement at full depth, where A_n = 1. The result is 1 for equal rankings, at most p^m if
+    the top m heads are disjoint, and never 0. A smaller p puts more weight on the top ranks: with p = 0.9, the first ten have
+    86 % of the weight. Ties are broken by layer, then head.
 
     Raises ValueError if the scores have different shapes or units, or if p is not strictly between 0 and 1.
     """
@@ -56,8 +56,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
     A correlation over all layers mixes agreement on depth with agreement on heads; this shows what remains within a third.
 
     Columns: third; first_layer, last_layer (inclusive; earlier thirds take the surplus layers); heads; spearman; low, high:
-    percentile bootstrap interval from n resamples of the third's heads. NaN if a method gives all heads of a third the same
-    score; resamples in which it does are dropped.
+    percentile bootstrap from n resamples of the third's heads. NaN if a method gives all heads of a third the same score.
 
     Raises ValueError if the scores have different shapes or units, for fewer than three layers, or a level outside 0 to 1.
     """

@@ -107,12 +107,9 @@ class TransferMatrix:
 
     def accuracy(self) -> pd.DataFrame:
         """One row per cell: source, target, k, draw, accuracy (the mean of the metric), items."""
-        rows = [
-            {**dict(zip(CELL, condition, strict=True)), "target": target, "accuracy": mean, "items": measured.n}
-            for target, measured in self._measured.items()
-            for condition, mean in zip(self._layout.conditions, measured.means, strict=True)
-        ]
-        return pd.DataFrame(rows)[["source", "target", "k", "draw", "accuracy", "items"]]
+        cells, measured = pd.DataFrame(self._layout.conditions, columns=CELL), self._measured.items()
+        tables = [cells.assign(target=target, accuracy=found.means, items=found.n) for target, found in measured]
+        return pd.concat(tables, ignore_index=True)[["source", "target", "k", "draw", "accuracy", "items"]]
 
     def drop(self, relative: bool = False) -> pd.DataFrame:
         """acc[t, 0] - acc[s, t, k]: rows (k, source), columns targets; `.loc[k]` is the matrix at one k."""

@@ -56,9 +56,8 @@ class MatchValidation:
     def correlation(self) -> pd.DataFrame:
         """Do the same tasks break? Pearson correlation over tasks between the drops in a and in b, per group and overall.
 
-        Columns: group; cells; matched (partners ablated in b); random (mean over draws of random heads), random_low and
-        random_high (their range). NaN with fewer than three cells or constant drops. With several groups, the last row, "all
-        groups", correlates over all groups and tasks.
+        Columns: group ("all groups" in the last row, if there are several); cells; matched (partners ablated in b); random
+        (mean over draws of random heads), random_low and random_high (range). NaN with fewer than three cells or constant drops.
         """
         means = self.per_trial.groupby(["group", "task", "set", "draw"], sort=False)["drop"].mean()
         drops = means.unstack(["set", "draw"])

@@ -6,7 +6,7 @@ finds those that many unrelated capabilities need.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from lens_heads.ablation.evaluation import FORCED_METRICS, check_metric
 from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.ablation.plan import warn_of_ties
 from lens_heads.compare.overlap import check_pair
+from lens_heads.compare.transfer import Ranking
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import check_draws, every_head, random_heads
@@ -32,8 +33,6 @@ from lens_heads.runs.store import write_atomic
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-Heads = HeadScores | Iterable[Head | str | Sequence[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,21 +55,21 @@ class Generality:
         """One row per source and task: k (heads), metric, base, value, damage (base - value, paired, with low and high),
         random_damage, and beyond_random = damage minus that of random heads, with beyond_low and beyond_high.
 
-        Intervals are 95 % percentile bootstraps over trials and, where random heads are involved, over their draws.
+        Intervals are 95 % percentile bootstraps over trials and the draws of random heads.
         """
         rows: list[dict[str, Any]] = []
+        every = {
+            (row["task"], row["metric"], row["method"], row["k"]): row for row in self.curve.frame.to_dict("records")
+        }
         for task, metric in self.metrics.items():
-            table = self.curve.frame
-            table = table[(table["task"] == task) & (table["metric"] == metric)]
-            found = {(row["method"], row["k"]): row for row in table.to_dict("records")}
             for source, k in self.sizes.items():
-                here = found[source, k]
-                row = {"source": source, "task": task, "k": k, "metric": metric, "base": found["none", 0]["value"]}
-                row |= {"value": here["value"], "damage": here["drop"]}
-                row |= {"low": here["drop_low"], "high": here["drop_high"]}
-                if ("any", k) in found:
+                here, chance = every[task, metric, source, k], every.get((task, metric, "any", k))
+                row = {"source": source, "task": task, "k": k, "metric": metric}
+                row |= {"base": every[task, metric, "none", 0]["value"], "value": here["value"]}
+                row |= {"damage": here["drop"], "low": here["drop_low"], "high": here["drop_high"]}
+                if chance is not None:
                     gap = self.curve.difference(Condition.random(k), Condition.top(source, k), metric, task)
-                    row["random_damage"] = found["any", k]["drop"]
+                    row["random_damage"] = chance["drop"]
                     row |= dict(zip(("beyond_random", "beyond_low", "beyond_high"), gap, strict=True))
                 rows.append(row)
         return pd.DataFrame(rows)
@@ -103,7 +102,7 @@ class Generality:
 
 def generality(
     model: Model,
-    heads: Mapping[str, Heads] | Heads,
+    heads: Mapping[str, Ranking] | Ranking,
     tasks: Tasks,
     metric: str | Mapping[str, str] = "logprob",
     k: int = 5,
@@ -149,7 +148,7 @@ def generality(
     return found
 
 
-def _named(heads: Any) -> dict[str, Heads]:
+def _named(heads: Any) -> dict[str, Ranking]:
     """The sets of heads by name; a single one goes by its method, or "heads"."""
     if not isinstance(heads, Mapping):
         return {heads.method if isinstance(heads, HeadScores) else "heads": heads}
@@ -167,7 +166,7 @@ def _metrics(metric: str | Mapping[str, str], tasks: list[str]) -> dict[str, str
     return {task: metric[task] for task in tasks}
 
 
-def _cut(name: str, heads: Heads, k: int, shape: HeadGeometry) -> list[Head]:
+def _cut(name: str, heads: Ranking, k: int, shape: HeadGeometry) -> list[Head]:
     """The heads of one source, checked."""
     if name in ("none", "any"):
         raise ValueError(f"a set of heads cannot be called {name!r}, the name of a control: choose another name")
@@ -240,10 +239,9 @@ class Universal:
 def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_least: int = 3) -> Universal:
     """Heads among the k best of at least `at_least` tasks   (Compressed Sensing for Capability Localization)
 
-    These heads serve every task (some are attention sinks; in Llama-3.1-8B: L0H31, L1H29, L1H31), so they are reported
-    separately, and `Universal.specific` ranks a task's heads without them. Only heads that score on the harmful side count.
-    Use unrelated tasks: three arithmetic data sets share heads for another reason. Localize each task with another mask
-    seed: with the same masks, heads that are often ablated together with a harmful head share its blame in every task.
+    These heads serve every task (some are attention sinks; in Llama-3.1-8B: L0H31, L1H29, L1H31), and `Universal.specific`
+    ranks a task's heads without them. Only heads that score on the harmful side count. Use unrelated tasks, and another mask
+    seed for each: with the same masks, heads that are often ablated with a harmful head share its blame in every task.
 
     Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
     number of heads.

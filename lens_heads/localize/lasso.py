@@ -80,9 +80,8 @@ def script(problem: Problem) -> Solution:
 def bic(problem: Problem) -> Solution:
     """Alpha with the least Bayesian information criterion on the LARS path (`sklearn.linear_model.LassoLarsIC`).
 
-    The criterion needs the noise variance. With more masks than heads, ordinary least squares estimates it. With fewer, the
-    least mean squared error of cross-validation stands in; it includes prediction error, so it overestimates the noise and
-    selects fewer heads.
+    With more masks than heads, ordinary least squares estimates the noise variance. With fewer, the least mean squared error
+    of cross-validation stands in; it includes prediction error, so it overestimates the noise and selects fewer heads.
     """
     if problem.alpha is not None:
         return lasso(problem)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -61,9 +60,8 @@ def stratified(shape: Shape, sparsity: float, generator: np.random.Generator) ->
 def layer_balanced(shape: Shape, sparsity: float, generator: np.random.Generator) -> Masks:
     """floor(sparsity * heads) heads per mask, spread over the layers; in each layer those ablated least often so far.
 
-    Every layer contributes the same number of heads. The remainder comes from the layers that contributed least so far, one
-    head each. Over all masks, and over the first m of them for any m, three counts differ by at most one: heads per layer
-    within a mask, heads per layer in total, and how often any two heads of the model are ablated.
+    The remainder comes from the layers that contributed least so far, one head each. Over the first m masks for any m, three
+    counts differ by at most one: heads per layer in a mask, heads per layer in total, and how often each head is ablated.
     """
     masks, counts = np.zeros(shape, dtype=bool), np.zeros(shape[1:], dtype=int)
     each, left_over = divmod(_size(counts.size, sparsity), len(counts))
@@ -76,11 +74,7 @@ def layer_balanced(shape: Shape, sparsity: float, generator: np.random.Generator
     return masks
 
 
-DESIGNS: dict[str, Callable[[Shape, float, np.random.Generator], Masks]] = {
-    "bernoulli": bernoulli,
-    "stratified": stratified,
-    "layer_balanced": layer_balanced,
-}
+DESIGNS = {"bernoulli": bernoulli, "stratified": stratified, "layer_balanced": layer_balanced}
 
 
 def check_masks(

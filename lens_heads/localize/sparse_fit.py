@@ -34,17 +34,15 @@ class Fit:
         intercept: the fitted response without ablation. If all masks ablate equally many heads, it is the response with as
             many unselected heads ablated, and coefficients are relative to those.
         support: the heads that the method selected.
-        per_trial: least squares on the support for each trial (one row for a response without trials). Their mean is the
-            debiased coefficient. Heads that the masks cannot separate share their cost (the minimum-norm solution); heads
-            selected by chance are overestimated.
+        per_trial: least squares on the support for each trial (or the one response); their mean is the debiased coefficient.
+            Heads that the masks cannot separate share their cost (minimum norm); those selected by chance are overestimated.
         r2: the explained share of the variance of the masks' mean responses, in sample.
         held_out_r2: the same on masks left out (5 folds) of the whole procedure, choice of alpha and support included.
             Negative if the mean of the other masks predicts better; NaN with too few masks.
         stability: the share of random halves of the masks (without replacement; stability selection, Meinshausen & Buhlmann,
             arXiv 0809.2932) in which the penalized coefficient is negative, at the alpha of the whole fit.
         low, high: 95 % percentile bootstrap over masks (not trials) of the debiased coefficient with the support fixed, hence
-            too narrow for heads selected by chance. Uses resamples that ablate the head and can separate it from the others;
-            NaN if there are none, and outside the support.
+            too narrow for heads selected by chance. NaN outside the support, and where no resample can separate the head.
     """
 
     coefficients: Float[np.ndarray, "*unit"]
@@ -88,7 +86,7 @@ def solve_masks(
 
     Args:
         masks: True where a head is ablated.
-        response: the task metric under each mask, per trial or not; the mean over trials is fitted. The result is in its unit.
+        response: the metric under each mask, per trial or not; the mean over trials is fitted. The result is in its unit.
         method: one of `lasso.METHODS`.
         base: the metric without ablation. Only "paper" uses it; the other methods estimate it as the intercept.
         alpha: the weight of the penalty; None lets the method choose.
