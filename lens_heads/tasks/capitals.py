@@ -54,11 +54,10 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
 
 def _countries(shots: dict[str, Any]) -> list[dict[str, Any]]:
     """The countries to ask about, the most populous first."""
-    known = geonames("the capitals task").get_countries()
-    every: list[dict[str, Any]] = sorted(known.values(), key=lambda country: -country["population"])
+    known = geonames("the capitals task").get_countries().values()
     return [
         country
-        for country in every
+        for country in sorted(known, key=lambda country: -country["population"])
         if country["iso"] not in shots["left out"]
         and f"Country: {country['name']}." not in shots["template"]
         and not _named_alike(country["name"].lower(), country["capital"].lower())

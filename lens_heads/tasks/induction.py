@@ -34,23 +34,21 @@ def induction(
     if n < 1 or repeats < 2:
         raise ValueError(f"n={n}, repeats={repeats}: use at least 1 trial and at least 2 repeats")
     rng = random.Random(f"{split}-{seed}")
-    name = f"induction-{split or 'all'}-{seed}"
-    return [_trial(f"{name}-{number}", rng.sample(known, words), repeats, rng, chat) for number in range(n)]
-
-
-def _trial(name: str, listed: list[str], repeats: int, rng: random.Random, chat: bool | None) -> Trial:
     shots = template("induction")
-    at = rng.randrange(1, len(listed))
-    answer = listed[at]
-    others = rng.sample([word for word in listed if word != answer], 3)
-    whole, begun = ", ".join(listed), ", ".join(listed[:at]) + ","
-    return Trial(
-        id=name,
-        question="\n".join([*[whole] * (repeats - 1), begun]),
-        answer=answer,
-        template=shots["template"],
-        chat=chat,
-        meta={"words": tuple(listed), "at": at, "kind": "induction"},
-        judge=judge(shots),
-        choices=tuple(rng.sample([answer, *others], 4)),
-    )
+    trials: list[Trial] = []
+    for number in range(n):
+        listed = rng.sample(known, words)
+        at = rng.randrange(1, words)
+        others = rng.sample([word for word in listed if word != listed[at]], 3)
+        trial = Trial(
+            id=f"induction-{split or 'all'}-{seed}-{number}",
+            question="\n".join([*[", ".join(listed)] * (repeats - 1), ", ".join(listed[:at]) + ","]),
+            answer=listed[at],
+            template=shots["template"],
+            chat=chat,
+            meta={"words": tuple(listed), "at": at, "kind": "induction"},
+            judge=judge(shots),
+            choices=tuple(rng.sample([listed[at], *others], 4)),
+        )
+        trials.append(trial)
+    return trials

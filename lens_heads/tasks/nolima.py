@@ -131,7 +131,7 @@ def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice)
 
 
 def _asked(entries: list[Entry], questions: str, warn: bool) -> list[Entry]:
-    """The entries with the question type; all if none has it, which `Entry.question` then refuses."""
+    """The entries with the question type; all if none has it, which `Case.trial` then refuses."""
     asked = [entry for entry in entries if questions in entry.questions] or entries
     if warn and len(asked) < len(entries):
         left_out = ", ".join(entry.id for entry in entries if entry not in asked)

@@ -33,8 +33,6 @@ _SLOT = re.compile(r"\{(\w*)\}")
 class Test:
     """Values for an entry's placeholders: `args[0]` fills {1}; `gold` are the right answers, if not the character."""
 
-    __test__ = False  # Keeps pytest from collecting it.
-
     id: str
     args: tuple[str, ...]
     gold: tuple[str, ...] = ()
@@ -53,15 +51,6 @@ class Entry:
     kind: str
     where: str
 
-    def question(self, questions: str) -> str:
-        """The question of a given type; the ValueError for an unknown one lists the types of the entry."""
-        if questions not in self.questions:
-            have = ", ".join(repr(name) for name in self.questions)
-            raise ValueError(
-                f"{self.where}: field 'questions' has no {questions!r}, only {have}: add it, or use one of these"
-            )
-        return self.questions[questions]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -76,12 +65,20 @@ class Case:
         return "-".join(filter(None, (self.entry.id, self.test.id, self.character)))
 
     def trial(self, questions: str, book: str, **fields: Any) -> Trial:
-        """The filled-in trial, with `fields` of `Trial`; `meta` holds entry, test, kind, question type, character and book."""
+        """The filled-in trial, with `fields` of `Trial`; `meta` holds entry, test, kind, question type, character and book.
+
+        The ValueError for an unknown question type lists those of the entry.
+        """
         entry, test = self.entry, self.test
+        if questions not in entry.questions:
+            have = ", ".join(map(repr, entry.questions))
+            raise ValueError(
+                f"{entry.where}: field 'questions' has no {questions!r}, only {have}: add it, or use one of these"
+            )
         filled = {"CHAR": self.character, **{str(i): arg for i, arg in enumerate(test.args, 1)}}
         gold = tuple(_fill(answer, filled) for answer in test.gold) or (self.character,)
         return Trial(
-            question=_fill(entry.question(questions), filled),
+            question=_fill(entry.questions[questions], filled),
             answer=gold[0],
             aliases=gold[1:],
             needle=_fill(entry.needle, filled),
@@ -118,8 +115,8 @@ def read_entries(*files: TextFile) -> list[Entry]:
             raise ValueError(f"{file}: expected a JSON list of one or more entries, [{{..}}, ..], got {got}")
         for entry in (_entry(value, number, str(file)) for number, value in enumerate(raw, 1)):
             if (first := entries.setdefault(entry.id, entry)) is not entry:
-                also = f"duplicate id {entry.id!r}" if first.where == entry.where else f"{first.where} has the same id"
-                raise ValueError(f"{entry.where}: {also}; make field 'id' unique, or read one of the files")
+                other = f"duplicate id {entry.id!r}" if first.where == entry.where else f"{first.where} has the same id"
+                raise ValueError(f"{entry.where}: {other}; make field 'id' unique, or choose one file with needle_set=")
     return list(entries.values())
 
 

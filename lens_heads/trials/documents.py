@@ -76,21 +76,18 @@ class DocumentTrial:
 
     def __post_init__(self) -> None:
         check_id(self.id)
-        object.__setattr__(self, "documents", numbered(self.documents, f"trial {self.id}"))
+        owner = f"trial {self.id}"
+        object.__setattr__(self, "documents", numbered(self.documents, owner))
         gold = [self.gold] if isinstance(self.gold, str | int) else self.gold
         object.__setattr__(self, "gold", tuple(dict.fromkeys(str(one) for one in gold)))
         if not self.query.strip():
-            raise ValueError(f"trial {self.id}: the query is empty")
+            raise ValueError(f"{owner}: the query is empty")
         known = [document.id for document in self.documents]
         if not self.gold:
-            raise ValueError(
-                f"trial {self.id} has no gold document: pass the ids of those with the answer, e.g. {known[0]!r}"
-            )
+            raise ValueError(f"{owner} has no gold document: pass the ids of those with the answer, e.g. {known[0]!r}")
         for one in self.gold:
             if one not in known:
-                raise ValueError(
-                    f"trial {self.id}: there is no document {one!r} to be gold: the ids are {', '.join(known)}"
-                )
+                raise ValueError(f"{owner}: there is no document {one!r} to be gold: the ids are {', '.join(known)}")
 
     def encode(self, tokenizer: Any, frame: str | None = None) -> EncodedDocuments:
         """The trial in tokens; see `lens_heads.trials.documents.encode`."""

@@ -1,12 +1,11 @@
 """Fictional annual reports, shipped with the package, so that the 10-K tasks run without a download.
 
-Each has the sections of a 10-K and 4,000 to 5,000 words. Every fact is stated in one sentence of its usual section
-(name, incorporation and employees in item 1, headquarters in item 2, holders of record in item 5, the chief executive in
-item 10), and in about one report in seven again elsewhere. Everything else is a distractor: part-time and last year's
-staff, beneficial holders, plants, former headquarters, subsidiaries' states and years, other officers and other companies.
-A value occurs only in the sentences that state it, with two exceptions: the registrant's name is also mentioned in
-passing, and if the headquarters are in the state of incorporation, both sentences contain that state. All text is
-original; the patterns are in `tasks/data/filings/`.
+Each has the sections of a 10-K and 4,000 to 5,000 words. Every fact is stated in one sentence of its usual section, and in
+about one report in seven again elsewhere. Everything else is a distractor: part-time and last year's staff, beneficial
+holders, plants, former headquarters, subsidiaries' states and years, other officers and other companies. A value occurs
+only in the sentences that state it, with two exceptions: the registrant's name is also mentioned in passing, and if the
+headquarters are in the state of incorporation, both sentences contain that state. All text is original; the patterns and
+the usual sections are in `tasks/data/filings/`.
 """
 
 from __future__ import annotations

@@ -96,17 +96,15 @@ def survey(filings: Iterable[Filing], extract: bool = True) -> pd.DataFrame:
     for task in settings()["tasks"]:
         found = [find_statement(filing, task, extract) for filing in filings]
         stated = [each for each in found if isinstance(each, Statement)]
-        rows.append(
-            {
-                "task": task,
-                "filings": len(filings),
-                "known": sum(task in filing.facts for filing in filings),
-                "stated": len(stated),
-                "extracted": sum(each.extracted for each in stated),
-                "only": sum(each.only for each in stated),
-            }
-            | {reason: found.count(reason) for reason in (UNKNOWN, SEVERAL, NOT_STATED)}
-        )
+        counts = {
+            "filings": len(filings),
+            "known": sum(task in filing.facts for filing in filings),
+            "stated": len(stated),
+            "extracted": sum(each.extracted for each in stated),
+            "only": sum(each.only for each in stated),
+        }
+        reasons = {reason: found.count(reason) for reason in (UNKNOWN, SEVERAL, NOT_STATED)}
+        rows.append({"task": task, **counts, **reasons})
     return pd.DataFrame(rows)
 
 
