@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -25,43 +23,6 @@ from lens_heads.plots.theme import (
 RANDOM = "random heads"
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """What a map of sources (rows) and targets (columns) shows.
-
-    `below` stands under each target, `what` names a value in hover text, `unit` the colours. `shared_scale`: one scale of
-    colours for all targets; otherwise colours are relative to the largest value of a target.
-    """
-
-    table: pd.DataFrame
-    below: list[str]
-    what: str
-    unit: str
-    shared_scale: bool
-
-    def draw(self, title: str, ablated: str) -> go.Figure:
-        """Each value is written in its cell; a task's own heads are outlined."""
-        targets, values = list(self.table.columns), self.table.to_numpy()
-        largest = 1.0 if self.shared_scale else np.nanmax(np.abs(values), axis=0)
-        shares = values / np.where(np.asarray(largest) == 0, 1.0, largest)
-        limit = float(np.nanmax(np.abs(shares), initial=0.0)) or 1.0
-        trace = heat(shares, limit, bool((values < 0).any()), self.unit).update(
-            x=[f"{_written(target)}<br>({text})" for target, text in zip(targets, self.below, strict=True)],
-            y=[_written(source) for source in self.table.index],
-            text=[[number(value) for value in row] for row in values],
-            texttemplate="%{text}",
-            textfont={"size": 11},
-            hovertemplate=f"heads of <b>%{{y}}</b>, task <b>%{{x}}</b><br>{self.what} %{{text}}<extra></extra>",
-        )
-        subtitle = f"Ablated: {ablated}. Outlined: a task's own heads.<br>In brackets: metric without ablation."
-        figure = figure_of(title, 230 + 30 * len(values), [trace], subtitle, 330 + 66 * len(targets))
-        for row, source in enumerate(self.table.index):
-            if source in targets:
-                outline(figure, targets.index(source), row, color=INK, width=1.6)
-        figure.update_xaxes(**BARE, title="evaluated task", tickangle=-40)
-        return figure.update_yaxes(**BARE, title="heads of", autorange="reversed")
-
-
 def transfer_map(matrix: TransferLike, k: int, relative: bool = False, title: str | None = None) -> go.Figure:
     """The drop in each task (columns) when the top k heads of each task (rows) are ablated; last row: mean over random sets.
 
@@ -75,8 +36,9 @@ def transfer_map(matrix: TransferLike, k: int, relative: bool = False, title: st
         table.loc[name] = matrix.statistic("random", relative=relative).loc[k]
     what = "relative drop" if relative else "drop"
     unit = f"{what}: {METRIC_LABELS.get(matrix.metric, escape(matrix.metric))}"
-    cells = _Cells(table, [number(base) for base in matrix.cells.base], what, unit, shared_scale=True)
-    return cells.draw(title or f"Effect of ablating each task's top {k} heads", f"top {k} heads of the row's task")
+    table.columns = pd.MultiIndex.from_arrays([table.columns, [number(base) for base in matrix.cells.base]])
+    heading = title or f"Effect of ablating each task's top {k} heads"
+    return _cells(table, table, what, unit, heading, f"top {k} heads of the row's task")
 
 
 def generality_map(found: GeneralityLike, column: str = "damage", title: str | None = None) -> go.Figure:
@@ -94,8 +56,34 @@ def generality_map(found: GeneralityLike, column: str = "damage", title: str | N
         table.loc[RANDOM] = found.matrix("random_damage").mean()
     base = frame.groupby("task", sort=False)["base"].first()
     below = [f"{found.metrics[task]} {number(base[task])}" for task in table.columns]
-    cells = _Cells(table, below, escape(column), "relative to the task's largest", shared_scale=False)
-    return cells.draw(title or "Effect of ablating each capability's heads", "heads of the row's capability")
+    table.columns = pd.MultiIndex.from_arrays([table.columns, below])
+    shares, unit = table / table.abs().max().replace(0, 1), "relative to the task's largest"
+    heading = title or "Effect of ablating each capability's heads"
+    return _cells(table, shares, escape(column), unit, heading, "heads of the row's capability")
+
+
+def _cells(table: pd.DataFrame, shares: pd.DataFrame, what: str, unit: str, title: str, ablated: str) -> go.Figure:
+    """Each value, of a source (row) and a target, in a cell with the colour of its share; a task's own heads are outlined.
+
+    A column has two names: the target, and the text under it. `what` names a value in hover text, `unit` the colours.
+    """
+    targets, z = list(table.columns.get_level_values(0)), shares.to_numpy()
+    limit = float(np.nanmax(np.abs(z), initial=0.0)) or 1.0
+    trace = heat(z, limit, bool((z < 0).any()), unit).update(
+        x=[f"{_written(target)}<br>({text})" for target, text in table.columns],
+        y=[_written(source) for source in table.index],
+        text=[[number(value) for value in row] for row in table.to_numpy()],
+        texttemplate="%{text}",
+        textfont={"size": 11},
+        hovertemplate=f"heads of <b>%{{y}}</b>, task <b>%{{x}}</b><br>{what} %{{text}}<extra></extra>",
+    )
+    subtitle = f"Ablated: {ablated}. Outlined: a task's own heads.<br>In brackets: metric without ablation."
+    figure = figure_of(title, 230 + 30 * len(table), [trace], subtitle, 330 + 66 * len(targets))
+    for row, source in enumerate(table.index):
+        if source in targets:
+            outline(figure, targets.index(source), row, color=INK, width=1.6)
+    figure.update_xaxes(**BARE, title="evaluated task", tickangle=-40)
+    return figure.update_yaxes(**BARE, title="heads of", autorange="reversed")
 
 
 def transfer_scatter(found: CorrelationLike, title: str | None = None) -> go.Figure:

@@ -11,9 +11,6 @@ import pandas as pd
 from lens_heads import report
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
 
-Labels = pd.Series | list[str] | str
-"""One for each row of a frame, or the same for all of them."""
-
 folded = partial(report.Section, folded=True)
 """A section whose tables and texts stay closed until the reader opens them."""
 
@@ -43,7 +40,7 @@ def counted(claims: pd.DataFrame) -> str:
     return f"{len(claims)} claims: {shown}"
 
 
-def bars(frame: pd.DataFrame, groups: Labels, names: Labels, value: str) -> pd.DataFrame:
+def bars(frame: pd.DataFrame, groups: Any, names: Any, value: str) -> pd.DataFrame:
     """A table of `value` and its interval as `plots.drop_bars` takes it."""
     found = frame[[value, *ends(frame, value)]].set_axis(["value", "low", "high"], axis=1)
     return found.assign(group=groups, name=names)

@@ -15,7 +15,6 @@ from lens_heads.ablation.conditions import Controls
 from lens_heads.ablation.curve import ablation_curve
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.independence import check_made_on
-from lens_heads.compare import head_overlaps
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import Generality, MaskedMetric, Universal, generality, localize
@@ -38,11 +37,6 @@ Trials = Mapping[str, Sequence[Trial]]
 def kin_of(name: str) -> str:
     """The name of a capability's other data in tables."""
     return f"{name}, other data"
-
-
-def specific_of(name: str) -> str:
-    """The name of a capability's heads without the universal ones in tables."""
-    return f"{name}, specific"
 
 
 @dataclass(frozen=True)
@@ -149,11 +143,6 @@ def by_luck(found: Universal, heads: int, n: int = 2000, seed: int = 0) -> float
     return float((hits + 1) / (n + 1))
 
 
-def overlaps(scores: Rankings, k: int) -> pd.DataFrame:
-    """How many of their top k heads every two capabilities share, compared with chance."""
-    return head_overlaps(scores, k) if len(scores) > 1 else pd.DataFrame({"a": [], "b": []})
-
-
 def ablated(bench: Bench, heads: Mapping[str, Sequence[Head]], tasks: Trials, folder: str) -> Generality:
     """`generality` of the sets of heads on the tasks, one task at a time, since each decodes a different number of tokens."""
     plan, found = bench.plan, []
@@ -175,7 +164,7 @@ def everywhere(bench: Bench, scores: Rankings, universal: Universal | None) -> G
     if universal is not None and universal.heads:
         touched = [name for name, heads in sets.items() if set(heads) & set(universal.heads)]
         sets[UNIVERSAL] = universal.heads
-        sets |= {specific_of(name): universal.specific(scores[name]) for name in touched}
+        sets |= {f"{name}, specific": universal.specific(scores[name]) for name in touched}
     kin = {kin_of(name): trials for name, trials in bench.asked.kin.items() if name in scores}
     return ablated(bench, sets, {**bench.asked.evaluation, **kin}, "generality")
 

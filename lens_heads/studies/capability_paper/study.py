@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import report
+from lens_heads.compare import head_overlaps
 from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import Generality, universal_heads
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
@@ -142,7 +143,9 @@ def _frames(found: CapabilityFinding) -> dict[str, pd.DataFrame]:
     return {
         "fits": stages.fits(found.scores),
         "best_heads": stages.best_heads(found.scores, plan.k),
-        "shared_heads": stages.overlaps(found.scores, plan.k),
+        "shared_heads": head_overlaps(found.scores, plan.k)
+        if len(found.scores) > 1
+        else pd.DataFrame({"a": [], "b": []}),
         "spread": damage.spread(found.generality, plan),
         "everywhere": found.generality.frame,
         "right_answers": damage.right_answers(found.curves, plan, found.chances),

@@ -28,21 +28,17 @@ CORRELATED: dict[str, tuple[str, dict[str, Any]]] = {
 """Which statistics are correlated across models, and how they are computed."""
 
 
-def correlation_frame(correlations: dict[str, compare.Correlation]) -> pd.DataFrame:
-    """One row per statistic: R² with its interval, permutation and naive p-values, and noise ceiling."""
-    rows = []
+def correlation_tables(correlations: dict[str, compare.Correlation]) -> dict[str, pd.DataFrame]:
+    """R² with its interval, p-values and noise ceiling, one row per statistic; and the points behind every correlation."""
+    rows, points = [], []
     for label, found in correlations.items():
         low, high = found.interval or (math.nan, math.nan)
         row = {"statistic": label, "r2": found.r2, "low": low, "high": high, "r": found.r, "p": found.p}
         row |= {"naive_p": found.naive_p, "noise_ceiling_r2": found.noise_ceiling_r2, "points": len(found.points)}
         rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def points(correlations: dict[str, compare.Correlation]) -> pd.DataFrame:
-    """The points behind every correlation."""
-    found = [one.points.assign(statistic=label) for label, one in correlations.items()]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame({"statistic": []})
+        points.append(found.points.assign(statistic=label))
+    none = pd.DataFrame({"statistic": []})
+    return {"correlations": pd.DataFrame(rows), "points": pd.concat(points or [none], ignore_index=True)}
 
 
 def correlated(

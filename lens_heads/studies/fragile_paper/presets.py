@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads.ablation.evaluation import FORCED_METRICS, METRICS
@@ -45,7 +45,7 @@ class Preset:
     recovery_draws: int = 20
     matched_k: int = 64
     match_texts: int = 16
-    tasks: tuple[str, ...] = field(default=TASKS)
+    tasks: tuple[str, ...] = TASKS
 
     def __post_init__(self) -> None:
         measured = METRICS if self.generate else FORCED_METRICS

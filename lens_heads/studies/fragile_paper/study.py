@@ -119,8 +119,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
         validation = run.stage("validation", pairs.validated, blind, models, a, self.tests, plan, folder)
         frames = {
             "claims": claims_of_pair(names, found),
-            "correlations": pairs.correlation_frame(found),
-            "points": pairs.points(found),
+            **pairs.correlation_tables(found),
             "matched_heads": match.pairs,
             "validation": validation.frame,
             "validation_correlation": validation.correlation,

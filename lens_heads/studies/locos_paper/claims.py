@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -46,8 +45,8 @@ def _loses(finding: LocosFinding, claim: dict[str, Any]) -> Found:
         return Found.nothing("the unablated model answers nothing correctly")
     value, low, high = finding.texts.relative_loss(best, claim["metric"], claim["task"])
     low, high = widened(value, low, high, int((before > 0).sum()))
-    beyond_random = _difference(finding.texts, claim, Condition.random(finding.k))["low"] > 0
-    verdict = above(low, high, claim["threshold"], beyond_random)
+    _, least, _ = _difference(finding.texts, claim, Condition.random(finding.k))
+    verdict = above(low, high, claim["threshold"], least > 0)
     return Found(value, low, high, f"{before.mean():.3f} → {after.mean():.3f}", verdict)
 
 
@@ -56,12 +55,10 @@ def _change(finding: LocosFinding, claim: dict[str, Any], condition: Condition, 
     before, after = _before_after(finding, claim, condition)
     if before.mean() <= 0:
         return Found.nothing("the unablated model answers nothing correctly")
-    table = finding.texts.frame
-    mine = {"task": claim["task"], "metric": claim["metric"], **asdict(condition)}
-    row = table[(table[list(mine)] == pd.Series(mine)).all(axis=1)].iloc[0]
-    low, high = widened(row["drop"], row["drop_low"], row["drop_high"], len(before))
+    drop, low, high = finding.texts.difference(Condition.none(), condition, claim["metric"], claim["task"])
+    low, high = widened(drop, low, high, len(before))
     verdict = judge(low, high, claim["threshold"], before.mean() > 2 * claim["threshold"])
-    return Found(row["drop"], low, high, f"{before.mean():.3f} → {after.mean():.3f}", verdict)
+    return Found(drop, low, high, f"{before.mean():.3f} → {after.mean():.3f}", verdict)
 
 
 def _spared(finding: LocosFinding, claim: dict[str, Any]) -> Found:
@@ -74,22 +71,15 @@ def _random_within(finding: LocosFinding, claim: dict[str, Any]) -> Found:
     return _change(finding, claim, Condition.random(finding.k), within)
 
 
-def _difference(curve: AblationCurve, claim: dict[str, Any], against: Condition) -> dict[str, float]:
-    """The paired difference other - lead. The interval excludes zero only if a sign test agrees."""
-    metric, task = claim["metric"], claim["task"]
-    table = curve.differences(metric, task, lead=LEAD)
-    mine = (table["against"] == against.method) & (table["set"] == against.set) & (table["k"] == against.k)
-    if table[mine].empty:
-        return {"difference": math.nan, "low": math.nan, "high": math.nan}
-    found = {part: float(table[mine].iloc[0][part]) for part in ("difference", "low", "high")}
-    best = Condition.top(LEAD, against.k)
+def _difference(curve: AblationCurve, claim: dict[str, Any], against: Condition) -> tuple[float, float, float]:
+    """The paired difference other - lead, NaN if it was not measured. The interval excludes zero only if a sign test agrees."""
+    metric, task, best = claim["metric"], claim["task"], Condition.top(LEAD, against.k)
+    if against not in curve.conditions(task):
+        return math.nan, math.nan, math.nan
+    value, low, high = curve.difference(against, best, metric, task)
     gap = (curve.values(against, metric, task) - curve.values(best, metric, task)).dropna()
     more, less = int((gap > 0).sum()), int((gap < 0).sum())
-    if not _mostly(more, less):
-        found["low"] = min(found["low"], 0.0)
-    if not _mostly(less, more):
-        found["high"] = max(found["high"], 0.0)
-    return found
+    return value, low if _mostly(more, less) else min(low, 0.0), high if _mostly(less, more) else max(high, 0.0)
 
 
 def _mostly(these: int, others: int) -> bool:
@@ -100,9 +90,10 @@ def _mostly(these: int, others: int) -> bool:
 
 def _beats_baseline(finding: LocosFinding, claim: dict[str, Any]) -> Found:
     condition = Condition.top(finding.baseline, finding.k)
-    row, (before, kept) = (_difference(finding.texts, claim, condition), _before_after(finding, claim, condition))
+    value, low, high = _difference(finding.texts, claim, condition)
+    before, kept = _before_after(finding, claim, condition)
     text = f"{finding.baseline} keeps {kept.mean():.3f} of {before.mean():.3f}"
-    return Found(row["difference"], row["low"], row["high"], text, above(row["low"], row["high"], claim["threshold"]))
+    return Found(value, low, high, text, above(low, high, claim["threshold"]))
 
 
 def _beats_parts(finding: LocosFinding, claim: dict[str, Any]) -> Found:
@@ -111,10 +102,10 @@ def _beats_parts(finding: LocosFinding, claim: dict[str, Any]) -> Found:
     missing = [name for name in others if name not in finding.curve.rankings]
     if missing:
         return Found.nothing(f"not ablated: {', '.join(missing)}")
-    rows = {name: _difference(finding.curve, claim, Condition.top(name, finding.k)) for name in others}
+    found = {name: _difference(finding.curve, claim, Condition.top(name, finding.k)) for name in others}
     # NumPy's minimum is NaN if any part is, Python's is not.
-    value, low, high = (float(np.min([row[part] for row in rows.values()])) for part in ("difference", "low", "high"))
-    every = ", ".join(f"{name} {row['difference']:+.2f}" for name, row in rows.items())
+    value, low, high = map(float, np.min([*found.values()], axis=0))
+    every = ", ".join(f"{name} {difference:+.2f}" for name, (difference, _, _) in found.items())
     return Found(value, low, high, f"{every} nats", above(low, high, claim["threshold"]))
 
 
