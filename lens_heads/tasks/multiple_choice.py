@@ -23,7 +23,6 @@ from lens_heads.trials.trial import Trial
 
 LETTERS = ("A", "B", "C", "D")
 HAZARDS = {"bio": "biology", "chem": "chemistry", "cyber": "cybersecurity"}
-_BRACKETS = re.compile(r"\[.*?\]")
 
 
 class _Item(NamedTuple):
@@ -201,7 +200,7 @@ def _hellaswag(row: Row) -> _Item:
     """Cleans up the WikiHow texts, which have headings in brackets, as the harness does."""
 
     def clean(text: str) -> str:
-        return _BRACKETS.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ").strip()
+        return re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". ")).replace("  ", " ").strip()
 
     subject = row.text("activity_label")
     context = f"{subject}: {row.text('ctx_a')} {row.text('ctx_b', empty=True).capitalize()}"

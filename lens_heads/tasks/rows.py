@@ -66,8 +66,7 @@ def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[Row]:
     """A split of a dataset on the hub. FileNotFoundError if it cannot be loaded."""
     import datasets
 
-    name = (hub, config) if config else (hub,)
-    where = " ".join((*name, split)) if config else hub
+    name, where = ((hub, config), f"{hub} {config} {split}") if config else ((hub,), hub)
     try:
         return _rows(datasets.load_dataset(*name, split=split), where)
     except Exception as error:  # datasets, huggingface_hub and network errors share no base class

@@ -8,7 +8,6 @@ from functools import lru_cache
 from lens_heads.tasks.sec10k.settings import settings
 
 _JUNK = re.compile(r"\s*[\\/]\s*(?:[A-Z]{2,4}\s*[\\/]?)?\s*$")
-_BETWEEN = r"[\W_]{1,3}"
 _ACCENTS = {"a": "aàáâãäå", "c": "cç", "e": "eèéêë", "i": "iìíîï", "n": "nñ", "o": "oòóôõö", "u": "uùúûü"}
 _NOT_LARGER = (r"(?<![\d.])(?<!\d,)", r"(?!\d|[,.]\d)")
 
@@ -116,9 +115,9 @@ def _state(value: str) -> str:
 
 def _name(value: str) -> str:
     legal = settings()["legal_forms"]
-    tokens = [_token(part) for part in re.split(r"[^\w&]+", core_name(value)) if part]
+    words = r"[\W_]{1,3}".join(_token(part) for part in re.split(r"[^\w&]+", core_name(value)) if part)
     forms = "|".join(sorted(map(re.escape, legal), key=len, reverse=True))
-    return rf"(?i:(?<!\w)(?:the\s+)?{_BETWEEN.join(tokens)}(?!\w)(?:,?\s+(?:{forms})(?!\w)\.?)*)"
+    return rf"(?i:(?<!\w)(?:the\s+)?{words}(?!\w)(?:,?\s+(?:{forms})(?!\w)\.?)*)"
 
 
 def _token(part: str) -> str:
