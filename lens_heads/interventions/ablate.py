@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads
@@ -63,11 +62,11 @@ def _hook(kind: str, at: Setting) -> Any:
     chosen = (slice(None), at.heads) if on_pattern else (slice(None), slice(None), at.heads)
 
     def apply(x: Tensor, hook: Any) -> Tensor:
-        flat = x.ndim == 3  # In a fused projection the heads are side by side.
-        split = rearrange(x, "b r (h e) -> b r h e", h=at.shape.n_heads) if flat else x
+        # In a fused projection the heads are side by side.
+        split = x if on_pattern else x.reshape(*x.shape[:2], at.shape.n_heads, -1)
         changed = split.clone()
         changed[chosen] = edit(split[chosen], at)
-        return rearrange(changed, "b r h e -> b r (h e)") if flat else changed
+        return changed.reshape(x.shape)
 
     return apply
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,12 +64,8 @@ def _zero(x: Tensor, at: Setting) -> Tensor:
     return torch.zeros_like(x)
 
 
-def _mean_z(x: Tensor, at: Setting) -> Tensor:
-    return at.reference.z[at.layer, at.heads].to(x).expand_as(x)
-
-
-def _mean_q(x: Tensor, at: Setting) -> Tensor:
-    return at.reference.q[at.layer, at.heads].to(x).expand_as(x)
+def _mean(x: Tensor, at: Setting, name: str) -> Tensor:
+    return getattr(at.reference, name)[at.layer, at.heads].to(x).expand_as(x)
 
 
 def _steps(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Int[Tensor, "batch row"]:
@@ -127,12 +124,12 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "zero": Kind("hook_z", _zero),
-    "mean": Kind("hook_z", _mean_z, MeanActivations),
+    "mean": Kind("hook_z", partial(_mean, name="z"), MeanActivations),
     "resample": Kind("hook_z", _resample, TrialActivations),
     "patch": Kind("hook_z", _patch, TrialActivations),
     "scale": Kind("hook_z", _scale, options={"factor": None}),
     "query_zero": Kind("hook_q", _zero),
-    "query_mean": Kind("hook_q", _mean_q, MeanActivations),
+    "query_mean": Kind("hook_q", partial(_mean, name="q"), MeanActivations),
     "uniform": Kind("hook_pattern", _uniform),
     "streaming": Kind("hook_pattern", _streaming, options={"sink": 4, "recent": 64}),
     "identity": Kind("hook_pattern", _identity, options={"u": 1.0}),

@@ -102,7 +102,6 @@ class RunFolder:
         elif not self._is_fresh():
             raise ValueError(f"{self.path} is not empty and contains no run.json: choose another folder for this run")
         else:
-            self.shards.mkdir(parents=True, exist_ok=True)
             text = {"settings": self.settings, "hash": digest(self.settings), "versions": versions()}
             write_atomic(about, json.dumps(text, indent=2) + "\n")
         self.shards.mkdir(parents=True, exist_ok=True)
@@ -119,11 +118,8 @@ class RunFolder:
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{about} cannot be read ({error}): choose another folder, or delete this one") from None
         old, new = _flatten(before), _flatten(self.settings)
-        changed = [
-            f"  {key}: {old.get(key, '(absent)')} in the folder, {new.get(key, '(absent)')} now"
-            for key in sorted(old.keys() | new.keys())
-            if old.get(key, "(absent)") != new.get(key, "(absent)")
-        ]
+        both = [(key, old.get(key, "(absent)"), new.get(key, "(absent)")) for key in sorted(old.keys() | new.keys())]
+        changed = [f"  {key}: {there} in the folder, {here} now" for key, there, here in both if there != here]
         if changed:
             raise ValueError(
                 f"{self.path} holds a run with different settings:\n" + "\n".join(changed) + "\n"

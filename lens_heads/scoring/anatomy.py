@@ -179,13 +179,8 @@ def provenance(
     if not chosen:
         raise ValueError("no heads given: pass some, e.g. ['L12H1'], or select the best with scores.top(k)")
     kinds: tuple[Source, ...] = get_args(Source)
-    found = score_heads(
-        model,
-        trials,
-        [Scorer(f"attention to {kind}", partial(_looks_at, kind=kind, sink=sink), signed=False) for kind in kinds],
-        teacher_forced,
-        **run,
-    )
+    looks = [Scorer(f"attention to {kind}", partial(_looks_at, kind=kind, sink=sink), signed=False) for kind in kinds]
+    found = score_heads(model, trials, looks, teacher_forced, **run)
     shares = {kind: [found[f"attention to {kind}"][head] for head in chosen] for kind in kinds}
     trials_counted = len(found["attention to bulk"].trial_ids)
     return pd.DataFrame({"head": [str(head) for head in chosen], **shares, "trials": trials_counted})

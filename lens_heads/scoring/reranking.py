@@ -59,12 +59,5 @@ def rerank(
     )
     scores = masked_sums(curve, trial.documents)  # type: ignore[arg-type]  # there is a head, so it is no plain 0
     order = scores.argsort(descending=True, stable=True).tolist()
-    return pd.DataFrame(
-        {
-            "rank": range(1, len(given) + 1),
-            "id": [given[i].id for i in order],
-            "title": [given[i].title for i in order],
-            "score": [float(scores[i]) for i in order],
-            "position": order,
-        }
-    )
+    rows = [(rank, given[i].id, given[i].title, float(scores[i]), i) for rank, i in enumerate(order, 1)]
+    return pd.DataFrame(rows, columns=["rank", "id", "title", "score", "position"])

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from lens_heads.scoring.scorers.contrastive import contrastive
 from lens_heads.scoring.scorers.copy import copy
-from lens_heads.scoring.scorers.core import core
+from lens_heads.scoring.scorers.documents import core, qr, qr_ndcg, summed_attention
 from lens_heads.scoring.scorers.headkv import headkv
 from lens_heads.scoring.scorers.locos import attention_mass, attention_spatial, dla, locos
-from lens_heads.scoring.scorers.qr import qr, qr_ndcg, summed_attention
 
 Rows = Literal["answer", "generated", "prompt", "query"]
 

@@ -39,10 +39,9 @@ def attention_spatial(view: LayerView) -> Float[Tensor, " head"]:
 def attention_mass(view: LayerView) -> Float[Tensor, " head"]:
     """Sum over the needle of the row's attention, mean over answer steps: sum_{j in needle} A[h, t, j].
 
-    Units: attention mass, 0 to 1. The baseline without either part of LOCOS: `attention_spatial` adds the contrast with the
-    other keys, `dla` the OV circuit (without the contrast), `locos` both. Two caveats. First, `dla` sums over all keys, this
-    only over the needle's, since attention over all keys is 1 for every head. Second, for the same reason the contrast adds
-    little: in one row, spatial = (mass * keys - len_needle) / len_off, so both rank heads alike there, and differ only in
-    how they weight rows of different lengths and needles.
+    Units: attention mass, 0 to 1. The baseline without either part of LOCOS. Attention over all keys is 1 for every head, so
+    this sums over the needle's keys only, unlike `dla`. For the same reason the contrast adds little: in one row,
+    attention_spatial = (mass * keys - len_needle) / len_off, so both rank heads alike there, and differ only in how they
+    weight rows of different lengths and needles.
     """
     return view.needle_sum(view.pattern).mean(-1)
