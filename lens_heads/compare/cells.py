@@ -40,21 +40,22 @@ STATISTICS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Mean metric per cell: `base` without ablation, `ablated` with a source's heads, `drawn` with random heads.
-
-    `own` marks each source's own target. `TransferMatrix` describes the statistics and their options.
-    """
+    """Mean metric without ablation, with a source's heads ablated, with random heads; `own` marks each source's own target."""
 
     base: Float[np.ndarray, "*sample target"]
     ablated: Float[np.ndarray, "*sample source target k"]
     drawn: Float[np.ndarray, "*sample draw target k"]
     own: Bool[np.ndarray, "source target"]
 
-    def drop(self, relative: bool = False) -> Float[np.ndarray, "*sample source target k"]:
-        return self._lost(self.ablated, relative)
-
-    def drop_of_draws(self, relative: bool = False) -> Float[np.ndarray, "*sample draw target k"]:
-        return self._lost(self.drawn, relative)
+    def drop(self, relative: bool = False, drawn: bool = False) -> Float[np.ndarray, "*sample set target k"]:
+        """What is lost without a source's heads, or without random ones (`drawn`)."""
+        base, now = self.base[..., None, :, None], self.drawn if drawn else self.ablated
+        if not relative:
+            return base - now
+        if (self.base < 0).any():
+            raise ValueError("relative=True requires a non-negative metric. Choose another metric, or relative=False.")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(base > 0, (base - now) / base, np.nan)
 
     def fragility(self, diagonal: bool = True, relative: bool = False) -> Float[np.ndarray, "*sample k target"]:
         return _mean(self.drop(relative), ~self.own | diagonal, -3)
@@ -66,19 +67,10 @@ class Cells:
         return _mean(self.drop(relative), self.own, -2) - self.disruptivity(relative=relative)
 
     def random(self, relative: bool = False) -> Float[np.ndarray, "*sample k target"]:
-        return self.drop_of_draws(relative).mean(-3).swapaxes(-1, -2)
+        return self.drop(relative, drawn=True).mean(-3).swapaxes(-1, -2)
 
     def beyond_random(self, diagonal: bool = True, relative: bool = False) -> Float[np.ndarray, "*sample k target"]:
         return self.fragility(diagonal, relative) - self.random(relative)
-
-    def _lost(self, now: Float[np.ndarray, "*sample set target k"], relative: bool) -> Float[np.ndarray, "..."]:
-        base = self.base[..., None, :, None]
-        if not relative:
-            return base - now
-        if (self.base < 0).any():
-            raise ValueError("relative=True requires a non-negative metric. Choose another metric, or relative=False.")
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(base > 0, (base - now) / base, np.nan)
 
 
 def _mean(

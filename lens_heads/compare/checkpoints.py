@@ -57,9 +57,8 @@ def compare_checkpoints(
     columns |= dict(zip(("low", "high"), percentile_interval(gaps.numpy()), strict=True))
     columns |= {"p": (2 * (rarer + 1) / (n + 1)).clamp(max=1), "effect": _effect(before.values, after.values)}
     columns |= dict(zip(("effect_low", "effect_high"), percentile_interval(effects.numpy()), strict=True))
-    frame = pd.DataFrame({"head": [str(head) for head in heads]})
-    for name, values in columns.items():
-        frame[name] = [float(values[head.layer, head.head]) for head in heads]
+    by_head = {name: [float(values[head.layer, head.head]) for head in heads] for name, values in columns.items()}
+    frame = pd.DataFrame({"head": [str(head) for head in heads]} | by_head)
     frame["rank_before"] = range(1, len(heads) + 1)
     frame["rank_after"] = [rank_after[head] for head in heads]
     frame["status"] = _status(frame, k, alpha)

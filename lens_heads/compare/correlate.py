@@ -110,7 +110,7 @@ def correlate(
         paired_items: both models saw the same items, so resample them together.
         names: labels of the models, by default the matrices' `meta["model"]`.
 
-    Raises ValueError for fewer than four shared tasks, no shared k, missing or constant values, and pairs of other items.
+    Raises ValueError for fewer than four shared tasks, no shared k, missing or constant values, and items that cannot be paired.
     """
     if control not in ("k", None):
         raise ValueError(f"unknown control {control!r}. Choose 'k' (subtract the mean over tasks at each k) or None.")
@@ -141,7 +141,8 @@ def correlate(
         raise ValueError("paired_items=True requires two transfer matrices, because a frame has no items")
     p, count, exact = _permuted(x, y, permutations, seed)
     naive = float(scipy_stats.pearsonr(x.ravel(), y.ravel(), alternative="greater").pvalue)
-    called, r = names or (_name(a, "a"), _name(b, "b")), float(_over_points(x, y))
+    models = [each.meta.get("model") if isinstance(each, TransferMatrix) else None for each in (a, b)]
+    called, r = names or (str(models[0] or "a"), str(models[1] or "b")), float(_over_points(x, y))
     return Correlation(statistic, control, called, r, p, naive, count, exact, interval, reliability, points)
 
 
@@ -230,7 +231,3 @@ def _permuted(x: Points, y: Points, permutations: int | None, seed: int) -> tupl
     found, slack = products[np.arange(tasks), orders].sum(1), 1e-9 * np.abs(products).sum()
     hits = int((found >= products.trace() - slack).sum())  # Equal orders differ in rounding.
     return (hits / len(orders) if exact else (hits + 1) / (len(orders) + 1)), len(orders), exact
-
-
-def _name(each: TransferMatrix | pd.DataFrame, fallback: str) -> str:
-    return str(each.meta.get("model") or fallback) if isinstance(each, TransferMatrix) else fallback

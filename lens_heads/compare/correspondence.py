@@ -120,9 +120,8 @@ def _parts(
 ) -> tuple[str, ...]:
     """The parts to use, each with its input."""
     if named is None:
-        chosen = tuple(part for part in PARTS if part != "scores" or scores is not None)
-    else:
-        chosen = (named,) if isinstance(named, str) else tuple(dict.fromkeys(named))
+        named = [part for part in PARTS if part != "scores" or scores is not None]
+    chosen = (named,) if isinstance(named, str) else tuple(dict.fromkeys(named))
     unknown = [part for part in chosen if part not in PARTS]
     if unknown:
         raise ValueError(f"unknown signature {unknown[0]!r}. Choose from {', '.join(PARTS)}.")

@@ -23,10 +23,7 @@ def relative_depths(n_layers: int) -> Float[np.ndarray, " layer"]:
 
 
 def depth_bins(n_layers: int, bins: int) -> Int[np.ndarray, " layer"]:
-    """The index of each layer's bin, out of `bins` equal spans of relative depth.
-
-    Raises ValueError unless every bin holds a layer, which takes 1 to `n_layers` bins.
-    """
+    """The index of each layer's bin, out of `bins` equal spans of relative depth. ValueError unless every bin holds a layer."""
     if not 1 <= bins <= n_layers:
         raise ValueError(f"{bins} depth bins: must be between 1 and {n_layers}, the number of layers")
     return np.minimum(np.arange(n_layers) * bins // max(n_layers - 1, 1), bins - 1)

@@ -58,10 +58,7 @@ class Evidence:
         return Draw(torch.ones(self._texts), *scores)
 
     def resampled(self, n: int, seed: int) -> Iterator[Draw]:
-        """n resamples: of the texts, identical for both models, and of the trials of scores, independently for each model.
-
-        Methods with equally many trials use the same resamples.
-        """
+        """n resamples: of the texts, identical for both models, and of the trials of scores, independently for each model."""
         rng, count = np.random.default_rng(seed), self._texts
         scores = [
             [bootstrap_means(found.per_trial, n, own_seed) for found in side.scores.values()]

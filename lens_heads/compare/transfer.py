@@ -48,14 +48,12 @@ def transfer_matrix(
     and all sets share one unablated prefill per trial.
 
     Args:
-        rankings_by_task: the sources: scores, or lists of heads from best to worst (whose selection trials are unknown, so
-            overlap with the tasks goes unchecked). A list shorter than the largest k is completed with random heads, with a
-            warning; `meta["completed"]` and `meta["heads"]` record it.
+        rankings_by_task: the sources: scores, or lists of heads from best to worst, whose selection trials go unchecked. A
+            list shorter than the largest k is completed with random heads, with a warning and in `meta["completed"]`.
         tasks: the targets: trials by task, none of them used to make a ranking. Every source must be a target.
         ks: numbers of heads, capped at the number of heads in the model.
         kind, reference: as in `ablate`.
-        random_draws: random sets at every k, drawn outside every source's top k while heads remain. At large k, random heads
-            do harm too, so a single draw is not informative.
+        random_draws: random sets at every k, drawn outside every source's top k while heads remain.
         metric: the metric of the statistics; `per_item` has a column for every metric measured.
         generate: also decode and judge text; otherwise only "logprob" and "greedy_match" are measured.
         **options: run options (`runs.options.RunOptions`; default max_new_tokens=30) and options of the ablation.
@@ -67,9 +65,8 @@ def transfer_matrix(
     """
     ablation, run = ablation_run(model, kind, reference, options, max_new_tokens=30)
     check_draws(random_draws)
-    for name in tasks:
-        if name in (NONE, RANDOM):
-            raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
+    for name in {NONE, RANDOM} & set(tasks):
+        raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
     grid, shape = Grid.of(model, tasks, ablation, run, generate), geometry(model)
     sizes = capped(ks, shape)
     check_metric(metric, grid.trials, generate)

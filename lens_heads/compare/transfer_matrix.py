@@ -136,7 +136,7 @@ class TransferMatrix:
     def random(self, relative: bool = False) -> pd.DataFrame:
         """Drop from random heads: a row per k and target with the mean, the range over draws, and the number of draws."""
         self._check("random", {"relative": relative})
-        by_draw = self.cells.drop_of_draws(relative).swapaxes(-1, -2).reshape(self.draws, -1)
+        by_draw = self.cells.drop(relative, drawn=True).swapaxes(-1, -2).reshape(self.draws, -1)
         frame = pd.MultiIndex.from_product([self.ks, self.targets], names=["k", "target"]).to_frame(index=False)
         return frame.assign(drop=by_draw.mean(0), lowest=by_draw.min(0), highest=by_draw.max(0), draws=self.draws)
 

@@ -50,10 +50,7 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
 
 
 def others(measured: MaskedMetric, chosen: list[Head]) -> list[Head]:
-    """The heads a greedy search did not choose, most harmful in the last head's place first; no new runs.
-
-    Empty if all of them cost the same, which gives no order.
-    """
+    """The heads a greedy search did not choose, most harmful in the last one's place first; empty if all cost the same."""
     left = [head for head in every_head(*measured.units) if head not in chosen]
     if not left:
         return []

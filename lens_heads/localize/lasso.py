@@ -68,8 +68,7 @@ def lasso(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True, one_s
 def script(problem: Problem) -> Solution:
     """The authors' script: z-scored response, alpha 0.01 (in z units), intercept, 5000 iterations; coefficients times std.
 
-    Against its paper, the script ranks the heads with the *largest* coefficients first: those whose ablation helps. Here, as
-    everywhere in this package, the most negative ones hurt.
+    Unlike its paper, it ranks the *largest* coefficients first: heads whose ablation helps. Here, the most negative rank first.
     """
     spread = problem.response.std()
     alpha = SCRIPT_ALPHA if problem.alpha is None else problem.alpha

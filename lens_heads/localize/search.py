@@ -68,8 +68,7 @@ def search(
     Larger numbers of masks extend smaller ones, so all together cost as much as the largest. `options`: further arguments of
     `localize` and `MaskedMetric` (estimator, kind, level, batch_size, ...); `out` is a folder for both run folders.
 
-    Raises ValueError before running anything: for a method without masks ("greedy", "one_shot"), trials in both splits, and
-    whatever `localize` refuses for any setting.
+    Raises ValueError before running anything: for a method without masks, trials in both splits, and what `localize` refuses.
     """
     check_draws(random_draws)
     methods = [methods] if isinstance(methods, str) else list(methods)

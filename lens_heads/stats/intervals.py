@@ -61,9 +61,8 @@ def bootstrap_ratio(
 ) -> tuple[float, float, float]:
     """(ratio, low, high) of sum(above) / sum(below), with trials and draws resampled together.
 
-    All three are NaN unless sum(below) is positive: without a cost there is nothing to recover a share of. The interval is
-    NaN for a single trial, and where resampled sums of `below` reach 0 more often than the level allows, which would leave
-    the interval unbounded.
+    All three are NaN unless sum(below) is positive. The interval is also NaN for a single trial, and where it would be
+    unbounded: resampled sums of `below` reach 0 more often than the level allows.
     """
     tails, whole = _tails(level), float(below.double().sum())
     if whole <= 0:
