@@ -51,8 +51,8 @@ def arithmetic(
         split: half of all problems each, with 12 + 34 and 34 + 12 in the same half.
 
     Returns:
-        Trials with ids such as "arithmetic-12+34" or "arithmetic-hub-two_digit_addition-7". A problem and the same one
-        turned round are a group, in digits or in words. A generated text is correct if its first number equals the answer.
+        Trials with ids such as "arithmetic-12+34" or "arithmetic-hub-two_digit_addition-7". A problem and its copy with
+        swapped operands are a group, in digits or in words. A text is correct if its first number equals the answer.
 
     The benchmark is zero-shot; here four examples come first. Models under a billion parameters manage one digit and
     mostly fail on two.

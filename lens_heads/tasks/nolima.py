@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, product
 from pathlib import Path
 
 from lens_heads.tasks.books import at_least, read_book, read_books
@@ -54,23 +55,22 @@ def nolima(
 ) -> list[Trial]:
     """NoLiMa trials over a grid of context lengths and needle depths.
 
-    The official files are under the Adobe Research License (non-commercial): they are downloaded from the hub, never shipped.
-
     Args, besides those of `lens_heads.tasks`:
-        source: None for the official files (dataset `amodaresi/NoLiMa`); or a folder with the same layout or your own
-            data: `needlesets/*.json` or `*.json` in NoLiMa's schema (see `schema`), and `haystack/**/*.txt`.
+        source: None for the official files (dataset `amodaresi/NoLiMa`), which are downloaded, never shipped, since they
+            are under the Adobe Research License (non-commercial); or a folder with the same layout or your own data:
+            `needlesets/*.json` or `*.json` in NoLiMa's schema (see `schema`), and `haystack/**/*.txt`.
         questions: "onehop", "twohop", "direct", or any other question type in the entries. Entries without it are left
             out, in a folder of your own with a warning; it is an error if all lack it.
         preset: a grid of the LOCOS paper, see `PRESETS`: "paper", "scripts" (as its jobs ran) or "evaluation". None:
             lengths 1,000, 2,000, 4,000 x 5 depths, one character per entry. Other arguments override the preset.
         n: number of trials, stratified over (needle, test, depth); a preset draws fewer if its grid is smaller.
         characters: names of each entry's character_set to use: how many (the first ones), or a list.
-        needle_set: file name; by default needle_set.json (needle_set_ONLYDirect.json for direct questions), or every
-            .json file in a folder that has neither.
+        needle_set: a file name; None for needle_set.json (direct questions: needle_set_ONLYDirect.json), else every .json.
 
     Returns:
         Trials with ids such as "0401-T16_C02-onehop-Yuki-len1000-depth11"; `meta` holds entry, test, kind, questions,
-        character and book. A group is an entry with a character: presets share entries, but no characters.
+        character and book. A group is an entry with a character: "evaluation" has the entries of the other
+        presets, but none of their characters.
 
     Differs from the authors' sampling, which cuts test ids at an underscore and so mixes tests in one stratum.
     As there, entries cycle through the books; a book shorter than the longest length is repeated.
@@ -86,19 +86,17 @@ def nolima(
         case.trial(
             questions,
             book,
-            id="-".join(part for part in (entry.id, case.test.id, questions, case.character, place) if part),
+            id=f"{'-'.join(filter(None, named))}-len{length}-depth{100 * depth:g}",
             haystack=text,
             depth=depth,
             length=length,
             chat=chosen.chat if chat is None else chat,
             group=f"nolima {entry.id}-{case.character}",
         )
-        for number, entry in enumerate(_asked(entries, questions, warn=source is not None))
-        for book, text in [books[number % len(books)]]
+        for entry, (book, text) in zip(_asked(entries, questions, warn=source is not None), cycle(books))
         for case in cases(entry, _characters(entry, characters, chosen.characters))
-        for length in grid
-        for depth in at
-        for place in [f"len{length}-depth{100 * depth:g}"]
+        for named in [(entry.id, case.test.id, questions, case.character)]
+        for length, depth in product(grid, at)
     ]
     wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
     return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
