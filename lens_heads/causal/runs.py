@@ -61,7 +61,7 @@ class PairRuns:
         return z.reshape(len(z), self.shape.n_heads, self.shape.d_head)
 
     def swapped(self, z: Tensor, layer: int, heads: list[int], run: int) -> Float[Tensor, "head row all_heads d_head"]:
-        """`z` of one copy per head, each copy with its head taken from `run`."""
+        """`z` of as many copies as heads, each copy with one of the heads taken from `run`."""
         changed = z.reshape(*z.shape[:2], self.shape.n_heads, self.shape.d_head).clone()
         changed[torch.arange(len(heads)), :, heads] = self.z(layer, run)[:, heads].transpose(0, 1)
         return changed
@@ -74,10 +74,10 @@ class PairRuns:
         base: int = CORRUPT,
         at_once: int | None = None,
     ) -> PairScore:
-        """How the metric changes with each head patched into the `base` run, positive if clean is better; others 0.
+        """How much patching each head changes the metric of the `base` run; positive: the head carries the answer.
 
-        `patched` gives the answer logits for some heads of a layer, `at_once` heads at a time (default: as many as
-        `TOKENS_PER_PASS` allows).
+        `patched` returns the answer logits of patched heads of a layer, which run side by side, `at_once` at a time
+        (default: as many as `TOKENS_PER_PASS` allows). All other heads score 0.
         """
         measure = resolve(metric, self.pair, self.logits[CORRUPT])
         clean, corrupt = judged(measure, self.logits, self.pair).tolist()

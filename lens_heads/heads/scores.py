@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _ABOUT = ("unit", "best", "selected", "signed", "score_unit")
-"""The attributes that score files hold under their own name."""
+"""Attributes stored in score files under their own names."""
 
 Unit = Literal["query_head", "kv_head"]
 Best = Literal["highest", "lowest"]

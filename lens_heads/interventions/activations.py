@@ -82,7 +82,7 @@ def _collect(
     first: int = 0,
     fast: bool = True,
 ) -> dict[str, list[Tensor]]:
-    """Run tokens and collect what `keep` makes of the activations at these hooks from position `first` on, chunk by chunk."""
+    """Run tokens and collect `keep(activation)` at these hooks, from position `first` on, once per chunk."""
     batch, cache = tokens[None].to(model.W_U.device), Cache(model, 1)
     attention = fast_attention if fast else nullcontext
     with torch.no_grad(), evaluating(model):

@@ -45,7 +45,7 @@ def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[
 def recording(
     model: Model, names: Iterable[str], keep: Callable[[Tensor], Tensor] = Tensor.detach
 ) -> Iterator[dict[str, list[Tensor]]]:
-    """Inside, every forward adds to the list of each of these hooks what `keep` makes of the activation there."""
+    """Inside, every forward pass appends `keep(activation)` to the list of each of these hooks."""
     seen: dict[str, list[Tensor]] = {name: [] for name in names}
     with hooked(model, [(name, lambda x, hook, at=at: at.append(keep(x.detach()))) for name, at in seen.items()]):
         yield seen
@@ -53,7 +53,7 @@ def recording(
 
 @contextmanager
 def running(forwards: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
-    """Inside, each of these modules runs the given function as its `forward`; afterwards what it ran before."""
+    """Inside, each module runs the given function as its `forward`; afterwards its previous one is restored."""
     before: list[tuple[Any, Any]] = []
     try:
         for module, forward in forwards:

@@ -1,6 +1,6 @@
 """LOCOS: does a head write the answer, and does it read it from the needle?   (Gema et al., arXiv 2607.01002)
 
-Beside it, what is left of it without the contrast (direct logit attribution), without the OV circuit, and without both.
+Its baselines drop the contrast (`dla`), the OV circuit (`attention_spatial`), or both (`attention_mass`).
 """
 
 from jaxtyping import Float
