@@ -209,7 +209,7 @@ def several(models: Models) -> list[Any]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(
-            f"two models are called {twice!r}, and results are stored by name: rename one, or run them apart"
+            f"two models are called {twice!r}, and results are stored by name: rename one, or run them separately"
         )
     return listed
 

@@ -119,7 +119,7 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     page = (out / "report.html").read_text()
     assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
     assert not re.search(r"""<(script|link|img)\b[^>]*\b(src|href)\s*=\s*["']?(https?:)?//""", page)
-    assert "Two models of different families are no scaling law" in page
+    assert "Two models of different families do not make a scaling law" in page
     assert page.index("heads demonstrably carry 0 of 3 capabilities.") < page.index("The paper&#x27;s claims")
     for each in findings:
         for part in (
@@ -193,7 +193,7 @@ def test_what_fails_is_left_out_and_named(models: list[Any], tmp_path: Path, mon
 
     monkeypatch.setattr(stages, "localize", failing)
     small = replace(TINY, methods=("css", "csb"), ks=(2,))
-    with pytest.warns(UserWarning, match="csb is left out: 5 of 10 masks failed by csb"):
+    with pytest.warns(UserWarning, match="csb is skipped: 5 of 10 masks failed by csb"):
         (found,) = studies.capability(models[0], ["retrieval", "induction"], small, tmp_path / "run")
     assert list(found.scores) == ["retrieval"]
     assert found.reasons == {"induction": "5 of 10 masks failed by css"}

@@ -74,20 +74,20 @@ def test_a_choice_of_capabilities() -> None:
         ),
         (
             lambda: of_capabilities(PRESETS["paper"], ["mbpp"]),
-            r"'mbpp' needs allow_code_execution: give it \(--allow-code",
+            r"'mbpp' needs allow_code_execution: pass it \(--allow-code",
         ),
-        (lambda: of_capabilities(PRESETS["paper"], ["swearing"]), r"'swearing' needs words: give it \(--words\)"),
+        (lambda: of_capabilities(PRESETS["paper"], ["swearing"]), r"'swearing' needs words: pass it \(--words\)"),
         (
             lambda: of_capabilities(PRESETS["packaged"], words="list.txt"),
             "words is given, but none of arithmetic, .* needs it: omit it",
         ),
         (
             lambda: of_capabilities(PRESETS["paper"], ["mmlu"]),
-            "compared='gsm8k': use a capability whose heads are looked for: none",
+            "compared='gsm8k': use a capability with selection trials: none",
         ),
         (
             lambda: replace(TINY, compared="arithmetic"),
-            "compared='arithmetic': use a capability .* for: retrieval, induction",
+            "compared='arithmetic': use a capability .* trials: retrieval, induction",
         ),
         (lambda: replace(TINY, methods=("css", "best")), "unknown method 'best': use 'css' and any of css, csb"),
         (lambda: replace(TINY, methods=("greedy",)), "methods=greedy lacks 'css'"),

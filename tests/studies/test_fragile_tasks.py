@@ -170,7 +170,7 @@ def test_presets_have_other_companies_on_either_side() -> None:
         studies.fragile_tasks("any", "small")
     real = on_reports(PRESETS["paper"], "paper", "10-K.zip")
     assert real.documents == {"chunk_words": 400, "n_documents": 20, "path": "10-K.zip"}
-    with pytest.raises(ValueError, match="preset='paper' needs real filings: give path="):
+    with pytest.raises(ValueError, match="preset='paper' needs real filings: pass path="):
         studies.fragile_tasks("any", "paper")
 
 

@@ -67,9 +67,8 @@ def _spared(finding: CapabilityFinding, at: float) -> Judged:
     if not pairs:
         yield "", Found.nothing("the unablated model is not above chance on any task")
         return
-    gaps = [_row(before - after) for before, after in pairs.values()]
-    found = mean_gap(gaps)
-    low, high = widened(*found, sum(gap.size for gap in gaps))
+    found = mean_gap([_row(before - after) for before, after in pairs.values()])
+    low, high = widened(*found)
     harmed = bool((finding.frames["spread"].query("on == 'own'")["beyond_random_low"] > 0).any())
     before, after = (float(np.mean([pair[i].mean() for pair in pairs.values()])) for i in (0, 1))
     lost = {task: float((pair[0] - pair[1]).mean()) for task, pair in pairs.items()}

@@ -32,13 +32,14 @@ class Mean(NamedTuple):
     value: float
     low: float
     high: float
+    trials: int
 
     def row(self, name: str) -> dict[str, float]:
         """Three columns of a table."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
-NOTHING = Mean(math.nan, math.nan, math.nan)
+NOTHING = Mean(math.nan, math.nan, math.nan, 0)
 
 
 def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> Mean:
@@ -59,7 +60,7 @@ def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> 
         if len(gap) > 1:
             samples += _stretch(len(gap)) * (by_draws[len(gap)] @ gap.mean(1) - gap.mean()) / len(gaps)
     low, high = map(float, percentile_interval(samples))
-    return Mean(value, low, high)
+    return Mean(value, low, high, sum(gap.shape[1] for gap in gaps))
 
 
 def _weights(generator: np.random.Generator, n: int) -> Float[np.ndarray, "sample n"]:
@@ -134,7 +135,7 @@ def _lost(curve: AblationCurve, found: Condition, right: str, chance: float) -> 
         return NOTHING
     above, below = (torch.tensor(gap.to_numpy(float))[None] for gap in (before - after, before - chance))
     value, low, high = bootstrap_ratio(above, below)
-    return Mean(value, *widened(value, low, high, int((before > 0).sum())))
+    return Mean(value, *widened(value, low, high, int((before > 0).sum())), len(before))
 
 
 def methods(found: Generality, evaluations: Mapping[str, int], plan: Preset) -> pd.DataFrame:

@@ -81,8 +81,8 @@ def _maps(findings: Sequence[CapabilityFinding]) -> report.Section:
     """Head maps of all capabilities and models, side by side."""
     return report.Section(
         "Which heads each capability needs",
-        "The change of the metric when a head is ablated, by regression, relative to the heads that the regression left out. "
-        "Orange hurts.",
+        "The change of the metric when a head is ablated, by regression, relative to heads that the regression did not "
+        "choose. Orange hurts.",
         figures=[
             plots.head_map(scores, f"{each.name}: {name}") for each in findings for name, scores in each.scores.items()
         ],
@@ -98,8 +98,8 @@ def _scale(findings: Sequence[CapabilityFinding], k: int) -> report.Section:
     several = f"{len(findings)} models" if len(findings) > 2 else "Two models"
     return folded(
         "Models compared",
-        f"{several} of different families are no scaling law: they differ in more than size, and {k} heads are a different share "
-        "of each. Damage is in the capability's own metric; lost is the share of right answers above chance.",
+        f"{several} of different families do not make a scaling law: they differ in more than size, and {k} heads are a "
+        "different share of each. Damage is in the capability's own metric; lost is the share of right answers above chance.",
         figures=[figure],
         tables=[
             table(models, "Capabilities and models", "damage", "lost", formats={"parameters": ",.0f"}),
@@ -125,7 +125,7 @@ def _localization(each: CapabilityFinding) -> report.Section:
                 each.frames["best_heads"],
                 "Top heads. The coefficient's interval is over masks, and too narrow for a head chosen by luck. Stability is the "
                 "share of halves of the masks with a negative lasso coefficient. Heads rank by their lasso coefficients over all "
-                "masks; those that the lasso left out have 0 and rank by the plain difference",
+                "masks; heads with a coefficient of 0 rank by the plain difference",
                 "coefficient",
             ),
         ],
@@ -137,7 +137,7 @@ def _universal(each: CapabilityFinding) -> report.Section:
     text = (
         f"{found!r}. They are reported separately: heads that everything needs say nothing about one capability."
         if found is not None
-        else f"Only {len(each.scores)} capabilities have heads, too few to call any head universal ({each.plan.at_least})."
+        else f"Capabilities with heads: {len(each.scores)}; calling a head universal takes at least {each.plan.at_least}."
     )
     tables = [table(each.frames["universal"], "Heads among the top k")] if found is not None else []
     tables.append(table(each.frames["shared_heads"], "Heads that two capabilities share, compared with chance"))
@@ -187,7 +187,7 @@ def _methods(each: CapabilityFinding) -> report.Section:
     return folded(
         f"{each.model}: methods compared on {name}",
         f"Every method finds heads on the same trials; its top {each.plan.k} are ablated on others. An evaluation is one run "
-        f"over all selection trials; methods that need more than {each.plan.most_evaluations} were left out. Damage is in "
+        f"over all selection trials; methods that need more than {each.plan.most_evaluations} were skipped. Damage is in "
         f"{each.compared.metrics[name]}, that of others in their own metrics.",
         figures=[plots.drop_bars(rows, "The cost of ablating each method's heads", unit=unit, axis="damage")],
         tables=[table(methods, "Methods", *COST, "others")],

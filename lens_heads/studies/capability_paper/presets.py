@@ -26,7 +26,7 @@ class Preset:
     `most_evaluations` (one-shot greedy needs one per head, greedy about k times as many). `kind` is a kind of `ablate` that needs
     neither reference nor options.
 
-    Raises ValueError for a `compared` whose heads are not looked for, for unknown methods or a missing lead, and for sizes that
+    Raises ValueError for a `compared` without selection trials, for unknown methods or a missing lead, and for sizes that
     allow no measurement.
     """
 
@@ -50,7 +50,7 @@ class Preset:
     def __post_init__(self) -> None:
         if self.compared not in self.localized:
             raise ValueError(
-                f"compared={self.compared!r}: use a capability whose heads are looked for: {', '.join(self.localized) or 'none'}"
+                f"compared={self.compared!r}: use a capability with selection trials: {', '.join(self.localized) or 'none'}"
             )
         known = (*DESIGNED, *SEARCHES, PASS)
         unknown = [method for method in self.methods if method not in known]
@@ -70,7 +70,9 @@ class Preset:
                 raise ValueError(f"{name}={getattr(self, name)}: use at least {least}")
         for name, one in self.capabilities.items():
             if one.count(self.n_test) < 2:
-                raise ValueError(f"n_test={self.n_test} gives fewer than two trials of {name!r}: intervals need more")
+                raise ValueError(
+                    f"n_test={self.n_test} gives fewer than two trials of {name!r}: intervals need at least two"
+                )
 
     def mask_seed(self, name: str) -> int:
         """The seed of a capability's masks. With shared masks, heads that are ablated together would be confounded in all."""
@@ -78,7 +80,7 @@ class Preset:
 
     @property
     def localized(self) -> dict[str, Capability]:
-        """The capabilities whose heads are looked for; the others are general tasks."""
+        """The capabilities to find heads for; the others are general tasks."""
         return {name: one for name, one in self.capabilities.items() if one.select is not None}
 
 
@@ -120,8 +122,8 @@ with 1,024 heads, unless you raise `most_evaluations`."""
 def of_capabilities(plan: Preset, capabilities: Sequence[str] | None = None, **given: Any) -> Preset:
     """The preset with some of its capabilities, and with the arguments that the user supplies.
 
-    Capabilities whose argument is not supplied are left out, unless they are named. If the capability that methods are compared
-    on is left out, the first one replaces it.
+    Capabilities whose argument is missing are omitted, unless they are named. If the capability that methods are compared on is
+    omitted, the first one replaces it.
 
     Raises ValueError for an unknown capability, a named one whose argument is missing, and an argument that none needs.
     """
@@ -137,7 +139,7 @@ def of_capabilities(plan: Preset, capabilities: Sequence[str] | None = None, **g
         if one.needs is None or one.needs in given:
             ready[name] = one if one.needs is None else one.given(given[one.needs])
         elif capabilities is not None:
-            raise ValueError(f"capability {name!r} needs {one.needs}: give it (--{one.needs.replace('_', '-')})")
+            raise ValueError(f"capability {name!r} needs {one.needs}: pass it (--{one.needs.replace('_', '-')})")
     localized = [name for name, one in ready.items() if one.select is not None]
     compared = plan.compared if plan.compared in ready else next(iter(localized), plan.compared)
     return replace(plan, capabilities=ready, compared=compared)

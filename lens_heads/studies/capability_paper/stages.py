@@ -194,7 +194,7 @@ def affordable(plan: Preset, heads: int, needles: bool) -> list[str]:
 def by_method(bench: Bench, lead: HeadScores, methods: Sequence[str]) -> Rankings:
     """The heads of one capability by every method that uses masks, from the same trials and shared masks.
 
-    A method that fails is left out with a warning.
+    A method that fails is skipped with a warning.
     """
     name = bench.plan.compared
     measured, found = bench.masked(name), {LEAD: lead}
@@ -206,7 +206,7 @@ def by_method(bench: Bench, lead: HeadScores, methods: Sequence[str]) -> Ranking
                 warnings.filterwarnings("ignore", "(?s).*(masks repeat another|greedy search stopped)", UserWarning)
                 found[method] = bench.located(measured, method, name)
         except (ValueError, RuntimeError) as error:
-            warnings.warn(f"{method} is left out: {error}", stacklevel=2)
+            warnings.warn(f"{method} is skipped: {error}", stacklevel=2)
     return found
 
 

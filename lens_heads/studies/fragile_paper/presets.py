@@ -106,6 +106,6 @@ def on_reports(found: Preset, name: str, path: str | None) -> Preset:
         return replace(found, documents={**found.documents, "path": path}, trials={**found.trials, "path": path})
     if name == "paper":
         raise ValueError(
-            "preset='paper' needs real filings: give path=, a folder or .zip of edgar-crawler's JSON files"
+            "preset='paper' needs real filings: pass path=, a folder or .zip of edgar-crawler's JSON files"
         )
     return found
