@@ -1,4 +1,4 @@
-"""The tables of methods. A scorer is a function of a LayerView or a DocumentView."""
+"""The tables of methods. A scorer is a function of a LayerView or a DocumentView, in a file of its own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.scoring.scorers.attention_mass import attention_mass
+from lens_heads.scoring.scorers.attention_spatial import attention_spatial
 from lens_heads.scoring.scorers.contrastive import contrastive
 from lens_heads.scoring.scorers.copy import copy
-from lens_heads.scoring.scorers.documents import core, qr, qr_ndcg, summed_attention
+from lens_heads.scoring.scorers.core import core
+from lens_heads.scoring.scorers.dla import dla
 from lens_heads.scoring.scorers.headkv import headkv
-from lens_heads.scoring.scorers.locos import attention_mass, attention_spatial, dla, locos
+from lens_heads.scoring.scorers.locos import locos
+from lens_heads.scoring.scorers.qr import qr, qr_ndcg
+from lens_heads.scoring.scorers.summed_attention import summed_attention
 
 Rows = Literal["answer", "generated", "prompt", "query"]
 

@@ -15,7 +15,9 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import DOCUMENT_SCORERS
-from lens_heads.scoring.scorers.documents import core, qr, qr_ndcg, summed_attention
+from lens_heads.scoring.scorers.core import core
+from lens_heads.scoring.scorers.qr import qr, qr_ndcg
+from lens_heads.scoring.scorers.summed_attention import summed_attention
 from lens_heads.scoring.view import DocumentView
 from tests import reference, zoo
 from tests.conftest import tiny

@@ -1,13 +1,10 @@
-"""Scores of documents: where does a head look from a query?
-
-`qr` and `qr_ndcg` are QRScore (Zhang et al., EMNLP 2025), `core` is CoRe (contrastive retrieval heads).
-"""
+"""QRScore: does a head look at the documents that answer a query, because of the query?   (Zhang et al., EMNLP 2025)"""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.scoring.view import DocumentView, document_sums, masked_sums
+from lens_heads.scoring.view import DocumentView, masked_sums
 
 
 def qr(view: DocumentView) -> Float[Tensor, " head"]:
@@ -38,25 +35,3 @@ def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
     )
     gains = (above[better + equal] - above[better]) / equal
     return gains.sum(-1) / above[len(view.gold)]
-
-
-def core(view: DocumentView, tau: float = 0.01) -> Float[Tensor, " head"]:
-    """Softmax over {gold document, the others} of S / tau at the gold one, mean over gold documents; S = summed attention.
-
-    S[h, d] = sum over the document's tokens, without its number, of the mean attention of the query rows; no calibration, no
-    mask. The others are the documents that are not gold (the method is meant for hard negatives), at least one. A head that
-    does not distinguish documents scores 1 / (1 + others). Units: probability. Published temperatures range from .001 to .1.
-    """
-    sums = document_sums(view.attention, view.bodies) / tau
-    gold = torch.zeros(sums.shape[-1], dtype=torch.bool, device=sums.device)
-    gold[list(view.gold)] = True
-    others = torch.logsumexp(sums.masked_fill(gold, -torch.inf), -1, keepdim=True)
-    return torch.sigmoid(sums[:, gold] - others).mean(-1)
-
-
-def summed_attention(view: DocumentView) -> Float[Tensor, " head"]:
-    """Mean attention of the query rows, summed over the gold documents: `qr` without calibration and mask.
-
-    Units: attention mass, 0 to 1. The simplest baseline for the query-focused scores.
-    """
-    return document_sums(view.attention, view.documents)[:, list(view.gold)].sum(-1)
