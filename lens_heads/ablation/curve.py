@@ -11,7 +11,7 @@ from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.ablation.plan import capped, limited, named_rankings, named_scores, plan_sets, warn_of_ties
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.trials.trial import AnyTrial
@@ -23,7 +23,6 @@ def ablation_curve(
     rankings: Mapping[str, HeadScores] | Sequence[HeadScores] | HeadScores,
     ks: Sequence[int] = (1, 5, 10, 20, 50, 100),
     kind: str | Ablation = "mean",
-    reference: Reference | None = None,
     controls: Controls | Sequence[str] | str = CONTROLS,
     specificity: Tasks | None = None,
     specificity_for: str | Sequence[str] | None = None,
@@ -37,21 +36,21 @@ def ablation_curve(
         trials: trials that no ranking was made on; `{name: trials}` names the task in tables and figures.
         rankings: scores by method; the first is the lead, the baseline of paired differences.
         ks: numbers of heads, capped at the number of heads in the model.
-        kind, reference: as in `ablate`.
+        kind: as in `ablate`.
         controls: names of controls, or `Controls(names, draws, of)`: "bottom" (the k lowest of a ranking), "random" (among
             heads outside every ranking's top k), "random_like" (as many heads per layer as the ranking's top k).
         specificity: other tasks under the same ablations: {"parametric": trials, ...}.
         specificity_for: the rankings whose ablations also run on those ("random" always does): names, or None for all.
         sets: further sets of heads by name, each ablated as a whole (set "given", k = its size).
         generate: also decode and judge the text; without it only teacher-forced metrics are measured.
-        **options: run options (`runs.options.RunOptions`), and those of the kind of ablation.
+        **options: run options (`runs.options.RunOptions`), and `reference` and the options of the ablation, as in `ablate`.
 
     Raises ValueError for trials shared between selection and evaluation, rankings of another model's shape, an unknown
     control, k below 1, and everything `ablate` rejects, all before anything runs.
     """
     shape = geometry(model)
     chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
-    ablation, run = ablation_run(model, kind, reference, options)
+    ablation, run = ablation_run(model, kind, options)
     main, tasks = _named_tasks(trials, specificity or {})
     grid = Grid.of(model, tasks, ablation, run, generate)
     grid.check_independent(chosen, [main])

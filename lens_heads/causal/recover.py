@@ -20,7 +20,7 @@ from lens_heads.heads import sets as control_sets
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablate import ablate
-from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.activations import TrialActivations
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, prefilled
@@ -38,12 +38,6 @@ from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 CONTROLS = ("random", "matched_layers", "same_layer", "bottom")
-
-
-class RecoveryRun(AblationRun, total=False):
-    """`AblationRun`, and the reference of the ablation, as in `ablate`."""
-
-    reference: Reference | None
 
 
 class _Set(NamedTuple):
@@ -67,7 +61,7 @@ def recovery(
     fair: bool = True,
     flipped: bool = True,
     kind: str | Ablation = "zero",
-    **options: Unpack[RecoveryRun],
+    **options: Unpack[AblationRun],
 ) -> Recovery:
     """Ablate heads at all positions, patch heads with their clean outputs, and measure how much of the answer returns.
 
@@ -89,7 +83,7 @@ def recovery(
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on, and
     `NothingFlipped` if no example flips.
     """
-    ablation, run = ablation_run(model, kind, options.pop("reference", None), options, max_new_tokens=30)
+    ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
     controls = [controls] if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)

@@ -113,7 +113,9 @@ def ablate(
     run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
     run |= {"specificity": others, "controls": Controls(draws=seeds), "generate": not no_text}
     options = cli_options.options(option)
-    curve = ablation.ablation_curve(loaded, {task: trials}, rankings, numbers, kind, reference, **run, **options)
+    curve = ablation.ablation_curve(
+        loaded, {task: trials}, rankings, numbers, kind, reference=reference, **run, **options
+    )
     for name in [task, *others]:
         tables.show(tables.curve(curve, task=name))
     cli_options.say(f"{len(curve.per_trial)} evaluations", out)

@@ -20,7 +20,7 @@ from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import check_draws, every_head, random_heads, shuffled
-from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.trials.encoded import EncodedTrial
@@ -37,7 +37,6 @@ def transfer_matrix(
     kind: str | Ablation = "zero",
     random_draws: int = 5,
     metric: str = "correct",
-    reference: Reference | None = None,
     generate: bool = True,
     seed: int = 0,
     **options: Unpack[AblationRun],
@@ -52,18 +51,19 @@ def transfer_matrix(
             list shorter than the largest k is completed with random heads, with a warning and in `meta["completed"]`.
         tasks: the targets: trials by task, none of them used to make a ranking. Every source must be a target.
         ks: numbers of heads, capped at the number of heads in the model.
-        kind, reference: as in `ablate`.
+        kind: as in `ablate`.
         random_draws: random sets at every k, drawn outside every source's top k while heads remain.
         metric: the metric of the statistics; `per_item` has a column for every metric measured.
         generate: also decode and judge text; otherwise only "logprob" and "greedy_match" are measured.
-        **options: run options (`runs.options.RunOptions`; default max_new_tokens=30) and options of the ablation.
+        **options: run options (`runs.options.RunOptions`; default max_new_tokens=30), and `reference` and the options of
+            the ablation.
 
     A trial that fails under one set of heads is excluded from all, with a warning (`meta["left_out"]`).
 
     Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another shape,
     a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
     """
-    ablation, run = ablation_run(model, kind, reference, options, max_new_tokens=30)
+    ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
     check_draws(random_draws)
     for name in {NONE, RANDOM} & set(tasks):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")

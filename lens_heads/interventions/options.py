@@ -11,8 +11,9 @@ from lens_heads.runs.options import Run, RunOptions, check_known, split
 
 
 class AblationRun(RunOptions, total=False):
-    """`RunOptions`, and the options of the kinds of ablation, which `ablate` explains."""
+    """`RunOptions`, and the reference and the options of the kinds of ablation, which `ablate` explains."""
 
+    reference: Reference | None
     factor: float
     sink: float
     recent: float
@@ -22,7 +23,6 @@ class AblationRun(RunOptions, total=False):
 def ablation_run(
     model: Model,
     kind: str | Ablation,
-    reference: Reference | None,
     options: Mapping[str, Any],
     **defaults: Any,
 ) -> tuple[Ablation, Run]:
@@ -32,4 +32,4 @@ def ablation_run(
     """
     check_known(options, AblationRun.__annotations__)
     run, other = split(options)
-    return Ablation.of(model, kind, reference, other), Run.of(run, **defaults)
+    return Ablation.of(model, kind, other.pop("reference", None), other), Run.of(run, **defaults)

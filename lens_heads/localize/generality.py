@@ -26,7 +26,7 @@ from lens_heads.compare.transfer import Ranking
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import check_draws, every_head, random_heads
-from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs.store import write_atomic
@@ -107,7 +107,6 @@ def generality(
     metric: str | Mapping[str, str] = "logprob",
     k: int = 5,
     kind: str | Ablation = "zero",
-    reference: Reference | None = None,
     random_draws: int = 5,
     seed: int = 0,
     **options: Unpack[AblationRun],
@@ -120,14 +119,15 @@ def generality(
         tasks: trials by name. No ranking may have been made on them.
         metric: one of `evaluate`'s for all tasks, or one per task by name.
         k: heads of each ranking.
-        kind, reference: as in `ablate`.
+        kind: as in `ablate`.
         random_draws: random sets of each size, drawn from all heads: excluding the sources would leave only unneeded heads.
-        **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and those of the ablation.
+        **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and `reference` and the
+            options of the ablation.
 
     Raises ValueError before running anything: for trials shared between selection and evaluation, scores of another shape or
     of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
     """
-    ablation, run = ablation_run(model, kind, reference, options, batch_size=8)
+    ablation, run = ablation_run(model, kind, options, batch_size=8)
     check_draws(random_draws)
     shape, named, metrics = geometry(model), _named(heads), _metrics(metric, list(tasks))
     generate = any(name not in FORCED_METRICS for name in metrics.values())

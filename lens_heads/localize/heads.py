@@ -24,7 +24,7 @@ from lens_heads import tasks
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun
 from lens_heads.localize.greedy import greedy, one_shot, others
 from lens_heads.localize.lasso import FOLDS, METHODS
@@ -49,12 +49,6 @@ MOST_FAILED = 0.1
 
 ROUND = 25
 """Masks between two checks of whether the ranking has settled."""
-
-
-class LocalizeRun(AblationRun, total=False):
-    """`AblationRun`, and `level` as in `MaskedMetric`."""
-
-    level: Level
 
 
 @dataclass(frozen=True)
@@ -112,9 +106,9 @@ def localize_heads(
     metric: str = "logprob",
     k: int = 5,
     kind: str | Ablation = "zero",
-    reference: Reference | None = None,
+    level: Level = "query_head",
     seed: int = 0,
-    **options: Unpack[LocalizeRun],
+    **options: Unpack[AblationRun],
 ) -> HeadScores:
     """Find the few heads that a capability needs   (Compressed Sensing for Capability Localization)
 
@@ -130,11 +124,12 @@ def localize_heads(
         metric: any of `evaluate`'s. Metrics of generated text ("correct", ...) decode; "logprob" and those of choices do not.
             "logprob" needs far fewer trials: a mask flips few answers, but shifts the log-probability of every one.
         k: how many heads to look for; "greedy" adds this many.
-        kind, reference: as in `ablate`. The paper uses "zero".
+        kind: as in `ablate`. The paper uses "zero".
+        level: "query_head", or "kv_group" to ablate all query heads of a kv head together and score kv heads.
         seed: for the masks, folds and resamples.
-        **options: `level` ("kv_group" ablates all query heads of a kv head together, and scores kv heads), run options
-            (`runs.options.RunOptions`; 8 trials at a time by default), and those of the ablation. The run folder holds
-            finished masks, which any method reuses, and each method's latest scores as `method.json`.
+        **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and `reference` and the options of
+            the ablation. The run folder holds finished masks, which any method reuses, and each method's latest scores as
+            `method.json`.
 
     Returns:
         HeadScores with, per trial, the least-squares coefficients on the heads the lasso selected; the value is their mean.
@@ -151,7 +146,7 @@ def localize_heads(
     """
     settings = Settings(method, n_masks, sparsity, k, seed=seed)
     trials = tasks.load(task, **tasks.to_select(task)) if isinstance(task, str) else task
-    return localize(MaskedMetric(model, trials, metric, kind, reference, **options), **vars(settings))
+    return localize(MaskedMetric(model, trials, metric, kind, level, **options), **vars(settings))
 
 
 def localize(

@@ -15,7 +15,7 @@ from lens_heads.ablation.evaluation import FORCED_METRICS, answer_batch, check_m
 from lens_heads.ablation.independence import check_reference
 from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
-from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
 from lens_heads.model.forward import Cache, fast_attention
@@ -54,13 +54,12 @@ class MaskedMetric:
         trials: Iterable[AnyTrial] | AnyTrial,
         metric: str = "logprob",
         kind: str | Ablation = "zero",
-        reference: Reference | None = None,
         level: Level = "query_head",
         **options: Unpack[AblationRun],
     ) -> None:
         require_raw_weights(model)
         self.model, self.metric, self.level, self.shape = model, metric, level, geometry(model)
-        self.ablation, self.options = ablation_run(model, kind, reference, options, batch_size=8)
+        self.ablation, self.options = ablation_run(model, kind, options, batch_size=8)
         if level not in get_args(Level):
             raise ValueError(f"level={level!r}: use {' or '.join(map(repr, get_args(Level)))}")
         self.room = 0 if metric in FORCED_METRICS else self.options.max_new_tokens
