@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from plotly.subplots import make_subplots
 
@@ -21,9 +22,9 @@ def main(run: Path) -> None:
     if not folders:
         raise SystemExit(f"error: {run} contains no finished demo: run lens-heads demo --out {run}")
     names = [folder.parent.name for folder in folders]
-    figure = make_subplots(1, len(folders), subplot_titles=names, horizontal_spacing=0.08)
+    figure: Any = make_subplots(1, len(folders), subplot_titles=names, horizontal_spacing=0.08)
     for column, folder in enumerate(folders, 1):
-        panel = AblationCurve.load(folder).plot("logprob")
+        panel: Any = AblationCurve.load(folder).plot("logprob")
         for trace in panel.data:
             shown = bool(trace.showlegend is not False and column == 1)
             figure.add_trace(trace.update(showlegend=shown), row=1, col=column)

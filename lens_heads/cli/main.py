@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lens_heads.cli import causal as cli_causal
+from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
 from lens_heads.cli import study as cli_study
 from lens_heads.cli.options import MODEL, AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, Top, With
@@ -37,7 +38,7 @@ app = typer.Typer(
 app.add_typer(cli_study.app, name="study")
 app.command("demo")(cli_study.demo)
 app.command("patch")(cli_causal.patch)
-app.command("localize")(cli_causal.localize)
+app.command("localize")(cli_localize.localize)
 
 
 @app.command()

@@ -58,13 +58,14 @@ def page(title: str, summary: Summary, sections: Sequence[Section], provenance: 
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     links = (f'<a href="#section-{i}">{escape(section.title)}</a>' for i, section in enumerate(sections, 1))
+    contents = _folded("Contents", f"<ol>{_each('li', links)}</ol>")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
         f"<header>{header}</header>\n"
-        f'<nav aria-label="Contents"><h2>Contents</h2><ol>{_each("li", links)}</ol></nav>\n'
+        f'<nav aria-label="Contents">{contents}</nav>\n'
         f"<main>\n{body}</main>\n<footer>{_provenance(provenance)}</footer>\n"
         + "".join(f"<script>{script}</script>\n" for script in scripts)
         + "</body>\n</html>\n"

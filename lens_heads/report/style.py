@@ -35,9 +35,9 @@ header figure { margin: .25rem 0; }
 .label, .note { color: var(--soft); font-size: .85rem; line-height: 1.35; }
 .value, .interval, table { font-variant-numeric: tabular-nums; }
 .value { font-size: 1.6rem; font-weight: 600; line-height: 1.25; } .interval { font-size: .95rem; line-height: 1.35; }
-nav { margin: 1.25rem 0; } nav h2 { font-size: .95rem; color: var(--soft); margin: 0; }
+nav { margin: .75rem 0; }
 nav ol { margin: .25rem 0; padding-left: 1.4rem; columns: 2; font-size: .95rem; }
-section { margin: 2.5rem 0 0; }
+section { margin: 2.5rem 0 0; } nav + main > section:first-child { margin-top: 1.5rem; }
 .side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 0 1.5rem; }
 figure { margin: 1.25rem 0; min-width: 0; break-inside: avoid; } .figure { width: 100%; }
 figcaption, .caption { color: var(--soft); font-size: .9rem; line-height: 1.45; max-width: 46rem; margin: .25rem 0; }

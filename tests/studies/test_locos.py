@@ -15,12 +15,14 @@ import torch
 
 import lens_heads as lh
 from lens_heads import studies
+from lens_heads.ablation.conditions import Condition
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.finding import LocosFinding
+from lens_heads.studies.locos_paper.page import page
 from lens_heads.studies.locos_paper.presets import PRESETS, Preset
-from tests import zoo
+from tests import curves, zoo
 
 TINY = Preset(
     select=("packaged", {"split": "select", "n": 3, "context_length": 600}),
@@ -99,6 +101,19 @@ def check_tables(found: LocosFinding, folder: Path) -> None:
 def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[LocosFinding, Path]) -> None:
     found, _ = done
     assert found.claims["id"].to_list() == ["retrieval", "baseline", "random", "factorial", "babilong", "arithmetic"]
+
+
+def test_random_heads_count_on_average_over_their_draws(done: tuple[LocosFinding, Path]) -> None:
+    right = {(Condition.none(), 0): 3, (Condition.top("locos", 1), 0): 1}
+    right |= {(Condition.random(1), draw): kept for draw, kept in enumerate((3, 3, 0))}
+    rows = [
+        curves.row(condition, "retrieval", str(i), dict.fromkeys(("contains", "rougeL"), float(i < kept)), seed=draw)
+        for (condition, draw), kept in right.items()
+        for i in range(3)
+    ]
+    made_up = replace(done[0], texts=curves.curve_of(rows))
+    verdict = page([made_up], TINY).summary.verdict
+    assert "1 of 3 answers are right instead of 3; without 1 random head, 2.0 on average." in verdict
 
 
 def check_summary(found: LocosFinding, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page of the LOCOS study: the answer, the claims, the head maps, then each question with its figures."""
+"""The page of the LOCOS study: the answer, the head maps, the claims, then each question with its figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
         claims_table(each.claims, f"{each.model}, k = {each.k}", ("metric", "measured_on", "trials"))
         for each in findings
     ]
-    sections = [report.Section("The paper's claims", CLAIMS, tables=claims), _maps(findings)]
+    sections = [_maps(findings), report.Section("The paper's claims", CLAIMS, tables=claims)]
     for each in findings:
         sections += [_ablation(each), _factorial(each), _spared(each, plan), _texts(each), _agreement(each)]
         sections += [_causal(each, each.cri)] if each.cri is not None else []
@@ -54,14 +54,14 @@ def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
 
 
 def _sentence(finding: LocosFinding) -> str:
-    """One model's answer: how many answers are right before and after."""
+    """One model's answer: how many answers are right before and after; with random heads, on average over their draws."""
     k, texts = finding.k, finding.texts
     conditions = (Condition.none(), Condition.top(LEAD, k), Condition.random(k))
-    before, after, random = (texts.values(one, "contains").round() for one in conditions)
+    before, after, random = (texts.values(one, "contains") for one in conditions)
     heads = "head" if k == 1 else f"{k} heads"
     return (
         f"{finding.model}: without LOCOS's top {heads}, {after.sum():.0f} of {len(before)} answers are right instead of "
-        f"{before.sum():.0f}; without {k} random head{'s' * (k != 1)}, {random.sum():.0f}."
+        f"{before.sum():.0f}; without {k} random head{'s' * (k != 1)}, {random.sum():.1f} on average."
     )
 
 

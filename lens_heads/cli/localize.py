@@ -1,0 +1,54 @@
+"""`lens-heads localize`: find the few heads that a task needs by ablating random sets of heads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lens_heads.cli import options as cli_options
+from lens_heads.cli.options import AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, Top, With
+
+
+def localize(
+    model: Model,
+    task: Task = "packaged",
+    with_: With = None,
+    method: Annotated[str, typer.Option(help="css, csb, csl, elastic_net, greedy or one_shot.")] = "css",
+    n_masks: Annotated[int, typer.Option("--masks", help="Number of random masks (sets of heads to ablate).")] = 200,
+    sparsity: Annotated[float, typer.Option(help="Share of the heads that each mask ablates.")] = 0.02,
+    metric: Annotated[str, typer.Option(help="logprob, choice_logprob, correct, ... (see `evaluate`).")] = "logprob",
+    k: Annotated[int, typer.Option("-k", help="Number of heads to find.")] = 5,
+    estimator: Annotated[str | None, typer.Option(help="Other regression: lasso_1se, bic, paper, ...")] = None,
+    kind: Annotated[str, typer.Option(help="Kind of ablation: zero, or another that needs no reference.")] = "zero",
+    level: Annotated[str, typer.Option(help="query_head, or kv_group (all heads of a KV head).")] = "query_head",
+    patience: Annotated[int | None, typer.Option(help="Rounds of 25 masks without a new head before stopping.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the masks.")] = 0,
+    top: Top = 10,
+    max_new_tokens: NewTokens = 50,
+    batch_size: Batch = 8,
+    allow_code_execution: AllowCode = False,
+    out: Out = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Find the heads whose ablation costs a task most, from a small number of runs with random heads ablated."""
+    from lens_heads.ablation.evaluation import FORCED_METRICS
+    from lens_heads.localize import MaskedMetric
+    from lens_heads.localize import localize as localized
+    from lens_heads.report import tables
+    from lens_heads.tasks import to_select
+
+    allowed = cli_options.code_execution([task], allow_code_execution, metric not in FORCED_METRICS)
+    trials = cli_options.trials(task, with_, **to_select(task), **allowed[task])
+    loaded = cli_options.load(model, device, dtype, lens)
+    options: dict[str, Any] = {"level": level, "out": out, "max_new_tokens": max_new_tokens, "batch_size": batch_size}
+    measured = MaskedMetric(loaded, trials, metric, kind, **options)
+    scores = localized(measured, method, n_masks, sparsity, k, estimator, patience, seed)
+    tables.show(tables.ranking(scores, top, 0))
+    fit = scores.meta.get("fit", {})
+    held_out = float("nan") if fit.get("held_out_r2") is None else fit["held_out_r2"]
+    quality = f", R² {fit['r2']:.2f} ({held_out:.2f} on held-out masks)" if fit else ""
+    runs = f"{scores.meta['evaluations']} evaluations of {scores.meta['n_trials']} trials"
+    cli_options.say(f"{runs}, {metric} {scores.meta['base']:.3f} without ablation{quality}", out)
