@@ -107,7 +107,7 @@ def test_random_heads_count_on_average_over_their_draws(done: tuple[LocosFinding
     right = {(Condition.none(), 0): 3, (Condition.top("locos", 1), 0): 1}
     right |= {(Condition.random(1), draw): kept for draw, kept in enumerate((3, 3, 0))}
     rows = [
-        curves.row(condition, "retrieval", str(i), dict.fromkeys(("contains", "rougeL"), float(i < kept)), seed=draw)
+        curves.row(condition, "retrieval", str(i), dict.fromkeys(("contains", "correct"), float(i < kept)), seed=draw)
         for (condition, draw), kept in right.items()
         for i in range(3)
     ]
