@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,18 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from lens_heads.plots.draw import check_rows, figure_of, hatched, legend_below, whiskers
-from lens_heads.plots.theme import CONTROLS, GREY, INK, LINE, escape, interval_text, interval_texts, looks_of, number
+from lens_heads.plots.theme import (
+    CONTROLS,
+    GREY,
+    INK,
+    LINE,
+    escape,
+    interval_text,
+    interval_texts,
+    looks_of,
+    number,
+    wrapped,
+)
 
 _HATCHES = dict(zip(CONTROLS, ("/", "x", "."), strict=True))
 SETS = {
@@ -50,7 +60,7 @@ def drop_bars(
         part = frame[frame["name"].astype(str) == name]
         value, low, high = (part[column].to_numpy(dtype=float) for column in ("value", "low", "high"))
         bar = go.Bar(
-            x=[_wrapped(group) for group in part["group"]],
+            x=[wrapped(str(group).replace("_", " ")) for group in part["group"]],
             y=value,
             name=shown.label,
             error_y=whiskers(value, low, high, INK),
@@ -62,18 +72,13 @@ def drop_bars(
     figure = figure_of(title or escape(axis[:1].upper() + axis[1:]), 470, traces, "Whiskers: 95 % intervals", width=900)
     figure.add_hline(y=0, line={"color": INK, "width": 1.2})
     figure.update_layout(barmode="group", bargap=0.25, bargroupgap=0.08, margin={"b": 130})
-    order = [_wrapped(group) for group in dict.fromkeys(frame["group"])]
+    order = [wrapped(str(group).replace("_", " ")) for group in dict.fromkeys(frame["group"])]
     ends = [-0.5, len(order) - 0.5]
     figure.update_xaxes(title=escape(groups), type="category", categoryorder="array", categoryarray=order, range=ends)
     figure.update_xaxes(showgrid=False, showline=False, ticks="", tickangle=0)
     figure.update_yaxes(title=escape(axis) + (f" ({escape(unit)})" if unit else ""))
     lines = max(group.count("<br>") for group in order) + 1
     return legend_below(figure, 22 + 16 * lines + (36 if groups else 0))
-
-
-def _wrapped(group: object) -> str:
-    """A group's name, broken into short lines."""
-    return "<br>".join(escape(line) for line in textwrap.wrap(str(group).replace("_", " "), 16))
 
 
 def recovery_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from lens_heads.plots.protocols import ScoresLike
-from lens_heads.plots.theme import DIVERGING, GRID, INK, LINE, SEQUENTIAL
+from lens_heads.plots.theme import DIVERGING, GRID, INK, LINE, SEQUENTIAL, wrapped
 
 BARE = {"showgrid": False, "showline": False, "tickcolor": "white"}
 """An axis of names: labels, and nothing else."""
@@ -65,7 +65,7 @@ def legend_below(figure: go.Figure, below: int = 68) -> go.Figure:
 
 def heat(z: np.ndarray, largest: float, diverging: bool, unit: str) -> go.Heatmap:
     """A heat map from zero, or around it in two colours, up to `largest`."""
-    bar = {"title": {"text": unit, "side": "right"}, "thickness": 12, "outlinewidth": 0}
+    bar = {"title": {"text": wrapped(unit), "side": "top"}, "thickness": 12, "outlinewidth": 0}
     scale = {"colorscale": DIVERGING, "zmid": 0.0} if diverging else {"colorscale": SEQUENTIAL}
     return go.Heatmap(z=z, zmin=-largest if diverging else 0.0, zmax=largest, xgap=1, ygap=1, colorbar=bar, **scale)
 

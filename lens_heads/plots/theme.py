@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import textwrap
 import zlib
 from collections.abc import Iterable
 from itertools import cycle
@@ -93,6 +94,11 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 def escape(text: object) -> str:
     """Names come from anywhere, and plotly reads tags."""
     return html.escape(str(text), quote=False)
+
+
+def wrapped(text: object, width: int = 16) -> str:
+    """Escaped, and broken into short lines."""
+    return "<br>".join(map(escape, textwrap.wrap(str(text), width)))
 
 
 def number(value: float, digits: int = 2) -> str:

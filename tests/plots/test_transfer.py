@@ -24,7 +24,7 @@ def test_the_map_is_the_drops_at_one_k_with_random_heads_below() -> None:
     assert list(drawn.x) == ["a<br>(1.00)", "b<br>(0.50)", "c<br>(1.00)"]
     assert drawn.text[0] == ("1.00", "0.00", "0.50") or list(drawn.text[0]) == ["1.00", "0.00", "0.50"]
     assert (drawn.zmin, drawn.zmax) == (0, 1)
-    assert drawn.colorbar.title.text == "drop: share of correct answers"
+    assert drawn.colorbar.title.text == "drop: share of<br>correct answers"
     boxes = [(box.x0, box.x1, box.y0, box.y1) for box in figure.layout.shapes]
     assert boxes == [(-0.5, 0.5, -0.5, 0.5), (0.5, 1.5, 0.5, 1.5)], "a task's own heads"
     assert m.plot().data[0].z[0][0] == 1, "the largest k by default"
