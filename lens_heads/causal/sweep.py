@@ -14,8 +14,9 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
+from lens_heads.runs.code import code_of
 from lens_heads.runs.options import LoopOptions, Run
-from lens_heads.runs.store import Result, code_of, digest
+from lens_heads.runs.store import Result, digest
 
 
 def sweep(

@@ -16,8 +16,9 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
+from lens_heads.runs.code import code_of
 from lens_heads.runs.options import Run
-from lens_heads.runs.store import Result, code_of, digest
+from lens_heads.runs.store import Result, digest
 from lens_heads.scoring.scorers import DOCUMENT_SCORERS, SCORERS, Scorer
 from lens_heads.trials.digests import made_on
 

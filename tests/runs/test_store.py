@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lens_heads.runs.store import Result, RunFolder, code_of, digest, write_atomic
+from lens_heads.runs.store import Result, RunFolder, digest, write_atomic
 
 SETTINGS: dict[str, Any] = {"model": "m", "max_new_tokens": 50, "methods": ["a", "b"], "nested": {"x": 1, "y": None}}
 
@@ -197,34 +196,3 @@ def test_a_write_that_fails_leaves_the_old_result(tmp_path: Path, monkeypatch: p
 def test_the_digest_follows_content_not_order() -> None:
     assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1})
     assert len({digest(v) for v in ({"a": 1}, {"a": 2}, {"b": 1}, [1, 2], [2, 1], "1", 1, None)}) == 8
-
-
-def test_code_of_tells_functions_and_their_bound_arguments_apart() -> None:
-    def one(x: int, y: int = 0) -> int:
-        return x + y
-
-    def other(x: int, y: int = 0) -> int:
-        return x - y
-
-    parts = [one, other, partial(one, y=1), partial(one, y=2), partial(other, y=1), len]
-    assert len({code_of(part) for part in parts}) == len(parts)
-    assert code_of(partial(one, y=1)) == code_of(partial(one, y=1))
-    assert "0x" not in code_of(partial(one, y=1))  # An address would make every process another one.
-
-
-def test_code_of_knows_what_a_function_closes_over() -> None:
-    def make(token: int) -> Any:
-        return lambda logits: logits[token]
-
-    class Measure:
-        def __init__(self, token: int) -> None:
-            self.token = token
-
-        def __call__(self, logits: Any) -> Any:
-            return logits[self.token]
-
-    assert code_of(make(5)) != code_of(make(90))
-    assert code_of(make(5)) == code_of(make(5))
-    assert code_of(Measure(5)) != code_of(Measure(90))
-    assert code_of(Measure(5)) == code_of(Measure(5))
-    assert "0x" not in code_of(Measure(5))
