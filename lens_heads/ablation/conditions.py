@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lens_heads.heads.head import Head
-from lens_heads.heads.sets import check_draws
+from lens_heads.runs import checks
 
 CONTROLS = ("bottom", "random", "random_like")
 
@@ -70,7 +70,7 @@ class Controls:
         unknown = next((name for name in self.names if name not in CONTROLS), None)
         if unknown is not None:
             raise ValueError(f"unknown control {unknown!r}: the controls are {', '.join(CONTROLS)}")
-        check_draws(self.draws)
+        checks.whole_number("draws", self.draws, 0, remedy="; 0 draws no random sets")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.evaluation import METRICS
+from lens_heads.runs import checks
 from lens_heads.runs.store import write_atomic
 from lens_heads.stats import bootstrap_means, bootstrap_over_draws, percentile_interval
 
@@ -160,6 +161,8 @@ class AblationCurve:
         With a bootstrap interval over the trials of both. The metric's worst value must be 0; for "logprob" its exponential
         is used. NaN if a baseline is zero.
         """
+        checks.whole_number("n", n)
+        checks.seed(seed)
         self.values(Condition.none(), metric, other)  # Raises for an unknown metric or task.
         rows: list[dict[str, Any]] = []
         measured = self.conditions(other)

@@ -17,7 +17,7 @@ from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, pre
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
-from lens_heads.runs import engine
+from lens_heads.runs import checks, engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.store import Result
 from lens_heads.stats import bootstrap_interval
@@ -56,7 +56,7 @@ class Evaluation:
 
     def interval(self, metric: str, level: float = 0.95) -> tuple[float, float]:
         """Bootstrap interval of the mean over trials."""
-        low, high = bootstrap_interval(self._values(metric), level)
+        low, high = bootstrap_interval(self._values(metric), checks.share("level", level))
         return float(low), float(high)
 
     @property

@@ -11,6 +11,7 @@ from lens_heads.ablation.conditions import NO_ABLATION, Condition, Controls, Hea
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import HeadGeometry
+from lens_heads.runs import checks
 
 
 def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
@@ -37,10 +38,8 @@ def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
 
 def capped(ks: Sequence[int] | int, shape: HeadGeometry) -> list[int]:
     """Numbers of heads to ablate, ascending, capped at the number in the model. ValueError unless positive integers."""
-    listed = [ks] if isinstance(ks, int) else list(ks)
-    if not listed or any(isinstance(k, str) or int(k) != k or k < 1 for k in listed):
-        raise ValueError(f"ks={ks!r}: must be positive integers (k = 0, no ablation, is always included)")
-    return sorted({min(int(k), shape.n_layers * shape.n_heads) for k in listed})
+    listed = checks.whole_numbers("ks", ks, remedy=" (k = 0, no ablation, is always included)")
+    return sorted({min(k, shape.n_layers * shape.n_heads) for k in listed})
 
 
 def warn_of_ties(rankings: Mapping[str, HeadScores], sizes: Sequence[int]) -> None:

@@ -22,6 +22,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
+from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 
 EMBED = "hook_embed"
@@ -52,8 +53,7 @@ def attribution_patch(
     Runs the whole prompt with gradients and with logits at every position. For long prompts, the exact `patch_heads` with
     positions="answer" may take less time and memory.
     """
-    if ig_steps < 1:
-        raise ValueError(f"ig_steps={ig_steps}: must be 1 (plain attribution patching) or more (integrated gradients)")
+    checks.whole_number("ig_steps", ig_steps)
     shape = geometry(model)
 
     def score(pair: TokenPair) -> PairScore:

@@ -24,6 +24,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.trials.trial import AnyTrial
 
@@ -92,8 +93,8 @@ def patch_heads(
             (for the logit difference), a metric of the wrong shape or not finite. If only some pairs fail, they are omitted
             with a warning.
     """
-    if heads_per_pass is not None and heads_per_pass < 1:
-        raise ValueError(f"heads_per_pass={heads_per_pass}: must be at least 1")
+    if heads_per_pass is not None:
+        checks.whole_number("heads_per_pass", heads_per_pass, remedy=", or None for all at once")
     shape = geometry(model)
     heads = every_head(shape.n_layers, shape.n_heads)
 

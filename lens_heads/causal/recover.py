@@ -30,7 +30,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import recording
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
-from lens_heads.runs import engine
+from lens_heads.runs import checks, engine
 from lens_heads.runs.store import Result
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -83,6 +83,7 @@ def recovery(
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on, and
     `NothingFlipped` if no example flips.
     """
+    checks.whole_number("draws", draws, 0)
     ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
     controls = [controls] if isinstance(controls, str) else controls
@@ -115,8 +116,8 @@ def recovery(
 def _check(
     shape: HeadGeometry, ablated: AnyHeads, patched: AnyHeads, controls: Sequence[str], flipped: bool, room: int
 ) -> tuple[tuple[Head, ...], tuple[Head, ...]]:
-    if flipped and room < 1:
-        raise ValueError(f"max_new_tokens={room}: must be at least 1, because flipped=True judges generated text")
+    if flipped:
+        checks.whole_number("max_new_tokens", room, remedy=", because flipped=True judges generated text")
     unknown = next((name for name in controls if name not in CONTROLS), None)
     if unknown is not None:
         raise ValueError(f"unknown control {unknown!r}: use {', '.join(CONTROLS)}")

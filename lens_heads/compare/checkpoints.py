@@ -11,6 +11,7 @@ from torch import Tensor
 from lens_heads.compare.overlap import check_pair, top_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import highest_first
+from lens_heads.runs import checks
 from lens_heads.stats import benjamini_hochberg, bootstrap_means, percentile_interval
 
 
@@ -48,6 +49,9 @@ def compare_checkpoints(
     if before.method != after.method:
         raise ValueError(f"methods differ: {before.method} before, {after.method} after. Score both with one method.")
     top_heads(before, k)
+    checks.share("alpha", alpha, "0.05")
+    checks.whole_number("n", n)
+    checks.seed(seed)
     before, after = highest_first(before), highest_first(after)
     means = _resampled(before, after, paired, n, seed)
     heads, rank_after = before.ranking(), {head: rank for rank, head in enumerate(after.ranking(), 1)}

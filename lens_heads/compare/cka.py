@@ -14,6 +14,8 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs import checks
+
 CHUNK = 128
 """Maximum rows per minibatch; the size of a Gram matrix is its square."""
 
@@ -47,8 +49,7 @@ def centred_grams(x: Float[Tensor, "row head d"], chunk: int = CHUNK) -> list[Fl
     """
     if len(x) < 4:
         raise ValueError(f"x has {len(x)} rows, but the unbiased HSIC requires at least 4")
-    if chunk < 8:
-        raise ValueError(f"chunk={chunk}: must be at least 8, so that every minibatch has the 4 rows HSIC requires")
+    checks.whole_number("chunk", chunk, 8, remedy=", so that every minibatch has the 4 rows HSIC requires")
     return [_centred_gram(part) for part in x.tensor_split(-(-len(x) // chunk))]
 
 

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from scipy import stats as scipy_stats
 
 from lens_heads.compare.transfer_matrix import TransferMatrix
+from lens_heads.runs import checks
 from lens_heads.stats import pearson, percentile_interval, spearman_brown
 
 if TYPE_CHECKING:
@@ -114,8 +115,10 @@ def correlate(
     """
     if control not in ("k", None):
         raise ValueError(f"unknown control {control!r}. Choose 'k' (subtract the mean over tasks at each k) or None.")
-    if permutations is not None and permutations < 1:
-        raise ValueError(f"permutations={permutations}: must be at least 1, or None")
+    if permutations is not None:
+        checks.whole_number("permutations", permutations, remedy=", or None")
+    checks.whole_number("n", n)
+    checks.seed(seed)
     tables = [_table(each, name, statistic, options) for each, name in ((a, "a"), (b, "b"))]
     ks, tasks = _shared(*tables)
     of_a, of_b = (partial(_controlled, table=table, shared=(ks, tasks), control=control) for table in tables)

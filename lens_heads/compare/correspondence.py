@@ -22,6 +22,7 @@ from lens_heads.compare.signatures import common_texts, head_signatures, reading
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.runs import checks
 from lens_heads.runs.store import digest
 
 Distance: TypeAlias = Float[np.ndarray, "head_a head_b"]
@@ -72,11 +73,11 @@ def match_heads(
     parts = _parts(signatures, scores, texts, shapes)
     weighed = _weights(weights, parts)
     for name, value, least in (("resamples", resamples, 2), ("permutations", permutations, 1)):
-        if value < least:
-            raise ValueError(f"{name}={value}: must be at least {least}")
+        checks.whole_number(name, value, least)
+    checks.seed(seed)
     layers = min(shape.n_layers for shape in shapes)
     bins = min(4, layers) if depth_bins is None else depth_bins
-    bins_of(layers, bins)  # Refuse more bins than either model fills.
+    checks.whole_number("depth_bins", bins, 1, layers, ", the layers of the smaller model")
     read = None if not set(parts) & _READ else common_texts() if texts is None else texts
     sides = _sides((model_a, model_b), shapes, read, scores, progress)
     meta = {"model_a": shapes[0].name, "model_b": shapes[1].name, "weights": weighed, "depth_bins": bins, "seed": seed}
@@ -155,9 +156,9 @@ def _weights(weights: Mapping[str, float] | None, parts: Sequence[str]) -> dict[
     unused = [name for name in given if name not in parts]
     if unused:
         raise ValueError(f"weights include {unused[0]!r}, but the parts in use are {', '.join(parts)}")
-    found = {part: float(given.get(part, 1.0)) for part in parts}
-    if not all(0 <= weight < np.inf for weight in found.values()) or not sum(found.values()):
-        raise ValueError(f"weights={found}: must be finite and non-negative, with at least one above 0")
+    found = {part: checks.finite(f"weights[{part!r}]", given.get(part, 1.0), 0) for part in parts}
+    if not any(found.values()):
+        raise ValueError(f"weights={found}: at least one must be above 0")
     return found
 
 

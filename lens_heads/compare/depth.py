@@ -14,6 +14,7 @@ from scipy.stats import hypergeom
 
 from lens_heads.compare.overlap import top_heads
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs import checks
 from lens_heads.stats import spearman
 
 
@@ -24,8 +25,7 @@ def relative_depths(n_layers: int) -> Float[np.ndarray, " layer"]:
 
 def depth_bins(n_layers: int, bins: int) -> Int[np.ndarray, " layer"]:
     """The index of each layer's bin, out of `bins` equal spans of relative depth. ValueError unless every bin holds a layer."""
-    if not 1 <= bins <= n_layers:
-        raise ValueError(f"{bins} depth bins: must be between 1 and {n_layers}, the number of layers")
+    checks.whole_number("bins", bins, 1, n_layers, ", the number of layers")
     return np.minimum(np.arange(n_layers) * bins // max(n_layers - 1, 1), bins - 1)
 
 
@@ -76,8 +76,8 @@ def overlap_by_depth(
     if a.unit != b.unit:
         units = f"{a.method} scores {a.unit}s, {b.method} scores {b.unit}s"
         raise ValueError(f"{units}. Convert one with lens_heads.units.")
-    if permutations < 1:
-        raise ValueError(f"permutations={permutations}: must be at least 1")
+    checks.whole_number("permutations", permutations)
+    checks.seed(seed)
     k_b = k if k_b is None else k_b
     (heads_a, top_a, mean_a), (heads_b, top_b, mean_b) = _profile(a, k, bins), _profile(b, k_b, bins)
     share_a, share_b = top_a / k, top_b / k_b

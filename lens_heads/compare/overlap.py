@@ -18,6 +18,7 @@ from scipy.stats import hypergeom
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs import checks
 
 
 @dataclass(frozen=True)
@@ -158,13 +159,11 @@ def jaccard_curve(a: HeadScores, b: HeadScores, ks: Iterable[int] | None = None)
     n = a.values.numel()
     sizes = [step * 10**power for power in range(len(str(n))) for step in (1, 2, 5)]
     rows = []
-    for k in sorted({k for k in sizes if k <= n} if ks is None else set(ks)):
+    for k in sorted({k for k in sizes if k <= n} if ks is None else set(checks.whole_numbers("ks", ks))):
         found = overlap(a, b, k)
         shared = np.asarray(hypergeom.ppf([0.025, 0.975], n, k, k))
         band = shared / (2 * k - shared)
         rows.append((k, found.jaccard, found.expected_jaccard, *band, found.layer_matched_jaccard, len(found.both)))
-    if not rows:
-        raise ValueError("ks is empty. Pass at least one set size, or None for the default sizes.")
     columns = ["k", "jaccard", "chance", "chance_low", "chance_high", "layer_matched_chance", "overlap"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -179,10 +178,8 @@ def check_pair(a: HeadScores, b: HeadScores) -> None:
 
 def top_heads(scores: HeadScores, k: int) -> list[Head]:
     """`scores.top(k)`, which must not be empty. ValueError if k is not between 1 and the number of heads."""
-    if k == 0:
-        n = scores.values.numel()
-        raise ValueError(f"k=0: must be between 1 and {n}, the number of heads that {scores.method} scores")
-    return scores.top(k)
+    most = scores.values.numel()
+    return scores.top(checks.whole_number("k", k, 1, most, f", the number of heads that {scores.method} scores"))
 
 
 def _chance(n: int, k_a: int, k_b: int) -> Float[np.ndarray, " overlap"]:

@@ -14,6 +14,7 @@ from scipy.stats import kendalltau
 
 from lens_heads.compare.overlap import check_pair
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs import checks
 from lens_heads.stats import bootstrap_means, percentile_interval, spearman
 
 
@@ -28,8 +29,7 @@ def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
     Raises ValueError if the scores have different shapes or units, or if p is not strictly between 0 and 1.
     """
     check_pair(a, b)
-    if not 0 < p < 1:
-        raise ValueError(f"p={p}: the persistence must be strictly between 0 and 1, e.g. 0.9")
+    checks.share("p", p, "0.9")
     in_b = {head: depth for depth, head in enumerate(b.ranking())}
     shared = np.bincount([max(depth, in_b[head]) for depth, head in enumerate(a.ranking())]).cumsum()
     depths = np.arange(1, len(shared) + 1)
@@ -61,6 +61,9 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
     Raises ValueError if the scores have different shapes or units, for fewer than three layers, or a level outside 0 to 1.
     """
     check_pair(a, b)
+    checks.share("level", level)
+    checks.whole_number("n", n)
+    checks.seed(seed)
     if a.n_layers < 3:
         raise ValueError(f"{a.method} has {a.n_layers} layers, and thirds need at least 3. Use rank_correlation.")
     rows = []
@@ -80,6 +83,9 @@ def rank_correlation_interval(
 
     Resampling adds noise to both rankings, so the interval is centred below the correlation; read it as a measure of spread.
     """
+    checks.share("level", level)
+    checks.whole_number("n", n)
+    checks.seed(seed)
     rho = rank_correlation(a, b)
     sides = [(scores.sign * scores.per_trial.flatten(1), seed + i) for i, scores in enumerate((a, b))]
     x, y = (bootstrap_means(values, n, own_seed).numpy() for values, own_seed in sides)

@@ -25,6 +25,7 @@ from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
+from lens_heads.runs import checks
 from lens_heads.tasks.prose import haystack
 
 STATISTICS = ("entropy", "distance", "sink", "previous", "induction")
@@ -68,6 +69,7 @@ class Reading:
 
 def common_texts(n: int = 16, seed: int = 0) -> list[str]:
     """n paragraphs of the packaged prose (`tasks.prose`) on different scenes, about 100 words each."""
+    checks.whole_number("n", n)
     return haystack(200 * n, seed).split("\n\n")[:n]
 
 

@@ -19,10 +19,11 @@ from lens_heads.compare.cells import NONE, RANDOM, seed_of
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import check_draws, every_head, random_heads, shuffled
+from lens_heads.heads.sets import every_head, random_heads, shuffled
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial
 
@@ -64,7 +65,8 @@ def transfer_matrix(
     a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
     """
     ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
-    check_draws(random_draws)
+    checks.whole_number("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    checks.seed(seed)
     for name in {NONE, RANDOM} & set(tasks):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
     grid, shape = Grid.of(model, tasks, ablation, run, generate), geometry(model)

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from lens_heads.compare.cells import CELL, STATISTICS, Cells, Counts, Items, Layout, counts_of, items_of, seed_of
 from lens_heads.compare.saved import read_tables, write_tables
+from lens_heads.runs import checks
 from lens_heads.stats import percentile_interval
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ class TransferMatrix:
         Each target is resampled independently, seeded by its name and `seed`: matrices with the same items and seed get the
         same resamples. The draws of random heads are resampled as well.
         """
+        checks.whole_number("n", n)
+        checks.seed(seed)
         drawn = [measured.resampled(n, seed_of(target, seed)) for target, measured in self._measured.items()]
         cells = self._layout.cells(np.stack(drawn, -1))
         picked = np.random.default_rng(seed).integers(max(self.draws, 1), size=(n, self.draws))
@@ -160,6 +163,8 @@ class TransferMatrix:
         self, name: str, n: int = 100, seed: int = 0, **options: bool
     ) -> tuple[Float[np.ndarray, "sample k task"], Float[np.ndarray, "sample k task"]]:
         """A statistic on both halves of n random splits of every target's items. Every target needs two items."""
+        checks.whole_number("n", n)
+        checks.seed(seed)
         self._check_spread()
         both = [measured.halves(n, seed_of(target, seed)) for target, measured in self._measured.items()]
         first, second = (self._layout.cells(np.stack(side, -1)) for side in zip(*both, strict=True))
@@ -172,6 +177,7 @@ class TransferMatrix:
 
         Resamples with an undefined relative drop are excluded. ValueError if a target has only one item.
         """
+        checks.share("level", level)
         self._check_spread()
         low, high = percentile_interval(self.resampled(name, n, seed, **options), level)
         return self._frame(name, low), self._frame(name, high)

@@ -22,6 +22,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, layer_matched
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.stats import bootstrap_over_draws, pearson
 
@@ -178,8 +179,9 @@ def _sets(
     """The sets to ablate in a and in b: none, then those of every group."""
     if not groups:
         raise ValueError("groups is empty. Pass {name: heads of a, or their HeadScores}.")
-    if draws < 1:
-        raise ValueError(f"draws={draws}: must be at least 1")
+    checks.whole_number("draws", draws)
+    checks.whole_number("k", k)
+    checks.seed(seed)
     in_a, in_b = [NO_ABLATION], [NO_ABLATION]
     for name, given in groups.items():
         if isinstance(given, HeadScores) and tuple(given.values.shape) != match.shape_a:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-
-def whole(value: Any) -> int | None:
-    """The value as an int, numpy integers included; None for anything else, such as a float or a bool."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        return None
+from lens_heads.runs.checks import whole
 
 
 @dataclass(frozen=True, order=True)

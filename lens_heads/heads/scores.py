@@ -19,9 +19,10 @@ from torch import Tensor
 
 from lens_heads import stats
 from lens_heads.heads.files import read_scores, write_envelope, write_lists
-from lens_heads.heads.head import Head, whole
+from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.sets import layer_matched, random_heads
+from lens_heads.runs import checks
 from lens_heads.runs.identity import ModelIdentity
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class HeadScores:
         """
         if like not in (None, "layer"):
             raise ValueError(f"like={like!r}: use None for any heads, or 'layer' to match the layers of the top k")
+        checks.seed(seed)
         top, ranked = self.top(k), self.ranking()
         return random_heads(ranked, top, len(top), seed) if like is None else layer_matched(ranked, top, seed)
 
@@ -169,6 +171,9 @@ class HeadScores:
         NaN for a single trial, which has no spread, and for heads `selected` on these trials, whose intervals would be
         biased upwards.
         """
+        checks.share("level", level)
+        checks.whole_number("n", n)
+        checks.seed(seed)
         if len(self.per_trial) == 1 or self.selected:
             return self.values * torch.nan, self.values * torch.nan
         return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
@@ -178,6 +183,8 @@ class HeadScores:
 
         At least 1/(n+1). ValueError for scores that are never negative, or heads `selected` on these trials.
         """
+        checks.whole_number("n", n)
+        checks.seed(seed)
         if self.selected:
             raise ValueError(f"{self.method} chose its heads on these trials: test them on others (ablation_curve)")
         if not self.signed:
@@ -191,6 +198,7 @@ class HeadScores:
         `n` is the number of flips; the default lets a single head pass, which takes p below alpha / heads. With few trials
         no number of flips suffices: T trials have only 2**T.
         """
+        checks.share("alpha", alpha, "0.05")
         flips = max(10_000, int(2 * self.values.numel() / alpha)) if n is None else n
         return stats.benjamini_hochberg(self.p_values(flips, seed), alpha)
 
@@ -202,6 +210,8 @@ class HeadScores:
 
     def reliability(self, n: int = 100, seed: int = 0) -> float:
         """Split-half reliability: mean Spearman over n random halvings, Spearman-Brown corrected; NaN if `selected`."""
+        checks.whole_number("n", n)
+        checks.seed(seed)
         return math.nan if self.selected else stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
 
     def to_frame(self, interval: bool = True) -> pd.DataFrame:
@@ -288,8 +298,5 @@ class HeadScores:
             )
 
     def _count(self, k: int) -> int:
-        number = whole(k)
-        if number is None or not 0 <= number <= self.values.numel():
-            known = f"{self.method} has scores for 0 to {self.values.numel()} heads"
-            raise ValueError(f"k={k} heads asked for: {known}, and k must be an integer")
-        return number
+        most = self.values.numel()
+        return checks.whole_number("k", k, 0, most, f", the number of heads that {self.method} scores")

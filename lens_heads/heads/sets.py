@@ -28,12 +28,6 @@ def shuffled(heads: Sequence[Head], seed: int) -> list[Head]:
     return [heads[int(i)] for i in order]
 
 
-def check_draws(random_draws: int) -> None:
-    """ValueError unless this is a number of random sets."""
-    if isinstance(random_draws, bool) or not isinstance(random_draws, int) or random_draws < 0:
-        raise ValueError(f"random_draws={random_draws!r}: must be a non-negative integer; 0 draws no random sets")
-
-
 def random_heads(everyone: Sequence[Head], avoid: Iterable[Head], k: int, seed: int = 0) -> list[Head]:
     """k random heads; those to avoid are drawn only after all others."""
     avoided, drawn = set(avoid), shuffled(everyone, seed)

@@ -9,6 +9,7 @@ from einops import rearrange, repeat
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs import checks
 
 
 def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
@@ -57,7 +58,8 @@ def check_group(scores: HeadScores, unit: str, group: int) -> None:
     """ValueError for scores of another unit, or a group that does not divide the query heads of a layer."""
     if scores.unit != unit:
         raise ValueError(f"{scores.method} scores {scores.unit}s, but this needs scores of {unit}s: pass such scores")
-    if group < 1 or (unit == "query_head" and scores.n_heads % group):
+    number = checks.whole(group) or 0
+    if number < 1 or (unit == "query_head" and scores.n_heads % number):
         raise ValueError(
-            f"group={group} does not fit {scores.n_heads} {unit}s per layer: pass geometry(model).group of their model"
+            f"group={group!r} does not fit {scores.n_heads} {unit}s per layer: pass geometry(model).group of their model"
         )

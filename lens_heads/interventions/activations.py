@@ -19,6 +19,7 @@ from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
+from lens_heads.runs import checks
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
 
@@ -106,6 +107,8 @@ def mean_activations(
     All positions have equal weight. Raises ValueError for no trials, prompts beyond the context window, and processed
     weights; TypeError for anything but a TransformerLens model.
     """
+    if n is not None:
+        checks.whole_number("n", n, remedy=", or None for all trials")
     require_raw_weights(model)
     shape = geometry(model)
     encoded = encode_all(islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)

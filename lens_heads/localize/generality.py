@@ -25,10 +25,11 @@ from lens_heads.compare.overlap import check_pair
 from lens_heads.compare.transfer import Ranking
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import check_draws, every_head, random_heads
+from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.runs import checks
 from lens_heads.runs.store import write_atomic
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ def generality(
     of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
     """
     ablation, run = ablation_run(model, kind, options, batch_size=8)
-    check_draws(random_draws)
+    checks.whole_number("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    checks.seed(seed)
     shape, named, metrics = geometry(model), _named(heads), _metrics(metric, list(tasks))
     generate = any(name not in FORCED_METRICS for name in metrics.values())
     grid = Grid.of(model, tasks, ablation, run, generate)
@@ -170,8 +172,7 @@ def _cut(name: str, heads: Ranking, k: int, shape: HeadGeometry) -> list[Head]:
     """The heads of one source, checked."""
     if name in ("none", "any"):
         raise ValueError(f"a set of heads cannot be called {name!r}, the name of a control: choose another name")
-    if k < 1:
-        raise ValueError(f"k={k}: must be at least 1")
+    checks.whole_number("k", k)
     if isinstance(heads, HeadScores):
         if heads.unit != "query_head":
             raise ValueError(f"{name} scores kv heads: convert them with units.to_query_heads(scores, {shape.group})")
@@ -224,9 +225,8 @@ class Universal:
             raise ValueError(f"{found}. Use scores of the same model.")
         left = [head for head in scores.ranking() if head not in self.heads]
         k = self.k if k is None else k
-        if not 1 <= k <= len(left):
-            raise ValueError(f"k={k}: {scores.method} has {len(left)} heads that are not universal")
-        return left[:k]
+        remedy = f", the heads of {scores.method} that are not universal"
+        return left[: checks.whole_number("k", k, 1, len(left), remedy)]
 
     def __repr__(self) -> str:
         named = ", ".join(f"{head} ({len(self.tasks[head])})" for head in self.heads) or "none"
@@ -246,11 +246,11 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
     Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
     number of heads.
     """
-    if not 2 <= at_least <= len(scores_by_task):
-        given = f"at_least={at_least} of {len(scores_by_task)} tasks"
-        raise ValueError(f"{given}: must lie between 2 and the number of tasks")
-    if k < 1:
-        raise ValueError(f"k={k}: must be at least 1")
+    tasks = len(scores_by_task)
+    if tasks < 2:
+        raise ValueError(f"{tasks} tasks: at least 2 are required for heads to be shared")
+    checks.whole_number("at_least", at_least, 2, tasks, ", the number of tasks")
+    checks.whole_number("k", k)
     first = next(iter(scores_by_task.values()))
     found: dict[Head, tuple[str, ...]] = {}
     for name, scores in scores_by_task.items():
@@ -258,8 +258,8 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
         for head in scores.top(k):
             if scores.sign * scores[head] > 0:
                 found[head] = (*found.get(head, ()), name)
-    tasks = dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
-    heads = [head for head, names in tasks.items() if len(names) >= at_least]
+    shared = dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+    heads = [head for head, names in shared.items() if len(names) >= at_least]
     n = first.values.numel()
-    chance = n * float(binom.sf(at_least - 1, len(scores_by_task), k / n))
-    return Universal(heads, tasks, k, at_least, len(scores_by_task), n, chance)
+    chance = n * float(binom.sf(at_least - 1, tasks, k / n))
+    return Universal(heads, shared, k, at_least, tasks, n, chance)

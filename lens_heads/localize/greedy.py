@@ -10,6 +10,7 @@ from jaxtyping import Float
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import every_head
 from lens_heads.localize.measure import MaskedMetric
+from lens_heads.runs import checks
 
 
 def one_shot(measured: MaskedMetric) -> Float[np.ndarray, "trial layer head"]:
@@ -29,8 +30,7 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
     head lowers the metric. Raises ValueError for k outside 1 to the number of heads, RuntimeError if a run fails.
     """
     everyone = every_head(*measured.units)
-    if not 1 <= k <= len(everyone):
-        raise ValueError(f"k={k}: must lie between 1 and {len(everyone)}, the number of heads")
+    checks.whole_number("k", k, 1, len(everyone), ", the number of heads")
     chosen: list[Head] = []
     before, marginal = measured.base, np.zeros((len(measured.trials), *measured.units))
     while len(chosen) < k:

@@ -32,6 +32,7 @@ from lens_heads.localize.masks import draw_masks, share
 from lens_heads.localize.measure import Level, MaskedMetric
 from lens_heads.localize.sparse_fit import Fit, fit, solve_masks
 from lens_heads.model.geometry import Model
+from lens_heads.runs import checks
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
 
@@ -70,11 +71,13 @@ class Settings:
             raise ValueError(f"estimator={self.estimator!r}: {self.method} uses no regression, so omit it")
         if self.estimator is not None and self.estimator not in METHODS:
             raise ValueError(f"estimator={self.estimator!r}: use {', '.join(METHODS)}")
-        if self.method in DESIGNED and self.n_masks < FOLDS:
-            raise ValueError(f"n_masks={self.n_masks}: cross-validation needs at least {FOLDS}. Use a few hundred.")
-        for name, value in (("k", self.k), ("patience", self.patience)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: must be at least 1")
+        if self.method in DESIGNED:
+            checks.whole_number("n_masks", self.n_masks, FOLDS, remedy=" for cross-validation, better a few hundred")
+            checks.share("sparsity", self.sparsity, "0.02")
+        checks.whole_number("k", self.k)
+        checks.seed(self.seed)
+        if self.patience is not None:
+            checks.whole_number("patience", self.patience, remedy=", or None to measure every mask")
 
     def masks(self, units: tuple[int, int]) -> Bool[np.ndarray, "mask layer head"]:
         """The distinct masks of a method that draws masks. ValueError for settings that do not fit the model."""

@@ -12,6 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from lens_heads.runs import checks
+
 Shape: TypeAlias = tuple[int, int, int]
 """The numbers of masks, layers and heads."""
 
@@ -30,10 +32,9 @@ def draw_masks(design: str, n_masks: int, n_layers: int, n_heads: int, sparsity:
     if design not in DESIGNS:
         raise ValueError(f"unknown design {design!r}: use {', '.join(DESIGNS)}")
     for name, count in (("n_masks", n_masks), ("n_layers", n_layers), ("n_heads", n_heads)):
-        if count < 1:
-            raise ValueError(f"{name}={count}: must be at least 1")
-    if not 0 < sparsity < 1:
-        raise ValueError(f"sparsity={sparsity}: the share of heads to ablate must lie between 0 and 1, e.g. 0.02")
+        checks.whole_number(name, count)
+    checks.share("sparsity", sparsity, "0.02")
+    checks.seed(seed)
     masks = DESIGNS[design]((n_masks, n_layers, n_heads), sparsity, np.random.default_rng(seed))
     return check_masks(masks, f"sparsity={sparsity} of {n_layers * n_heads} heads")
 

@@ -16,10 +16,11 @@ import torch
 from lens_heads.ablation.independence import check_made_on
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import check_draws, every_head, random_heads
+from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.localize.heads import DESIGNED, Settings, localize
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.geometry import Model
+from lens_heads.runs import checks
 from lens_heads.stats import bootstrap_over_draws
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
@@ -70,10 +71,11 @@ def search(
 
     Raises ValueError before running anything: for a method without masks, trials in both splits, and what `localize` refuses.
     """
-    check_draws(random_draws)
+    checks.whole_number("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    checks.seed(seed)
     methods = [methods] if isinstance(methods, str) else list(methods)
     sparsities = list(sparsities) if isinstance(sparsities, Iterable) else [sparsities]
-    n_masks = sorted(n_masks) if isinstance(n_masks, Iterable) else [n_masks]
+    n_masks = sorted(checks.whole_numbers("n_masks", n_masks))
     unknown = next((name for name in methods if name not in DESIGNED), None)
     if unknown is not None:
         raise ValueError(f"method {unknown!r} draws no masks: use {', '.join(DESIGNED)}")

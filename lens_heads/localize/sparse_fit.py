@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold
 from lens_heads.heads.head import Head
 from lens_heads.localize.lasso import FOLDS, METHODS, Problem, Solution, convergence_in_words, solve
 from lens_heads.localize.masks import check_masks
+from lens_heads.runs import checks
 from lens_heads.stats import percentile_interval
 
 
@@ -126,8 +127,7 @@ def fit(
     refit. Raises and warns as `solve_masks` does, and ValueError for fewer than one resample.
     """
     for name, n in (("n_bootstrap", n_bootstrap), ("n_stability", n_stability)):
-        if n < 1:
-            raise ValueError(f"{name}={n}: must be at least 1")
+        checks.whole_number(name, n)
     task = _Task.checked(check_masks(masks), response, method, base, alpha, seed)
     with convergence_in_words(method):
         raw, chosen = task.solve()
@@ -179,7 +179,8 @@ class _Task:
     ) -> _Task:
         if method not in METHODS:
             raise ValueError(f"unknown method {method!r}: use {', '.join(METHODS)}")
-        if alpha is not None and not (alpha > 0 and math.isfinite(alpha)):
+        checks.seed(seed)
+        if alpha is not None and not checks.finite("alpha", alpha) > 0:
             raise ValueError(f"alpha={alpha}: must be positive and finite, or None to let the method choose")
         response = np.asarray(response, dtype=float)
         if response.ndim not in (1, 2) or len(response) != len(masks) or response.size == 0:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from numbers import Integral
 from pathlib import Path
 from typing import Any, TypedDict
+
+from lens_heads.runs.checks import whole_number
 
 
 class LoopOptions(TypedDict, total=False):
@@ -45,12 +46,8 @@ class Run:
     max_new_tokens: int = 50
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_new_tokens"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral):
-                raise ValueError(f"{name}={value!r}: must be an integer")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}: must be at least 1")
+        whole_number("batch_size", self.batch_size)
+        whole_number("max_new_tokens", self.max_new_tokens, 0)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], takes: type = RunOptions, **defaults: Any) -> Run:
@@ -60,11 +57,9 @@ class Run:
 
     def room(self, generate: bool) -> int:
         """The number of tokens to generate: 0 without `generate`, else `max_new_tokens`. ValueError if that is below 1."""
-        if generate and self.max_new_tokens < 1:
-            raise ValueError(
-                f"max_new_tokens={self.max_new_tokens}: must be at least 1; use generate=False for logprob alone"
-            )
-        return self.max_new_tokens if generate else 0
+        if not generate:
+            return 0
+        return whole_number("max_new_tokens", self.max_new_tokens, remedy="; use generate=False for logprob alone")
 
 
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -23,6 +23,7 @@ from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import check_group
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs import checks
 from lens_heads.runs.options import RunOptions
 from lens_heads.scoring.score import score_heads
 from lens_heads.scoring.scorers import Scorer
@@ -62,9 +63,7 @@ def kv_groups(scores: HeadScores, k: int, group: int) -> KvGroups:
     number of heads.
     """
     check_group(scores, "query_head", group)
-    top = scores.top(k)
-    if not top:
-        raise ValueError(f"k={k}: no heads to count; {scores.method} has {scores.values.numel()}, so use at least 1")
+    top = scores.top(checks.whole_number("k", k))
     held = Counter((head.layer, head.head // group) for head in top)
     n = scores.values.numel()
     missed = float(scipy_stats.hypergeom.pmf(0, n, group, len(top)))

@@ -18,6 +18,7 @@ from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, pref
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
+from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.store import digest
 from lens_heads.scoring.collecting import PassResult, score_trials
@@ -50,6 +51,7 @@ def score_documents(
 
     Raises ValueError for no trials, an unknown method, a prompt longer than the context window, or processed weights.
     """
+    checks.whole_number("chunk", chunk)
     require_raw_weights(model)
     options, scorers = Run.of(run, LoopOptions), resolve(methods, documents=True)
     shape = geometry(model)

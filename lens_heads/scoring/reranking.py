@@ -10,6 +10,7 @@ from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.sets import by_layer
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs import checks
 from lens_heads.scoring.documents import check_fits, query_attention
 from lens_heads.scoring.view import masked_sums
 from lens_heads.trials import documents as composing
@@ -40,6 +41,7 @@ def rerank(
     Raises ValueError for no heads, a head that the model does not have, an empty query, no, empty or duplicate documents,
     and a prompt that exceeds the context window.
     """
+    checks.whole_number("chunk", chunk)
     shape = geometry(model)
     chosen = shape.check_heads(heads)
     if not chosen:

@@ -10,6 +10,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions, Run, RunOptions
 from lens_heads.scoring.capture import run_pass
 from lens_heads.scoring.collecting import PassResult, score_trials
@@ -56,6 +57,7 @@ def score_heads(
         loop: LoopOptions = {name: run[name] for name in LoopOptions.__annotations__ if name in run}  # type: ignore[assignment]
         return score_documents(model, listed, methods, chunk=chunk, **loop)
     options, scorers = Run.of(run), resolve(methods)
+    checks.whole_number("chunk", chunk)
     require_raw_weights(model)
     shape, room = geometry(model), 0 if teacher_forced else options.max_new_tokens
     encoded = _encode(model, shape, listed, room, teacher_forced)
@@ -85,8 +87,8 @@ def _encode(
     model: Model, shape: HeadGeometry, trials: list[AnyTrial], room: int, teacher_forced: bool
 ) -> list[EncodedTrial]:
     """The trials in tokens, each with a needle and other tokens to compare it with."""
-    if room < 1 and not teacher_forced:
-        raise ValueError(f"max_new_tokens={room}: must be at least 1; use teacher_forced=True to generate nothing")
+    if not teacher_forced:
+        checks.whole_number("max_new_tokens", room, remedy="; use teacher_forced=True to generate nothing")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab, judged=False)
     for trial in encoded:
         if trial.needle is None:

@@ -10,6 +10,7 @@ from math import isqrt
 from operator import add, mul, sub
 from pathlib import Path
 
+from lens_heads.runs import checks
 from lens_heads.tasks.rows import Row, hub_file, local_rows
 from lens_heads.tasks.sampling import check_known, check_split, drawn, in_split
 from lens_heads.tasks.templates import judge, template
@@ -59,11 +60,13 @@ def arithmetic(
     """
     check_split(split)
     check_known("source", source, ("generated", "hub"))
+    checks.whole_number("n", n, least=None)
+    checks.whole_number("digits", digits, least=None)
     if source == "hub":
-        return _from_rows(_tables(digits, operations, path), n, split, random.Random(seed), chat)
+        return _from_rows(_tables(digits, operations, path), n, split, random.Random(checks.seed(seed)), chat)
     if path is not None:
         raise ValueError("path= requires source='hub': generated problems need no file")
-    return _generated(n, digits, operations, split, random.Random(seed), chat)
+    return _generated(n, digits, operations, split, random.Random(checks.seed(seed)), chat)
 
 
 def _generated(

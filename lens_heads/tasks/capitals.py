@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from lens_heads.runs import checks
 from lens_heads.tasks.rows import geonames
 from lens_heads.tasks.sampling import enough, half
 from lens_heads.tasks.templates import judge, template
@@ -34,7 +35,7 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
     shots = template("capitals")
     asked = half(_countries(shots), split)
     chosen = asked[: enough(n, len(asked), "countries", usual=100)]
-    rng = random.Random(seed)
+    rng = random.Random(checks.seed(seed))
     rng.shuffle(chosen)
     return [
         Trial(

@@ -1,7 +1,7 @@
 """Programs judged by running their tests: MBPP (Austin et al., arXiv 2108.07732), HumanEval (Chen et al., arXiv 2107.03374).
 
 The answer of a trial is the reference code, so its log-probability is measured without running anything. Judging a
-generated program runs it in `lens_heads.trials.sandbox`, and only with `allow_code_execution=True`.
+generated program runs it in `lens_heads.trials.sandbox`, and only with `allow_code_execution`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+from lens_heads.runs import checks
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
+from lens_heads.trials.sandbox import permission
 from lens_heads.trials.trial import Trial
 
 MBPP, HUMANEVAL = "google-research-datasets/mbpp", "openai/openai_humaneval"
@@ -25,7 +27,7 @@ def mbpp(
     seed: int = 0,
     path: str | Path | None = None,
     chat: bool | None = False,
-    allow_code_execution: bool = False,
+    allow_code_execution: bool | str = False,
 ) -> list[Trial]:
     """Short functions to write from a description and tests, in the paper's prompt, after three original examples.
 
@@ -33,17 +35,19 @@ def mbpp(
         n: number of trials; None: 200, or all if there are fewer.
         config: the hub's config, "full" or "sanitized" (hand-checked descriptions); a local copy may be of either.
         split: the hub's, "test", "train", "validation" or "prompt".
-        allow_code_execution: allows running generated programs to judge them; `lens_heads.trials.sandbox` says what it
-            protects against. Without it, only the log-probability can be measured.
+        allow_code_execution: True lets generated programs run to judge them, confined by bubblewrap (`lens_heads.trials.sandbox`
+            says what that keeps out); "unsafe" lets them run unconfined, on a disposable machine. With False, only the
+            log-probability can be measured.
 
     Returns:
         Trials with ids such as "mbpp-11" (MBPP's task id); `meta` holds the kind. Evaluate with `max_new_tokens` of 200 or
         more.
     """
+    permission("allow_code_execution", allow_code_execution)
     check_known("config", config, ("full", "sanitized"))
     check_known("split", split, ("test", "train", "validation", "prompt"))
     rows = table(path, MBPP, config=config, split=split)
-    chosen = drawn(rows, n, f"tasks in {path or MBPP}", random.Random(seed), USUAL)
+    chosen = drawn(rows, n, f"tasks in {path or MBPP}", random.Random(checks.seed(seed)), USUAL)
     return [_task(row, template("mbpp"), chat, allow_code_execution) for row in chosen]
 
 
@@ -52,7 +56,7 @@ def humaneval(
     seed: int = 0,
     path: str | Path | None = None,
     chat: bool | None = False,
-    allow_code_execution: bool = False,
+    allow_code_execution: bool | str = False,
 ) -> list[Trial]:
     """Functions to complete from signature and docstring, zero-shot; generated text is cut at the paper's stop sequences.
 
@@ -61,12 +65,13 @@ def humaneval(
 
     Differs from the paper's code: the prompt ends before its last newline, as in the BigCode evaluation harness.
     """
+    permission("allow_code_execution", allow_code_execution)
     rows = table(path, HUMANEVAL, split="test")
-    chosen = drawn(rows, n, f"problems in {path or HUMANEVAL}", random.Random(seed))
+    chosen = drawn(rows, n, f"problems in {path or HUMANEVAL}", random.Random(checks.seed(seed)))
     return [_problem(row, template("humaneval"), chat, allow_code_execution) for row in chosen]
 
 
-def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> Trial:
+def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool | str) -> Trial:
     """A row of MBPP; the sanitized config names some fields differently."""
     tests = _unix("\n".join(row.texts("test_list")))
     imports = row.texts("test_imports") if row.fields.get("test_imports") else []
@@ -84,7 +89,7 @@ def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> 
     )
 
 
-def _problem(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool) -> Trial:
+def _problem(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool | str) -> Trial:
     """A row of HumanEval. The answer starts with the prompt's last newline: tokenizers merge it with the indentation."""
     prompt, name = _unix(row.verbatim("prompt")).rstrip(), row.text("entry_point")
     if f"def {name}(" not in prompt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from lens_heads.runs import checks
 from lens_heads.tasks.rows import packaged_rows
 from lens_heads.tasks.sampling import check_split, drawn
 from lens_heads.tasks.templates import judge, template
@@ -36,5 +37,5 @@ def continuation(
             judge=judge(shots),
             choices=tuple(row.fields["endings"]),
         )
-        for row in drawn(rows, n, "situations", random.Random(seed))
+        for row in drawn(rows, n, "situations", random.Random(checks.seed(seed)))
     ]

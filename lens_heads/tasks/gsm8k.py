@@ -6,6 +6,7 @@ import random
 import re
 from pathlib import Path
 
+from lens_heads.runs import checks
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
@@ -54,7 +55,7 @@ def gsm8k(
             meta={"kind": "gsm8k", "source": name, "steps": len(solution.splitlines())},
             judge=judged,
         )
-        for row in drawn(rows, n, f"problems in {path or HUB}", random.Random(seed), USUAL)
+        for row in drawn(rows, n, f"problems in {path or HUB}", random.Random(checks.seed(seed)), USUAL)
         for solution, final in [_solution(row)]
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from lens_heads.runs import checks
 from lens_heads.tasks.rhyme import rhyme_groups
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
@@ -29,11 +30,10 @@ def induction(
         precedes it in the last repeat. Correct if the text up to the next comma is the answer.
     """
     known = [word for group in rhyme_groups(split) for word in group]
-    if not 4 <= words <= len(known):
-        raise ValueError(f"words={words} is out of range: use 4 to {len(known)} words per list")
-    if n < 1 or repeats < 2:
-        raise ValueError(f"n={n}, repeats={repeats}: use at least 1 trial and at least 2 repeats")
-    rng = random.Random(f"{split}-{seed}")
+    checks.whole_number("words", words, 4, len(known), ", the words of a list")
+    checks.whole_number("n", n)
+    checks.whole_number("repeats", repeats, 2)
+    rng = random.Random(f"{split}-{checks.seed(seed)}")
     shots = template("induction")
     trials: list[Trial] = []
     for number in range(n):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, permutations, product
 
+from lens_heads.runs import checks
 from lens_heads.tasks.packaged import entries
 from lens_heads.tasks.sampling import enough
 from lens_heads.tasks.templates import judge, template
@@ -53,10 +54,10 @@ def ioi(
     frames = list(dict.fromkeys(frame for text in texts for frame in _frames(text, given)))
     pairs = list((combinations if symmetric else permutations)(names, 2))
     each = 2 if symmetric else 1
-    enough(n, each * len(frames) * len(pairs), "distinct prompts with these names, templates and nouns")
+    n = enough(n, each * len(frames) * len(pairs), "distinct prompts with these names, templates and nouns")
     if n % each:
         raise ValueError(f"n={n} must be even with symmetric=True, which draws sentences in pairs")
-    drawn = random.Random(seed).sample(range(len(frames) * len(pairs)), n // each)
+    drawn = random.Random(checks.seed(seed)).sample(range(len(frames) * len(pairs)), n // each)
     chosen = [(frames[at % len(frames)], pairs[at // len(frames)]) for at in drawn]
     cast = [(frame, people) for frame, (a, b) in chosen for people in ((a, b), (b, a))[:each]]
     return [

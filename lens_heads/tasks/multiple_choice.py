@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from lens_heads.runs import checks
 from lens_heads.runs.store import digest
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
@@ -83,7 +84,7 @@ class _Benchmark:
                 choices=item.choices,
                 group=item.group,
             )
-            for row, item in drawn(kept, n, f"questions in {where}", random.Random(seed), USUAL)
+            for row, item in drawn(kept, n, f"questions in {where}", random.Random(checks.seed(seed)), USUAL)
         ]
 
 

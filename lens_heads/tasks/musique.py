@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from lens_heads.runs import checks
 from lens_heads.tasks.rows import Row, packaged_rows, table
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, drawn
 from lens_heads.tasks.templates import judge, template
@@ -53,12 +54,15 @@ def musique(
     check_known("source", source, ("packaged", "hub"), " (with path= for a local copy)")
     if needle not in (None, ANSWER):
         raise ValueError(f"unknown needle={needle!r}: use {ANSWER!r}, or None for trials without a needle")
+    for name, value, least in (("hops", hops, 1), ("distractors", distractors, 0)):
+        if value is not None:
+            checks.whole_number(name, value, least, remedy=", or None for all")
     items = [_item(row) for row in _rows(source, split, path)]
     kept = [item.last_step() for item in items] if hops == 1 else [i for i in items if hops is None or i.hops == hops]
     if not kept:
         have = sorted({item.hops for item in items})
         raise ValueError(f"hops={hops}: no question has that many; use {', '.join(map(str, have))}, 1 or None")
-    rng = random.Random(seed)
+    rng = random.Random(checks.seed(seed))
     chosen = drawn(kept, n, f"questions in {source} (hops={hops})", rng)
     return [_trial(item.fewer(distractors, rng), source, needle, chat) for item in chosen]
 
@@ -93,8 +97,6 @@ class _Item:
         """The item with at most `distractors` non-supporting paragraphs, in their original order."""
         if distractors is None:
             return self
-        if distractors < 0:
-            raise ValueError(f"distractors={distractors} must be 0 or more, or None for all")
         spare = [i for i, paragraph in enumerate(self.paragraphs) if not paragraph.supports]
         dropped = set(rng.sample(spare, max(0, len(spare) - distractors)))
         left = [i for i in range(len(self.paragraphs)) if i not in dropped]
@@ -146,7 +148,7 @@ def _holder(steps: list[Row], answers: tuple[str, ...], paragraphs: tuple[_Parag
         if paragraph.supports and any(f" {squad(answer)} " in f" {squad(paragraph.text)} " for answer in answers)
     ]
     last = steps[-1].fields.get("paragraph_support_idx") if steps else None
-    return last if last in holding else holding[-1] if holding else None
+    return last if type(last) is int and last in holding else holding[-1] if holding else None
 
 
 def _last_step(steps: list[Row]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lens_heads.runs import checks
 from lens_heads.runs.store import digest
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import enough
@@ -31,6 +32,10 @@ def qrhead(
     Rows have the fields `idx`, `question`, `paragraphs` (each with `idx`, `paragraph_text`, optionally `title`) and
     `gt_docs`. Questions with the same gold documents are a group.
     """
+    if words is not None:
+        checks.whole_number("words", words, remedy=", or None for whole documents")
+    if shuffle is not None:
+        checks.seed(shuffle, "shuffle")
     rows = table(path, HUB, split=split, config=config)
     trials = [_trial(row, words) for row in rows[: enough(n, len(rows), "questions")]]
     return trials if shuffle is None else [trial.shuffled(shuffle) for trial in trials]

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
+from lens_heads.runs import checks
+
 Item = TypeVar("Item")
 
 USUAL = 200
@@ -28,7 +30,7 @@ def enough(n: int | None, have: int, what: str, usual: int | None = None) -> int
     """How many of `have` items to draw: `n`, or by default all of them, at most `usual`. ValueError if n is out of range."""
     if n is None:
         n = min(have, usual or have)
-    if not 1 <= n <= have:
+    if not 1 <= checks.whole_number("n", n, least=None) <= have:
         raise ValueError(f"n={n} is out of range: there are {have} {what}; use 1 to {have}")
     return n
 
@@ -43,11 +45,9 @@ def lengths_grid(lengths: int | Sequence[int], low: int = 1_000, high: int = 50_
 
     ValueError for an empty list or a length below 1.
     """
-    if isinstance(lengths, int):
-        lengths = [round(at) for at in _even(lengths, low, high, "lengths")]
-    if not lengths or min(lengths) < 1:
-        raise ValueError(f"lengths={list(lengths)} must contain at least one length, each 1 token or more")
-    return list(dict.fromkeys(lengths))
+    if checks.whole(lengths) is not None:
+        return list(dict.fromkeys(round(at) for at in _even(lengths, low, high, "lengths")))  # type: ignore[arg-type]
+    return list(dict.fromkeys(checks.whole_numbers("lengths", lengths, remedy=", each a number of tokens")))
 
 
 def depths_grid(depths: int | Sequence[float]) -> list[float]:
@@ -55,13 +55,11 @@ def depths_grid(depths: int | Sequence[float]) -> list[float]:
 
     ValueError for an empty list or a depth outside 0 to 1.
     """
-    if isinstance(depths, int):
-        depths = [round(at) / 100 for at in _even(depths, 0, 100, "depths")]
-    if not depths or min(depths) < 0 or max(depths) > 1:
-        raise ValueError(
-            f"depths={list(depths)} must contain at least one fraction of the haystack, each from 0 to 1 (0.5 is 50 %)"
-        )
-    return list(dict.fromkeys(depths))
+    if isinstance(depths, str) or not isinstance(depths, Iterable):
+        return list(dict.fromkeys(round(at) / 100 for at in _even(depths, 0, 100, "depths")))  # type: ignore[arg-type]
+    if not (listed := list(depths)):
+        raise ValueError("depths=[]: must contain at least one fraction of the haystack, from 0 to 1 (0.5 is 50 %)")
+    return list(dict.fromkeys(checks.finite("depths", depth, 0, 1) for depth in listed))
 
 
 def check_split(split: str | None) -> None:
@@ -83,8 +81,7 @@ def in_split(key: str, split: str | None) -> bool:
 
 
 def _even(count: int, low: float, high: float, what: str) -> list[float]:
-    if count < 1:
-        raise ValueError(f"{what}={count} must be at least 1, or a list of values")
+    checks.whole_number(what, count, remedy=", or a list of values")
     return [low + (high - low) * i / max(count - 1, 1) for i in range(count)]
 
 
@@ -95,7 +92,7 @@ def stratified(items: Sequence[Item], n: int | None, key: Callable[[Item], Hasha
     is exhausted. ValueError if there are fewer than `n` items.
     """
     n = enough(n, len(items), "trials to draw from")
-    rng = random.Random(seed)
+    rng = random.Random(checks.seed(seed))
     groups: dict[Hashable, list[int]] = {}
     for at, item in enumerate(items):
         groups.setdefault(key(item), []).append(at)

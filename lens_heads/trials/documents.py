@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lens_heads.runs import checks
 from lens_heads.trials.encoded import check_id
 from lens_heads.trials.tokenizing import chat_frame, opening
 
@@ -97,7 +98,7 @@ class DocumentTrial:
     def shuffled(self, seed: int) -> DocumentTrial:
         """The trial with its documents in a random order that depends only on the seed and the trial's id; ids are kept."""
         documents = list(self.documents)
-        random.Random(f"{seed}-{self.id}").shuffle(documents)
+        random.Random(f"{checks.seed(seed)}-{self.id}").shuffle(documents)
         return replace(self, documents=tuple(documents))
 
 

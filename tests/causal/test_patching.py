@@ -206,7 +206,7 @@ def test_an_answer_the_corrupt_run_prefers_is_left_out_or_refused(gqa: Any) -> N
         ({"metric": "logit"}, ValueError, "metric='logit': use answer_logprob, first_token_logit_diff"),
         ({"metric": 3}, TypeError, "metric=3: must be a name or a function"),
         ({"positions": "last"}, ValueError, "positions='last': use 'answer'"),
-        ({"heads_per_pass": 0}, ValueError, "heads_per_pass=0: must be at least 1"),
+        ({"heads_per_pass": 0}, ValueError, "heads_per_pass=0: must be a positive integer"),
     ],
 )
 def test_bad_input_ends_in_one_line_and_no_hook(gqa: Any, options: Any, error: Any, message: str) -> None:

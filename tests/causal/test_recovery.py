@@ -168,7 +168,7 @@ def test_results_are_stored_and_read_again(tmp_path: Any, monkeypatch: pytest.Mo
         ({"patched": []}, "there are no heads to ablate or to patch"),
         ({"kind": "mean"}, "kind='mean' needs a reference"),
         ({"trials": []}, "there are no trials"),
-        ({"max_new_tokens": 0}, "max_new_tokens=0: must be at least 1, because flipped=True judges"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0: must be a positive integer, because flipped=True judges"),
     ],
 )
 def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:

@@ -76,9 +76,9 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare_checkpoints(before, other)
     with pytest.raises(ValueError, match="2 layers x 4 query heads against 1 layers x 4 query heads"):
         compare_checkpoints(before, HeadScores.from_trials("locos", after.per_trial[:, :1], after.trial_ids), 2)
-    with pytest.raises(ValueError, match="k=0: must be between 1 and 8, the number of heads that locos scores"):
+    with pytest.raises(ValueError, match="k=0: must be an integer from 1 to 8, the number of heads that locos scores"):
         compare_checkpoints(before, after, 0)
-    with pytest.raises(ValueError, match="k=9 heads asked for"):
+    with pytest.raises(ValueError, match="k=9: must be an integer from 1 to 8"):
         compare_checkpoints(before, after, 9)
     with pytest.raises(ValueError, match=r"locos: 30 before and 1 after trials\. .* at least 2"):
         compare_checkpoints(before, scores(AFTER, 1, 1, trials=1), 3)

@@ -104,5 +104,5 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         linear_cka(draw(9, 1, 2, 0), draw(8, 1, 2, 0))
     with pytest.raises(ValueError, match="x has 3 rows, but the unbiased HSIC requires at least 4"):
         linear_cka(draw(3, 1, 2, 0), draw(3, 1, 2, 0))
-    with pytest.raises(ValueError, match="chunk=7: must be at least 8"):
+    with pytest.raises(ValueError, match="chunk=7: must be an integer of at least 8"):
         linear_cka(draw(30, 1, 2, 0), draw(30, 1, 2, 0), chunk=7)

@@ -251,7 +251,7 @@ def test_what_cannot_be_correlated_is_refused() -> None:
         correlate(a, b.set_index(b.index + 1))
     with pytest.raises(ValueError, match=r"unknown control 'task'\. Choose 'k'"):
         correlate(a, b, control="task")
-    with pytest.raises(ValueError, match="permutations=0: must be at least 1"):
+    with pytest.raises(ValueError, match="permutations=0: must be a positive integer"):
         correlate(a, b, permutations=0)
     with pytest.raises(ValueError, match="fragility of b is NaN for task 't2' at k=16"):
         correlate(a, b.mask((b.index == 16)[:, None] & (b.columns == "t2")))

@@ -85,15 +85,15 @@ def test_equal_profiles_overlap_fully_and_disjoint_ones_not_at_all() -> None:
 
 
 def test_bad_choices_are_refused_with_the_value() -> None:
-    with pytest.raises(ValueError, match="10 depth bins: must be between 1 and 4"):
+    with pytest.raises(ValueError, match="bins=10: must be an integer from 1 to 4"):
         overlap_by_depth(A, B, 2)
-    with pytest.raises(ValueError, match="0 depth bins"):
+    with pytest.raises(ValueError, match="bins=0: must be an integer from 1 to 4"):
         overlap_by_depth(A, B, 2, bins=0)
-    with pytest.raises(ValueError, match="k=0: must be between 1 and 8, the number of heads that locos scores"):
+    with pytest.raises(ValueError, match="k=0: must be an integer from 1 to 8, the number of heads that locos scores"):
         overlap_by_depth(A, B, 0, bins=2)
-    with pytest.raises(ValueError, match="k=7 heads asked for: copy has scores for 0 to 6"):
+    with pytest.raises(ValueError, match="k=7: must be an integer from 1 to 6, the number of heads that copy scores"):
         overlap_by_depth(A, B, 7, bins=2)
     with pytest.raises(ValueError, match="locos scores query_heads, copy scores kv_heads"):
         overlap_by_depth(A, make([[1, 2]], "copy", "kv_head"), 1, bins=1)
-    with pytest.raises(ValueError, match="permutations=0: must be at least 1"):
+    with pytest.raises(ValueError, match="permutations=0: must be a positive integer"):
         overlap_by_depth(A, B, 2, bins=2, permutations=0)

@@ -268,11 +268,11 @@ def test_scores_of_other_models_are_refused_by_name(function: Any) -> None:
 
 
 def test_bad_choices_are_refused_with_the_value() -> None:
-    with pytest.raises(ValueError, match="k=0: must be between 1 and 8, the number of heads that locos scores"):
+    with pytest.raises(ValueError, match="k=0: must be an integer from 1 to 8, the number of heads that locos scores"):
         compare.overlap(A, B, 0)
-    with pytest.raises(ValueError, match="k=9 heads asked for: copy has scores for 0 to 8"):
+    with pytest.raises(ValueError, match="k=9: must be an integer from 1 to 8, the number of heads that copy scores"):
         compare.overlap(A, B, 1, 9)
-    with pytest.raises(ValueError, match="ks is empty"):
+    with pytest.raises(ValueError, match=r"ks=\[\]: must be positive integers"):
         compare.jaccard_curve(A, B, [])
     with pytest.raises(ValueError, match="kind='pearson'"):
         compare.rank_correlation(A, B, "pearson")  # type: ignore[arg-type]

@@ -129,14 +129,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"method": "lasso"}, "unknown method 'lasso': use css, csb, csl, elastic_net, greedy, one_shot"),
     ({"estimator": "ridge"}, "estimator='ridge': use lasso, lasso_1se, bic, paper, script, elastic_net"),
     ({"method": "greedy", "estimator": "lasso"}, "estimator='lasso': greedy uses no regression"),
-    ({"n_masks": 1}, "n_masks=1: cross-validation needs at least 5"),
+    ({"n_masks": 1}, "n_masks=1: must be an integer of at least 5 for cross-validation"),
     ({"sparsity": 0.1}, r"sparsity=0.1 of 8 heads is less than one head: use at least 0.13"),
-    ({"sparsity": 1.0}, "sparsity=1.0: the share of heads to ablate must lie between 0 and 1"),
+    ({"sparsity": 1.0}, "sparsity=1.0: must lie strictly between 0 and 1"),
     ({"n_masks": 8, "method": "csl"}, "only 4 of the 8 masks differ, and cross-validation needs at least 5"),
-    ({"patience": 0}, "patience=0: must be at least 1"),
-    ({"k": 0}, "k=0: must be at least 1"),
+    ({"patience": 0}, "patience=0: must be a positive integer"),
+    ({"k": 0}, "k=0: must be a positive integer"),
     ({"k": 9}, "k=9: the model has only 8 heads"),
-    ({"method": "greedy", "k": 9}, "k=9: must lie between 1 and 8, the number of heads"),
+    ({"method": "greedy", "k": 9}, "k=9: must be an integer from 1 to 8, the number of heads"),
 ]
 
 

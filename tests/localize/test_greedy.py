@@ -97,7 +97,7 @@ def test_kv_groups_are_added_as_kv_heads(gqa: Any) -> None:
 def test_k_is_one_to_the_number_of_heads(k: int) -> None:
     with (
         passes(model()) as seen,
-        pytest.raises(ValueError, match=f"k={k}: must lie between 1 and 8, the number of heads"),
+        pytest.raises(ValueError, match=f"k={k}: must be an integer from 1 to 8, the number of heads"),
     ):
         greedy(MaskedMetric(model(), FOUND, progress=False), k)
     assert not seen

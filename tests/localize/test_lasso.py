@@ -169,7 +169,7 @@ def test_bad_input_is_refused_with_the_value() -> None:
         solve_masks(masks, np.full(60, 0.5))
     with pytest.raises(ValueError, match="each of the 60 masks ablates no head"):
         solve_masks(np.zeros_like(masks), response)
-    with pytest.raises(ValueError, match="n_stability=0: must be at least 1"):
+    with pytest.raises(ValueError, match="n_stability=0: must be a positive integer"):
         fit(masks, response, n_stability=0)
     for value in (np.nan, np.inf):
         broken = response.copy()

@@ -94,12 +94,12 @@ def test_a_share_just_below_a_whole_number_of_heads_is_that_number() -> None:
 def test_bad_choices_are_refused_with_the_value() -> None:
     with pytest.raises(ValueError, match="unknown design 'random': use bernoulli, stratified, layer_balanced"):
         draw_masks("random", 10, 4, 4, 0.2)
-    with pytest.raises(ValueError, match="n_masks=0: must be at least 1"):
+    with pytest.raises(ValueError, match="n_masks=0: must be a positive integer"):
         draw_masks("stratified", 0, 4, 4, 0.2)
-    with pytest.raises(ValueError, match="n_heads=0: must be at least 1"):
+    with pytest.raises(ValueError, match="n_heads=0: must be a positive integer"):
         draw_masks("stratified", 10, 4, 0, 0.2)
     for sparsity in (0, 1, 5, -0.1, float("nan")):
-        with pytest.raises(ValueError, match=f"sparsity={sparsity}: the share of heads"):
+        with pytest.raises(ValueError, match=f"sparsity={sparsity}: must lie strictly"):
             draw_masks("stratified", 10, 4, 4, sparsity)
     for design in ("stratified", "layer_balanced"):
         with pytest.raises(ValueError, match=r"sparsity=0\.05 of 16 heads is less than one head: use at least 0\.063"):

@@ -13,6 +13,7 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.interventions.activations import trial_activations
+from lens_heads.interventions.kinds import KINDS, Kind
 from lens_heads.localize import MaskedMetric, localize
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
@@ -207,8 +208,9 @@ def test_a_mask_whose_run_fails_is_a_row_of_nan_and_left_out(tmp_path: Path, mon
     np.testing.assert_allclose(resumed(asked[1:2]), by_loop(planted_model(), FOUND, [[COPIER, WRITER]]), atol=3e-5)
 
 
-def test_a_metric_that_is_not_finite_is_a_failure_and_named() -> None:
-    found = MaskedMetric(planted_model(), FOUND, kind="scale", factor=float("inf"), progress=False)
+def test_a_metric_that_is_not_finite_is_a_failure_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "broken", Kind("hook_z", lambda z, at: z * np.nan))
+    found = MaskedMetric(planted_model(), FOUND, kind="broken", progress=False)
     with pytest.warns(UserWarning, match=r"logprob of trial planted-0 is not finite with L0H1 ablated: load the model"):
         values = found(planted_masks([], [COPIER]))
     assert np.isnan(values).all(1).tolist() == [False, True]

@@ -121,9 +121,9 @@ def test_bad_choices_are_refused_before_anything_is_run() -> None:
         ({"n_masks": ()}, "there are no settings to try"),
         ({"sparsities": (0.1,)}, r"sparsity=0\.1 of 8 heads is less than one head"),
         ({"metric": "loss"}, "metric 'loss' is not measured"),
-        ({"k": 0}, "k=0: must be at least 1"),
+        ({"k": 0}, "k=0: must be a positive integer"),
         ({"k": 9}, "k=9: the model has only 8 heads"),
-        ({"sparsities": (0.3, 1.5)}, "sparsity=1.5: the share of heads to ablate must lie between 0 and 1"),
+        ({"sparsities": (0.3, 1.5)}, "sparsity=1.5: must lie strictly between 0 and 1"),
         ({"n_masks": 3}, "n_masks=3: cross-validation needs at least 5"),
         ({"random_draws": -1}, "random_draws=-1: must be a non-negative integer"),
     ]

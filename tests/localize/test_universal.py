@@ -58,7 +58,9 @@ def test_specific_heads_are_the_best_of_the_others() -> None:
     assert len(found.specific(TASKS["sums"])) == 3, "as many as were looked among"
     assert not set(found.specific(TASKS["sums"], 10)) & set(found.heads)
     for k in (0, 11):
-        with pytest.raises(ValueError, match=f"k={k}: css has 10 heads that are not universal"):
+        with pytest.raises(
+            ValueError, match=f"k={k}: must be an integer from 1 to 10, the heads of css that are not universal"
+        ):
             found.specific(TASKS["sums"], k)
 
 
@@ -93,14 +95,14 @@ def test_the_expected_number_is_that_of_random_heads(tasks: int, k: int, at_leas
 def test_bad_choices_are_refused() -> None:
     for at_least in (1, 5):
         with pytest.raises(
-            ValueError, match=f"at_least={at_least} of 4 tasks: must lie between 2 and the number of tasks"
+            ValueError, match=f"at_least={at_least}: must be an integer from 2 to 4, the number of tasks"
         ):
             universal_heads(TASKS, at_least=at_least)
-    with pytest.raises(ValueError, match="at_least=3 of 0 tasks"):
+    with pytest.raises(ValueError, match="0 tasks: at least 2 are required"):
         universal_heads({})
-    with pytest.raises(ValueError, match="k=0: must be at least 1"):
+    with pytest.raises(ValueError, match="k=0: must be a positive integer"):
         universal_heads(TASKS, k=0)
-    with pytest.raises(ValueError, match="k=13 heads asked for: css has scores for 0 to 12"):
+    with pytest.raises(ValueError, match="k=13: must be an integer from 0 to 12, the number of heads that css scores"):
         universal_heads(TASKS, k=13)
     with pytest.raises(ValueError, match=r"3 layers x 4 .* 2 layers x 4"):
         universal_heads({**TASKS, "other": task(["L0H0"], (2, 4))})

@@ -19,7 +19,7 @@ def test_a_batch_size_of_nothing_is_refused(batch_size: Any) -> None:
 
 @pytest.mark.parametrize("max_new_tokens", [2.5, "3", None, False])
 def test_a_length_is_an_integer(max_new_tokens: Any) -> None:
-    with pytest.raises(ValueError, match=f"max_new_tokens={max_new_tokens!r}: must be an integer"):
+    with pytest.raises(ValueError, match=f"max_new_tokens={max_new_tokens!r}: must be a non-negative integer"):
         Run.of({"max_new_tokens": max_new_tokens})
 
 
@@ -30,7 +30,7 @@ def test_what_is_given_comes_before_the_functions_defaults() -> None:
 
 def test_nothing_is_generated_unless_asked_for() -> None:
     assert (Run(max_new_tokens=7).room(True), Run(max_new_tokens=7).room(False)) == (7, 0)
-    with pytest.raises(ValueError, match="max_new_tokens=0: must be at least 1; use generate=False"):
+    with pytest.raises(ValueError, match="max_new_tokens=0: must be a positive integer; use generate=False"):
         Run(max_new_tokens=0).room(True)
 
 

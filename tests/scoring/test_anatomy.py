@@ -64,9 +64,9 @@ def test_groups_that_cannot_be_are_refused() -> None:
             anatomy.kv_groups(scores, 1, group)
     with pytest.raises(ValueError, match="scores kv_heads, but this needs scores of query_heads"):
         anatomy.kv_groups(make([[1, 2]], unit="kv_head"), 1, 1)
-    with pytest.raises(ValueError, match="k=0: no heads"):
+    with pytest.raises(ValueError, match="k=0: must be a positive integer"):
         anatomy.kv_groups(scores, 0, 2)
-    with pytest.raises(ValueError, match="k=5 heads asked for"):
+    with pytest.raises(ValueError, match="k=5: must be an integer from 0 to 4"):
         anatomy.kv_groups(scores, 5, 2)
 
 

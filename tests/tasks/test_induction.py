@@ -84,10 +84,10 @@ def test_the_judge_reads_up_to_the_next_comma() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"words": 3}, "words=3 is out of range: use 4 to [0-9]+ words"),
-        ({"words": 1_000, "split": "test"}, "words=1000 is out of range: use 4 to 1[0-9]{2} words"),
-        ({"n": 0}, "n=0, repeats=2: use at least 1 trial"),
-        ({"repeats": 1}, "n=100, repeats=1: use at least 1 trial and at least 2 repeats"),
+        ({"words": 3}, "words=3: must be an integer from 4 to [0-9]+, the words of a list"),
+        ({"words": 1_000, "split": "test"}, "words=1000: must be an integer from 4 to 1[0-9]{2}, "),
+        ({"n": 0}, "n=0: must be a positive integer"),
+        ({"repeats": 1}, "repeats=1: must be an integer of at least 2"),
         ({"split": "all"}, "unknown split 'all': use 'select'"),
     ],
 )

@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from lens_heads.runs import checks
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, stratified
 from lens_heads.tasks.sec10k import build
 from lens_heads.tasks.sec10k.filings import Filing, read_corpus, read_filings
@@ -60,8 +61,8 @@ def sec10k(
 
     Differs from the study: splits share no company (there: no filing); no sentence around the needle contains the value.
     """
-    if words < 1:
-        raise ValueError(f"words={words} must be 1 or more: it is the number of words around the needle")
+    checks.whole_number("words", words, remedy=", the number of words around the needle")
+    checks.seed(seed)
     found = _instances(path, task, split, source, extract, split_seed)
     return [build.trial(each, words, seed, chat) for each in stratified(found, n, attrgetter("task"), seed)]
 
@@ -88,10 +89,10 @@ def sec10k_documents(
 
     Gold chunks are those with a sentence that states the value.
     """
-    if chunk_words < 1 or (n_documents is not None and n_documents < 0):
-        raise ValueError(
-            f"chunk_words={chunk_words} must be 1 or more, and n_documents={n_documents} 0 or more (or None)"
-        )
+    checks.whole_number("chunk_words", chunk_words)
+    if n_documents is not None:
+        checks.whole_number("n_documents", n_documents, 0, remedy=", or None for all")
+    checks.seed(seed)
     found = _instances(path, task, split, source, extract, split_seed)
     chosen = stratified(found, n, attrgetter("task"), seed)
     return [build.documents(each, chunk_words, n_documents, seed) for each in chosen]
@@ -99,7 +100,7 @@ def sec10k_documents(
 
 def half(cik: str, split_seed: int = 0) -> str:
     """The split of a company, "select" or "test", determined by its CIK and a seed alone."""
-    return random.Random(f"{split_seed}-{cik.lstrip('0')}").choice(SPLITS)
+    return random.Random(f"{checks.seed(split_seed, 'split_seed')}-{cik.lstrip('0')}").choice(SPLITS)
 
 
 def _instances(

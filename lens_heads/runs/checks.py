@@ -1,0 +1,73 @@
+"""Numbers where they enter: one check for whole numbers, one for finite numbers, each naming argument, value and remedy."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+LARGEST_SEED = 2**63 - 1
+"""The largest seed that every generator in use accepts."""
+
+
+def whole(value: Any) -> int | None:
+    """The value as an int, numpy integers included; None for anything else, such as a float or a bool."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def whole_number(name: str, value: Any, least: int | None = 1, most: int | None = None, remedy: str = "") -> int:
+    """The value as an int from `least` to `most` (None: no bound).
+
+    ValueError with the argument's name, its value and, at the end, the `remedy`, for anything else: a float, a bool, text, None.
+    """
+    number = whole(value)
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        raise ValueError(f"{name}={value!r}: must be {_wanted(least, most)}{remedy}")
+    return number
+
+
+def _wanted(least: int | None, most: int | None) -> str:
+    if least is None:
+        return "an integer" if most is None else f"an integer of at most {most}"
+    if most is not None:
+        return f"an integer from {least} to {most}"
+    return {0: "a non-negative integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
+
+
+def whole_numbers(name: str, values: Any, least: int = 1, remedy: str = "") -> list[int]:
+    """One whole number or several as a list. ValueError for none, and for anything but numbers from `least` on."""
+    if whole(values) is not None:
+        values = [values]
+    listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str | bytes) else []
+    if not listed or any(whole(value) is None or int(value) < least for value in listed):
+        wanted = {0: "non-negative integers", 1: "positive integers"}.get(least, f"integers of at least {least}")
+        raise ValueError(f"{name}={values!r}: must be {wanted}{remedy}")
+    return [int(value) for value in listed]
+
+
+def seed(value: Any, name: str = "seed") -> int:
+    """A seed for any random generator. ValueError for anything but an integer from 0 to 2**63 - 1."""
+    return whole_number(name, whole_number(name, value, 0), 0, LARGEST_SEED)
+
+
+def finite(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """The value as a finite float from `least` to `most`. ValueError for anything else: NaN, a bool, text, None."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not (math.isfinite(number) and least <= number <= most):
+        above = "" if least == -math.inf else f" of at least {least:g}"
+        bounds = f" from {least:g} to {most:g}" if most < math.inf else above
+        raise ValueError(f"{name}={value!r}: must be a finite number{bounds}")
+    return number
+
+
+def share(name: str, value: Any, example: str = "0.95") -> float:
+    """The value as a float. ValueError unless it is a number strictly between 0 and 1."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not 0 < number < 1:
+        raise ValueError(f"{name}={value!r}: must lie strictly between 0 and 1, e.g. {example}")
+    return number
