@@ -13,8 +13,9 @@ from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.ablation import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, Clock, Setting
+from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
-from lens_heads.model.hooks import hooked, running
+from lens_heads.model.hooks import attach, hooked, running
 
 
 @contextmanager
@@ -89,11 +90,10 @@ def _ticking(model: Model, clock: Clock) -> Iterator[None]:
         clock.pads = (mask == 0).sum(-1) if mask is not None and mask.ndim == 2 else None
 
     if is_bridge(model):
-        handle = model.original_model.register_forward_pre_hook(look, with_kwargs=True)
-        try:
+        wrapped = model.original_model
+        with changing(model) as change:
+            attach(change, wrapped, lambda: wrapped.register_forward_pre_hook(look, with_kwargs=True))
             yield
-        finally:
-            handle.remove()
         return
     # To generate, a HookedTransformer calls its own `forward` directly, which bypasses module hooks.
     before = model.forward
@@ -102,5 +102,5 @@ def _ticking(model: Model, clock: Clock) -> Iterator[None]:
         look(model, args, kwargs)
         return before(*args, **kwargs)
 
-    with running([(model, forward)]):
+    with running(model, [(model, forward)]):
         yield

@@ -14,7 +14,9 @@ from lens_heads.model.directions import Directions
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, attention_out, geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import recording
+from lens_heads.model.modes import evaluating
 from lens_heads.model.norms import frozen_norm, post_attention_norm
+from lens_heads.runs import checks
 
 TEXT = (
     "The ferry left the stone quay a little after dawn, and nobody on deck spoke until the bell rang twice. "
@@ -71,16 +73,21 @@ def check(model: Model, tokens: Int[Tensor, " position"] | None = None, toleranc
     """Check hooks, attention and the sums that every score relies on, on one short text or your own `tokens`.
 
     Errors are relative to the magnitude of the compared values. `tolerance` defaults to 1e-3 in float32 and 5e-2 in half
-    precision (bfloat16 activations carry 8 bits). Raises ValueError for processed weights; every other failure is a row.
+    precision (bfloat16 activations carry 8 bits). The model runs in eval mode and is restored
+    afterwards. Raises ValueError for processed weights; every other failure is a row.
     """
     require_raw_weights(model)
     shape = geometry(model)
-    tolerance = tolerance or (1e-3 if model.cfg.dtype == torch.float32 else 5e-2)
+    default = 1e-3 if model.cfg.dtype == torch.float32 else 5e-2
+    tolerance = default if tolerance is None else checks.finite("tolerance", tolerance, 0)
     ids = _tokens(model, shape) if tokens is None else torch.as_tensor(tokens)
     names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
     batch = ids[None].to(model.W_U.device)
-    with recording(model, [name for name in names if name in model.hook_dict], lambda x: x[0].float()) as fired:
-        logits = model(batch)[0].float()
+    with evaluating(model):
+        there = [name for name in names if name in model.hook_dict]
+        with recording(model, there, lambda x: x[0].float()) as fired:
+            logits = model(batch)[0].float()
+        passes = _passes(model, batch, logits, tolerance)
     seen = {name: values[-1] for name, values in fired.items() if values}
     missing = [name for name in names if name not in seen]
     note = f"missing: {', '.join(missing[:3])}" if missing else f"{len(names)} hooks"
@@ -89,7 +96,7 @@ def check(model: Model, tokens: Int[Tensor, " position"] | None = None, toleranc
         rows += _attention(shape, seen, tolerance)
         rows += _stream(model, shape, seen, tolerance)
         rows.append(_closure(model, shape, seen, logits, ids, tolerance))
-    rows.append(_passes(model, batch, logits, tolerance))
+    rows.append(passes)
     return CheckReport(shape.name, shape, tuple(rows))
 
 

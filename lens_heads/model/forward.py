@@ -11,6 +11,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
-from lens_heads.model.hooks import running
+from lens_heads.model.hooks import attach, running
 
 CHUNK = 512
 """Tokens per prefill chunk: an eager layer then computes at most heads x 512 x length of attention at a time."""
@@ -157,11 +159,14 @@ def prefill(
 def noting_tuples(model: Model) -> Iterator[list[bool]]:
     """Inside, each forward notes whether the model's blocks return a tuple (GPT-J, GPT-Neo, Falcon) or a tensor."""
     noted: list[bool] = []
-    handle = model.blocks[0].register_forward_hook(lambda module, args, out: noted.append(isinstance(out, tuple)))
-    try:
+    first = model.blocks[0]
+
+    def look(module: Any, args: Any, out: Any) -> None:
+        noted.append(isinstance(out, tuple))
+
+    with changing(model) as change:
+        attach(change, first, lambda: first.register_forward_hook(look))
         yield noted
-    finally:
-        handle.remove()
 
 
 @contextmanager
@@ -181,7 +186,7 @@ def resuming(
 
         return forward
 
-    with running((model.blocks[index], pass_on(index == layer - 1)) for index in range(layer)):
+    with running(model, ((model.blocks[index], pass_on(index == layer - 1)) for index in range(layer))):
         yield
 
 
@@ -193,17 +198,15 @@ def fast_attention(model: Model) -> Iterator[None]:
     skips (patterns, scores, rotated queries), attention is soft-capped, or the architecture does not support it. Hooks on
     queries, keys, values and z still fire if these are inputs or outputs of the model's own linear layers.
     """
-    if not is_bridge(model) or not _sdpa_is_exact(model) or _hooked_inside_attention(model):
-        yield
-        return
-    config = model.original_model.config
-    before = config._attn_implementation
-    try:
-        config._attn_implementation = "sdpa"
-        with running((block.attn, block.attn.original_component.forward) for block in model.blocks):
+    with changing(model) as change:
+        if not is_bridge(model) or not _sdpa_is_exact(model) or _hooked_inside_attention(model):
             yield
-    finally:
-        config._attn_implementation = before
+            return
+        config = model.original_model.config
+        change.note(partial(setattr, config, "_attn_implementation", config._attn_implementation))
+        config._attn_implementation = "sdpa"
+        with running(model, ((block.attn, block.attn.original_component.forward) for block in model.blocks)):
+            yield
 
 
 def _sdpa_is_exact(model: Model) -> bool:

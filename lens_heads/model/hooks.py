@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry
 
 HookFunction: TypeAlias = Callable[..., Tensor | None]
@@ -20,9 +22,8 @@ def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[
 
     Unlike `model.hooks`, a hook reached under an alias fires once, and other hooks are never touched.
     """
-    added: list[tuple[Any, Any]] = []
     points = model.hook_dict
-    try:
+    with changing(model) as change:
         for name, function in hooks:
             if name not in points:
                 close = difflib.get_close_matches(name, points, n=1)
@@ -31,14 +32,46 @@ def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[
                     + (f"; the nearest is {close[0]!r}" if close else "")
                     + ": a bridge needs enable_compatibility_mode(no_processing=True)"
                 )
-            points[name].add_hook(function)
-            added.append((points[name], points[name].fwd_hooks[-1]))
+            attach(change, points[name], partial(_add, points[name], function))
         yield
-    finally:
-        for point, handle in reversed(added):
-            handle.hook.remove()
-            if handle in point.fwd_hooks:
-                point.fwd_hooks.remove(handle)
+
+
+def attach(change: changing, module: Any, register: Callable[[], Any]) -> None:
+    """Add a forward hook or pre-hook by `register`, which returns torch's handle, until the change ends."""
+    hook = _Hook(module)
+    change.note(hook.remove)
+    hook.id = register().id
+
+
+class _Hook:
+    """A hook that is about to be added: the one with this `id`, or, before that is known, whatever is new."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.id: int | None = None
+        self.before = {key for hooks in self._tables() for key in hooks}
+
+    def remove(self) -> None:
+        """Remove the hook, if it is there; once is as good as twice."""
+        for hooks in self._tables():
+            for key in [key for key in hooks if self._is(key)]:
+                hooks.pop(key, None)
+        visible = getattr(self.module, "fwd_hooks", [])
+        visible[:] = [handle for handle in visible if not self._is(handle.hook.id)]
+
+    def _is(self, key: int) -> bool:
+        return key not in self.before if self.id is None else key == self.id
+
+    def _tables(self) -> list[Any]:
+        return [getattr(self.module, f"_forward_{name}") for name in _TABLES]
+
+
+_TABLES = ("hooks", "hooks_with_kwargs", "hooks_always_called", "pre_hooks", "pre_hooks_with_kwargs")
+
+
+def _add(point: Any, function: HookFunction) -> Any:
+    point.add_hook(function)
+    return point.fwd_hooks[-1].hook
 
 
 @contextmanager
@@ -52,21 +85,23 @@ def recording(
 
 
 @contextmanager
-def running(forwards: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+def running(model: Model, forwards: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
     """Inside, each module runs the given function as its `forward`; afterwards its previous one is restored."""
-    before: list[tuple[Any, Any]] = []
-    try:
+    with changing(model) as change:
         for module, forward in forwards:
-            before.append((module, vars(module).get("forward")))
+            change.note(partial(_restore, module, vars(module).get("forward")))
             vars(module)["forward"] = forward
         yield
-    finally:
-        for module, forward in reversed(before):
-            del vars(module)["forward"]
-            if forward is not None:
-                vars(module)["forward"] = forward
+
+
+def _restore(module: Any, forward: Callable[..., Any] | None) -> None:
+    if forward is None:
+        vars(module).pop("forward", None)
+    else:
+        vars(module)["forward"] = forward
 
 
 def has_hooks(model: Model) -> bool:
     """Whether the model has any hooks attached."""
-    return any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())
+    with changing(model):
+        return any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())

@@ -82,3 +82,11 @@ def test_processed_weights_are_refused() -> None:
     model.enable_compatibility_mode(disable_warnings=True)
     with pytest.raises(ValueError, match="processed weights"):
         lh.check(model)
+
+
+def test_the_check_runs_without_dropout_and_restores_training() -> None:
+    model = zoo.bridge("gpt2", hf=zoo.hf_model("gpt2", resid_pdrop=0.5, embd_pdrop=0.5)).train()
+    report = lh.check(model)
+    assert report.passed, report.frame.to_string()
+    assert model.training
+    assert model.original_model.training

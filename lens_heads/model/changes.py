@@ -1,0 +1,123 @@
+"""Changes to a model that end with their `with` block: noted before they are made, and undone whatever interrupts them.
+
+One thread at a time changes a model. Another one waits while a call of this package runs, and is refused while a user's own
+block is open, which may itself be waiting for the other thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+TRIES = 10
+"""How often interrupted cleanup starts again, however often Ctrl-C is pressed."""
+PAUSE = 0.002
+"""Seconds between two looks at whether the other thread is done."""
+
+_guard = threading.RLock()  # Reentrant, since a change may be dropped, and so undone, at any instruction.
+_open: weakref.WeakKeyDictionary[Any, list[weakref.ref[changing]]] = weakref.WeakKeyDictionary()
+
+
+class changing:  # noqa: N801  # Used as a context, like those built on it.
+    """A context in which this thread may change the model: `note` how to undo a change, then make it.
+
+    What an interrupted call left behind is undone first. The notes run in reverse at the end of the block, again if they are
+    interrupted, and when the object is dropped without its block having ended; each must therefore do no harm when repeated.
+
+    Raises ValueError if another thread has the model in a block of the user's own.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = getattr(model, "original_model", model)  # Two bridges may share one model.
+        self._undo: list[Callable[[], None]] = []
+        self._thread = threading.current_thread()
+        self._holder = _holder()
+        self._done = False
+
+    def __enter__(self) -> changing:
+        try:
+            while not self._starts():
+                time.sleep(PAUSE)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_done", True):
+            self.close()
+
+    def note(self, undo: Callable[[], None]) -> None:
+        """Remember how to undo what comes next."""
+        self._undo.append(undo)
+
+    def close(self) -> None:
+        """Undo everything noted. An interrupt in between is raised when that is done."""
+        failed: BaseException | None = None
+        try:
+            for _ in range(TRIES):
+                try:
+                    self._restore()
+                    break
+                except BaseException as error:
+                    failed = failed or error
+            if failed is not None:
+                raise failed
+        finally:
+            failed = None  # It would hold this frame, which holds it.
+
+    def _restore(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        with _guard:
+            if self._model in _open:
+                _open[self._model][:] = [ref for ref in _open[self._model] if ref() not in (None, self)]
+            self._done = True
+
+    def _starts(self) -> bool:
+        """Whether it is this thread's turn, which it then takes. ValueError if that may never come."""
+        with _guard:
+            listed = _open.setdefault(self._model, [])
+            others = [change for change in (ref() for ref in listed) if change is not None]
+            for left in [change for change in others if change._is_left()]:
+                left.close()
+                others.remove(left)
+            others = [change for change in others if change._thread is not self._thread]
+            if not others:
+                listed.append(weakref.ref(self))
+                return True
+        theirs = next((change for change in others if change._holder is None), None)
+        if theirs is not None:
+            raise ValueError(
+                f"the model is in a `with` block of thread {theirs._thread.name!r}: leave that block first, or load the "
+                "model again for this thread"
+            )
+        return False
+
+    def _is_left(self) -> bool:
+        """Whether the function of this package whose block this is has ended without closing it."""
+        frame = sys._current_frames().get(self._thread.ident or 0) if self._holder is not None else None
+        while frame is not None and (id(frame), frame.f_code) != self._holder:
+            frame = frame.f_back
+        return self._holder is not None and frame is None
+
+
+def _holder() -> tuple[int, Any] | None:
+    """The running function of this package whose block is being entered; None if the block is the user's.
+
+    An id instead of the frame, which would keep alive what is to be noticed when it is dropped.
+    """
+    frame = sys._getframe(2)
+    while frame is not None and (frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_globals is vars(contextlib)):
+        frame = frame.f_back
+    ours = frame is not None and str(frame.f_globals.get("__name__")).startswith(f"{__name__.split('.')[0]}.")
+    return (id(frame), frame.f_code) if frame is not None and ours else None
