@@ -43,8 +43,8 @@ class Unit:
     block: int
 
     @property
-    def key(self) -> str:
-        return f"{self.task}|{self.trial.id}|{','.join(head.key for head in self.heads)}"
+    def key(self) -> tuple[str, ...]:
+        return self.task, self.trial.id, *(head.key for head in self.heads)
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,5 +62,5 @@ def sweep(
         made_on=tuple(pair.made_on for pair in made),
     )
     if folder is not None:
-        found.save(folder.path / f"{method}.json")
+        found.save(folder.score_file(method))
     return found

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
+from lens_heads.runs.digests import digest, tensor_digest
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class Directions:
 
     @property
     def identity(self) -> str:
-        """The name, for a tuned lens with its norms: another lens under the same name is another run."""
+        """The name; for a tuned lens, of its file with a hash of all its entries: another lens of that name is another run."""
         if self.lens is None:
             return self.name
-        return f"{self.name} ({float(self.lens.A.norm()):.6g}, {float(self.lens.b.norm()):.6g})"
+        return f"{Path(self.name).name} ({digest([tensor_digest(part) for part in (self.lens.A, self.lens.b)])})"
 
     def unembedding(
         self, tokens: Int[Tensor, " row"], final_resid: Float[Tensor, "row d_model"] | None

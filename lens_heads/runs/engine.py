@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -11,7 +12,9 @@ from typing import TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from lens_heads.runs.store import Result, RunFolder
+from lens_heads.runs.shards import Key, Result
+from lens_heads.runs.stopping import stoppable
+from lens_heads.runs.store import RunFolder
 
 Item = TypeVar("Item")
 
@@ -19,7 +22,7 @@ Item = TypeVar("Item")
 def run(
     items: Sequence[Item],
     work: Callable[[list[Item]], list[Result]],
-    key: Callable[[Item], str] = attrgetter("id"),
+    key: Callable[[Item], Key] = attrgetter("id"),
     *,
     folder: RunFolder | None = None,
     batch_size: int = 1,
@@ -33,14 +36,14 @@ def run(
     A batch never mixes items of different `group`; within a group, `size` batches items of similar size. A batch that
     raises is retried item by item, with one warning because that is slower. An item that raises becomes a result with
     `keep=False` and its error in the record; it is reported in a warning, not stored, and retried on the next run. If every
-    item raises, the first error is raised. Errors are kept without their frames' variables.
+    item raises, the first error is raised. Errors are kept without their frames' variables. With a folder, two items of one
+    key are a ValueError, and SIGTERM ends the run as Ctrl-C does.
     """
-    stored = [folder.read(key(item)) if folder is not None else None for item in items]
-    results = {i: result for i, result in enumerate(stored) if result is not None}
+    results = {} if folder is None else _stored(folder, [key(item) for item in items])
     todo = [i for i in range(len(items)) if i not in results]
     failures = _Failures(description)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=not progress) as bar:
+    with stoppable(folder.path if folder else None), Progress(*columns, transient=True, disable=not progress) as bar:
         task = bar.add_task(description, total=len(items), completed=len(results))
         for batch in _batches(items, todo, batch_size, size, group):
             for i, result in _attempt(work, [(i, items[i]) for i in batch], failures):
@@ -54,6 +57,21 @@ def run(
         summary = f"{description}: {failures.items} of {len(items)} failed; the first: {_text(failures.first)}"
         warnings.warn(summary, stacklevel=3)
     return [results[i] for i in range(len(items))]
+
+
+def _stored(folder: RunFolder, keys: list[Key]) -> dict[int, Result]:
+    """Finished results by index, with one warning if some are damaged. ValueError for a key that appears twice."""
+    twice = next((key for key, times in Counter(keys).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(f"two units of this run are called {twice!r}: give every trial an id of its own")
+    before = len(folder.damaged)
+    found = {i: result for i, key in enumerate(keys) if (result := folder.read(key)) is not None}
+    damaged = folder.damaged[before:]
+    if damaged:
+        warnings.warn(
+            f"damaged results are computed anew: {len(damaged)} of {len(keys)}, the first {damaged[0]}", stacklevel=4
+        )
+    return found
 
 
 def _batches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FORMAT = 2
+FORMAT = 3
 """Increased whenever older run folders can no longer be continued: their settings then differ in `format`."""
 
 

@@ -1,8 +1,8 @@
 """Run folders: settings in `run.json`, one shard per finished unit of work, safe against any interruption.
 
-A shard is a safetensors file (arrays, with a JSON record in its metadata), written under a temporary name and then renamed.
 Reopening a folder with the same settings continues the run; with different settings it is an error that lists the
-differences. Nothing is ever pickled.
+differences. A shard that is damaged, or that belongs elsewhere, counts as unfinished. Nothing is ever pickled, and reading
+a finished folder writes nothing.
 """
 
 from __future__ import annotations
@@ -10,28 +10,17 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import shlex
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+from lens_heads.runs.digests import digest
+from lens_heads.runs.files import create, naming, path_of, plain_name, remove_leftovers, write_atomic
+from lens_heads.runs.shards import Key, Result, pack, unpack
 
-_EMPTY = "__no_arrays__"
 _PACKAGES = ("lens-heads", "transformer-lens", "torch", "transformers")
-
-
-@dataclass(frozen=True)
-class Result:
-    """One finished unit of work: named arrays and a JSON record. With `keep=False` (an error) it is never stored."""
-
-    arrays: dict[str, Tensor]
-    record: dict[str, Any]
-    keep: bool = True
 
 
 def versions() -> dict[str, str]:
@@ -50,40 +39,39 @@ def running_command() -> str:
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-def digest(value: Any) -> str:
-    """A short hash of any JSON-serializable value; other objects count as their string."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees either the old or the new content, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
 class RunFolder:
     """A folder of finished work under fixed settings.
 
-    Raises ValueError if the folder is not a run folder, or if its run has different settings (each difference is listed).
+    `damaged` lists the shards that could not be read, with the reason. Raises ValueError if the folder is not a run folder,
+    or if its run has different settings (each difference is listed); OSError if it cannot be read or written.
     """
 
     def __init__(self, path: str | Path, settings: dict[str, Any]) -> None:
-        self.path = Path(path)
+        self.path = path_of(path, "out")
         self.settings = json.loads(json.dumps(settings, sort_keys=True, default=str))
+        self.hash = digest(self.settings)
         self.shards = self.path / "trials"
+        self.damaged: list[str] = []
+        with naming(self.path, "used as a run folder"):
+            if self.path.exists() and not self.path.is_dir():
+                raise ValueError(f"out={str(self.path)!r} is a file, but a run needs a folder: choose another path")
+            if not self._begin():
+                self._check(self.path / "run.json")
+            self.shards.mkdir(parents=True, exist_ok=True)
+        for folder in (self.path, self.shards):
+            remove_leftovers(folder)
+
+    def _begin(self) -> bool:
+        """Write `run.json`, unless there is one, or another process has just been quicker."""
         about = self.path / "run.json"
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"out={str(self.path)!r} is a file, but a run needs a folder: choose another path")
         if about.exists():
-            self._check(about)
-        elif not self._is_fresh():
+            return False
+        if not self._is_fresh():
+            if about.exists():  # Another process began this run after the first look.
+                return False
             raise ValueError(f"{self.path} is not empty and contains no run.json: choose another folder for this run")
-        else:
-            text = {"settings": self.settings, "hash": digest(self.settings), "versions": versions()}
-            write_atomic(about, json.dumps(text, indent=2) + "\n")
-        self.shards.mkdir(parents=True, exist_ok=True)
+        text = {"settings": self.settings, "hash": self.hash, "versions": versions()}
+        return create(about, json.dumps(text, indent=2) + "\n")
 
     def _is_fresh(self) -> bool:
         """Whether nothing was ever finished here; a run killed right at the start leaves `trials/` and partial files."""
@@ -91,14 +79,22 @@ class RunFolder:
         return all(file.suffix == ".partial" or (file == self.shards and file.is_dir()) for file in found)
 
     def _check(self, about: Path) -> None:
+        """ValueError unless `run.json` holds these settings; a warning if other versions of the packages wrote it."""
+        with naming(about, "read"):
+            content = about.read_bytes()
         try:
-            stored = json.loads(about.read_text(encoding="utf-8"))
-            before, made_with = stored["settings"], dict(stored.get("versions", {}))
-        except (ValueError, KeyError, TypeError) as error:
+            stored = json.loads(content)
+            before, hashed = stored["settings"], stored["hash"]
+            made_with = {str(name): str(version) for name, version in dict(stored.get("versions", {})).items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{about} cannot be read ({error}): choose another folder, or delete this one") from None
-        old, new = _flatten(before), _flatten(self.settings)
-        both = [(key, old.get(key, "(absent)"), new.get(key, "(absent)")) for key in sorted(old.keys() | new.keys())]
-        changed = [f"  {key}: {there} in the folder, {here} now" for key, there, here in both if there != here]
+        if hashed != digest(before):
+            raise ValueError(
+                f"{about} is damaged (its settings do not match their hash): choose another folder, or delete this one"
+            )
+        changed = [
+            f"  {key}: {there} in the folder, {here} now" for key, there, here in _differences(before, self.settings)
+        ]
         if changed:
             raise ValueError(
                 f"{self.path} holds a run with different settings:\n" + "\n".join(changed) + "\n"
@@ -112,40 +108,44 @@ class RunFolder:
                 stacklevel=4,
             )
 
-    def _file(self, key: str) -> Path:
-        return self.shards / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"
+    def _file(self, key: Key) -> Path:
+        return self.shards / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.safetensors"
 
-    def read(self, key: str) -> Result | None:
-        """The finished work stored under a key, or None. An unreadable file counts as unfinished."""
-        from safetensors import SafetensorError, safe_open
+    def score_file(self, name: str) -> Path:
+        """The file for the scores of one method. ValueError for a name that would lead outside or replace `run.json`."""
+        if plain_name(name, "method").casefold() == "run":
+            raise ValueError(f"method {name!r}: would replace run.json; give it another name")
+        return self.path / f"{name}.json"
 
+    def read(self, key: Key) -> Result | None:
+        """The finished work stored under a key, or None. A damaged file counts as unfinished and is added to `damaged`."""
         file = self._file(key)
-        if not file.exists():
-            return None
         try:
-            with safe_open(file, framework="pt") as shard:
-                meta = shard.metadata()
-                arrays = {name: shard.get_tensor(name) for name in shard.keys() if name != _EMPTY}  # noqa: SIM118
-                record = json.loads(meta["record"])
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+            return unpack(file, self.hash, key)
+        except FileNotFoundError:
             return None
-        return Result(arrays, record)
+        except (ValueError, OSError) as error:
+            self.damaged.append(f"{file}: {error}")
+            return None
 
-    def write(self, key: str, result: Result) -> None:
-        """Atomically store finished work under a key."""
-        from safetensors.torch import save_file
-
-        file = self._file(key)
-        partial = file.with_suffix(f".{os.getpid()}.partial")
-        arrays = {name: array.contiguous() for name, array in result.arrays.items()} or {_EMPTY: torch.zeros(0)}
-        save_file(arrays, partial, metadata={"key": key, "record": json.dumps(result.record)})
-        os.replace(partial, file)
+    def write(self, key: Key, result: Result) -> None:
+        """Atomically store finished work under a key. OSError naming the file if that fails."""
+        write_atomic(self._file(key), pack(self.hash, key, result))
 
 
-def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
+def _differences(old: Any, new: Any) -> list[tuple[str, Any, Any]]:
+    """(setting, old value, new value) of every setting that differs, also in type: True is not 1."""
+    one, other = _flatten(old), _flatten(new)
+    both = [(key, one.get(key, "(absent)"), other.get(key, "(absent)")) for key in sorted(one.keys() | other.keys())]
+    return [
+        (".".join(key), a, b) for key, a, b in both if json.dumps(a, sort_keys=True) != json.dumps(b, sort_keys=True)
+    ]
+
+
+def _flatten(value: Any, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    if not isinstance(value, dict) or not value:
         return {prefix: value}
-    flat: dict[str, Any] = {}
+    flat: dict[tuple[str, ...], Any] = {}
     for key, inner in value.items():
-        flat |= _flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+        flat |= _flatten(inner, (*prefix, str(key)))
     return flat

@@ -56,11 +56,13 @@ def score_trials(
 ) -> dict[str, HeadScores]:
     """The scores that `work` gives for the encoded trials, stacked per method, with every trial's outcome in the meta.
 
-    With a run folder, results are stored there under `settings`, and the scores saved. ValueError if no trial counts.
+    With a run folder, results are stored there under `settings`, and the scores saved. ValueError if no trial counts, or for
+    a method whose name no file can have.
     """
     identity = identify(model)
     about = {**identity.settings, "n_trials": len(trials), **settings}
     folder = folder_for(model, options.out, {**about, "methods": sorted(map(_method_identity, scorers))})
+    files = {scorer.name: folder.score_file(scorer.name) for scorer in scorers} if folder is not None else {}
     results = engine.run(
         trials,
         lambda batch: [found.stored() for found in work(batch)],
@@ -82,8 +84,8 @@ def score_trials(
         meta |= {"rule": scorer.rule} if scorer.rule else {}
         belongs: dict[str, Any] = {"signed": scorer.signed, "model": identity, "made_on": made_on(trials)}
         scores[name] = HeadScores.from_trials(name, torch.stack(list(kept.values())), list(kept), meta, **belongs)
-        if folder is not None:
-            scores[name].save(folder.path / f"{name}.json")
+        if name in files:
+            scores[name].save(files[name])
     _check_any(scorers, scores, outcomes, len(trials))
     return scores
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -63,11 +64,16 @@ def by_loop(
 def passes(model: Any) -> Iterator[list[int]]:
     """Inside, a list that grows with every forward pass through the last block."""
     seen: list[int] = []
-    handle = model.blocks[-1].mlp.register_forward_hook(lambda *_: seen.append(1))
-    try:
+    last = model.blocks[-1].mlp
+    forward = type(last).forward
+
+    def counted(module: Any, *args: Any, **more: Any) -> Any:
+        if module is last:
+            seen.append(1)
+        return forward(module, *args, **more)
+
+    with patch.object(type(last), "forward", counted):  # A hook would be refused by run folders.
         yield seen
-    finally:
-        handle.remove()
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, when: Any, error: BaseException) -> None:

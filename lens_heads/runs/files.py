@@ -1,0 +1,134 @@
+"""Files that are complete or absent, whatever happens while they are written, and errors that name them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import platform
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+_PARTIAL = re.compile(rf"\.{_MACHINE}-(\d+)-\w+\.partial")
+_OLD = 3600  # Seconds; no file here takes an hour to write.
+_REMEDY = {
+    errno.ENOSPC: "free some space; what is finished is kept, and the same call continues it",
+    errno.EDQUOT: "free some space; what is finished is kept, and the same call continues it",
+    errno.EACCES: "choose a folder that you may write to",
+    errno.EPERM: "choose a folder that you may write to",
+    errno.EROFS: "choose a folder that you may write to",
+}
+
+
+@contextmanager
+def naming(path: Path, purpose: str = "written") -> Iterator[None]:
+    """An OSError inside becomes one that names the path, what it was for, and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDY.get(error.errno or 0, "choose another path")
+        raise OSError(f"{path} cannot be {purpose} ({error.strerror or error}): {remedy}") from error
+
+
+def path_of(given: Any, name: str) -> Path:
+    """The path that a user names. TypeError for what is neither text nor a path; ValueError for what no file can be called."""
+    if not isinstance(given, str | os.PathLike) or isinstance(os.fspath(given), bytes):
+        raise TypeError(f"{name}={given!r:.60}: must be a path")
+    text = os.fspath(given)
+    if not text.strip():
+        raise ValueError(f"{name}={text!r}: is empty; give a path, or omit {name}=")
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        raise ValueError(f"{name}={text!r:.60}: contains a character that no path can have")
+    return Path(text)
+
+
+def plain_name(name: Any, what: str) -> str:
+    """A name that files can carry. ValueError if it could lead elsewhere, e.g. "../x", or is empty, long or not printable."""
+    plain = isinstance(name, str) and name.isprintable() and not set(name) & set('/\\:*?"<>|')
+    if not plain or not name[:1].isalnum() or name[-1] in " ." or len(name.encode()) > 200:
+        raise ValueError(
+            f"{what} {name!r:.60}: files are named after it, so it must begin with a letter or digit and contain none of "
+            '/ \\ : * ? " < > |, and at most 200 bytes'
+        )
+    return name
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees either the old or the new content, never a part, even after a power cut.
+
+    A file that has this content already is not touched. OSError naming the path if it cannot be written.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with naming(path):
+        if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _complete(path.parent, data) as partial:
+            os.replace(partial, path)
+
+
+def create(path: Path, content: str) -> bool:
+    """Write a file that does not exist yet; False if there is one, also if another process has just been quicker."""
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _complete(path.parent, content.encode()) as partial:
+            try:
+                os.link(partial, path)
+            except FileExistsError:
+                return False
+            except OSError:  # A file system without hard links.
+                return _create_plainly(path, content)
+    return True
+
+
+def _create_plainly(path: Path, content: str) -> bool:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(content)
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextmanager
+def _complete(folder: Path, data: bytes) -> Iterator[Path]:
+    """A file of a temporary name, with its data on the disk; it is gone afterwards."""
+    partial = folder / f".{_MACHINE}-{os.getpid()}-{secrets.token_hex(4)}.partial"
+    try:
+        with partial.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield partial
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files of processes that were killed while they wrote. Does nothing where it may not write."""
+    with contextlib.suppress(OSError):
+        for file in folder.glob("*.partial"):
+            if _is_left(file):
+                file.unlink(missing_ok=True)
+
+
+def _is_left(file: Path) -> bool:
+    if file.stat().st_mtime < time.time() - _OLD:
+        return True
+    ours = _PARTIAL.fullmatch(file.name)
+    if ours is None or os.name != "posix":
+        return False
+    try:
+        os.kill(int(ours[1]), 0)  # Signal 0 only asks whether the process exists.
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,69 @@
+"""A shard: one finished unit of work as a safetensors file that says to which run and unit it belongs.
+
+Its metadata holds the hash of the run's settings, the unit's key, the JSON record, and a checksum over these and all arrays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from lens_heads.runs.digests import digest, tensor_digest
+
+Key: TypeAlias = str | tuple[Any, ...]
+"""What a unit of work is called: text, or a tuple of texts and numbers."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished unit of work: named arrays and a JSON record. With `keep=False` (an error) it is never stored."""
+
+    arrays: dict[str, Tensor]
+    record: dict[str, Any]
+    keep: bool = True
+
+
+def pack(settings: str, key: Key, result: Result) -> bytes:
+    """The content of a shard. `settings`: the hash of the run's settings."""
+    from safetensors.torch import save
+
+    # Copies, because safetensors refuses arrays that share memory.
+    arrays = {name: array.detach().cpu().contiguous().clone() for name, array in result.arrays.items()}
+    about = {"settings": settings, "key": json.dumps(key), "record": json.dumps(result.record)}
+    return save(arrays, metadata={**about, "checksum": _checksum(about, arrays)})
+
+
+def unpack(file: Path, settings: str, key: Key) -> Result:
+    """What `pack` stored. FileNotFoundError if there is nothing.
+
+    ValueError if it is damaged, or belongs to another unit of work or to a run with other settings.
+    """
+    from safetensors import safe_open
+
+    if not file.exists():
+        raise FileNotFoundError(file)
+    if not file.is_file():
+        raise ValueError("it is not a file")
+    try:
+        with safe_open(file, framework="pt") as shard:
+            about = dict(shard.metadata())
+            arrays = {name: shard.get_tensor(name) for name in shard.keys()}  # noqa: SIM118
+        checksum, record = about.pop("checksum"), json.loads(about["record"])
+    except Exception as error:  # Damaged bytes can raise anything.
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+    if checksum != _checksum(about, arrays):
+        raise ValueError("its content does not match its checksum")
+    if about["settings"] != settings:
+        raise ValueError("it belongs to a run with other settings")
+    if about["key"] != json.dumps(key):
+        raise ValueError("it belongs to another unit of work")
+    return Result(arrays, record)
+
+
+def _checksum(about: Mapping[str, str], arrays: Mapping[str, Tensor]) -> str:
+    return digest([dict(about), {name: tensor_digest(array) for name, array in arrays.items()}])
