@@ -227,7 +227,7 @@ def test_mean_activations_match_the_cache(hooked_model: Any) -> None:
 
 
 def test_a_local_model_cannot_be_hooked_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="omit lens= for a TransformerBridge"):
+    with pytest.raises(ValueError, match="Omit lens= for a TransformerBridge"):
         lh.load_model(tmp_path, lens="hooked")
 
 
