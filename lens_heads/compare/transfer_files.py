@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import pandas as pd
 from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.heads.head import Head
+from lens_heads.runs.reading import read_json, user_path
 
 
 def read_counts(folder: str | Path) -> TransferMatrix:
@@ -25,7 +25,7 @@ def read_counts(folder: str | Path) -> TransferMatrix:
     Raises FileNotFoundError if one of the first two is missing, ValueError for another layout or what TransferMatrix refuses.
     """
     names = ("baseline_results", "cross_task_within_heads_ablation", "random_ablation_control", "meta")
-    baseline, cross, control, about = (Path(folder) / f"{name}.json" for name in names)
+    baseline, cross, control, about = (user_path(folder, "folder") / f"{name}.json" for name in names)
     rows = [_row(baseline, NONE, target, 0, cell) for target, cell in _read(baseline).items()]
     for k, found in _read(cross).items():
         sources = _inside(cross, found, "per_source_task")
@@ -42,7 +42,7 @@ def read_rankings(path: str | Path) -> dict[str, list[Head]]:
 
     Raises ValueError naming the file for another layout, or for a head that a task lists twice.
     """
-    path = Path(path)
+    path = user_path(path, "path")
     rankings = {}
     for task, entries in _inside(path, _read(path), "tasks").items():
         try:
@@ -57,12 +57,9 @@ def read_rankings(path: str | Path) -> dict[str, list[Head]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.exists():
+    if path.parent.is_dir() and not path.exists():
         raise FileNotFoundError(f"{path} is missing. Pass the folder of a published run in the 10-K study's layout.")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
+    found = read_json(path)
     if not isinstance(found, dict):
         raise ValueError(f"{path} must contain a JSON object, not a {type(found).__name__}")
     return found

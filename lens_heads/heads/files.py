@@ -19,12 +19,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.head import Head, parse_heads
+from lens_heads.runs import checks
+from lens_heads.runs.reading import parse_json, read_json, read_text, user_path
 from lens_heads.runs.store import write_atomic
 
 _LARGEST = torch.finfo(torch.float32).max
 _CHOICES = {"unit": ("query_head", "kv_head"), "best": ("highest", "lowest")}
 """Fields of `meta` with a fixed set of values."""
 _TEXTS = ("method", "model", "weights", "dtype", "score_unit")
+_FLAGS = ("selected", "signed")
 _LISTS = {"order": (str, "a list of heads"), "made_on": (dict, "a list of objects")}
 """Fields of `meta` that must be lists: the type of the items, and how errors describe the list."""
 
@@ -70,13 +73,10 @@ def _by_head(ranking: Sequence[Head], values: Float[Tensor, "row layer head"]) -
 
 def read_scores(path: str | Path) -> ScoreFile:
     """Read either form; the errors are those of `HeadScores.load`."""
-    path = Path(path)
+    path = user_path(path, "path")
     if path.is_dir():
         raise ValueError(f"{path} is a folder: pass a score file in it, e.g. {path / 'locos.json'}")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not complete JSON ({error}): it is truncated or not a score file") from None
+    found = read_json(path, loose=True)  # Python writes NaN, which the scores are checked for.
     if not isinstance(found, dict) or not found:
         raise ValueError(f'{path} is not a score file: expected a JSON object {{"layer-head": [scores]}}')
     envelope = "scores" in found
@@ -88,6 +88,9 @@ def read_scores(path: str | Path) -> ScoreFile:
         ids = range(len(per_trial))
     elif not isinstance(ids, list):
         raise _wrong(path, "trial_ids", ids, "a list with one id per trial")
+    wrong = next((i for i in ids if not isinstance(i, str) and checks.whole(i) is None), None)
+    if any(i is None for i in ids) or wrong is not None:
+        raise _wrong(path, "trial_ids", list(ids), "strings or integers")
     if len(ids) != len(per_trial):
         raise ValueError(f"{path}: {len(ids)} trial_ids but {len(per_trial)} scores per head")
     if values is not None and _shape(values) != tuple(per_trial.shape[1:]):
@@ -110,10 +113,11 @@ def load_heads(path: str | Path) -> list[Head]:
     Published lists of selected heads (e.g. QRHead's) have these forms; `parse_heads` reads a string. Raises ValueError
     naming the file and the entry that is not a head, FileNotFoundError if there is no file.
     """
-    path = Path(path)
-    text = path.read_text(encoding="utf-8").strip()
+    path = user_path(path, "path")
+    text = read_text(path).strip()
+    listed = parse_json(text, str(path)) if text.startswith("[") else None
     try:
-        found = [Head.parse(head) for head in json.loads(text)] if text.startswith("[") else parse_heads(text)
+        found = parse_heads(text) if listed is None else [Head.parse(head) for head in listed]
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
     if not found:
@@ -141,6 +145,9 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
     for name in _TEXTS:
         if not isinstance(meta.get(name, ""), str):
             raise _wrong(path, f"meta.{name}", meta[name], "a string")
+    for name in _FLAGS:
+        if not isinstance(meta.get(name), bool | None):
+            raise _wrong(path, f"meta.{name}", meta[name], "true or false")
     for name, (kind, wanted) in _LISTS.items():
         listed = meta.get(name, [])
         if not isinstance(listed, list) or not all(isinstance(item, kind) for item in listed):
@@ -157,6 +164,8 @@ def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
             head = Head.parse(key)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+        if head in by_head:
+            raise ValueError(f"{path}: head {head} is listed twice, the second time as {key!r}: keep one")
         values = values if isinstance(values, list) else [values]
         for trial, value in enumerate(values):
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:

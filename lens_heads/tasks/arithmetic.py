@@ -152,7 +152,8 @@ def _unordered(problem: Problem) -> str:
 def _tables(digits: int, operations: Sequence[str], path: str | Path | None) -> dict[str, list[Row]]:
     """The rows of the local copy, or those of the hub's files for a number of digits, by the name of the file."""
     if path is not None:
-        return {Path(path).stem: local_rows(path, f"a data file of {HUB}")}
+        rows = local_rows(path, f"a data file of {HUB}")
+        return {Path(path).stem: rows}
     if not _each_once(operations, {2: "+-*", 3: "+-", 4: "+-", 5: "+-"}.get(digits, "")):
         raise ValueError(
             f"digits={digits}, operations={list(operations)}: {HUB} has only '+' and '-' of 2 to 5 digits and '*' of 2 "

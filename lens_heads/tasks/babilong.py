@@ -10,7 +10,9 @@ import re
 from itertools import chain
 from pathlib import Path
 
+from lens_heads.runs import checks
 from lens_heads.tasks import prose
+from lens_heads.tasks.books import LONGEST
 from lens_heads.tasks.rows import Row, packaged_rows, table
 from lens_heads.tasks.sampling import check_known, drawn
 from lens_heads.tasks.templates import judge, template
@@ -57,14 +59,13 @@ def babilong(
         raise ValueError("path= and config= require source='hub': use context_length= to lengthen packaged stories")
     if source == "hub" and context_length:
         raise ValueError("context_length= requires source='packaged': choose the hub's text length with config='4k'")
-    if context_length < 0:
-        raise ValueError(f"context_length={context_length} must be a number of tokens, or 0 for the story alone")
+    checks.whole_number("context_length", context_length, 0, LONGEST, " of tokens; 0 is the story alone")
     kind = shots[source][task]
     if source == "packaged":
         rows, where = [row for row in packaged_rows("babilong") if row.fields["task"] == task], f"the packaged {task}"
     else:
         rows, where = table(path, HUB, config=config, split=task), str(path or f"{HUB} {config} {task}")
-    rng = random.Random(seed)
+    rng = random.Random(checks.seed(seed))
     ending = f"-{context_length}" if context_length else ""
     return [
         Trial(

@@ -1,48 +1,23 @@
-"""Reads haystack texts and JSON files, with errors that say what to fix."""
+"""Haystack texts, and the files that ship with the package."""
 
 from __future__ import annotations
 
-import json
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
 
+from lens_heads.runs import checks
+from lens_heads.runs.reading import TextFile, read_text
 
-class TextFile(Protocol):
-    """A path, or a file inside an installed package."""
+LONGEST = 1_000_000
+"""Tokens of the longest context that can be asked for."""
 
-    def read_bytes(self) -> bytes: ...
-    def is_file(self) -> bool: ...
+_CHARACTERS_PER_TOKEN = 8
+"""Above any tokenizer's average, in scripts without spaces too."""
 
 
 def data(*parts: str) -> TextFile:
     """A file that ships with the package, below `lens_heads/tasks/data/`."""
     return resources.files("lens_heads.tasks").joinpath("data", *parts)
-
-
-def read_text(file: TextFile) -> str:
-    """The text of a UTF-8 file; FileNotFoundError or ValueError names it."""
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist: check its name and folder")
-    try:
-        return file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: not valid UTF-8 at byte {error.start}: save the file as UTF-8") from None
-
-
-def read_json(file: TextFile) -> Any:
-    """The JSON value in a file; FileNotFoundError, or ValueError with line and column."""
-    return parse_json(read_text(file), str(file))
-
-
-def parse_json(text: str, where: str) -> Any:
-    """The JSON value in a text read from `where`; ValueError with line and column."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{where}: invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}; correct it there"
-        ) from None
 
 
 def read_books(folder: Path) -> dict[str, str]:
@@ -68,7 +43,12 @@ def read_book(file: TextFile) -> str:
     return text
 
 
-def at_least(text: str, words: int) -> str:
-    """The text, repeated until it has `words` words, so that a haystack of that many tokens can be cut from it."""
-    have = len(text.split())
-    return "\n\n".join([text] * -(-words // have)) if have < words else text
+def at_least(text: str, tokens: int) -> str:
+    """The text, repeated until a haystack of that many tokens can be cut from it.
+
+    A word counts as a token, and so do 8 characters, for texts without spaces. ValueError for more than `LONGEST` tokens.
+    """
+    checks.whole_number("lengths", tokens, 1, LONGEST, " of tokens")
+    words, characters = len(text.split()), len(text)
+    times = min(-(-tokens // words), -(-tokens * _CHARACTERS_PER_TOKEN // characters))
+    return "\n\n".join([text] * max(times, 1))

@@ -62,9 +62,9 @@ class _Benchmark:
             raise ValueError(f"split={split!r} requires the hub: a local copy is read whole; omit split= with path=")
         split = self.splits[0] if split is None else split
         check_known(f"{self.name} split", split, self.splits, " (splits with answers)")
+        rows = table(path, self.hub, config=self.config, split=split)
         name = split if path is None else Path(path).stem
         where = f"{self.name} {name}"
-        rows = table(path, self.hub, config=self.config, split=split)
         items = _chosen([(row, self.item(row)) for row in rows], subjects)
         kept = [(row, item) for row, item in items if all(item.choices) and len(set(item.choices)) == len(item.choices)]
         if len(kept) < len(items):
@@ -253,6 +253,7 @@ def _place(row: Row, field: str, *names: Sequence[str]) -> int:
     """The index of the right choice, which the field gives in one of several notations (`names`)."""
     value = str(row.fields.get(field, "")).strip()
     for each in names:
-        if value in each:
-            return each.index(value)
+        folded = [name.casefold() for name in each]
+        if value.casefold() in folded:
+            return folded.index(value.casefold())
     raise row.fault(field, f"be one of {' or '.join(', '.join(each) for each in names)}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lens_heads.runs.reading import parse_json, user_path
 from lens_heads.tasks.books import at_least, read_book
 from lens_heads.tasks.rows import json_lines
 from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
@@ -41,7 +41,7 @@ def niah(
     Differs from their code: the span is tracked, not searched by token overlap; only the texts of a viewer page are read,
     not the surrounding JSON; sentences end at `.`, `!` and `?`, not only at `.`; the question starts on a new line.
     """
-    folder = Path(folder).expanduser()
+    folder = user_path(folder, "folder")
     grid, at = lengths_grid(lengths), depths_grid(depths)
     trials = [
         replace(
@@ -92,9 +92,10 @@ def _plain(text: str, file: Path) -> str:
     """The texts of a data viewer page, or the text itself."""
     if not text.startswith('{"features"'):
         return text
+    page = parse_json(text, str(file))
     try:
-        return "\n\n".join(row["row"]["text"] for row in json.loads(text)["rows"])
-    except (ValueError, KeyError, TypeError):
+        return "\n\n".join(row["row"]["text"] for row in page["rows"])
+    except (KeyError, TypeError):
         raise ValueError(
             f'{file}: begins like a data viewer page, but lacks {{"rows": [{{"row": {{"text"}}}}]}}; use plain text'
         ) from None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
 from pathlib import Path
 
+from lens_heads.runs import checks
+from lens_heads.runs.reading import user_path
 from lens_heads.tasks.books import at_least, read_book, read_books
 from lens_heads.tasks.rows import hub_file
 from lens_heads.tasks.sampling import check_known, depths_grid, lengths_grid, stratified
@@ -117,10 +119,10 @@ def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice)
                 "add names, or choose some with characters=[..]"
             )
         return names[preset]
-    if isinstance(wanted, int):
-        if not 1 <= wanted <= len(names):
+    if not isinstance(wanted, Iterable):
+        if not 1 <= checks.whole_number("characters", wanted, least=None, remedy=" or a list of names") <= len(names):
             raise ValueError(f"{have}, so characters={wanted} is out of range; use 1 to {len(names)}")
-        return names[:wanted]
+        return names[:wanted]  # type: ignore[index]  # a whole number
     strangers = [name for name in wanted if name not in names]
     if strangers or not wanted:
         fault = f"contains {', '.join(strangers)}; use only these names" if strangers else "is empty; use some of them"
@@ -143,7 +145,7 @@ def _read(source: str | Path | None, questions: str, needle_set: str | None) -> 
         name = needle_set or (_DIRECT if questions == "direct" else _STANDARD)
         entries = read_entries(_download(f"needlesets/{name}"))
         return entries, {Path(book).stem: read_book(_download(book)) for book in BOOKS}
-    folder = Path(source).expanduser()
+    folder = user_path(source, "source")
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder: pass one with needlesets/*.json and haystack/*.txt")
     return read_entries(*_needle_files(folder, questions, needle_set)), read_books(folder)

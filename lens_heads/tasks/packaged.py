@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import accumulate
 from operator import attrgetter
 
+from lens_heads.runs import checks
 from lens_heads.tasks import prose
-from lens_heads.tasks.books import data
+from lens_heads.tasks.books import LONGEST, data
 from lens_heads.tasks.sampling import SPLITS, balanced, check_known, depths_grid, enough
 from lens_heads.tasks.schema import Entry, cases, read_entries
 from lens_heads.trials.trial import Trial
@@ -42,8 +44,9 @@ def packaged(
         "-direct"); `meta` holds entry, test, kind, questions, character and book. The entry is the group.
     """
     every = [case for entry in entries(split) for case in cases(entry)]
-    enough(n, len(every), f"distinct needles (entry, test, name) in the {split} split")
-    rng = random.Random(f"{split}-{seed}")
+    n = enough(n, len(every), f"distinct needles (entry, test, name) in the {split} split")
+    checks.whole_number("context_length", context_length, 1, LONGEST)
+    rng = random.Random(f"{split}-{checks.seed(seed)}")
     chosen = balanced(every, n, _EVENLY, rng)
     passages = _passages(n, context_length, rng)
     ending = "" if questions == "onehop" else f"-{questions}"
@@ -86,7 +89,6 @@ def _passages(n: int, context_length: int, rng: random.Random) -> list[str]:
 
 def _passage(paragraphs: list[str], start: int, characters: int) -> str:
     """Whole paragraphs from `start` on, wrapping around at the end, until they have enough characters."""
-    taken: list[str] = []
-    while sum(map(len, taken)) < characters and len(taken) < len(paragraphs):
-        taken.append(paragraphs[(start + len(taken)) % len(paragraphs)])
-    return "\n\n".join(taken)
+    wrapped = [*paragraphs[start:], *paragraphs[:start]]
+    before = accumulate(map(len, wrapped), initial=0)
+    return "\n\n".join(paragraph for paragraph, have in zip(wrapped, before, strict=False) if have < characters)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
+from lens_heads.runs import checks
+from lens_heads.runs.reading import parse_json
 from lens_heads.tasks.rows import Row, geonames, packaged_rows, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn, enough
 from lens_heads.tasks.templates import judge, template
@@ -45,10 +46,13 @@ def parametric(
     if path is not None and source != "popqa":
         raise ValueError(f"path= requires source='popqa': omit it for source={source!r}")
     if source == "cities":
-        return _cities(USUAL if n is None else n, random.Random(seed), chat)
+        return _cities(USUAL if n is None else n, random.Random(checks.seed(seed)), chat)
     rows = packaged_rows("facts") if source == "facts" else table(path, POPQA, split="test")
     where = "the packaged facts" if source == "facts" else path or POPQA
-    return [_question(source, row, chat) for row in drawn(rows, n, f"questions in {where}", random.Random(seed), USUAL)]
+    return [
+        _question(source, row, chat)
+        for row in drawn(rows, n, f"questions in {where}", random.Random(checks.seed(seed)), USUAL)
+    ]
 
 
 def _cities(n: int, rng: random.Random, chat: bool | None) -> list[Trial]:
@@ -97,10 +101,12 @@ def _answers(row: Row) -> list[str]:
     """The accepted answers, the gold one first."""
     raw = row.fields.get("possible_answers")
     try:
-        answers = json.loads(raw) if isinstance(raw, str) else raw
-    except json.JSONDecodeError:
+        answers = parse_json(raw, row.where) if isinstance(raw, str) else raw
+    except ValueError:
         answers = None
-    answers = [str(answer) for answer in answers if str(answer).strip()] if isinstance(answers, list) else []
+    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        answers = []
+    answers = [answer for answer in answers if answer.strip()]
     if not answers:
         raise row.fault("possible_answers", 'be a JSON list of strings such as ["Lisbon"]')
     return answers

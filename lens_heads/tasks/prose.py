@@ -15,7 +15,9 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from lens_heads.tasks.books import data, read_json
+from lens_heads.runs import checks
+from lens_heads.runs.reading import read_json
+from lens_heads.tasks.books import data
 from lens_heads.tasks.grammar import Expander
 
 _FORMS = ("do", "did", "done", "doing")
@@ -64,7 +66,8 @@ class _Paragraph(Expander):
 @lru_cache(maxsize=8)
 def haystack(words: int = 45_000, seed: int = 0) -> str:
     """At least `words` words of prose, with blank lines between paragraphs; deterministic per seed."""
-    rng = random.Random(seed)
+    checks.whole_number("words", words)
+    rng = random.Random(checks.seed(seed))
     grammar = _grammar()
     seen: set[str] = set()
     paragraphs: list[str] = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
-from lens_heads.tasks.books import data, read_text
+from lens_heads.runs import checks
+from lens_heads.runs.reading import read_text
+from lens_heads.tasks.books import data
 from lens_heads.tasks.sampling import drawn, half
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.rhymes import endings
@@ -28,7 +30,7 @@ def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: b
     endings("cat")  # Raises ImportError now rather than when texts are judged.
     groups = rhyme_groups(split)
     words = [(word, group) for group in groups for word in group]
-    rng = random.Random(seed)
+    rng = random.Random(checks.seed(seed))
     return [_trial(word, group, groups, rng, chat) for word, group in drawn(words, n, "words", rng, usual=100)]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from lens_heads.tasks.books import TextFile, data, parse_json, read_text
-
-_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+from lens_heads.runs.reading import TextFile, read_text, reason, user_path
+from lens_heads.runs.showing import shown
+from lens_heads.tasks import tables
+from lens_heads.tasks.books import data
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,10 @@ class Row:
         value = self.fields.get(field)
         if empty and field in self.fields and value in (None, ""):
             return ""
-        if not isinstance(value, str | int | float) or not str(value).strip():
+        if value is None or (isinstance(value, str) and not value.strip()):
             raise ValueError(f"{self.where}: field {field!r} is missing or empty; it must contain text")
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
+            raise self.fault(field, "contain text")
         return str(value).strip()
 
     def verbatim(self, field: str) -> str:
@@ -52,7 +56,7 @@ class Row:
 
     def fault(self, field: str, must: str) -> ValueError:
         """The error for a field that is not what it must be."""
-        return ValueError(f"{self.where}: field {field!r} must {must}, got {self.fields.get(field)!r}")
+        return ValueError(f"{self.where}: field {field!r} must {must}, got {shown(self.fields.get(field))}")
 
 
 def table(path: str | Path | None, hub: str, *, split: str, config: str | None = None) -> list[Row]:
@@ -70,8 +74,9 @@ def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[Row]:
     try:
         return _rows(datasets.load_dataset(*name, split=split), where)
     except Exception as error:  # datasets, huggingface_hub and network errors share no base class
+        why = f"{type(error).__name__}: {reason(error)}"
         raise FileNotFoundError(
-            f"could not load {where} from the hub ({type(error).__name__}: {error}); go online, or pass a local copy as path="
+            f"could not load {where} from the hub ({why}); go online, or pass a local copy as path="
         ) from error
 
 
@@ -93,26 +98,12 @@ def local_rows(path: str | Path, copy_of: str) -> list[Row]:
 
     FileNotFoundError if there is no such file, saying what it should be a copy of; ValueError if it cannot be read.
     """
-    import datasets
-
-    path = Path(path).expanduser()
-    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
-    files = [file for file in files if file.suffix in _BUILDERS]
-    if not files:
-        raise FileNotFoundError(f"{path} contains no {', '.join(_BUILDERS)} file: pass a copy of {copy_of}")
-    suffix = files[0].suffix
-    if any(file.suffix != suffix for file in files):
-        raise ValueError(f"{path} contains both {suffix} and {files[-1].suffix} files: pass the file to read")
-    # Keeps "None" and "NA" as text: MMLU, for one, has such answers.
-    options: dict[str, Any] = {"keep_default_na": False} if _BUILDERS[suffix] == "csv" else {}
-    options |= {"sep": "\t"} if suffix == ".tsv" else {}
-    try:
-        found = datasets.load_dataset(
-            _BUILDERS[suffix], data_files=[str(file) for file in files], split="train", **options
-        )
-    except Exception as error:  # datasets wraps each reader's own errors
-        raise ValueError(f"{path}: cannot be read as {suffix} ({error.__cause__ or error}); correct it") from error
-    return _rows(found, str(path))
+    path = user_path(path, "path")
+    files = tables.files_of(path, copy_of)
+    rows = [Row(where, number, fields) for number, (where, fields) in enumerate(chain(*map(tables.rows, files)), 1)]
+    if not rows:
+        raise ValueError(f"{path} contains no row: pass a copy of {copy_of}")
+    return rows
 
 
 def packaged_rows(name: str) -> list[Row]:
@@ -122,12 +113,8 @@ def packaged_rows(name: str) -> list[Row]:
 
 def json_lines(file: TextFile, known: str = "..") -> list[Row]:
     """The rows of a file with one JSON object per line; the ValueError for another line says which fields are `known`."""
-    lines = [(f"{file}, line {i}", i, line) for i, line in enumerate(read_text(file).splitlines(), 1) if line.strip()]
-    rows = [Row(where, number, parse_json(line, where)) for where, number, line in lines]
-    for row in rows:
-        if not isinstance(row.fields, dict):
-            raise ValueError(f"{row.where}: expected an object {{{known}}}, got {type(row.fields).__name__}")
-    return rows
+    found = tables.json_lines(read_text(file), str(file), known)
+    return [Row(f"{file}, line {line}", line, fields) for line, fields in found]
 
 
 def _rows(rows: Iterable[Any], where: str) -> list[Row]:

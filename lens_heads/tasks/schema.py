@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lens_heads.tasks.books import TextFile, read_json
+from lens_heads.runs.reading import TextFile, read_json
 from lens_heads.tasks.rows import Row
 from lens_heads.trials.trial import Trial
 
@@ -138,7 +138,7 @@ def _entry(raw: Any, number: int, file: str) -> Entry:
         characters=tuple(row.texts("character_set")) if "{CHAR}" in needle else (),
         tests=tuple(_tests(row)),
         template=row.verbatim("task_template"),
-        kind=str(raw.get("kind", "")),
+        kind=row.text("kind", empty=True) if "kind" in raw else "",
         where=row.where,
     )
     if len(set(entry.characters)) < len(entry.characters):
@@ -161,7 +161,7 @@ def _tests(row: Row) -> Iterator[Test]:
     for name, fields in _object(row, "tests", '{"T01": {"input_args": ["Lisbon"]}}').items():
         test = Row(f"{row.where}, test {name!r}", row.number, fields if isinstance(fields, dict) else {})
         args = test.fields.get("input_args")
-        if not isinstance(args, list) or not all(isinstance(arg, str | int | float) for arg in args):
+        if not isinstance(args, list) or not all(type(arg) in (str, int, float) for arg in args):
             raise test.fault("input_args", "be a list of strings for {1}, {2}, ..")
         yield Test(name, tuple(str(arg) for arg in args), _gold(test) or shared)
 

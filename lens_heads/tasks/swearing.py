@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from lens_heads.tasks.books import read_text
+from lens_heads.runs import checks
+from lens_heads.runs.reading import read_text, user_path
 from lens_heads.tasks.rows import packaged_rows
 from lens_heads.tasks.sampling import drawn, half
 from lens_heads.tasks.templates import judge, template
@@ -31,9 +32,9 @@ def swearing(
     The answer of a trial is one randomly drawn word, so `logprob` measures how likely that word is, not how likely the model
     is to swear at all. Compare it across conditions on the same trials.
     """
-    listed = _read(Path(words).expanduser())
+    listed = _read(user_path(words, "words"))
     rows = half(packaged_rows("swearing"), split)
-    rng = random.Random(seed)
+    rng = random.Random(checks.seed(seed))
     shots = template("swearing")
     judged = judge(shots, labels=listed)
     return [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lens_heads.tasks.books import data, read_json
+from lens_heads.runs.reading import read_json
+from lens_heads.tasks.books import data
 from lens_heads.trials.judges import Judge, judge_of
 
 

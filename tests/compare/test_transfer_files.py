@@ -159,7 +159,7 @@ def test_other_layouts_are_refused(case: Any, tmp_path: Path) -> None:
 def test_other_rankings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "ranked.json"
     for content, message in (
-        ("{", "ranked.json is not valid JSON"),
+        ("{", "ranked.json: invalid JSON at line 1"),
         ('{"heads": []}', "ranked.json must contain an object 'tasks'"),
         ('{"tasks": {"a": [{"layer": 1}]}}', "task 'a' must list objects with layer and head"),
         ('{"tasks": {"a": [{"layer": 1, "head": -2}]}}', "non-negative integer"),

@@ -137,8 +137,8 @@ def test_the_published_files_read_as_published(
 WHOLE = {"0-0": [1.0, 2.0], "0-1": [0.5, 0.5], "1-0": [0.0, 0.25], "1-1": [3.0, 4.0]}
 
 BROKEN = {
-    "truncated": (json.dumps(WHOLE)[:-9], ["not complete JSON"]),
-    "empty file": ("", ["not complete JSON"]),
+    "truncated": (json.dumps(WHOLE)[:-9], ["invalid JSON at line 1"]),
+    "empty file": ("", ["is empty"]),
     "nan": (json.dumps({**WHOLE, "0-1": [0.5, float("nan")]}), ["head L0H1", "trial 1", "nan"]),
     "infinite": (json.dumps({**WHOLE, "0-1": [float("inf"), 0.5]}), ["head L0H1", "trial 0", "inf"]),
     "null": (json.dumps({**WHOLE, "0-1": [0.5, None]}), ["head L0H1", "trial 1", "None"]),

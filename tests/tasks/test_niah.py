@@ -100,7 +100,7 @@ def test_a_data_viewer_page_is_read_for_its_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("needles", "message"),
     [
-        ('{"needle": "a"', r"needles.jsonl, line 1: invalid JSON at line 1, column"),
+        ('{"needle": "a"', r"needles.jsonl: invalid JSON at line 1, column"),
         ('\n["needle"]', r"needles.jsonl, line 2: expected an object .needle, question, real_needle., got list"),
         ('{"needle": "a b", "question": "c?"}', r"line 1: field 'real_needle' is missing or empty"),
         ('{"needle": "a b", "question": " ", "real_needle": "b"}', r"line 1: field 'question' is missing or empty"),

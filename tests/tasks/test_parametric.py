@@ -169,14 +169,16 @@ def test_other_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         parametric(n=10_000_000)
     with pytest.raises(ValueError, match=r"n=4 is out of range: there are 3 questions in .*popqa.jsonl"):
         parametric("popqa", n=4, path=write(tmp_path / "popqa.jsonl", ROWS))
-    with pytest.raises(FileNotFoundError, match=r"none contains no .jsonl, .json, .csv"):
+    with pytest.raises(
+        FileNotFoundError, match=r"none does not exist: pass a copy of akariasai/PopQA, test \(.jsonl, .json, .csv"
+    ):
         parametric("popqa", path=tmp_path / "none")
     write(tmp_path / "both" / "a.csv", ROWS)
     write(tmp_path / "both" / "b.jsonl", ROWS)
     with pytest.raises(ValueError, match=r"both contains both .csv and .jsonl files: pass the file to read"):
         parametric("popqa", path=tmp_path / "both")
     (tmp_path / "broken.jsonl").write_text('{"question": ')
-    with pytest.raises(ValueError, match=r"broken.jsonl: cannot be read as .jsonl"):
+    with pytest.raises(ValueError, match=r"broken.jsonl: invalid JSON at line 1, column 14"):
         parametric("popqa", path=tmp_path / "broken.jsonl")
     with pytest.raises(ValueError, match="path= requires source='popqa': omit it for source='facts'"):
         parametric("facts", path=tmp_path)

@@ -72,14 +72,14 @@ def test_arguments_are_put_in_as_they_are(tmp_path_factory: pytest.TempPathFacto
 
 FAULTS: list[tuple[Any, str]] = [
     ('[{"id": "a",}]', r"mine.json: invalid JSON at line 1, column \d+: .*; correct it there"),
-    ("", r"mine.json: invalid JSON at line 1, column 1: Expecting value"),
+    ("", r"mine.json: is empty; it must contain JSON"),
     ({"id": "a"}, r"mine.json: expected a JSON list of one or more entries, .*, got dict"),
     ([], r"mine.json: expected a JSON list of one or more entries, .*, got an empty one"),
     (["text"], r"mine.json, entry 1: expected a JSON object \{\.\.\}, got str"),
     ([entry(), entry(id=None)], r"mine.json, entry 2: field 'id' is missing or empty"),
     ([entry(), entry()], r"mine.json, entry '0401': duplicate id '0401'; make field 'id' unique"),
     ([entry(needle=None)], r"mine.json, entry '0401': field 'needle' is missing or empty; it must contain text"),
-    ([entry(needle=["{CHAR}"])], r"entry '0401': field 'needle' is missing or empty; it must contain text"),
+    ([entry(needle=["{CHAR}"])], r"entry '0401': field 'needle' must contain text, got \['{CHAR}'\]"),
     ([entry(task_template=None)], r"entry '0401': field 'task_template' is missing"),
     ([entry(questions=None)], r"entry '0401': field 'questions' must be an object such as \{\"onehop\".*, got None"),
     ([entry(questions={})], r"entry '0401': field 'questions' must be an object .*, got \{\}"),

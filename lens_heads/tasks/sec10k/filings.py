@@ -5,16 +5,16 @@ EDGAR-CORPUS: Loukas et al., ECONLP 2021, arXiv 2109.14394. No section includes 
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lens_heads.tasks.books import parse_json, read_text
+from lens_heads.runs.reading import LARGEST, parse_json, read_text, reason, user_path
+from lens_heads.tasks import tables
 from lens_heads.tasks.rows import Row, hub_rows, local_rows
 from lens_heads.tasks.sampling import check_known
 from lens_heads.tasks.sec10k.settings import settings
@@ -64,7 +64,7 @@ def read_filings(path: str | Path) -> list[Filing]:
 
     Raises FileNotFoundError if there are no such files, and ValueError, which names the file and the field.
     """
-    filings = [_filing(name, parse_json(text, name)) for name, text in _json_files(Path(path).expanduser())]
+    filings = [_filing(name, parse_json(text, name)) for name, text in _json_files(user_path(path, "path"))]
     if not filings:
         raise FileNotFoundError(f"{path} contains no .json file: pass a folder or .zip of edgar-crawler's files")
     return filings
@@ -85,7 +85,7 @@ def read_corpus(
 
     Raises FileNotFoundError or ValueError, which name the file and the field; ValueError if `truth` covers no filing.
     """
-    facts = None if truth is None else _truth(Path(truth).expanduser())
+    facts = None if truth is None else _truth(user_path(truth, "truth"))
     if path is not None:
         rows = local_rows(path, f"{HUB}, one year")
     else:
@@ -115,9 +115,14 @@ def _json_files(path: Path) -> Iterator[tuple[str, str]]:
         for file in sorted(path.rglob("*.json")):
             yield str(file), read_text(file)
     elif zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for name in sorted(name for name in archive.namelist() if name.endswith(".json")):
-                yield f"{path}, {name}", read_text(zipfile.Path(archive, name))
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for name in sorted(name for name in archive.namelist() if name.endswith(".json")):
+                    if archive.getinfo(name).file_size > LARGEST:
+                        raise ValueError(f"{path}, {name}: is larger than {LARGEST >> 30} GiB; split it")
+                    yield f"{path}, {name}", read_text(zipfile.Path(archive, name))
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted.
+            raise ValueError(f"{path}: cannot be unpacked ({reason(error)}); download it again, or unpack it") from None
     else:
         raise FileNotFoundError(f"{path} is neither a folder nor a .zip: pass one of edgar-crawler's JSON files")
 
@@ -165,13 +170,14 @@ def _year(first: str, second: str, where: str) -> int:
 def _truth(file: Path) -> dict[str, dict[str, str]]:
     """The known values by file name."""
     columns = settings()["truth_columns"]
-    rows = csv.DictReader(io.StringIO(read_text(file)))
-    have = rows.fieldnames or []
+    rows = tables.table(read_text(file), str(file))
+    have = list(rows[0]) if rows else []
     if "filename" not in have or not set(columns) & set(have):
         raise ValueError(f"{file}: columns must be filename and some of {', '.join(columns)}, got {', '.join(have)}")
     known: dict[str, dict[str, str]] = {}
     for row in rows:
-        values = {columns[name]: (row[name] or "").strip() for name in columns if name in row}
+        values = {columns[name]: row[name].strip() for name in columns if name in row}
         facts = {task: value for task, value in values.items() if value not in ("", "NULL")}
-        known[(row["filename"] or "").strip()] = facts
+        if known.setdefault(name := row["filename"].strip(), facts) is not facts:
+            raise ValueError(f"{file}: filename {name!r} occurs twice; keep one row")
     return known

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from lens_heads.tasks.books import data, read_json
+from lens_heads.runs.reading import read_json
+from lens_heads.tasks.books import data
 
 
 @lru_cache(maxsize=1)

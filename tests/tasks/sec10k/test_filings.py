@@ -166,7 +166,7 @@ def test_faults_of_the_corpus_are_named(tmp_path: Path) -> None:
         read_corpus(corpus(tmp_path / "d.jsonl", [{**ROWS[0], "cik": ""}]))
     with pytest.raises(FileNotFoundError, match=r"truth2.csv does not exist"):
         read_corpus(file, tmp_path / "truth2.csv")
-    with pytest.raises(FileNotFoundError, match=r"none contains no .jsonl"):
+    with pytest.raises(FileNotFoundError, match=r"none does not exist: pass a copy of .*, one year"):
         read_corpus(tmp_path / "none")
 
 
