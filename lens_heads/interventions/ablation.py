@@ -9,7 +9,8 @@ from typing import Any
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.interventions.kinds import KINDS
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.runs.store import digest
+from lens_heads.runs import checks
+from lens_heads.runs.digests import digest, tensor_digest
 
 Reference = MeanActivations | TrialActivations
 
@@ -17,6 +18,9 @@ _MAKE = {
     MeanActivations: "mean_activations(model, calibration_trials)",
     TrialActivations: "lens_heads.interventions.activations.trial_activations(model, other_trial)",
 }
+
+BOUNDS: dict[str, tuple[float, ...]] = {"sink": (0,), "recent": (0,), "u": (0, 1)}
+"""The least and the largest value of options; all must be finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +66,7 @@ def _settings(kind: str, options: Mapping[str, float]) -> dict[str, float]:
     for name, value in {**known, **options}.items():
         if value is None:
             raise ValueError(f"kind={kind!r} needs {name}=..., e.g. ablate(model, heads, {kind!r}, {name}=0.5)")
-        settings[name] = float(value)
+        settings[name] = checks.finite(f"kind={kind!r}, {name}", value, *BOUNDS.get(name, ()))
     return settings
 
 
@@ -80,11 +84,9 @@ def _check_reference(kind: str, reference: Any, shape: HeadGeometry) -> None:
 
 
 def reference_digest(reference: Reference | None) -> str:
-    """Hash of a reference's trials and of a sample of its values; "none" without a reference."""
+    """Hash of a reference's trials and of all its values, in order; "none" without a reference."""
     if reference is None:
         return "none"
-    # Sampled from all of z, since two trials may begin with the same text.
-    means = reference.z.double().mean(-1).flatten()
-    spread = means[:: max(1, len(means) // 4096)]
-    ids = reference.trial_ids if isinstance(reference, MeanActivations) else [reference.id]
-    return digest([list(ids), [round(float(x), 5) for x in spread]])
+    if isinstance(reference, MeanActivations):
+        return digest([list(reference.trial_ids), tensor_digest(reference.z), tensor_digest(reference.q)])
+    return digest([reference.id, reference.first, tensor_digest(reference.z)])

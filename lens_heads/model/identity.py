@@ -73,8 +73,8 @@ def scales(model: Model) -> dict[str, Any]:
     configs = [("cfg", model.cfg), ("config", getattr(_wrapped(model), "config", None))]
     for place, holder in [*configs, *sorted(_modules(model), key=lambda named: named[0])]:
         for name, value in vars(holder).items() if holder is not None else ():
-            if _SCALES.search(name) and isinstance(value, Real) and not name.startswith("_"):
-                found.setdefault(name, []).append((place, value if isinstance(value, int) else float(value)))
+            if _SCALES.search(name) and isinstance(value, Real | None) and not name.startswith("_"):
+                found.setdefault(name, []).append((place, float(value) if isinstance(value, Real) else None))
     return {
         name: places[0][1] if len({repr(value) for _, value in places}) == 1 else digest(places)
         for name, places in sorted(found.items())

@@ -54,8 +54,8 @@ def plain_name(name: Any, what: str) -> str:
     plain = isinstance(name, str) and name.isprintable() and not set(name) & set('/\\:*?"<>|')
     if not plain or not name[:1].isalnum() or name[-1] in " ." or len(name.encode()) > 200:
         raise ValueError(
-            f"{what} {name!r:.60}: files are named after it, so it must begin with a letter or digit and contain none of "
-            '/ \\ : * ? " < > |, and at most 200 bytes'
+            f"{what} {name!r:.60}: names a file, so it must begin with a letter or digit, contain none of "
+            '/ \\ : * ? " < > |, and be at most 200 bytes long'
         )
     return name
 
