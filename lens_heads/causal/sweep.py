@@ -14,7 +14,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
-from lens_heads.runs.code import code_of
+from lens_heads.runs.code import labelled
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.store import Result, digest
 
@@ -37,7 +37,7 @@ def sweep(
     settings = {
         "method": method,
         **identity.settings,
-        "metric": name if isinstance(metric, str) else f"{name} ({digest(code_of(metric))})",
+        "metric": name if isinstance(metric, str) else labelled(name, metric, options.out is not None),
         "positions": positions,
         "corruption": corruption if isinstance(corruption, str) else getattr(corruption, "__name__", "function"),
         "pairs": digest([[p.id, p.clean.tolist(), p.corrupt.tolist(), p.answer] for p in made]),

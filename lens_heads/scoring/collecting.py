@@ -16,9 +16,9 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
-from lens_heads.runs.code import code_of
+from lens_heads.runs.code import labelled
 from lens_heads.runs.options import Run
-from lens_heads.runs.store import Result, digest
+from lens_heads.runs.store import Result
 from lens_heads.scoring.scorers import DOCUMENT_SCORERS, SCORERS, Scorer
 from lens_heads.trials.digests import made_on
 
@@ -42,7 +42,9 @@ class PassResult:
         """The form stored in run folders. ValueError for scores that are not finite."""
         bad = [name for name, score in self.scores.items() if not torch.isfinite(score).all()]
         if bad:
-            raise ValueError(f"trial {self.id}: {', '.join(bad)} is not finite: load the model in float32 or bfloat16")
+            own = [name for name in bad if name not in SCORERS and name not in DOCUMENT_SCORERS]
+            remedy = "your scorer must return finite scores" if own else "load the model in float32 or bfloat16"
+            raise ValueError(f"trial {self.id}: {', '.join(own or bad)} is not finite: {remedy}")
         return Result(self.scores, {"outcome": self.outcome, "text": self.text, "answer_steps": self.answer_steps})
 
 
@@ -61,7 +63,8 @@ def score_trials(
     """
     identity = identify(model)
     about = {**identity.settings, "n_trials": len(trials), **settings}
-    folder = folder_for(model, options.out, {**about, "methods": sorted(map(_method_identity, scorers))})
+    methods = sorted(_method_identity(scorer, options.out is not None) for scorer in scorers)
+    folder = folder_for(model, options.out, {**about, "methods": methods})
     files = {scorer.name: folder.score_file(scorer.name) for scorer in scorers} if folder is not None else {}
     results = engine.run(
         trials,
@@ -90,11 +93,11 @@ def score_trials(
     return scores
 
 
-def _method_identity(scorer: Scorer) -> str:
+def _method_identity(scorer: Scorer, stored: bool) -> str:
     """What identifies a method in a run folder: its name, and for users' own scorers also their code."""
     if {**SCORERS, **DOCUMENT_SCORERS}.get(scorer.name) is scorer:
         return scorer.name
-    return f"{scorer.name} ({digest([code_of(scorer.score), scorer.rows, scorer.gated])})"
+    return labelled(f"{scorer.name}, {scorer.rows}{', gated' if scorer.gated else ''}", scorer.score, stored)
 
 
 def _check_any(scorers: Sequence[Scorer], scores: dict[str, HeadScores], outcomes: dict[str, int], trials: int) -> None:
