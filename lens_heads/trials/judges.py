@@ -224,33 +224,43 @@ class Rhymes(Labelled):
 
 @dataclass(frozen=True)
 class PassesTests(Judge):
-    """The text is code, and the program of `preamble`, text and `tests` runs to completion in `trials.sandbox`.
+    """The text is code, and the functions that the answer defines pass `tests` when the text after `preamble` defines them.
 
-    MBPP (Austin et al., arXiv 2108.07732), HumanEval (Chen et al., arXiv 2107.03374). It runs only if `allowed`; code keeps
-    its whitespace. ValueError without tests.
+    MBPP (Austin et al., arXiv 2108.07732), HumanEval (Chen et al., arXiv 2107.03374). It runs in `trials.sandbox`, and only if
+    `allowed`: True, or "unsafe" for a disposable machine without confinement. Code keeps its whitespace. ValueError without
+    tests, and for an answer that is no program or that the tests do not call.
     """
 
     preamble: str = ""
     tests: str = ""
-    allowed: bool = False
+    allowed: bool | str = False
     rule: ClassVar[str] = "passes_tests"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("preamble", "tests"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"judge {self.rule!r} has {name}={getattr(self, name)!r}: must be text")
         if not self.tests.strip():
             raise ValueError(f"judge {self.rule!r} has tests={self.tests!r}: pass the program that tests the code")
+        sandbox.permission("allowed", self.allowed)
 
     def is_right(self, text: str, gold: str) -> bool:
         self.check_allowed("a text")
-        return bool(text.strip()) and sandbox.passes(f"{self.preamble}{text}\n{self.tests}\n")
+        if not text.strip():
+            return False
+        program, reference = f"{self.preamble}{text}", f"{self.preamble}{gold}"
+        return sandbox.run(program, self.tests, reference, self.preamble, unsafe=self.allowed == "unsafe").passed
 
     def check_allowed(self, trial: str) -> None:
+        """ValueError without permission, OSError where code cannot be confined, each with the remedy."""
         if not self.allowed:
             raise ValueError(
                 f"{trial}: judging it runs generated code: allow that with allow_code_execution=True when creating the task "
                 "(PassesTests(allowed=True) in your own trials, --allow-code-execution on the command line), or use "
                 "generate=False to measure only the log-probability"
             )
+        sandbox.check_confined(self.allowed == "unsafe")
 
     def extract(self, text: str) -> str:
         return self._split(text)[0]

@@ -1,120 +1,177 @@
-"""A sandbox for generated programs: does a program run to completion, tests included?
+"""A sandbox for generated programs: do the tests of a generated program pass?
 
-Each program runs in its own process, with limits on CPU time, memory, file size and subprocesses, in an empty folder that
-serves as working directory and home and is deleted afterwards. It has no environment, no input, and only the standard
-library. CPU time is limited, so that other work on the machine does not matter, and elapsed time only to stop programs that
-wait. Where the kernel allows it (Linux with user namespaces), the process gets an empty network namespace, else a warning
-says that it has none. In any case an audit hook denies sockets, processes, signals, C libraries, and changes to files
-outside the folder.
+Two processes run, each confined on its own. One executes the generated program and answers calls of its functions; the other
+executes the tests, in which these functions are calls of the first process. Only plain values cross (`sandboxed/plain.py`). So
+a program sees neither its tests nor their verdict, and cannot answer with an object that claims to equal everything.
 
-This stops accidents and common attacks, but it is not a security boundary: the program can read the files that you can
-read, and bypass Python's audit hooks if it was written to. Run untrusted code inside a container or a virtual machine.
+The boundary is bubblewrap (https://github.com/containers/bubblewrap; Linux on x86_64 or aarch64). A process sees Python and
+the system's libraries, read-only, and an empty folder in memory of 32 MB: no file of yours, no other process, no network, no
+environment. It has no capabilities, and a system-call filter refuses new processes, threads, sockets, and what limits do not
+count. CPU time, memory, and files are limited; all ends with the caller. What remains: flaws of the kernel and of bubblewrap,
+load on the machine within the limits, and what stands in the system's library folders, which the program may read.
+
+Where bubblewrap cannot run, nothing is executed, unless the caller declares the machine disposable (`unsafe`): then only the
+limits hold, and the program can do whatever you can, forge its verdict included.
+
+Functions are tested. Arguments and results are copies, but changes that a function makes to its list, dict, set or object are
+passed back. Classes that the reference defines belong to the tests, and iterators are read to their end.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
 import tempfile
-import warnings
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
-CHILD = Path(__file__).with_name("sandbox_child.py")
+from lens_heads.runs import checks
+from lens_heads.trials.confinement import confined, missing, python
+
+CHILD = Path(__file__).with_name("sandboxed")
 SMALLEST = 64
 """Megabytes below which Python itself might not start."""
+_OPTIONS = ("-I", "-S", "-B", "-X", "utf8")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a program ran to completion, and if not, `why`: the exception, the limit, or that it exited early."""
+    """Whether all tests passed, and if not, `why`: the exception, the limit, or that the program ended early."""
 
     passed: bool
     why: str = ""
 
 
-def passes(program: str) -> bool:
-    """Whether a program, including its tests, runs to completion; see `run`."""
-    return run(program).passed
+def run(
+    program: str,
+    tests: str,
+    reference: str,
+    preamble: str = "",
+    seconds: int = 5,
+    megabytes: int = 512,
+    clock: float = 60,
+    unsafe: bool = False,
+) -> Verdict:
+    """Run the tests of a generated program.
 
+    Args:
+        program: the generated program, preamble included.
+        tests: code that raises where the program is wrong.
+        reference: a right program, preamble included. The functions that it defines after the preamble are tested.
+        preamble: what comes before the answer in both.
+        seconds: whole seconds of CPU time for each of the two processes, including Python's start.
+        megabytes: of address space for each.
+        clock: seconds of elapsed time; the default lets a program that shares its core with ten others use up its CPU time.
+        unsafe: run unconfined, on a disposable machine.
 
-def run(program: str, seconds: int = 5, megabytes: int = 512, clock: float = 60) -> Verdict:
-    """Run a Python program, including its tests, in the sandbox.
-
-    A pass is proved by a secret of this run, which the process reads from a pipe once the program is done: exiting early
-    (`sys.exit(0)`, `os._exit(0)`) or printing something is not a pass. A program that searches for the pipe can find it.
-
-    `seconds`: whole seconds of CPU time, including Python's start. `megabytes`: of address space. `clock`: seconds of
-    elapsed time; the default lets a program that shares its core with ten others use up its CPU time first.
-
-    Raises ValueError for limits that no program could meet, OSError on systems that cannot limit processes (Windows).
+    Raises ValueError for limits that no program could meet and for a reference that does not run or is not tested, OSError
+    where nothing can be confined.
     """
-    if not isinstance(seconds, int) or not 1 <= seconds <= clock < math.inf or megabytes < SMALLEST:
-        raise ValueError(
-            f"seconds={seconds}, megabytes={megabytes}, clock={clock}: seconds must be a positive integer, megabytes at "
-            f"least {SMALLEST}, and clock finite and at least seconds"
-        )
+    limits = (checks.whole_number("seconds", seconds), checks.whole_number("megabytes", megabytes, SMALLEST))
+    checks.finite("clock", clock, seconds)
+    check_confined(unsafe)
+    given = {"reference": reference, "preamble": preamble, "tests": tests}
+    with ExitStack() as stack:
+        asked, ask = _pipe(stack)
+        answered, answer = _pipe(stack)
+        verdict, say = _pipe(stack)
+        serving = _start(stack, "program", {"program": program}, (asked, answer), limits, unsafe)
+        testing = _start(stack, "tests", given, (answered, ask, say), limits, unsafe)
+        for end in (asked, ask, answered, answer, say):
+            end.close()  # So that each process learns when the other has ended.
+        try:
+            testing.wait(clock)
+        except subprocess.TimeoutExpired:
+            return Verdict(False, f"stopped after {clock} s of elapsed time")
+        said = os.read(verdict.fileno(), 65536)
+        with suppress(subprocess.TimeoutExpired):
+            serving.wait(1)
+        return _verdict(said, serving.returncode, testing.returncode, seconds)
+
+
+def permission(name: str, value: Any) -> bool | str:
+    """Whether generated code may run: False, True (confined), or "unsafe". ValueError, with the name, for anything else."""
+    if isinstance(value, bool) or (isinstance(value, str) and value == "unsafe"):
+        return value
+    raise ValueError(
+        f'{name}={value!r}: must be True, False or "unsafe" (without confinement, on a disposable machine)'
+    )
+
+
+def check_confined(unsafe: bool) -> None:
+    """OSError, with the remedy, unless programs can be confined here, or need not be."""
     if os.name != "posix":
         raise OSError(f"generated code runs on Linux and macOS only, not on {sys.platform}: use generate=False")
-    secret = secrets.token_bytes(32)
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lens-heads-", ignore_cleanup_errors=True))
-        key, give, answer, result = [*os.pipe(), *os.pipe()]
-        for end in (key, give, answer, result):
-            stack.callback(os.close, end)
-        Path(folder, "program.py").write_text(program, encoding="utf-8", errors="replace", newline="\n")
-        os.write(give, secret)
-        code = _child(folder, key, result, seconds, megabytes, clock)
-        os.set_blocking(answer, False)
-        with suppress(BlockingIOError):
-            return _verdict(os.read(answer, 4096), secret, code, seconds, clock)
-        return _verdict(b"", secret, code, seconds, clock)
-
-
-def _child(folder: str, key: int, result: int, seconds: int, megabytes: int, clock: float) -> int | None:
-    """The exit code of the process, None if it was stopped after `clock`. Every process it started is killed."""
-    limits = (key, result, seconds, megabytes)
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(CHILD), *map(str, limits)],
-        cwd=folder,
-        env={"HOME": folder},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        pass_fds=(key, result),
-    )
-    try:
-        return process.wait(clock)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _verdict(said: bytes, secret: bytes, code: int | None, seconds: int, clock: float) -> Verdict:
-    """The meaning of the child's exit code and message: "+" or "-" for its network, then the secret or an exception."""
-    network, rest = said[:1], said[1:]
-    if network == b"-":
-        warnings.warn(
-            "generated programs have no network namespace of their own on this system: only Python's audit hook blocks "
-            "their network access; allow user namespaces, or run in a container without network",
-            stacklevel=3,
+    if not unsafe and (why := missing()):
+        raise OSError(
+            f"generated code cannot be confined here: {why}. Install bubblewrap, use generate=False, or on a disposable "
+            'machine pass allow_code_execution="unsafe" (--allow-code-execution=unsafe)'
         )
-    if secrets.compare_digest(rest, secret):
-        return Verdict(True)
-    if code is None:
-        return Verdict(False, f"stopped after {clock} s of elapsed time")
-    if code == -signal.SIGXCPU:
+
+
+def _pipe(stack: ExitStack) -> tuple[BinaryIO, BinaryIO]:
+    read, write = os.pipe()
+    return stack.enter_context(open(read, "rb", buffering=0)), stack.enter_context(open(write, "wb", buffering=0))
+
+
+def _start(
+    stack: ExitStack,
+    role: str,
+    given: dict[str, str],
+    ends: tuple[BinaryIO, ...],
+    limits: tuple[int, int],
+    unsafe: bool,
+) -> subprocess.Popen[bytes]:
+    """One of the two processes, which has read what is given. It is killed, with all that it started, at the stack's end."""
+    fds = [end.fileno() for end in ends]
+    arguments = [*_OPTIONS, str(CHILD) if unsafe else "/sandbox", role, *map(str, (*limits, *fds))]
+    folder = (
+        tempfile.TemporaryDirectory(prefix="lens-heads-", ignore_cleanup_errors=True) if unsafe else nullcontext("/")
+    )
+    home = stack.enter_context(folder)
+    with nullcontext(([python(), *arguments], None)) if unsafe else confined(arguments, CHILD) as (command, filtered):
+        process = subprocess.Popen(
+            command,
+            cwd=home,
+            env={"HOME": home if unsafe else "/tmp"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=fds if filtered is None else [*fds, filtered],
+        )
+    stack.callback(_kill, process)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(json.dumps(given).encode())
+    return process
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _verdict(said: bytes, program: int | None, tests: int, seconds: int) -> Verdict:
+    """The meaning of what the tests' process said, and of both exit codes."""
+    kind, why = json.loads(said) if said else ("", "")
+    if kind == "reference":
+        raise ValueError(
+            f"the reference answer cannot judge programs ({why}): pass a right program and tests that call it"
+        )
+    if kind in ("passed", "failed"):
+        return Verdict(kind == "passed", why)
+    code = program if said else tests
+    number = 0 if code is None else -code if code < 0 else max(0, code - 128)  # bubblewrap adds 128 to a signal.
+    if number == signal.SIGXCPU:
         return Verdict(False, f"stopped after {seconds} s of CPU time")
-    if rest:
-        return Verdict(False, rest.decode(errors="replace"))
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    if kind == "unstarted" or (not said and not number):
+        raise OSError(f"the sandbox did not start (exit code {code}): are processes or memory exhausted?")
+    how = f"by {signal.Signals(number).name}" if number else f"with exit code {code}"
     return Verdict(False, f"ended {how} before its tests were done")

@@ -18,6 +18,7 @@ from lens_heads.tasks.templates import template
 from lens_heads.trials import sandbox
 from lens_heads.trials.metrics import text_scores
 from tests import zoo
+from tests.sandboxed import needs_confinement
 from tests.tasks.row_files import write
 
 FULL = [
@@ -69,6 +70,7 @@ def verdict(trial: lh.Trial, text: str) -> float:
     return trial.judge.correct(text, (trial.answer, *trial.aliases))
 
 
+@needs_confinement
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
 @pytest.mark.parametrize("rows", [FULL, SANITIZED], ids=["full", "sanitized"])
 def test_mbpp_rows_of_either_config_pass_with_their_own_code(
@@ -98,6 +100,7 @@ def test_mbpp_is_read_to_done_and_its_answer_is_the_reference(tmp_path: Path) ->
     assert not trial.judge.ended("def gap(items):\n\n    pass\n")
 
 
+@needs_confinement
 @pytest.mark.parametrize(
     ("text", "right"),
     [
@@ -134,12 +137,13 @@ def test_a_humaneval_trial_is_its_row(tmp_path: Path, name: str) -> None:
     assert zoo.tokenizer().decode(encoded.answer_tokens) == f"\n{PROBLEM['canonical_solution'].rstrip()}"
 
 
+@needs_confinement
 def test_the_examples_pass_their_own_tests() -> None:
     shown = re.findall(r"tests:\n\n((?:assert .+\n)+)\[BEGIN\]\n((?:.+\n)+?)\[DONE\]", template("mbpp")["template"])
     assert len(shown) == 3
     for tests, code in shown:
-        assert sandbox.run(f"{code}\n{tests}").why == ""
-        assert "AssertionError" in sandbox.run(f"{code}\n{tests.replace('==', '!=', 1)}").why
+        assert sandbox.run(code, tests, code).why == ""
+        assert "AssertionError" in sandbox.run(code, tests.replace("==", "!=", 1), code).why
 
 
 @pytest.mark.parametrize(("task", "row"), [(mbpp, FULL[0]), (humaneval, PROBLEM)])
@@ -148,7 +152,7 @@ def test_nothing_runs_that_was_not_allowed(
 ) -> None:
     (trial,) = task(path=write(tmp_path / "rows.jsonl", [row]))
     shape = (lh.geometry(gqa).n_layers, lh.geometry(gqa).n_heads)
-    monkeypatch.setattr(sandbox, "passes", lambda program: pytest.fail("it ran"))
+    monkeypatch.setattr(sandbox, "run", lambda *_, **__: pytest.fail("it ran"))
     remedy = r"allow_code_execution=True .*--allow-code-execution.*\), or use generate=False"
     with pytest.raises(ValueError, match=remedy):
         verdict(trial, trial.answer)

@@ -14,6 +14,7 @@ from lens_heads.trials.judges import judge_of
 from lens_heads.trials.trial import Trial
 from tests import zoo
 from tests.conftest import random_trial
+from tests.sandboxed import needs_confinement
 
 
 def encoded(**changes: Any) -> EncodedTrial:
@@ -92,6 +93,7 @@ def test_token_ids_lie_in_the_vocabulary() -> None:
         check(8, answer_tokens=[1, 9])
 
 
+@needs_confinement
 def test_text_that_would_be_run_as_code_is_refused_where_it_would_be_judged() -> None:
     judge = judge_of(rule="passes_tests", tests="assert True")
     trial = Trial(id="mine", question="1 + 1 =", answer="2", template="{question}", judge=judge)

@@ -11,6 +11,7 @@ from lens_heads.trials.judges import RULES, Judge, OnlyLabel, judge_of
 from lens_heads.trials.text import contains, normalize, squad
 from lens_heads.trials.trial import Trial
 from tests import zoo
+from tests.sandboxed import needs_confinement
 
 ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
 BABILONG = judge(template("babilong"), labels=ROOMS)
@@ -217,6 +218,7 @@ def test_squads_normalisation(text: str, expected: str) -> None:
     assert squad(text) == expected
 
 
+@needs_confinement
 def test_code_is_read_with_its_white_space_and_run_between_preamble_and_tests() -> None:
     judge = judge_of(
         cut=("\ndef",),
@@ -227,23 +229,26 @@ def test_code_is_read_with_its_white_space_and_run_between_preamble_and_tests() 
         allowed=True,
     )
     assert judge.extract("\n    return 2\n\ndef other") == "\n    return 2\n"
-    assert [judge.correct(text, ["any"]) for text in ("    return 2", "\treturn 1 + 1\ndef (", "    return 3")] == [
+    assert [
+        judge.correct(text, ["    return 2"]) for text in ("    return 2", "\treturn 1 + 1\ndef (", "    return 3")
+    ] == [
         1,
         1,
         0,
     ]
-    assert judge.correct("return 2", ["any"]) == 0, "no body of the function"
+    assert judge.correct("return 2", ["    return 2"]) == 0, "no body of the function"
     assert judge.correct("    return 2", []) == 0, "without an accepted answer"
 
 
+@needs_confinement
 @pytest.mark.parametrize("text", ["    pass", " \n\t", ""])
 def test_no_code_does_not_pass_though_it_would(text: str) -> None:
-    judge = judge_of(rule="passes_tests", preamble="if True:\n    pass\n", tests="assert True", allowed=True)
-    assert judge.correct(text, ["any"]) == float(bool(text.strip()))
+    judge = judge_of(rule="passes_tests", preamble="def two():\n    pass\n", tests="two()", allowed=True)
+    assert judge.correct(text, ["    return 2"]) == float(bool(text.strip()))
 
 
 def test_no_code_runs_that_was_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lens_heads.trials.sandbox.run", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("lens_heads.trials.sandbox.run", lambda *_, **__: pytest.fail("it ran"))
     judge = judge_of(rule="passes_tests", tests="assert True")
     with pytest.raises(
         ValueError, match=r"a text: judging it runs generated code: allow that with allow_code_execution"

@@ -27,6 +27,7 @@ from lens_heads.studies.capability_paper.page import page
 from lens_heads.studies.capability_paper.presets import PASS, PRESETS, Preset, of_capabilities
 from lens_heads.studies.capability_paper.stages import Asked, Bench, Rankings
 from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, records, run_study
+from lens_heads.trials.sandbox import permission
 
 
 def capability(
@@ -35,7 +36,7 @@ def capability(
     preset: str | Preset = "packaged",
     out: str | Path = "runs/capability",
     words: str | Path | None = None,
-    allow_code_execution: bool = False,
+    allow_code_execution: bool | str = False,
     command: str | None = None,
     **loading: Any,
 ) -> list[CapabilityFinding]:
@@ -48,15 +49,18 @@ def capability(
         out: the run folder. It gets a folder per model (masks, scores, curves, Parquet tables), `report.html` and
             `study_capability.json`. The same call continues it; other settings are refused.
         words: a list of swear words, required by the paper's capability "swearing".
-        allow_code_execution: permit running generated programs in a sandbox, required by the paper's capability "mbpp".
+        allow_code_execution: True permits running generated programs, confined (`trials.sandbox`), "unsafe" on a disposable
+            machine also unconfined; required by the paper's capability "mbpp".
         command: shown on the page; default: the running command.
         **loading: options of `load_model` (device, dtype, ...) for models given by name.
 
     Returns one finding per model, and prints the claims of each.
 
-    Raises ValueError for an unknown preset or capability, no models, or a folder with other settings.
+    Raises ValueError for an unknown preset or capability, no models, or a folder with other settings, OSError where generated
+    programs cannot be confined.
     """
-    given = {"words": None if words is None else str(words), "allow_code_execution": allow_code_execution}
+    allowed = permission("allow_code_execution", allow_code_execution)
+    given = {"words": None if words is None else str(words), "allow_code_execution": allowed}
     plan, name = named_preset(preset, PRESETS)
     study = CapabilityStudy(of_capabilities(plan, capabilities, **given), name)
     return run_study(study, models, out, command, loading)[0]
