@@ -17,7 +17,9 @@ from jaxtyping import Float
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.evaluation import METRICS
 from lens_heads.runs import checks
-from lens_heads.runs.store import write_atomic
+from lens_heads.runs.files import path_of, write_atomic
+from lens_heads.runs.reading import read_json
+from lens_heads.runs.tables import read_table, write_table
 from lens_heads.stats import bootstrap_means, bootstrap_over_draws, percentile_interval
 
 if TYPE_CHECKING:
@@ -211,21 +213,27 @@ class AblationCurve:
 
     def save(self, folder: str | Path) -> Path:
         """Write `per_trial.parquet`, `summary.parquet` and `curve.json` (meta)."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.per_trial.to_parquet(folder / "per_trial.parquet", index=False)
-        self.frame.to_parquet(folder / "summary.parquet", index=False)
+        folder = path_of(folder, "folder")
+        write_table(folder / "per_trial.parquet", self.per_trial)
+        write_table(folder / "summary.parquet", self.frame)
         write_atomic(folder / "curve.json", json.dumps(self.meta, indent=2, default=str) + "\n")
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> AblationCurve:
-        """Read what `save` wrote. FileNotFoundError names the file that is missing."""
-        folder = Path(folder)
+        """Read what `save` wrote. FileNotFoundError names the file that is missing, ValueError one that is damaged."""
+        folder = path_of(folder, "folder")
         for name in ("per_trial.parquet", "curve.json"):
             if not (folder / name).exists():
                 raise FileNotFoundError(f"{folder / name} is missing: {folder} contains no finished ablation curve")
-        return cls(pd.read_parquet(folder / "per_trial.parquet"), json.loads((folder / "curve.json").read_text()))
+        table, meta = read_table(folder / "per_trial.parquet"), read_json(folder / "curve.json", loose=True)
+        absent = [name for name in ("method", "set", "k", "seed", "heads", "task", "trial") if name not in table]
+        if absent or not isinstance(meta, dict):
+            lacks = f"no column {absent[0]!r}" if absent else "no object in curve.json"
+            raise ValueError(
+                f"{folder} is not an ablation curve ({lacks}): pass a folder written by AblationCurve.save"
+            )
+        return cls(table, meta)
 
     def __repr__(self) -> str:
         ks = sorted(set(self.per_trial["k"]))
