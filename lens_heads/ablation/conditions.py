@@ -71,6 +71,8 @@ class Controls:
         if unknown is not None:
             raise ValueError(f"unknown control {unknown!r}: the controls are {', '.join(CONTROLS)}")
         checks.whole_number("draws", self.draws, 0, remedy="; 0 draws no random sets")
+        if not self.draws and self.names and all(name.startswith("random") for name in self.names):
+            raise ValueError(f"draws=0 leaves no control of {', '.join(self.names)}: use at least 1, or controls=()")
 
 
 @dataclass(frozen=True)

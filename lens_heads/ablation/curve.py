@@ -8,12 +8,14 @@ from typing import Any, Unpack
 from lens_heads.ablation.conditions import CONTROLS, Condition, Controls, head_set
 from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
 from lens_heads.ablation.grid import Grid, Tasks
-from lens_heads.ablation.plan import capped, limited, named_rankings, named_scores, plan_sets, warn_of_ties
+from lens_heads.ablation.plan import capped, check_names, limited, named_rankings, named_scores, plan_sets, warn_of_ties
 from lens_heads.heads.head import Head
+from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.identity import identify
 from lens_heads.trials.trial import AnyTrial
 
 
@@ -54,9 +56,11 @@ def ablation_curve(
     main, tasks = _named_tasks(trials, specificity or {})
     grid = Grid.of(model, tasks, ablation, run, generate)
     grid.check_independent(chosen, [main])
+    check_weights(chosen, identify(model))
     warn_of_ties(chosen, sizes)
     controls = controls if isinstance(controls, Controls) else Controls(controls)
     planned = plan_sets(chosen, sizes, controls)
+    check_names(sets or {}, "a set of heads")
     for name, listed in (sets or {}).items():
         heads = shape.check_heads(listed)
         planned.append(head_set(Condition.given(name, len(heads)), heads))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lens_heads.ablation.conditions import NO_ABLATION, Condition, Controls, HeadSet, head_set
+from lens_heads.ablation.conditions import CONTROLS, NO_ABLATION, Condition, Controls, HeadSet, head_set
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs import checks
+
+RESERVED = ("none", "any", *CONTROLS)
+"""Names that tables use for no ablation and for controls."""
 
 
 def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
@@ -27,6 +30,7 @@ def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
     named = dict(rankings)
     if not named:
         raise ValueError("there are no rankings: pass the result of score_heads, or one HeadScores")
+    check_names(named, "a ranking")
     for name, scores in named.items():
         if not isinstance(scores, HeadScores):
             raise ValueError(
@@ -34,6 +38,14 @@ def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
             )
         shape.check_scores(scores, f"ranking {name!r}")
     return named
+
+
+def check_names(names: Iterable[Any], what: str) -> None:
+    """ValueError for a name that is no text, or that stands for a control or for no ablation in tables."""
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or name in RESERVED:
+            why = "the name of a control" if name in RESERVED else "but a name is a non-empty string"
+            raise ValueError(f"{what} is called {name!r}, {why}: choose another name")
 
 
 def capped(ks: Sequence[int] | int, shape: HeadGeometry) -> list[int]:

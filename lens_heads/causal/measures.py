@@ -65,12 +65,19 @@ def judged(measure: Measure, logits: Float[Tensor, "run step d_vocab"], pair: To
     if not isinstance(values, Tensor) or tuple(values.shape) != (len(logits),):
         found = f"shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
-            f"pair {pair.id}: the metric returned {found} for logits {list(logits.shape)} [run, step, d_vocab]. Return one "
-            f"number per run: a tensor of shape [{len(logits)}]."
+            f"pair {pair.id}: {_named(measure)} returned {found} for logits {list(logits.shape)} [run, step, d_vocab]. "
+            f"Return one number per run: a tensor of shape [{len(logits)}]."
         )
     if not torch.isfinite(values).all():
         bad = float(values[~torch.isfinite(values)][0])
         raise ValueError(
-            f"pair {pair.id}: the metric is {bad}. Load the model in float32 or bfloat16, and use a finite metric."
+            f"pair {pair.id}: {_named(measure)} is {bad}. Load the model in float32 or bfloat16, and use a finite metric."
         )
     return values
+
+
+def _named(measure: Measure) -> str:
+    """The metric, with its name if it is a function of the user's that has one."""
+    name = getattr(measure, "__name__", type(measure).__name__)
+    known = getattr(measure, "__module__", "") == __name__ or name == "<lambda>"
+    return "the metric" if known else f"the metric {name}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from lens_heads.runs.store import digest
 from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
 from lens_heads.trials.encoding import encode_all, several
+from lens_heads.trials.fields import span
 from lens_heads.trials.tokenizing import piece
 from lens_heads.trials.trial import AnyTrial
 
@@ -56,15 +56,7 @@ class TokenPair:
                 f"pair {self.id}: clean has {len(self.clean)} tokens and corrupt {len(self.corrupt)}. Patching copies "
                 "position by position: replace tokens by the same number of others."
             )
-        try:
-            start, end = (operator.index(i) for i in self.answer)
-        except (TypeError, ValueError):
-            raise ValueError(f"pair {self.id}: answer {self.answer!r} must be a pair of ints (start, end)") from None
-        if not 1 <= start < end <= len(self.clean):
-            raise ValueError(
-                f"pair {self.id}: the answer [{start}, {end}) must lie within the {len(self.clean)} tokens, after at least "
-                "one prompt token. The token ids must include the answer."
-            )
+        start, end = span(f"pair {self.id}", "answer", self.answer, len(self.clean), least=1)
         object.__setattr__(self, "answer", (start, end))
         if not torch.equal(self.clean[start:end], self.corrupt[start:end]):
             raise ValueError(
@@ -101,18 +93,20 @@ def make_pairs(
     tokenizer: Any,
     shape: HeadGeometry,
     corruption: Corruption = "remove",
+    distinct: bool = True,
 ) -> list[TokenPair]:
     """Turn trials into pairs of the prompt and its corruption; TokenPairs stay as they are. Checks all before any run.
 
     `corruption`: "remove" replaces every token of the needle by a full stop. "swap" replaces the answer inside the needle by
     another given trial's answer with the same number of tokens. A function maps the EncodedTrial to the corrupt prompt's
-    token ids, as many as the prompt has.
+    token ids, as many as the prompt has. `distinct`: refuse a corruption that changes nothing, so that every
+    head would score 0.
 
     Omits a trial that cannot be aligned, with a warning that gives the reason. Raises ValueError if none is left, and for
     repeated ids, token ids outside the vocabulary, and runs longer than the context window.
     """
     listed = [pairs] if isinstance(pairs, TokenPair) else list(several(pairs))  # type: ignore[arg-type]  # pairs, too
-    if isinstance(corruption, str) and corruption not in _CORRUPTIONS:
+    if not callable(corruption) and corruption not in _CORRUPTIONS:
         raise ValueError(f"corruption={corruption!r}: use {', '.join(_CORRUPTIONS)}, or a function of the EncodedTrial")
     trials = [one for one in listed if not isinstance(one, TokenPair)]
     encoded = encode_all(trials, tokenizer, shape.n_ctx, d_vocab=shape.d_vocab) if trials or not listed else []
@@ -121,7 +115,10 @@ def make_pairs(
     refused: list[str] = []
     for one in listed:
         try:
-            made.append(one if isinstance(one, TokenPair) else _pair(next(at), corruption, tokenizer, encoded))
+            pair = one if isinstance(one, TokenPair) else _pair(next(at), corruption, tokenizer, encoded)
+            if distinct and not isinstance(one, TokenPair):  # Your own pairs may be equal on purpose.
+                _check_distinct(pair, corruption)
+            made.append(pair)
         except ValueError as error:
             refused.append(str(error))
     if not made:
@@ -130,6 +127,18 @@ def make_pairs(
         warnings.warn(f"{len(refused)} of {len(listed)} trials make no pair; the first: {refused[0]}", stacklevel=3)
     _check(made, shape)
     return made
+
+
+def _check_distinct(pair: TokenPair, corruption: Corruption) -> None:
+    if torch.equal(pair.clean, pair.corrupt):
+        raise ValueError(
+            f"trial {pair.id}: corruption {_named(corruption)} leaves the prompt as it is, so every head would score 0. Use "
+            "another corruption."
+        )
+
+
+def _named(corruption: Corruption) -> str:
+    return corruption if isinstance(corruption, str) else getattr(corruption, "__name__", type(corruption).__name__)
 
 
 def _check(pairs: list[TokenPair], shape: HeadGeometry) -> None:
@@ -149,7 +158,7 @@ def _check(pairs: list[TokenPair], shape: HeadGeometry) -> None:
 
 def _pair(trial: EncodedTrial, corruption: Corruption, tokenizer: Any, others: list[EncodedTrial]) -> TokenPair:
     if callable(corruption):
-        corrupt = token_ids(corruption(trial), f"trial {trial.id}", "the corrupt prompt")
+        corrupt = token_ids(corruption(trial), f"trial {trial.id}", f"the corrupt prompt of {_named(corruption)}")
     elif trial.needle is None:
         raise ValueError(f"trial {trial.id} has no needle to {corruption}: give a corruption function, or a TokenPair")
     else:

@@ -57,7 +57,7 @@ def patch(
 
 def _clean_run(model: Model, clean: TokenPair | AnyTrial, positions: Positions) -> TrialActivations:
     # Only the clean side is run, so a trial needs no corruption.
-    (pair,) = make_pairs(clean, model.tokenizer, geometry(model), lambda trial: trial.tokens)
+    (pair,) = make_pairs(clean, model.tokenizer, geometry(model), lambda trial: trial.tokens, distinct=False)
     start, end = pair.answer
     return run_activations(model, pair.clean[: end - 1], pair.id, start - 1 if positions == "answer" else 0)
 

@@ -6,6 +6,7 @@ File formats are in `files.py`, figures in `plots`, the statistics themselves in
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -87,9 +88,22 @@ class HeadScores:
                 )
         if len(self.trial_ids) != len(self.per_trial):
             raise ValueError(f"{self.method}: {len(self.per_trial)} trials but {len(self.trial_ids)} trial ids")
+        self._check_names()
         self._check_finite()
         if self.signed is None:
             object.__setattr__(self, "signed", bool((self.per_trial < 0).any()))
+
+    def _check_names(self) -> None:
+        if not isinstance(self.method, str) or not self.method:
+            raise ValueError(f"method={self.method!r}: must be a non-empty string")
+        twice = next((one for one, times in Counter(self.trial_ids).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"{self.method}: two trials have the id {twice!r}: ids must be unique")
+        for head in self.order:
+            if head.layer >= self.n_layers or head.head >= self.n_heads:
+                raise ValueError(
+                    f"{self.method}: order names {head}, but there are {self.n_layers} layers x {self.n_heads} heads"
+                )
 
     def _check_finite(self) -> None:
         bad = ~torch.isfinite(torch.cat([self.values[None], self.per_trial]))

@@ -20,15 +20,17 @@ from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.evaluation import FORCED_METRICS, check_metric
 from lens_heads.ablation.grid import Grid, Tasks
-from lens_heads.ablation.plan import warn_of_ties
+from lens_heads.ablation.plan import check_names, warn_of_ties
 from lens_heads.compare.overlap import check_pair
 from lens_heads.compare.transfer import Ranking
 from lens_heads.heads.head import Head
+from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.runs.store import write_atomic
 
@@ -141,6 +143,7 @@ def generality(
     scored = {name: found for name, found in named.items() if isinstance(found, HeadScores)}
     sources = {name: _cut(name, found, k, shape) for name, found in named.items()}
     grid.check_independent(scored)
+    check_weights(scored, identify(model))
     warn_of_ties(scored, [k])
     listed = {name: [str(head) for head in found] for name, found in sources.items()}
     table = grid.run(_sets(sources, shape, random_draws, seed))
@@ -170,8 +173,7 @@ def _metrics(metric: str | Mapping[str, str], tasks: list[str]) -> dict[str, str
 
 def _cut(name: str, heads: Ranking, k: int, shape: HeadGeometry) -> list[Head]:
     """The heads of one source, checked."""
-    if name in ("none", "any"):
-        raise ValueError(f"a set of heads cannot be called {name!r}, the name of a control: choose another name")
+    check_names([name], "a set of heads")
     checks.whole_number("k", k)
     if isinstance(heads, HeadScores):
         if heads.unit != "query_head":

@@ -81,6 +81,8 @@ def _encode(trials: Any, tokenizer: Any, shape: HeadGeometry, frame: str | None)
     check_unique(trial.id for trial in listed)
     encoded = [trial if isinstance(trial, EncodedDocuments) else trial.encode(tokenizer, frame) for trial in listed]
     for trial in encoded:
+        if not trial.gold:
+            raise ValueError(f"trial {trial.id} has no gold document: pass the indices of those with the answer")
         check_fits(trial, shape)
     return encoded
 

@@ -15,6 +15,7 @@ from lens_heads.scoring.documents import check_fits, query_attention
 from lens_heads.scoring.view import masked_sums
 from lens_heads.trials import documents as composing
 from lens_heads.trials.documents import Document
+from lens_heads.trials.fields import text
 
 
 def rerank(
@@ -48,8 +49,7 @@ def rerank(
         raise ValueError(
             "there are no heads to rank by: pass some, e.g. score_heads(model, trials, methods='qr')['qr'].top(16)"
         )
-    if not query.strip():
-        raise ValueError("the query is empty")
+    text("rerank", "query", query, empty=False)
     given = composing.numbered(documents, "rerank")
     trial = composing.encode("rerank", query, given, model.tokenizer, frame=frame)
     check_fits(trial, shape)

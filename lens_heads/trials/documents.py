@@ -16,7 +16,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.runs import checks
-from lens_heads.trials.encoded import check_id
+from lens_heads.trials.encoded import check_id, token_ids
+from lens_heads.trials.fields import span, text
 from lens_heads.trials.tokenizing import chat_frame, opening
 
 INTRO = " Here are some paragraphs:"
@@ -50,6 +51,10 @@ class Document:
     title: str = ""
     id: str = ""
 
+    def __post_init__(self) -> None:
+        for what in ("text", "title"):
+            text("a document", what, getattr(self, what))
+
     @property
     def written(self) -> str:
         """The text as it appears in the prompt after its number."""
@@ -79,10 +84,13 @@ class DocumentTrial:
         check_id(self.id)
         owner = f"trial {self.id}"
         object.__setattr__(self, "documents", numbered(self.documents, owner))
-        gold = [self.gold] if isinstance(self.gold, str | int) else self.gold
+        text(owner, "query", self.query, empty=False)
+        text(owner, "group", self.group)
+        gold = self.gold if isinstance(self.gold, Iterable) and not isinstance(self.gold, str) else [self.gold]
+        for one in (gold := list(gold)):
+            if not isinstance(one, str) and checks.whole(one) is None:
+                raise ValueError(f"{owner}: gold {self.gold!r} must be ids of documents, such as '1'")
         object.__setattr__(self, "gold", tuple(dict.fromkeys(str(one) for one in gold)))
-        if not self.query.strip():
-            raise ValueError(f"{owner}: the query is empty")
         known = [document.id for document in self.documents]
         if not self.gold:
             raise ValueError(f"{owner} has no gold document: pass the ids of those with the answer, e.g. {known[0]!r}")
@@ -109,7 +117,7 @@ def numbered(documents: Iterable[Document | str], owner: str) -> tuple[Document,
         raise ValueError(f"{owner} has no documents: pass at least one")
     found: dict[str, Document] = {}  # By text.
     for number, given in enumerate(listed, 1):
-        document = given if isinstance(given, Document) else Document(str(given))
+        document = given if isinstance(given, Document) else Document(text(owner, f"document {number}", given))
         document = replace(document, id=str(document.id) or str(number))
         if not document.text.strip():
             raise ValueError(f"{owner}: document {document.id} is empty: omit it")
@@ -139,6 +147,26 @@ class EncodedDocuments:
     gold: tuple[int, ...]
     meta: dict[str, Any] = field(default_factory=dict)
     group: str = ""
+
+    def __post_init__(self) -> None:
+        check_id(self.id)
+        owner = f"trial {self.id}"
+        for what in ("tokens", "null_tokens"):
+            object.__setattr__(self, what, token_ids(getattr(self, what), owner, what))
+        shortest = min(len(self.tokens), len(self.null_tokens))
+        checks.whole_number(f"{owner}: ask", self.ask, 1, shortest - 1, ", before the last token of both prompts")
+        spans = tuple(span(owner, f"document {i}", one, self.ask) for i, one in enumerate(self.documents))
+        object.__setattr__(self, "documents", spans)
+        if not spans or len(self.tags) != len(spans):
+            raise ValueError(
+                f"{owner}: {len(spans)} documents and {len(self.tags)} tags: pass one tag for each document"
+            )
+        for tag in self.tags:
+            checks.whole_number(f"{owner}: tags", tag, 0)
+        for one in self.gold:
+            checks.whole_number(f"{owner}: gold", one, 0, len(spans) - 1, ", the index of a document")
+        if len(set(self.gold)) < len(self.gold):
+            raise ValueError(f"{owner}: gold={self.gold!r} lists a document twice")
 
     def __len__(self) -> int:
         return max(len(self.tokens), len(self.null_tokens))

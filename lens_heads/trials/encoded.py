@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lens_heads.trials.fields import span, text, texts
 from lens_heads.trials.judges import DEFAULT, Judge
 
 
@@ -43,6 +43,9 @@ class EncodedTrial:
     def __post_init__(self) -> None:
         check_id(self.id)
         owner = f"trial {self.id}"
+        text(owner, "answer", self.answer, empty=False)
+        text(owner, "group", self.group)
+        object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
         if len(self.choices) != len(self.choice_tokens):
             counts = f"{len(self.choices)} choices but {len(self.choice_tokens)} choice_tokens"
@@ -52,24 +55,14 @@ class EncodedTrial:
         object.__setattr__(self, "tokens", token_ids(self.tokens, owner, "tokens"))
         object.__setattr__(self, "answer_tokens", token_ids(self.answer_tokens, owner, "answer_tokens"))
         choices = (("choice", *each) for each in zip(self.choices, tokens, strict=True))
-        for what, text, ids in (("answer", self.answer, self.answer_tokens), *choices):
+        for what, written, ids in (("answer", self.answer, self.answer_tokens), *choices):
             if len(ids) == 0:
-                raise ValueError(f"{owner}: the {what} {text!r} tokenizes to nothing")
+                raise ValueError(f"{owner}: the {what} {written!r} tokenizes to nothing")
         if len(self.tokens) == 0:
             raise ValueError(f"{owner}: the prompt has no tokens")
-        if self.needle is None:
-            return
-        try:
-            start, end = (operator.index(i) for i in self.needle)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"{owner}: the needle {self.needle!r} must be a pair of ints (start, end), or None"
-            ) from None
-        if not 0 <= start < end <= len(self.tokens):
-            raise ValueError(
-                f"{owner}: the needle [{start}, {end}) lies outside the prompt of {len(self.tokens)} tokens"
-            )
-        object.__setattr__(self, "needle", (start, end))
+        for what in ("needle", "question"):
+            if getattr(self, what) is not None:
+                object.__setattr__(self, what, span(owner, what, getattr(self, what), len(self.tokens), 0, ", or None"))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -77,22 +70,28 @@ class EncodedTrial:
 
 def checked_choices(choices: Sequence[str], answer: str, trial: str) -> tuple[str, ...]:
     """The choices as a tuple. ValueError unless they are distinct texts that include the answer, or there are none."""
-    found = tuple([choices] if isinstance(choices, str) else choices)
-    texts = all(isinstance(text, str) and text.strip() for text in found)
-    if found and (not texts or answer not in found or len(set(found)) < len(found)):
+    found = texts(f"trial {trial}", "choices", choices)
+    if found and (answer not in found or len({choice.strip() for choice in found}) < len(found)):
         raise ValueError(f"trial {trial}: choices {found!r} must be distinct texts, one of them the answer {answer!r}")
     return found
 
 
 def check_id(name: Any) -> None:
-    """ValueError unless a trial's id is a string."""
+    """ValueError unless a trial's id is a string with any content."""
+    if isinstance(name, str) and not name.strip():
+        raise ValueError(f"trial id {name!r} is empty: results are stored under it")
     if not isinstance(name, str):
         raise ValueError(f"trial id {name!r} must be a string, e.g. {str(name)!r}: results are stored under it")
 
 
 def token_ids(values: Tensor | Sequence[int], owner: str, what: str) -> Int[Tensor, " position"]:
     """Token ids as a long tensor on the CPU, from a tensor, a list or a batch of one. ValueError for anything else."""
-    ids = torch.as_tensor(values)
+    try:
+        ids = torch.as_tensor(values)  # type: ignore[arg-type]  # whatever it is
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ValueError(f"{owner}: {what} must be a list of token ids, got {type(values).__name__}") from None
+    if isinstance(values, str) or ids.is_complex():
+        raise ValueError(f"{owner}: {what} must be a list of token ids, got {type(values).__name__}")
     if ids.ndim == 2 and ids.shape[0] == 1:
         ids = ids[0]
     if ids.ndim != 1 or (ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool)):

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial, check_id, checked_choices
+from lens_heads.trials.fields import text, texts
 from lens_heads.trials.judges import DEFAULT, Judge
 from lens_heads.trials.tokenizing import adds_space, chat_frame, opening, piece
 
@@ -54,11 +56,17 @@ class Trial:
 
     def __post_init__(self) -> None:
         check_id(self.id)
+        owner = f"trial {self.id}"
+        for what in ("question", "haystack", "needle", "template", "needle_focus", "group"):
+            text(owner, what, getattr(self, what))
+        text(owner, "answer", self.answer, empty=False)
+        object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
-        if not 0 <= self.depth <= 1:
-            raise ValueError(f"trial {self.id}: depth={self.depth}: must be from 0 to 1, a fraction of the haystack")
-        if not self.answer.strip():
-            raise ValueError(f"trial {self.id}: the answer is empty")
+        checks.finite(f"{owner}: depth", self.depth, 0, 1)
+        checks.whole_number(f"{owner}: length", self.length, 0)
+        for what in ("{haystack}", "{question}"):
+            if self.template.count(what) > 1:
+                raise ValueError(f"{owner}: the template has {what} more than once: {self.template!r}")
         if self.needle and "{haystack}" not in self.template:
             raise ValueError(f"trial {self.id}: the template has no {{haystack}} to hide the needle in")
         if self.needle_focus and (self.needle.count(self.needle_focus) != 1 or not self.needle_focus.strip()):

@@ -152,7 +152,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"k": -1, "heads": {"mine": [COPIER, DECOY]}}, "k=-1: must be a positive integer"),
     ({"k": 9}, "k=9: must be an integer from 0 to 8, the number of heads that one_shot scores"),
     ({"heads": {"empty": []}}, "'empty' lists no heads"),
-    ({"heads": {"any": [COPIER, DECOY]}}, "a set of heads cannot be called 'any', the name of a control"),
+    ({"heads": {"any": [COPIER, DECOY]}}, "a set of heads is called 'any', the name of a control"),
     ({"heads": {"far": ["L7H0", "L0H0"]}}, "head L7H0 does not exist"),
     ({"random_draws": -1}, "random_draws=-1"),
     (

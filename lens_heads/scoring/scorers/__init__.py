@@ -45,6 +45,10 @@ class Scorer:
     contrastive: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValueError(f"scorer name {self.name!r}: must be a non-empty string")
+        if not callable(self.score):
+            raise TypeError(f"scorer {self.name}: {self.score!r} must be a function of a view")
         if self.rows not in get_args(Rows):
             raise ValueError(f"scorer {self.name}: rows={self.rows!r}: use one of {', '.join(get_args(Rows))}")
 
@@ -96,7 +100,11 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bo
         chosen.append(found)
     if not chosen:
         raise ValueError(f"no methods given: choose from {', '.join(table)}")
-    return list({scorer.name: scorer for scorer in chosen}.values())
+    named: dict[str, Scorer] = {}
+    for scorer in chosen:
+        if named.setdefault(scorer.name, scorer) is not scorer:
+            raise ValueError(f"two scorers are called {scorer.name!r}: give one of them another name")
+    return list(named.values())
 
 
 def checked(scorer: Scorer, score: Any, n_heads: int) -> Float[Tensor, " head"]:
@@ -104,7 +112,7 @@ def checked(scorer: Scorer, score: Any, n_heads: int) -> Float[Tensor, " head"]:
     if not isinstance(score, Tensor) or tuple(score.shape) != (n_heads,):
         found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
         raise ValueError(f"scorer {scorer.name} returned {found}: it must return one score per head, shape [{n_heads}]")
-    return score.float().cpu()
+    return score.detach().float().cpu()
 
 
 def _words(name: str) -> str:
