@@ -18,6 +18,7 @@ from lens_heads.causal.recovery_table import Recovery
 from lens_heads.causal.runs import Z
 from lens_heads.heads import sets as control_sets
 from lens_heads.heads.head import AnyHeads, Head
+from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation
@@ -83,7 +84,7 @@ def recovery(
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on, and
     `NothingFlipped` if no example flips.
     """
-    checks.whole_number("draws", draws, 0)
+    checks.whole_number("draws", draws, 0, remedy="; 0 draws no random controls")
     ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
     controls = [controls] if isinstance(controls, str) else controls
@@ -91,6 +92,7 @@ def recovery(
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     if scores is not None:
         shape.check_scores(scores, f"ranking {scores.method!r}")
+        check_weights({scores.method: scores}, identify(model))
     check_independent({scores.method: scores} if scores is not None else {}, ablation.reference, encoded)
     sets = _sets(shape, broken, mended, controls, scores, draws)
     if fair:

@@ -45,7 +45,7 @@ def compare_checkpoints(
 
     Raises ValueError for different methods, units or shapes, a k not between 1 and the number of heads, or too few trials.
     """
-    check_pair(before, after)
+    check_pair(before, after, one_model=False)
     if before.method != after.method:
         raise ValueError(f"methods differ: {before.method} before, {after.method} after. Score both with one method.")
     top_heads(before, k)

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy.stats import hypergeom
 
 from lens_heads.heads.head import Head
+from lens_heads.heads.one_model import check_one_model
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 
@@ -168,12 +169,14 @@ def jaccard_curve(a: HeadScores, b: HeadScores, ks: Iterable[int] | None = None)
     return pd.DataFrame(rows, columns=columns)
 
 
-def check_pair(a: HeadScores, b: HeadScores) -> None:
-    """ValueError unless both score the same heads: equal layers, heads per layer and unit."""
+def check_pair(a: HeadScores, b: HeadScores, one_model: bool = True) -> None:
+    """ValueError unless both score the same heads: equal layers, heads per layer and unit, and (`one_model`) weights."""
     if a.values.shape != b.values.shape or a.unit != b.unit:
         of_a, of_b = (f"{x.n_layers} layers x {x.n_heads} {x.unit.replace('_', ' ')}s" for x in (a, b))
         found = f"{a.method} of {a.model} and {b.method} of {b.model} cannot be compared: {of_a} against {of_b}"
         raise ValueError(f"{found}. Score one model with both, or use overlap_by_depth.")
+    if one_model:
+        check_one_model(a, b)
 
 
 def top_heads(scores: HeadScores, k: int) -> list[Head]:
