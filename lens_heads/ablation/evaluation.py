@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
@@ -104,7 +105,7 @@ def evaluate(
     settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room or None}
     results = engine.run(
         encoded,
-        lambda batch: answer_batch(model, batch, room),
+        lambda batch: finite(batch, answer_batch(model, batch, room)),
         key=lambda trial: trial.id,
         folder=folder_for(model, options.out, settings),
         batch_size=options.batch_size,
@@ -126,6 +127,15 @@ def check_metric(metric: str, trials: Iterable[EncodedTrial], generate: bool) ->
         raise ValueError(
             f"metric {metric!r} compares choices, but trial {without} has none: pass Trial(choices=...), or use 'logprob'"
         )
+
+
+def finite(trials: Sequence[EncodedTrial], results: list[Result]) -> list[Result]:
+    """The results. ValueError for a metric that is not finite, before it is stored."""
+    for trial, result in zip(trials, results, strict=True):
+        for name, value in result.record.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"trial {trial.id}: {name} is {value}: load the model in float32 or bfloat16")
+    return results
 
 
 def collect(trials: Sequence[EncodedTrial], results: Sequence[Result]) -> Evaluation:

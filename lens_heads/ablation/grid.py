@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from lens_heads.ablation.conditions import HeadSet
-from lens_heads.ablation.evaluation import METRICS, answer_batch
+from lens_heads.ablation.evaluation import METRICS, answer_batch, finite
 from lens_heads.ablation.independence import check_independent
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -113,7 +113,7 @@ class Grid:
             lowest = min((head.layer for head in heads), default=self.model.cfg.n_layers)
             room = self.options.room(self.generate)
             with ablate(self.model, heads, self.ablation):
-                return answer_batch(self.model, trials, room, filled=last[key], layer=lowest)
+                return finite(trials, answer_batch(self.model, trials, room, filled=last[key], layer=lowest))
 
         results = engine.run(
             units,

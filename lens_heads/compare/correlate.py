@@ -170,10 +170,13 @@ def _table(each: Any, name: str, statistic: str, options: dict[str, bool]) -> pd
         raise TypeError(f"{name} must be a TransferMatrix or a DataFrame, not a {type(each).__name__}")
     if not table.index.is_unique or not table.columns.is_unique:
         raise ValueError(f"{name} repeats a k (row) or a task (column). Keep one of each.")
-    missing = np.argwhere(table.isna().to_numpy())
+    numbers = table.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+    missing = np.argwhere(~np.isfinite(numbers))
     if len(missing):
         k, task = table.index[missing[0][0]], table.columns[missing[0][1]]
-        raise ValueError(f"{statistic} of {name} is NaN for task {task!r} at k={k}. Omit that task or k.")
+        value: Any = table.iloc[missing[0][0], missing[0][1]]
+        found = "NaN" if pd.isna(value) else repr(value)
+        raise ValueError(f"{statistic} of {name} is {found} for task {task!r} at k={k}. Omit that task or k.")
     return table
 
 

@@ -37,6 +37,10 @@ class MeanActivations:
     trial_ids: tuple[str, ...]
     meta: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("z", "q"):
+            _check_finite(name, getattr(self, name), "the means")
+
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file."""
         from safetensors.torch import save_file
@@ -73,6 +77,16 @@ class TrialActivations:
     z: Float[Tensor, "layer position head d_head"]
     id: str
     first: int = 0
+
+    def __post_init__(self) -> None:
+        _check_finite("z", self.z, f"the run of trial {self.id}")
+        checks.whole_number("first", self.first, 0)
+
+
+def _check_finite(name: str, values: Tensor, what: str) -> None:
+    bad = values[~values.isfinite()]
+    if len(bad):
+        raise ValueError(f"{what}: {name} contains {float(bad[0])}: load the model in float32 or bfloat16")
 
 
 def _collect(

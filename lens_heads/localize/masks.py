@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -78,6 +78,15 @@ def layer_balanced(shape: Shape, sparsity: float, generator: np.random.Generator
 DESIGNS = {"bernoulli": bernoulli, "stratified": stratified, "layer_balanced": layer_balanced}
 
 
+def as_booleans(masks: Any, name: str = "masks") -> Bool[np.ndarray, "mask *unit"]:
+    """The masks as booleans. ValueError for entries other than 0 and 1."""
+    masks = np.asarray(masks)
+    wrong = masks[(masks != 0) & (masks != 1)]
+    if wrong.size:
+        raise ValueError(f"{name}: a mask contains {wrong[0]}. Use True or 1 where a head is ablated, else False or 0.")
+    return masks.astype(bool)
+
+
 def check_masks(
     masks: Bool[np.ndarray, "mask *unit"] | Float[np.ndarray, "mask *unit"], name: str = "masks"
 ) -> Bool[np.ndarray, "mask *unit"]:
@@ -86,13 +95,9 @@ def check_masks(
     Raises ValueError for a shape without a mask and a unit axis, entries other than 0 and 1, and masks that all ablate
     nothing, or everything. Warns about repeated masks, and about heads that no mask or every mask ablates.
     """
-    masks = np.asarray(masks)
+    masks = as_booleans(masks, name)
     if masks.ndim < 2 or masks.size == 0:
         raise ValueError(f"{name}: masks of shape {list(masks.shape)}: must be [mask, layer, head] and not empty")
-    wrong = masks[(masks != 0) & (masks != 1)]
-    if wrong.size:
-        raise ValueError(f"{name}: a mask contains {wrong[0]}. Use True or 1 where a head is ablated, else False or 0.")
-    masks = masks.astype(bool)
     flat = masks.reshape(len(masks), -1)
     if not flat.any() or flat.all():
         what, remedy = ("every head", "fewer") if flat.all() else ("no head", "more")

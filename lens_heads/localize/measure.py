@@ -18,6 +18,7 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
+from lens_heads.localize.masks import as_booleans
 from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.hooks import has_hooks
@@ -102,7 +103,7 @@ class MaskedMetric:
         If a mask's run fails, its row is NaN, with a warning; only a new `MaskedMetric` tries it again. If every new mask
         fails, the first error is raised.
         """
-        masks = np.asarray(masks, dtype=bool)
+        masks = as_booleans(masks)
         if masks.ndim != 3 or masks.shape[1:] != self.units:
             raise ValueError(f"masks of shape {masks.shape} do not fit {self.shape.name}: must be [mask, {self.units}]")
         if has_hooks(self.model):
