@@ -71,3 +71,9 @@ def share(name: str, value: Any, example: str = "0.95") -> float:
     if not 0 < number < 1:
         raise ValueError(f"{name}={value!r}: must lie strictly between 0 and 1, e.g. {example}")
     return number
+
+
+def whole_fields(owner: object, **least: int) -> None:
+    """ValueError for the first named attribute that is no whole number from its least value on."""
+    for name, lowest in least.items():
+        whole_number(name, getattr(owner, name), lowest)

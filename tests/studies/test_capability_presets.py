@@ -93,7 +93,7 @@ def test_a_choice_of_capabilities() -> None:
         (lambda: replace(TINY, methods=("greedy",)), "methods=greedy lacks 'css'"),
         (lambda: replace(TINY, k=5), "k=5: use one of ks=1, 2"),
         (lambda: replace(TINY, n_test=2), "n_test=2 gives fewer than two trials of 'retrieval'"),
-        (lambda: replace(TINY, random_draws=0), "random_draws=0: use at least 2"),
+        (lambda: replace(TINY, random_draws=0), "random_draws=0: must be an integer of at least 2"),
         (lambda: replace(TINY, kind="mean"), "kind='mean': use 'zero'.*, which need no reference or options"),
         (lambda: Capability(None, ("mmlu", {}), metric="accuracy"), "metric='accuracy' is not a metric: use one of"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 from lens_heads.interventions.ablate import KINDS
 from lens_heads.localize.heads import DESIGNED, SEARCHES
 from lens_heads.localize.lasso import FOLDS
+from lens_heads.runs import checks
 from lens_heads.studies.capability_paper.capabilities import HUB, OFFLINE, Capability
 
 LEAD, PASS = "css", "locos"
@@ -64,10 +65,10 @@ class Preset:
             raise ValueError(
                 f"kind={self.kind!r}: use {' or '.join(map(repr, ready))}, which need no reference or options"
             )
-        sizes = {"n_select": 1, "random_draws": 2, "curve_draws": 1, "at_least": 2, "n_masks": FOLDS}
-        for name, least in sizes.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)}: use at least {least}")
+        checks.whole_fields(self, n_select=1, n_test=1, random_draws=2, curve_draws=1, at_least=2, n_masks=FOLDS)
+        checks.whole_fields(self, k=1, most_evaluations=1, batch_size=1, seed=0)
+        checks.whole_numbers("ks", self.ks)
+        checks.share("sparsity", self.sparsity, "0.02")
         for name, one in self.capabilities.items():
             if one.count(self.n_test) < 2:
                 raise ValueError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads.ablation.evaluation import FORCED_METRICS, METRICS
+from lens_heads.runs import checks
 from lens_heads.tasks.sec10k.settings import settings
 
 HEADS = 32 * 32
@@ -48,6 +49,9 @@ class Preset:
     tasks: tuple[str, ...] = TASKS
 
     def __post_init__(self) -> None:
+        checks.whole_fields(self, random_draws=0, max_new_tokens=1, batch_size=1, recovery_k=1, recovery_trials=0)
+        checks.whole_fields(self, recovery_draws=0, matched_k=1, match_texts=2)
+        checks.whole_numbers("ks", self.ks)
         measured = METRICS if self.generate else FORCED_METRICS
         for name, among in (("recovery_k", self.ks), ("lead", self.methods), ("metric", measured), ("right", measured)):
             if getattr(self, name) not in among:

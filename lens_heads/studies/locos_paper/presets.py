@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads.ablation.conditions import CONTROLS
+from lens_heads.runs import checks
 from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.calls import TaskCall, described, trials_of
 from lens_heads.trials.trial import Trial
@@ -64,6 +65,13 @@ class Preset:
     exclusive: bool = True
     controls: tuple[str, ...] = CONTROLS
     k: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.whole_fields(self, seeds=0, calibrate=1, max_new_tokens=1, detect_new_tokens=1, batch_size=1)
+        checks.whole_fields(self, cri_trials=0, recovery_trials=0, recovery_draws=0, read_heads=0)
+        checks.whole_numbers("ks", self.ks)
+        if self.k is not None:
+            checks.whole_number("k", self.k, remedy=", or None for the paper's share of heads")
 
     def trials(self, call: TaskCall) -> list[Trial]:
         """The trials of one of the calls."""
