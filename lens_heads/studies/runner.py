@@ -24,7 +24,10 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.load import load_model
 from lens_heads.report import tables
-from lens_heads.runs.store import RunFolder, running_command, versions, write_atomic
+from lens_heads.runs.files import plain_name, write_atomic
+from lens_heads.runs.reading import read_json
+from lens_heads.runs.store import RunFolder, running_command, versions
+from lens_heads.runs.tables import write_table
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 """The packaged models."""
@@ -88,8 +91,7 @@ class StageRun:
     def begin(cls, folder: Path, settings: dict[str, Any], console: Console) -> StageRun:
         """Open the folder, or continue it. Raises ValueError if it holds a run with other settings."""
         RunFolder(folder, settings)
-        file = folder / "seconds.json"
-        return cls(folder, settings, console, json.loads(file.read_text()) if file.exists() else {})
+        return cls(folder, settings, console, _seconds(folder / "seconds.json"))
 
     def stage(self, name: str, work: Callable[..., Value], *args: Any) -> Value:
         """Run a stage and record its time, which adds up over interrupted runs."""
@@ -104,12 +106,18 @@ class StageRun:
 
     def keep(self, found: Found) -> Found:
         """Store the tables of a finding as Parquet, print its claims, and add the settings and times of this run."""
-        folder = self.folder / "tables"
-        folder.mkdir(parents=True, exist_ok=True)
         for name, frame in found.all_frames().items():
-            frame.to_parquet(folder / f"{name}.parquet", index=False)
+            write_table(self.folder / "tables" / f"{name}.parquet", frame)
         tables.show(tables.claims(found.claims.astype({"value": float, "low": float}), f"{found.model}: claims"))
         return replace(found, settings=self.settings, seconds=self.seconds)
+
+
+def _seconds(file: Path) -> dict[str, float]:
+    """The times of earlier runs; damaged ones are forgotten, since no result depends on them."""
+    try:
+        return {str(stage): float(spent) for stage, spent in read_json(file).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 class Study(ABC, Generic[Plan, Found]):
@@ -163,7 +171,7 @@ def run_study(
         name = geometry(model).name
         console.rule(escape(name))
         settings = {**identify(model).settings, "preset": asdict(plan), **study.extra}  # type: ignore[call-overload]  # a dataclass
-        run = StageRun.begin(out / Path(name).name, settings, console)
+        run = StageRun.begin(out / plain_name(Path(name).name, "model"), settings, console)
         findings.append(run.keep(study.one(model, run)))
         _write(study, findings, pairs, out, command)
         for earlier, a in zip(listed, findings[:-1], strict=False):
