@@ -20,7 +20,7 @@ from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks, engine
 from lens_heads.runs.options import Run, RunOptions
-from lens_heads.runs.store import Result
+from lens_heads.runs.shards import Result
 from lens_heads.stats import bootstrap_interval
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial

@@ -24,7 +24,8 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
 from lens_heads.runs.options import Run
-from lens_heads.runs.store import Result, RunFolder
+from lens_heads.runs.shards import Result
+from lens_heads.runs.store import RunFolder
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.model.geometry import HeadGeometry
-from lens_heads.runs.store import digest
+from lens_heads.runs.digests import digest
 from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
 from lens_heads.trials.encoding import encode_all, several

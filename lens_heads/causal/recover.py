@@ -32,7 +32,7 @@ from lens_heads.model.hooks import recording
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks, engine
-from lens_heads.runs.store import Result
+from lens_heads.runs.shards import Result
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all

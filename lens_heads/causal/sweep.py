@@ -15,8 +15,9 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
+from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
-from lens_heads.runs.store import Result, digest
+from lens_heads.runs.shards import Result
 
 
 def sweep(

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.runs import checks
+from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import parse_json, read_json, read_text, user_path
-from lens_heads.runs.store import write_atomic
 
 _LARGEST = torch.finfo(torch.float32).max
 _CHOICES = {"unit": ("query_head", "kv_head"), "best": ("highest", "lowest")}

@@ -32,7 +32,7 @@ from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.runs import checks
-from lens_heads.runs.store import write_atomic
+from lens_heads.runs.files import write_atomic
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -18,7 +18,7 @@ from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import Run
-from lens_heads.runs.store import Result
+from lens_heads.runs.shards import Result
 from lens_heads.scoring.scorers import DOCUMENT_SCORERS, SCORERS, Scorer
 from lens_heads.trials.digests import made_on
 

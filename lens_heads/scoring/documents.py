@@ -19,8 +19,8 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks
+from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
-from lens_heads.runs.store import digest
 from lens_heads.scoring.collecting import PassResult, score_trials
 from lens_heads.scoring.scorers import Scorer, checked, resolve
 from lens_heads.scoring.view import DocumentView

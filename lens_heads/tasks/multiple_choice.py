@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lens_heads.runs import checks
-from lens_heads.runs.store import digest
+from lens_heads.runs.digests import digest
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template

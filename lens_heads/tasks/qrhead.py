@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lens_heads.runs import checks
-from lens_heads.runs.store import digest
+from lens_heads.runs.digests import digest
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import enough
 from lens_heads.trials.documents import Document, DocumentTrial

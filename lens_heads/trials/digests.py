@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lens_heads.heads.made_on import MadeOn
-from lens_heads.runs.store import digest
+from lens_heads.runs.digests import digest
 from lens_heads.trials.documents import EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from lens_heads.runs import engine
-from lens_heads.runs.store import Result, RunFolder
+from lens_heads.runs.shards import Result
+from lens_heads.runs.store import RunFolder
 
 ITEMS = [f"item {i}" for i in range(7)]
 

@@ -11,7 +11,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lens_heads.runs.store import Result, RunFolder, digest, write_atomic
+from lens_heads.runs.digests import digest
+from lens_heads.runs.files import write_atomic
+from lens_heads.runs.shards import Result
+from lens_heads.runs.store import RunFolder
 
 SETTINGS: dict[str, Any] = {"model": "m", "max_new_tokens": 50, "methods": ["a", "b"], "nested": {"x": 1, "y": None}}
 

@@ -12,7 +12,7 @@ import pandas as pd
 from lens_heads import compare
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
-from lens_heads.runs.store import digest
+from lens_heads.runs.digests import digest
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding
 from lens_heads.studies.fragile_paper.presets import Preset
 from lens_heads.studies.fragile_paper.stages import by_metric, of_tasks

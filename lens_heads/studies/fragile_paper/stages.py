@@ -17,7 +17,7 @@ from lens_heads.causal import recovery
 from lens_heads.compare.cells import NONE
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.runs.store import digest
+from lens_heads.runs.digests import digest
 from lens_heads.scoring.score import score_heads
 from lens_heads.stats import percentile_interval
 from lens_heads.studies.fragile_paper.finding import ALL, Rankings
