@@ -73,7 +73,11 @@ class HeadScores:
 
     def __post_init__(self) -> None:
         for name in ("values", "per_trial"):
+            if not isinstance(getattr(self, name), Tensor):
+                raise TypeError(f"{self.method}: {name} must be a tensor, not {type(getattr(self, name)).__name__}")
             object.__setattr__(self, name, getattr(self, name).detach().to("cpu", torch.float32))
+        if isinstance(self.trial_ids, str):
+            raise TypeError(f"{self.method}: trial_ids={self.trial_ids!r}: must be a list with one id per trial")
         object.__setattr__(self, "trial_ids", tuple(self.trial_ids))
         object.__setattr__(self, "order", tuple(Head.parse(head) for head in self.order))
         if self.values.ndim != 2 or self.per_trial.shape[1:] != self.values.shape:
@@ -128,7 +132,7 @@ class HeadScores:
         """Scores whose `values` are the mean over trials; `about` are further attributes. ValueError without trials."""
         if len(per_trial) == 0:
             raise ValueError(f"{method}: no trial contributed a score: {(meta or {}).get('outcomes', 'empty input')}")
-        return cls(method, per_trial.float().mean(0), per_trial, tuple(trial_ids), meta or {}, **about)
+        return cls(method, per_trial.float().mean(0), per_trial, trial_ids, meta or {}, **about)  # type: ignore[arg-type]  # any list
 
     @property
     def n_layers(self) -> int:

@@ -61,6 +61,12 @@ class TunedLens:
                     f"{file}: translator {layer + 1}.weight is {found}; {geometry.name} needs [{d}, {d}] (bias [{d}]) "
                     f"for each of translators 1 to {geometry.n_layers - 1}"
                 )
+            for name, values in (("weight", weight), ("bias", bias)):
+                if values is not None and not values.isfinite().all():
+                    bad = float(values[~values.isfinite()][0])
+                    raise ValueError(
+                        f"{file}: translator {layer + 1}.{name} contains {bad}: train or save the lens again"
+                    )
             A[layer] = weight.float()
             b[layer] = 0 if bias is None else bias.float()
         return cls(A, b)

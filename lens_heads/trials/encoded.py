@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,7 @@ class EncodedTrial:
         owner = f"trial {self.id}"
         text(owner, "answer", self.answer, empty=False)
         text(owner, "group", self.group)
+        check_parts(owner, self.meta, self.judge)
         object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
         if len(self.choices) != len(self.choice_tokens):
@@ -70,10 +71,19 @@ class EncodedTrial:
 
 def checked_choices(choices: Sequence[str], answer: str, trial: str) -> tuple[str, ...]:
     """The choices as a tuple. ValueError unless they are distinct texts that include the answer, or there are none."""
-    found = texts(f"trial {trial}", "choices", choices)
-    if found and (answer not in found or len({choice.strip() for choice in found}) < len(found)):
+    found = tuple(choices) if isinstance(choices, Iterable) and not isinstance(choices, str) else (choices,)
+    written = {text.strip() for text in found if isinstance(text, str) and text.strip()}
+    if found and (answer not in found or len(written) < len(found)):
         raise ValueError(f"trial {trial}: choices {found!r} must be distinct texts, one of them the answer {answer!r}")
     return found
+
+
+def check_parts(owner: str, meta: Any, judge: Any) -> None:
+    """TypeError unless a trial's meta is a dictionary and its judge a Judge."""
+    if not isinstance(meta, dict):
+        raise TypeError(f"{owner}: meta {meta!r} must be a dictionary, not {type(meta).__name__}")
+    if not isinstance(judge, Judge):
+        raise TypeError(f"{owner}: judge {judge!r} must be a Judge, e.g. Judge() or judge_of('exact_match')")
 
 
 def check_id(name: Any) -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from lens_heads.runs import checks
-from lens_heads.trials.encoded import EncodedTrial, check_id, checked_choices
+from lens_heads.trials.encoded import EncodedTrial, check_id, check_parts, checked_choices
 from lens_heads.trials.fields import text, texts
 from lens_heads.trials.judges import DEFAULT, Judge
 from lens_heads.trials.tokenizing import adds_space, chat_frame, opening, piece
@@ -60,6 +60,7 @@ class Trial:
         for what in ("question", "haystack", "needle", "template", "needle_focus", "group"):
             text(owner, what, getattr(self, what))
         text(owner, "answer", self.answer, empty=False)
+        check_parts(owner, self.meta, self.judge)
         object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
         checks.finite(f"{owner}: depth", self.depth, 0, 1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import lens_heads as lh
 from lens_heads.causal import attribution_patch, patch_heads
@@ -21,6 +23,7 @@ from tests.attack.held import refused
 from tests.conftest import random_trial, tiny
 
 NAN, INF = float("nan"), float("inf")
+PARTS = ("weight", "bias")
 TRIALS = [random_trial(0), random_trial(1)]
 
 
@@ -158,6 +161,21 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
         "trial random-0: logprob is nan",
     ),
 ]
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_a_tuned_lens_is_blamed_by_its_file(tmp_path: Path, name: str, value: float) -> None:
+    lens = {
+        f"{i}.{part}": torch.zeros(32, 32)[: 32 if part == "weight" else 1].squeeze() for i in (1, 2) for part in PARTS
+    }
+    lens[f"2.{name}"][0] = value
+    save_file(lens, tmp_path / "mine.safetensors")
+    refused(
+        lambda: lh.score_heads(MODEL(), TRIALS, "locos", True, tmp_path / "mine.safetensors", progress=False),
+        f"mine.safetensors: translator 2.{name} contains {value}",
+        MODEL(),
+    )
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -157,6 +157,31 @@ def test_rankings_of_two_models_are_refused_where_one_is_meant(name: str) -> Non
     PAIRS[name](ONE, scores("other", "torch.bfloat16"))
 
 
+MADE: list[tuple[str, Callable[[], Any], str]] = [
+    (
+        "values a list",
+        lambda: HeadScores("m", [[1.0]], torch.ones(1, 1, 1), ("a",)),
+        "m: values must be a tensor, not list",
+    ),  # type: ignore[arg-type]
+    ("ids a text", lambda: HeadScores.from_trials("m", torch.ones(2, 3, 4), "ab"), "trial_ids"),
+    ("ids twice", lambda: HeadScores.from_trials("m", torch.ones(2, 3, 4), ["a", "a"]), "two trials have the id 'a'"),
+    ("no method", lambda: HeadScores.from_trials("", torch.ones(2, 3, 4), ["a", "b"]), "method='': must be"),
+    ("method null", lambda: HeadScores.from_trials(None, torch.ones(2, 3, 4), ["a", "b"]), "method=None"),  # type: ignore[arg-type]
+    ("no trials", lambda: HeadScores.from_trials("m", torch.ones(0, 3, 4), []), "no trial contributed a score"),
+    (
+        "order beyond",
+        lambda: HeadScores.from_trials("m", torch.ones(1, 3, 4), ["a"], order=("L3H0",)),
+        "order names L3H0",
+    ),
+    ("unit", lambda: HeadScores.from_trials("m", torch.ones(1, 3, 4), ["a"], unit="head"), "unit='head'"),
+]
+
+
+@pytest.mark.parametrize(("run", "says"), [line[1:] for line in MADE], ids=[line[0] for line in MADE])
+def test_scores_made_wrong(run: Callable[[], Any], says: str) -> None:
+    refused(run, says)
+
+
 def test_checkpoints_have_different_weights() -> None:
     assert len(compare_checkpoints(ONE, OTHER, k=2, n=9)) == 12
 
@@ -170,6 +195,9 @@ RUNS: dict[str, Callable[[HeadScores], Any]] = {
     "ablation_curve": curve,
     "recovery": lambda found: lh.recovery(
         tiny("llama-gqa"), "L0H0", "L0H0", [random_trial(0)], (), found, flipped=False, progress=False
+    ),
+    "match_heads": lambda found: lh.match_heads(
+        *[tiny("llama-gqa")] * 2, ["scores"], ({"m": found}, {"m": found}), resamples=2, permutations=1, progress=False
     ),
     "generality": lambda found: generality(
         tiny("llama-gqa"), found, {"t": [random_trial(0)]}, k=1, random_draws=0, progress=False

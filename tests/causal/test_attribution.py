@@ -138,7 +138,7 @@ def test_logit_difference_uses_the_corrupt_favourite(gqa: Any) -> None:
 
 def test_bad_input_is_refused_and_leaves_no_hook() -> None:
     model = tiny("llama-gqa")
-    with pytest.raises(ValueError, match="ig_steps=0: must be 1"):
+    with pytest.raises(ValueError, match="ig_steps=0: must be a positive integer"):
         lh.attribution_patch(model, [random_pair()], ig_steps=0, progress=False)
     with pytest.raises(ValueError, match=r"pair random-1: the metric has no gradient\. Do not detach"):
         lh.attribution_patch(model, [random_pair()], lambda logits, gold: logits.detach()[:, 0, 0], progress=False)

@@ -98,7 +98,7 @@ def test_layers_below_are_not_computed_again(gqa: Any) -> None:
 def test_a_run_too_large_to_keep_is_not_kept_and_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("qwen3")
     scores = lh.HeadScores.from_trials(
-        "any", torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)), ["a", "b"]
+        "mine", torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)), ["a", "b"]
     )
     options: dict[str, Any] = {"ks": (1, 3), "kind": "zero", "generate": False, "progress": False, "batch_size": 2}
     with_replay = lh.ablation_curve(model, TRIALS, scores, **options).per_trial
@@ -113,7 +113,7 @@ def test_tasks_that_use_the_same_ids_do_not_share_a_prefill() -> None:
     """Ids are unique inside a task; the same question with another context may well have the same id in another."""
     model, mine = tiny("llama-gqa"), [random_trial(0, n=24)]
     others = [replace(mine[0], tokens=random_trial(5, n=24).tokens)]
-    scores = lh.HeadScores.from_trials("any", torch.randn(2, 3, 4), ["a", "b"])
+    scores = lh.HeadScores.from_trials("mine", torch.randn(2, 3, 4), ["a", "b"])
     options: dict[str, Any] = {"ks": (1,), "kind": "zero", "generate": False, "progress": False, "controls": ()}
     curve = lh.ablation_curve(model, mine, scores, specificity={"other": others}, **options)
     wanted = lh.evaluate(model, others, generate=False, progress=False).mean("logprob")

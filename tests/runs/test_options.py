@@ -38,7 +38,7 @@ def test_an_unknown_keyword_is_refused_with_those_there_are() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'batch_size': the options are out, progress"):
         Run.of({"batch_size": 3}, LoopOptions)
     model, trial = tiny("llama-gqa"), random_trial(1)
-    scores = lh.HeadScores.from_trials("any", model.W_O.new_zeros(1, 3, 4), ["s"])
+    scores = lh.HeadScores.from_trials("mine", model.W_O.new_zeros(1, 3, 4), ["s"])
     calls: list[Any] = [
         lambda **typo: lh.score_heads(model, [trial], **typo),
         lambda **typo: lh.evaluate(model, [trial], **typo),
