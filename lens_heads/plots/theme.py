@@ -23,7 +23,7 @@ class Look(NamedTuple):
 
     @property
     def axis(self) -> str:
-        return f"{self.label} score" + (f" ({self.unit})" if self.unit else "")
+        return f"{self.label} score" + (f" ({escape(self.unit)})" if self.unit else "")
 
 
 # Okabe and Ito's palette can be distinguished with any colour vision; the symbols repeat the distinction.
@@ -66,7 +66,7 @@ INK, LINE, GRID, GREY, MARK = "#222222", "#9A9A9A", "#E5E5E5", "#B4B4B4", "#E69F
 
 def look(method: str) -> Look:
     """Colour, symbol, label and unit of a method; one that is not in `LOOKS` gets a spare look fixed by its name."""
-    number = zlib.crc32(method.encode())
+    number = zlib.crc32(method.encode(errors="surrogatepass"))
     label = WRITTEN.get(method) or escape(method.replace("_", " "))
     return LOOKS.get(method) or Look(SPARE_COLORS[number % 5], SPARE_SYMBOLS[number // 5 % 5], label)
 

@@ -25,6 +25,7 @@ from plotly.offline import get_plotlyjs
 
 from lens_heads.report.parts import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
 from lens_heads.report.style import CSS, SCRIPT
+from lens_heads.runs.showing import visible
 from lens_heads.runs.store import write_atomic
 
 SHORT = 12
@@ -57,19 +58,24 @@ def page(title: str, summary: Summary, sections: Sequence[Section], provenance: 
         f"default-src 'none'; script-src {hashes or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    links = (f'<a href="#section-{i}">{escape(section.title)}</a>' for i, section in enumerate(sections, 1))
+    links = (f'<a href="#section-{i}">{_text(section.title)}</a>' for i, section in enumerate(sections, 1))
     contents = _folded("Contents", f"<ol>{_each('li', links)}</ol>")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        f"<title>{_text(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
         f"<header>{header}</header>\n"
         f'<nav aria-label="Contents">{contents}</nav>\n'
         f"<main>\n{body}</main>\n<footer>{_provenance(provenance)}</footer>\n"
         + "".join(f"<script>{script}</script>\n" for script in scripts)
         + "</body>\n</html>\n"
     )
+
+
+def _text(value: object) -> str:
+    """A text from anywhere as HTML that shows it: tags and control characters do nothing."""
+    return escape(visible(value, keep="\n\t"))
 
 
 def number(value: Any, digits: int = 3, form: str | None = None) -> str:
@@ -86,7 +92,7 @@ def number(value: Any, digits: int = 3, form: str | None = None) -> str:
 def _element(tag: str, text: object, kind: str = "") -> str:
     """An element that holds escaped text."""
     opening = f'<{tag} class="{kind}">' if kind else f"<{tag}>"
-    return f"{opening}{escape(str(text))}</{tag}>"
+    return f"{opening}{_text(text)}</{tag}>"
 
 
 def _each(tag: str, items: Iterable[str]) -> str:
@@ -160,7 +166,7 @@ def _figure(index: int, item: Figure, beside: bool, highest: float) -> str:
     layout = spec["layout"]
     width, layout["height"] = layout.pop("width", None), min(layout.get("height", 450), highest)
     style = f"height:{layout['height']}px" + (f";max-width:{width}px" if width and not beside else "")
-    label = escape(item.caption or layout.get("title", {}).get("text") or f"Figure {index}")
+    label = _text(item.caption or layout.get("title", {}).get("text") or f"Figure {index}")
     data = json.dumps(spec).replace("<", "\\u003c")
     return (
         f'<figure aria-label="{label}"><div class="figure" id="figure-{index}" style="{style}"></div>'
@@ -224,7 +230,7 @@ def _example(example: Example) -> str:
     cells = _element("td", example.question) + _element("td", example.expected)
     for text, right in ((example.before, example.right_before), (example.after, example.right_after)):
         kind, sign = _SIGNS[right]
-        shown = escape(text) if text.strip() else "<i>(empty)</i>"
+        shown = _text(text) if text.strip() else "<i>(empty)</i>"
         cells += f'<td class="{kind}"><span class="sign" role="img" aria-label="{kind}">{sign}</span> {shown}</td>'
     return cells
 
@@ -233,7 +239,7 @@ def _provenance(provenance: Provenance) -> str:
     packages = "".join(_element("li", f"{name} {version}") for name, version in provenance.versions.items())
     settings = json.dumps(dict(provenance.settings), indent=2, ensure_ascii=False, default=str)
     return (
-        f"<h2>Provenance</h2><p>Generated on {escape(provenance.date)} with</p>"
+        f"<h2>Provenance</h2><p>Generated on {_text(provenance.date)} with</p>"
         + _element("pre", provenance.command, "command")
         + f'<ul class="versions">{packages}</ul>{_folded("Settings", _element("pre", settings))}'
     )

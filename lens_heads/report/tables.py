@@ -9,12 +9,14 @@ from typing import Any
 import pandas as pd
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.check import CheckReport
+from lens_heads.runs.showing import visible
 
 NOTHING = "–"
 """Replaces what does not exist: the interval of a single trial, a test that does not apply."""
@@ -22,7 +24,12 @@ NOTHING = "–"
 
 def show(table: Table) -> None:
     """Print a table to the terminal."""
-    Console().print(table)
+    Console(emoji=False).print(table)
+
+
+def plain(text: object) -> str:
+    """A text from anywhere for a table's cell or title: markup is not interpreted, control characters are escapes."""
+    return escape(visible(text))
 
 
 def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top heads") -> Table:
@@ -31,7 +38,9 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
     `k` is limited to the number of heads, and is at least 1.
     """
     k = max(1, min([k, *(found.values.numel() for found in scores.values())]))
-    table = Table("method", "trials", f"top {k} heads: score [95 % interval]", "above 0", "reliability", title=title)
+    table = Table(
+        "method", "trials", f"top {k} heads: score [95 % interval]", "above 0", "reliability", title=plain(title)
+    )
     for name, found in scores.items():
         intervals = _intervals(found, ".3g")
         best = [f"{head} {found[head]:.3g} {intervals[head]}" for head in found.top(k)]
@@ -40,7 +49,7 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
         above = f"{int(found.significant().sum())} of {found.values.numel()}" if tested else NOTHING
         reliability = found.reliability()
         agreed = NOTHING if math.isnan(reliability) else f"{reliability:.2f}"
-        table.add_row(name, str(len(found.trial_ids)), "  ".join(best), above, agreed)
+        table.add_row(plain(name), str(len(found.trial_ids)), "  ".join(best), above, agreed)
     return table
 
 
@@ -62,7 +71,7 @@ def ranking(scores: HeadScores, top: int, bottom: int) -> Table:
     fitted = {Head.parse(row["head"]): row for row in scores.meta.get("fit", {}).get("heads", ())}
     columns = "rank", "head", "score", *(("95 % over masks", "stability") if fitted else ("95 % interval",))
     title = f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {_trials(len(scores.trial_ids))}"
-    table = Table(*(Column(column, justify="right") for column in columns), title=title)
+    table = Table(*(Column(column, justify="right") for column in columns), title=plain(title))
     intervals, ranked = _intervals(scores, ".4g"), list(enumerate(scores.ranking(), 1))
     top, bottom = max(top, 0 if bottom > 0 else 1), max(bottom, 0)
     for rank, head in dict.fromkeys([*ranked[:top], *ranked[max(0, len(ranked) - bottom) :]]):
@@ -90,14 +99,14 @@ def curve(found: AblationCurve, metric: str | None = None, task: str | None = No
     ks = sorted(k for k in frame["k"].unique() if k)
     base = frame[frame["k"] == 0].iloc[0]
     about = f"{task}: {metric} with k heads ablated; unablated {_cell(base)}, {_trials(int(base['trials']))}"
-    table = Table("heads", *(Column(f"k = {k}", justify="right") for k in ks), title=title or about)
+    table = Table("heads", *(Column(f"k = {k}", justify="right") for k in ks), title=plain(title or about))
     for method, set_ in dict.fromkeys(zip(frame["method"], frame["set"], strict=True)):
         if set_ == "none":
             continue
         rows = frame[(frame["method"] == method) & (frame["set"] == set_)].set_index("k")
         name = {"top": method, "random": "random"}.get(set_, f"{method}, {set_}")
         cells = (_cell(rows.loc[k]) if k in rows.index else NOTHING for k in ks)
-        table.add_row(name, *cells, style=None if set_ == "top" else "dim")
+        table.add_row(plain(name), *cells, style=None if set_ == "top" else "dim")
     return table
 
 
@@ -112,11 +121,12 @@ def _cell(row: Any) -> str:
 
 def claims(found: pd.DataFrame, title: str) -> Table:
     """A paper's claims: one row per claim, with the paper's number, this model's, and the interval that decides."""
-    table = Table("claim", "paper", "here", "judged by [95 % interval]", "verdict", title=title)
+    table = Table("claim", "paper", "here", "judged by [95 % interval]", "verdict", title=plain(title))
     for row in found.to_dict("records"):
         bounds = "" if math.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
         judged = NOTHING if math.isnan(row["value"]) else f"{row['value']:.2f}{bounds}"
-        table.add_row(row["claim"], row["paper"], row["found"], f"{judged}: {row['holds_if']}", row["verdict"])
+        cells = (row["claim"], row["paper"], row["found"], f"{judged}: {row['holds_if']}", row["verdict"])
+        table.add_row(*map(plain, cells))
     return table
 
 
@@ -125,8 +135,8 @@ def checks(report: CheckReport) -> Table:
     shape = report.shape
     heads = f"{shape.n_heads} heads ({shape.n_kv_heads} kv), d_head {shape.d_head}"
     title = f"{report.model}: {shape.n_layers} layers, {heads}"
-    table = Table("holds", "check", "error", "tolerance", "note", title=title)
+    table = Table("holds", "check", "error", "tolerance", "note", title=plain(title))
     for check in report.checks:
         holds = "yes" if check.passed else "[bold red]NO[/]"
-        table.add_row(holds, check.name, f"{check.error:.1e}", f"{check.tolerance:.0e}", check.note)
+        table.add_row(holds, plain(check.name), f"{check.error:.1e}", f"{check.tolerance:.0e}", plain(check.note))
     return table

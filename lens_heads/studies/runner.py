@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.markup import escape
 
 from lens_heads import report
 from lens_heads.model.geometry import Model, geometry
@@ -102,7 +101,7 @@ class StageRun:
             now = time.monotonic() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + now
             write_atomic(self.folder / "seconds.json", json.dumps(self.seconds))
-            self.console.print(f"{escape(name)}: {now:.0f} s")
+            self.console.print(f"{tables.plain(name)}: {now:.0f} s")
 
     def keep(self, found: Found) -> Found:
         """Store the tables of a finding as Parquet, print its claims, and add the settings and times of this run."""
@@ -160,7 +159,7 @@ def run_study(
     `report.html`, `study_<name>.json` and the Parquet tables are written after every model and every pair, so a later failure
     loses nothing. At most two models are loaded at a time. `command` is shown on the page; default: the running command.
     """
-    out, console, listed, plan = Path(out), Console(), several(models), study.plan
+    out, console, listed, plan = Path(out), Console(emoji=False), several(models), study.plan
     if loading and not any(isinstance(one, str | Path) for one in listed):
         raise TypeError(f"unexpected {', '.join(loading)}: models that are already loaded take no loading options")
     findings: list[Found] = []
@@ -169,7 +168,7 @@ def run_study(
         model = loaded(given, loading)
         study.check(model)
         name = geometry(model).name
-        console.rule(escape(name))
+        console.rule(tables.plain(name))
         settings = {**identify(model).settings, "preset": asdict(plan), **study.extra}  # type: ignore[call-overload]  # a dataclass
         run = StageRun.begin(out / plain_name(Path(name).name, "model"), settings, console)
         findings.append(run.keep(study.one(model, run)))
@@ -177,13 +176,15 @@ def run_study(
         for earlier, a in zip(listed, findings[:-1], strict=False):
             b, settings = findings[-1], study.pair_settings(a, findings[-1])
             if settings is not None:
-                console.rule(escape(f"{a.model} and {b.model}"))
+                console.rule(tables.plain(f"{a.model} and {b.model}"))
                 run = StageRun.begin(out / f"{a.name}--{b.name}", settings, console)
                 pairs.append(run.keep(study.two((loaded(earlier, loading), model), a, b, run)))
                 _write(study, findings, pairs, out, command)
         del model  # Before the next one is loaded.
     minutes = sum(sum(each.seconds.values()) for each in [*findings, *pairs]) / 60
-    console.print(f"\nReport: [bold]{escape(str(out / 'report.html'))}[/]   ({minutes:.1f} minutes)", soft_wrap=True)
+    console.print(
+        f"\nReport: [bold]{tables.plain(str(out / 'report.html'))}[/]   ({minutes:.1f} minutes)", soft_wrap=True
+    )
     return findings, pairs
 
 
