@@ -27,7 +27,7 @@ def localize(
     top: Top = 10,
     max_new_tokens: NewTokens = 50,
     batch_size: Batch = 8,
-    allow_code_execution: AllowCode = False,
+    allow_code_execution: AllowCode = None,
     out: Out = None,
     device: Device = None,
     dtype: Dtype = "float32",

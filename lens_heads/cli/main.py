@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lens_heads.cli import causal as cli_causal
+from lens_heads.cli import ending
 from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
 from lens_heads.cli import study as cli_study
 from lens_heads.cli.options import MODEL, AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, Top, With
+from lens_heads.runs.showing import one_line, visible
 
 if TYPE_CHECKING:
     from lens_heads.heads.scores import HeadScores
-
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="lens-heads",
@@ -88,7 +88,7 @@ def ablate(
     specificity: Annotated[list[str] | None, typer.Option(help="Another task to evaluate, repeatable.")] = None,
     seeds: Annotated[int, typer.Option(help="Number of draws of each random control.")] = 3,
     no_text: Annotated[bool, typer.Option("--no-text", help="Log-probabilities only, without decoding.")] = False,
-    allow_code_execution: AllowCode = False,
+    allow_code_execution: AllowCode = None,
     max_new_tokens: NewTokens = 50,
     batch_size: Batch = 1,
     out: Out = None,
@@ -150,7 +150,7 @@ def tasks() -> None:
     for name, task in TASKS.items():
         parameters = [p for p in arguments_of(name).values() if p.name != cli_options.ALLOW]
         arguments = ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
-        table.add_row(name, task.about, arguments)
+        table.add_row(name, task.about, tables.plain(arguments))
     tables.show(table)
 
 
@@ -171,7 +171,7 @@ def heads(
     tables.show(tables.ranking(scores, top, bottom))
     if save is not None:
         scores.save(save, "lists" if form == "lists" else form)  # type: ignore[arg-type]  # save names a wrong form
-        typer.echo(f"written to {save}")
+        typer.echo(visible(f"written to {save}"))
 
 
 def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:
@@ -208,22 +208,12 @@ def _needs_means(kind: str) -> bool:
 
 
 def main() -> None:
-    """Run the command. Wrong input gives a one-line message and exit code 2; LENS_HEADS_DEBUG=1 shows the traceback.
+    """Run the command. Whatever goes wrong gives a one-line message and exit code 2; LENS_HEADS_DEBUG=1 shows the traceback.
 
     Warnings take one line too, without their source location.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if not os.environ.get("LENS_HEADS_DEBUG"):
-        warnings.formatwarning = lambda message, *place, **more: f"warning: {message}\n"
-    try:
-        app()
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        if os.environ.get("LENS_HEADS_DEBUG"):
-            raise
-        typer.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(2)
-    except SystemExit as done:
-        if done.code == INTERRUPTED:
-            typer.secho("Interrupted. If you passed --out, repeat the command to resume.", err=True)
-        raise
+    if not os.environ.get(ending.DEBUG):
+        warnings.formatwarning = lambda message, *place, **more: f"warning: {one_line(message)}\n"
+    ending.end_with(lambda: app(cli_options.spelled_out(sys.argv[1:]), standalone_mode=False))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from lens_heads.runs.reading import parse_json
+from lens_heads.runs.showing import visible
 
 MODEL = "Hugging Face name, folder, .gguf file, or packaged model."
 RESUMED = "Run folder. To resume a run, repeat the command."
@@ -25,12 +27,17 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 Lens = Annotated[str | None, typer.Option(help="TransformerLens class: bridge, or hooked (3.9 only).")]
 Batch = Annotated[int, typer.Option("--batch-size", "-b", help="Trials per forward pass.")]
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code-execution", help="Run generated programs (mbpp, humaneval) in a sandbox.")
+    str | None,
+    typer.Option(
+        "--allow-code-execution",
+        metavar="[=unsafe]",
+        help="Run generated programs (mbpp, humaneval), confined by bubblewrap; =unsafe: unconfined, on a disposable machine.",
+    ),
 ]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", help="Maximum number of generated tokens per answer.")]
 Top = Annotated[int, typer.Option(help="Number of heads in the table.")]
 
-ALLOW = "allow_code_execution"
+ALLOW, FLAG, CONFINED = "allow_code_execution", "--allow-code-execution", "confined"
 """The argument of tasks that run generated code. It has its own flag here, so that nobody passes it by accident."""
 
 
@@ -40,25 +47,42 @@ def trials(task: str, arguments: Sequence[str] | None, **defaults: Any) -> Any:
 
     given = options(arguments)
     if ALLOW in given:
-        raise ValueError(f"--with {ALLOW}=... is not accepted. Use the flag --allow-code-execution.")
+        raise ValueError(f"--with {ALLOW}=... is not accepted. Use the flag {FLAG}.")
     return known.load(task, **{**defaults, **given})
 
 
-def code_execution(tasks: Sequence[str], allowed: bool, generate: bool) -> dict[str, dict[str, bool]]:
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """A command's words, where the flag that may stand without a value has one."""
+    return [f"{FLAG}={CONFINED}" if word == FLAG else word for word in words]
+
+
+def permission(given: str | None) -> bool | str:
+    """The permission to run code that a flag gives. ValueError for an unknown value."""
+    if given in (None, CONFINED, "unsafe"):
+        return given == CONFINED or given or False
+    raise ValueError(f"{FLAG}={given}: omit the value, or use unsafe on a disposable machine.")
+
+
+def code_execution(tasks: Sequence[str], given: str | None, generate: bool) -> dict[str, dict[str, bool | str]]:
     """The permission to run code, as an argument for each task that takes it.
 
-    ValueError if a task needs the permission and does not have it, or if no task needs it.
+    ValueError if a task needs the permission and does not have it, or if no task needs it. OSError if generated code would
+    run and cannot be confined.
     """
     from lens_heads import tasks as known
+    from lens_heads.trials.sandbox import check_confined
 
+    allowed = permission(given)
     takers = [name for name in tasks if name in known.TASKS and ALLOW in known.arguments_of(name)]
     if allowed and not takers:
-        raise ValueError(f"--allow-code-execution: no task of {', '.join(tasks)} runs generated code. Omit the flag.")
+        raise ValueError(f"{FLAG}: no task of {', '.join(tasks)} runs generated code. Omit the flag.")
     if takers and generate and not allowed:
         raise ValueError(
-            f"task {takers[0]!r} runs generated code to judge answers. Pass --allow-code-execution, or measure only "
+            f"task {takers[0]!r} runs generated code to judge answers. Pass {FLAG}, or measure only "
             "log-probabilities (--no-text or --metric logprob)."
         )
+    if takers and generate:
+        check_confined(allowed == "unsafe")
     return {name: {ALLOW: allowed} if name in takers else {} for name in tasks}
 
 
@@ -67,12 +91,14 @@ def options(pairs: Sequence[str] | None) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
-        if not equals:
+        if not equals or not (name := name.strip()):
             raise ValueError(f"{pair!r} is not of the form name=value.")
+        if name in options:
+            raise ValueError(f"{name}= is given twice. Give it once, or a list such as {name}=[1,2].")
         try:
-            options[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            options[name.strip()] = value
+            options[name] = parse_json(value, pair)
+        except ValueError:
+            options[name] = value
     return options
 
 
@@ -85,6 +111,5 @@ def load(model: str, device: str | None, dtype: str, lens: str | None) -> Any:
 
 def say(text: str, out: Path | None) -> None:
     """Print the last line of a command, with the place of the results."""
-    typer.echo(
-        f"{text}; " + (f"run folder: {out}" if out else "results were not saved (pass --out FOLDER to save them)")
-    )
+    where = f"run folder: {out}" if out else "results were not saved (pass --out FOLDER to save them)"
+    typer.echo(visible(f"{text}; {where}"))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lens_heads.cli.options import AllowCode, Device, Dtype, Folder, Models
+from lens_heads.cli.options import AllowCode, Device, Dtype, Folder, Models, permission
 
 Quick = Annotated[bool, typer.Option("--quick", help="Short for --preset quick.")]
 
@@ -72,7 +72,7 @@ def capability(
     preset: Annotated[str, typer.Option(help="packaged (no download), quick, or paper (downloads).")] = "packaged",
     quick: Quick = False,
     words: Annotated[Path | None, typer.Option(help="Word list of the paper's swearing task, one per line.")] = None,
-    allow_code_execution: AllowCode = False,
+    allow_code_execution: AllowCode = None,
     out: Folder = Path("runs/capability"),
     device: Device = None,
     dtype: Dtype = "float32",
@@ -82,7 +82,7 @@ def capability(
     from lens_heads.studies.capability_paper import study
 
     size, loading = _size(preset, quick), {"device": device, "dtype": dtype_named(dtype)}
-    study.capability(model or study.MODELS, capability, size, out, words, allow_code_execution, **loading)
+    study.capability(model or study.MODELS, capability, size, out, words, permission(allow_code_execution), **loading)
 
 
 def _size(preset: str, quick: bool) -> str:

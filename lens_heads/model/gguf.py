@@ -13,12 +13,15 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from lens_heads.runs.reading import reason
 from lens_heads.runs.store import write_atomic
 
 
@@ -83,6 +86,23 @@ def _packaged_file(name: str) -> Path:
     return target
 
 
+@contextmanager
+def loading(name: str | Path) -> Iterator[None]:
+    """Errors inside, whatever library they come from, become an OSError or ValueError that names the model.
+
+    Running out of memory stays what it is.
+    """
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(
+            f"model {str(name)!r} cannot be loaded; check its name and its files ({type(error).__name__}: {reason(error)})"
+        ) from error
+
+
 def load_local(source: Path, dtype: torch.dtype, device: str | torch.device | None = None) -> dict[str, Any]:
     """`hf_model` and `tokenizer` of a local folder or `.gguf` file, for TransformerLens to wrap.
 
@@ -93,11 +113,19 @@ def load_local(source: Path, dtype: torch.dtype, device: str | torch.device | No
     folder = converted(source) if source.suffix == ".gguf" else source
     if not (folder / "config.json").exists():
         raise FileNotFoundError(f"{folder} contains no config.json: pass the folder that save_pretrained wrote")
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
+    given: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "output_loading_info": True}
+    with loading(source):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(folder, **given)
+    model, found = loaded
+    if found["missing_keys"]:  # transformers fills them with random numbers and goes on.
+        raise ValueError(f"{source}: the weights lack {min(found['missing_keys'])}; save the whole model again")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{source} has no tokenizer: put its tokenizer files beside the weights ({error})") from error
+    except Exception as error:  # of transformers, tokenizers or a file system
+        raise ValueError(
+            f"{source} has no tokenizer: put its tokenizer files beside the weights ({reason(error)})"
+        ) from error
+    model = model.eval()
     return {"hf_model": model if device is None else model.to(device), "tokenizer": tokenizer}
 
 
@@ -130,7 +158,7 @@ def _convert(gguf: Path, folder: Path) -> None:
         model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except Exception as error:
-        raise ValueError(f"{gguf} cannot be read as a GGUF language model: {error}") from error
+        raise ValueError(f"{gguf} cannot be read as a GGUF language model: {reason(error)}") from error
     model.config.architectures = model.config.architectures or [type(model).__name__]  # TransformerLens looks it up.
     # transformers refuses to save a model it considers quantized, although all tensors are dequantized by now.
     model.hf_quantizer = None

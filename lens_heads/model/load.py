@@ -11,6 +11,10 @@ from typing import Any, Literal
 import torch
 
 from lens_heads.model.geometry import Model
+from lens_heads.model.gguf import loading
+from lens_heads.runs.reading import user_path
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def dtype_named(name: str) -> torch.dtype:
@@ -42,7 +46,9 @@ def load_model(
 
     Raises:
         FileNotFoundError: the folder or file, or a packaged model's package, is missing.
-        ValueError: the arguments are incompatible, or this TransformerLens has no HookedTransformer.
+        OSError, ValueError: the model cannot be loaded, e.g. because there is none of that name, or its files are damaged.
+        ValueError: the device or dtype cannot be used, the arguments are incompatible, or this TransformerLens has no
+            HookedTransformer.
     """
     from lens_heads.model import gguf as gguf_files
 
@@ -50,10 +56,15 @@ def load_model(
         raise ValueError("device and device_map are mutually exclusive: pass only one")
     if lens not in (None, "bridge", "hooked"):
         raise ValueError(f"lens={lens!r}: use 'bridge' or 'hooked'")
+    user_path(name, "name")
     source = gguf_files.local_source(name)
     if device is None and device_map is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = dtype or torch.float32
+    elif device is not None:
+        _check_device(device)
+    dtype = torch.float32 if dtype is None else dtype
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype={dtype!r:.60}: use {', '.join(map(str, _DTYPES))}")
     given: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
     options = {key: value for key, value in given.items() if value is not None}
     if source is not None:
@@ -80,14 +91,27 @@ def load_model(
     return model
 
 
+def _check_device(device: str | torch.device) -> None:
+    """Try the device out. ValueError, which lists those that work here."""
+    try:
+        if torch.device(device).type == "meta":
+            raise ValueError("it holds no values")
+        torch.empty(1, device=device)
+    except Exception:  # torch raises RuntimeError, AssertionError and others
+        usable = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        usable += ["mps"] if torch.backends.mps.is_available() else []
+        raise ValueError(f"device={str(device)!r:.60}: cannot be used here; use {' or '.join(usable)}") from None
+
+
 def _boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Model:
     from transformer_lens.model_bridge import TransformerBridge
 
     # For a loaded model the name is a mere label, but a bare packaged name would be taken for a hub alias.
     loaded = "hf_model" in options
     label = f"local/{Path(name).name}" if loaded else str(source) if source else name
-    model = TransformerBridge.boot_transformers(label, **options)
-    model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
+    with loading(name):
+        model = TransformerBridge.boot_transformers(label, **options)
+        model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     model.eval()
     return model
 
@@ -101,4 +125,5 @@ def _boot_hooked(name: str, options: dict[str, Any]) -> Model:
             "pip install 'transformer-lens==3.9.*', or omit lens= for a TransformerBridge"
         ) from None
     hooked_transformer: Any = HookedTransformer
-    return hooked_transformer.from_pretrained_no_processing(name, **options)
+    with loading(name):
+        return hooked_transformer.from_pretrained_no_processing(name, **options)

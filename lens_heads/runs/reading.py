@@ -164,4 +164,6 @@ def _check_characters(value: Any, where: str) -> None:
 def reason(error: BaseException) -> str:
     """What an error of another library says, on one short line."""
     text = " ".join(str(error).split()) or type(error).__name__
+    if len(text) > 200:
+        text = text.partition(". ")[0]
     return text if len(text) <= 200 else f"{text[:197]}..."

@@ -14,40 +14,12 @@ import torch
 
 from lens_heads.cli import main as cli
 from lens_heads.heads.scores import HeadScores
-from tests import zoo
+from tests.commands import model_folder, needles, run, score_file
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny-llama")
-    zoo.hf_model("llama-gqa").save_pretrained(path)
-    zoo.tokenizer().save_pretrained(path)
-    return path
-
-
-def needles(path: Path, halves: tuple[str, ...] = ("one", "two")) -> Path:
-    """Own data in NoLiMa's schema, short enough for byte tokens and a window of 512."""
-    (path / "haystack").mkdir(parents=True)
-    (path / "haystack" / "book.txt").write_text("It rained. The sea was grey. A bell rang. " * 40)
-    for name in halves:
-        entry = {
-            "id": name,
-            "needle": "{CHAR} owns a {1}.",
-            "questions": {"onehop": "Who is fond of {2}?", "direct": "Who owns a {1}?"},
-            "character_set": ["Megan" if name == "one" else "Yuki"],
-            "tests": {"T1": {"input_args": ["boat", "sailing"]}, "T2": {"input_args": ["drum", "rhythm"]}},
-            "task_template": "{haystack}\n{question} ",
-        }
-        (path / f"{name}.json").write_text(json.dumps([entry]))
-    return path
-
-
-def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(sys, "argv", ["lens-heads", *arguments])
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # The command sets it.
-    with pytest.raises(SystemExit) as done:
-        cli.main()
-    return int(done.value.code or 0)
+    return model_folder(tmp_path_factory.mktemp("tiny-llama"))
 
 
 def task(source: Path, needle_set: str) -> list[str]:
@@ -165,12 +137,6 @@ def test_wrong_input_ends_in_one_line_and_exit_code_2(
     printed = capsys.readouterr().err
     assert text in printed
     assert "Traceback" not in printed
-
-
-def score_file(path: Path, method: str = "locos") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scores = torch.arange(24.0).reshape(2, 3, 4)
-    return HeadScores.from_trials(method, scores, ["a", "b"]).save(path)
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
