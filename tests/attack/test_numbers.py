@@ -29,6 +29,8 @@ from lens_heads.localize.sparse_fit import fit
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run
 from lens_heads.scoring.anatomy import kv_groups
+from lens_heads.scoring.scorers.contrastive import contrastive
+from lens_heads.scoring.scorers.core import core
 from lens_heads.studies.capability_paper import presets as capability
 from lens_heads.studies.fragile_paper import presets as fragile
 from lens_heads.studies.locos_paper import presets as locos
@@ -113,6 +115,9 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("chunk -1", lambda: score(chunk=-1), f"chunk=-1: {POSITIVE}"),
     ("chunk 0", lambda: score(chunk=0), f"chunk=0: {POSITIVE}"),
     ("chunk text", lambda: score(chunk="8"), f"chunk='8': {POSITIVE}"),
+    ("top_k", lambda: contrastive(None, top_k=-1), f"top_k=-1: {NON_NEGATIVE}"),  # type: ignore[arg-type]
+    ("tau 0", lambda: core(None, tau=0), "tau=0: must be positive"),  # type: ignore[arg-type]
+    ("tau nan", lambda: core(None, tau=float("nan")), "tau=nan: must be a finite number"),  # type: ignore[arg-type]
     ("batch 0", lambda: score(batch_size=0), f"batch_size=0: {POSITIVE}"),
     ("new tokens -1", lambda: score(max_new_tokens=-1), f"max_new_tokens=-1: {NON_NEGATIVE}"),
     ("new tokens 0", lambda: score(max_new_tokens=0), f"max_new_tokens=0: {POSITIVE}"),

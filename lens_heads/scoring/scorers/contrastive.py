@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs import checks
 from lens_heads.scoring.view import LayerView
 
 
@@ -13,6 +14,7 @@ def contrastive(view: LayerView, top_k: int = 10) -> Float[Tensor, " head"]:
     m is the share of the row's `top_k` most attended keys that are in the needle, or, with `top_k=0`, the needle's attention
     mass. Without other steps their mean is 0.
     """
+    checks.whole_number("top_k", top_k, 0)
     mass = view.needle_sum(view.pattern) if top_k == 0 else _share_of_top(view, top_k)
     answer, other = mass[:, view.is_answer], mass[:, ~view.is_answer]
     elsewhere = other.mean(-1) if other.shape[-1] else torch.zeros_like(answer[:, 0])

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs import checks
 from lens_heads.scoring.view import DocumentView, document_sums
 
 
@@ -14,6 +15,8 @@ def core(view: DocumentView, tau: float = 0.01) -> Float[Tensor, " head"]:
     mask. The others are the documents that are not gold (the method is meant for hard negatives), at least one. A head that
     does not distinguish documents scores 1 / (1 + others). Units: probability. Published temperatures range from .001 to .1.
     """
+    if not checks.finite("tau", tau) > 0:
+        raise ValueError(f"tau={tau}: must be positive, e.g. 0.01")
     sums = document_sums(view.attention, view.bodies) / tau
     gold = torch.zeros(sums.shape[-1], dtype=torch.bool, device=sums.device)
     gold[list(view.gold)] = True

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs import checks
 from lens_heads.scoring.view import DocumentView, masked_sums
 
 
@@ -27,7 +28,7 @@ def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
     """
     scores = masked_sums(view.calibrated, view.documents)
     discount = 1 / torch.arange(2, scores.shape[-1] + 2, device=scores.device).float().log2()
-    discount[k:] = 0
+    discount[checks.whole_number("k", k) :] = 0
     above = torch.cat([discount.new_zeros(1), discount.cumsum(0)])
     better, equal = (
         compared(scores[:, None, :], scores[:, :, None]).sum(-1)[:, list(view.gold)]
