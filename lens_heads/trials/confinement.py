@@ -56,8 +56,9 @@ def seccomp_filter(machine: str) -> bytes:
 def confined(arguments: list[str], readable: Path | None = None) -> Iterator[tuple[list[str], int]]:
     """The command that runs this interpreter with `arguments`, confined, and a descriptor to pass on to it.
 
-    The folder `readable` appears as `/sandbox`. The process sees libraries and Python, read-only, /dev/null, /dev/urandom, and
-    an empty folder in memory, /tmp, which older versions of bubblewrap leave read-only.
+    The folder `readable` appears as `/sandbox`. The process sees libraries and Python, read-only, and an empty folder in
+    memory, /tmp, which versions of bubblewrap before 0.7 leave read-only. No device: a caller who is root owns those, so
+    the process could change their permissions.
     """
     read, write = os.pipe()
     with open(read, "rb") as filtered:
@@ -66,11 +67,10 @@ def confined(arguments: list[str], readable: Path | None = None) -> Iterator[tup
         base = [Path(sys.base_prefix, name) for name in ("lib", "lib64")]
         binds = [str(word) for path in (*LIBRARIES, *base) for word in ("--ro-bind-try", path, path)]
         files = ["--ro-bind", python(), python(), *(["--ro-bind", str(readable), "/sandbox"] if readable else [])]
-        devices = [word for path in ("/dev/null", "/dev/urandom") for word in ("--dev-bind", path, path)]
         yield (
             [
                 *(_bubblewrap() or "bwrap", "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534"),
-                *("--cap-drop", "ALL", "--die-with-parent", "--new-session", *binds, *files, *devices),
+                *("--cap-drop", "ALL", "--die-with-parent", "--new-session", *binds, *files),
                 *(("--size", str(DISK), "--tmpfs", "/tmp") if _sized() else ("--dir", "/tmp")),
                 *("--remount-ro", "/", "--chdir", "/tmp", "--seccomp", str(filtered.fileno()), "--"),
                 *(python(), *arguments),
@@ -83,7 +83,7 @@ def confined(arguments: list[str], readable: Path | None = None) -> Iterator[tup
 def missing() -> str:
     """Why processes cannot be confined here; empty if they can. Tried once."""
     if platform.machine() not in _MACHINES:
-        return f"its system calls are unknown on {platform.machine()}"
+        return f"{platform.machine()} is neither x86_64 nor aarch64"
     if _bubblewrap() is None:
         return "bubblewrap (bwrap) is not installed"
     try:

@@ -5,10 +5,11 @@ executes the tests, in which these functions are calls of the first process. Onl
 a program sees neither its tests nor their verdict, and cannot answer with an object that claims to equal everything.
 
 The boundary is bubblewrap (https://github.com/containers/bubblewrap; Linux on x86_64 or aarch64). A process sees Python and
-the system's libraries, read-only, and an empty folder in memory of 32 MB: no file of yours, no other process, no network, no
-environment. It has no capabilities, and a system-call filter refuses new processes, threads, sockets, and what limits do not
-count. CPU time, memory, and files are limited; all ends with the caller. What remains: flaws of the kernel and of bubblewrap,
-load on the machine within the limits, and what stands in the system's library folders, which the program may read.
+the system's libraries, read-only, and an empty folder in memory of 32 MB: no file of yours, no device, no other process, no
+network, no environment. It has no capabilities, and a system-call filter refuses new processes, threads, sockets, and
+memory that limits do not count. CPU time, memory and files are limited; all ends with the caller. What remains: flaws of the
+kernel and of bubblewrap, load on the machine within the limits, and what stands in the library folders of the system and of
+Python, which the program may read.
 
 Where bubblewrap cannot run, nothing is executed, unless the caller declares the machine disposable (`unsafe`): then only the
 limits hold, and the program can do whatever you can, forge its verdict included.
@@ -109,8 +110,8 @@ def check_confined(unsafe: bool) -> None:
         raise OSError(f"generated code runs on Linux and macOS only, not on {sys.platform}: use generate=False")
     if not unsafe and (why := missing()):
         raise OSError(
-            f"generated code cannot be confined here: {why}. Install bubblewrap, use generate=False, or on a disposable "
-            'machine pass allow_code_execution="unsafe" (--allow-code-execution=unsafe)'
+            f"generated code cannot be confined here: {why}. Install bubblewrap, let it create user namespaces, use "
+            'generate=False, or on a disposable machine pass allow_code_execution="unsafe" (--allow-code-execution=unsafe)'
         )
 
 
@@ -172,6 +173,6 @@ def _verdict(said: bytes, program: int | None, tests: int, seconds: int) -> Verd
     if number == signal.SIGXCPU:
         return Verdict(False, f"stopped after {seconds} s of CPU time")
     if kind == "unstarted" or (not said and not number):
-        raise OSError(f"the sandbox did not start (exit code {code}): are processes or memory exhausted?")
+        raise OSError(f"the sandbox did not start (exit code {code}): free memory or processes, and repeat the call")
     how = f"by {signal.Signals(number).name}" if number else f"with exit code {code}"
     return Verdict(False, f"ended {how} before its tests were done")

@@ -54,6 +54,9 @@ FILES = {
     "unlink in C": "import ctypes; ctypes.CDLL(None).unlink({file!r}.encode())",
     "bytecode": "import py_compile; py_compile.compile(os.__file__, {folder!r} + '/os.pyc')",
     "parent folders": "open('../' * 20 + {file!r}, 'w').close()",
+    "chmod of a device": "os.chmod('/dev/null', 0o666); return 'changed'",
+    "chmod of its output": "import stat; return [os.fchmod(fd, 0o666) for fd in (1, 2) if stat.S_ISCHR(os.fstat(fd).st_mode)]",
+    "times of its output": "import stat; return [os.utime(fd) for fd in (1, 2) if stat.S_ISCHR(os.fstat(fd).st_mode)]",
     "own libraries": "return open(os.__file__, 'a')",
     "own child's code": "return open('/sandbox/plain.py', 'a')",
     "root folder": "return open('/new', 'w')",
@@ -111,7 +114,7 @@ SECRETS = {
     "tests on its input": "return sys.stdin.read() or os.read(0, 9)",
     "other descriptors": "return [fd for fd in range(3, 64) if is_open(fd)][2:]",
     "terminal": "return open('/dev/tty')",
-    "disks": "return [n for n in os.listdir('/dev') if n not in ('null', 'urandom')]",
+    "disks": "return os.listdir('/dev')",
 }
 
 LIMITS = {

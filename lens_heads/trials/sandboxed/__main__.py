@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import io
 import json
 import os
 import resource
@@ -40,6 +41,25 @@ def limit(seconds: int, megabytes: int) -> None:
             # With equal limits a busy program would be killed without the signal that says why.
             hard = value + 1 if name == "RLIMIT_CPU" else value
             resource.setrlimit(getattr(resource, name), (value, hard))
+
+
+class Nowhere(io.RawIOBase):
+    """Takes whatever is written."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return len(memoryview(data).cast("B"))
+
+
+def silence() -> None:
+    """Give up the caller's output, a device that could be changed through its descriptors."""
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(0, fd)
+        stream = io.TextIOWrapper(io.BufferedWriter(Nowhere()), "utf-8", "backslashreplace")
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 class Channel:
@@ -222,6 +242,7 @@ def main() -> None:
     sys.argv[:] = ["program.py"]
     os.environ.pop("LC_CTYPE", None)  # Python puts it there itself.
     given = json.load(sys.stdin)
+    silence()
     limit(int(seconds), int(megabytes))
     channel = Channel(int(incoming), int(outgoing))
     if role == "program":
