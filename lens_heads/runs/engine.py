@@ -42,7 +42,7 @@ def run(
     results = {} if folder is None else _stored(folder, [key(item) for item in items])
     todo = [i for i in range(len(items)) if i not in results]
     failures = _Failures(description)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with stoppable(folder.path if folder else None), Progress(*columns, transient=True, disable=not progress) as bar:
         task = bar.add_task(description, total=len(items), completed=len(results))
         for batch in _batches(items, todo, batch_size, size, group):

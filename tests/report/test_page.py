@@ -387,7 +387,7 @@ def test_write_report_replaces_the_file_whole_or_not_at_all(tmp_path: Path, monk
     def fail(*_: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("lens_heads.runs.store.os.replace", fail)
+    monkeypatch.setattr("lens_heads.runs.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         report.write_report(path, "Another", SUMMARY, [], MADE)
     assert path.read_bytes() == before
