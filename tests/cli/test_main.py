@@ -15,6 +15,7 @@ import torch
 from lens_heads.cli import main as cli
 from lens_heads.heads.scores import HeadScores
 from tests.commands import model_folder, needles, run, score_file
+from tests.sandboxed import needs_confinement
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +219,13 @@ def test_arguments_of_a_task_add_to_its_split(
 
 
 @pytest.mark.parametrize(
-    ("flags", "allowed"), [(["--allow-code-execution"], True), (["--no-text"], False), (["--no-text", "ALLOW"], True)]
+    ("flags", "allowed"),
+    [
+        pytest.param(["ALLOW"], True, marks=needs_confinement),
+        (["ALLOW=unsafe"], "unsafe"),
+        (["--no-text"], False),
+        (["--no-text", "ALLOW"], True),
+    ],
 )
 def test_the_permission_to_run_code_reaches_the_tasks_that_take_it(
     flags: list[str], allowed: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
