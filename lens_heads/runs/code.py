@@ -40,6 +40,8 @@ def code_of(function: Any) -> str:
         raise ValueError(_refusal(name, "something nested too deeply")) from None
     except UnknownError as unknown:
         raise ValueError(_refusal(name, str(unknown))) from None
+    except Exception as error:  # An object's own code runs when it is read.
+        raise ValueError(_refusal(name, f"something that raises {type(error).__name__} when it is read")) from error
 
 
 def labelled(name: str, function: Any, stored: bool) -> str:

@@ -211,6 +211,10 @@ UNKNOWN = {
     "a relative import": ("def f(x):\n    from . import y\n    return y", "f reads what a relative import gives"),
     "a missing module": ("def f(x):\n    import no_such_module_1\n    return no_such_module_1.x", "the module no_such_module_1"),
     "a deep list": ("T = []\nfor _ in range(99999):\n    T = [T]\ndef f(x):\n    return T", "something nested too deeply"),
+    "an object that raises": (
+        "class C:\n    def __getattribute__(self, name):\n        raise KeyError(name)\nT = C()\ndef f(x):\n    return T",
+        "something that raises KeyError when it is read",
+    ),
     "a meta tensor": ("import torch\nT = torch.zeros(3, device='meta')\ndef f(x):\n    return T", "T (a value of type Tensor)"),
 }  # fmt: skip
 
@@ -249,6 +253,20 @@ def patch(out: Path | None, metric: Any) -> Any:
 
 def score(out: Path | None, function: Any) -> Any:
     return lh.score_heads(tiny("gpt2"), TRIAL, Scorer("mine", function), teacher_forced=True, out=out, progress=False)
+
+
+def test_use_leaves_the_same_function() -> None:
+    """What an object caches while it is used is not part of it."""
+    made_of = "import pandas as pd\nT = pd.DataFrame(dict(a=[1, 2]))\n"
+    text = made_of + "def f(x):\n    return T['a'].loc[1], T.a.mean(), T.index.is_unique"
+    function = made(text)
+    before = code_of(function)
+    function(0)
+    assert code_of(function) == before
+    model = tiny("gpt2")
+    before = code_of(lambda x: model(x))
+    model(TRIAL.tokens[None])
+    assert code_of(lambda x: model(x)) == before
 
 
 @pytest.mark.parametrize(("run", "function"), [(patch, scaled), (score, weighted)], ids=["metric", "scorer"])
