@@ -75,14 +75,15 @@ def search(
     checks.seed(seed)
     methods = [methods] if isinstance(methods, str) else list(methods)
     sparsities = list(sparsities) if isinstance(sparsities, Iterable) else [sparsities]
-    n_masks = sorted(checks.whole_numbers("n_masks", n_masks))
     unknown = next((name for name in methods if name not in DESIGNED), None)
     if unknown is not None:
         raise ValueError(f"method {unknown!r} draws no masks: use {', '.join(DESIGNED)}")
-    if not (methods and sparsities and n_masks):
+    none = isinstance(n_masks, Sequence) and len(n_masks) == 0
+    if none or not (methods and sparsities):
         raise ValueError("there are no settings to try: give at least one method, sparsity and number of masks")
+    counts = sorted(checks.whole_numbers("n_masks", n_masks))
     fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
-    tried = itertools.product(methods, sparsities, n_masks)
+    tried = itertools.product(methods, sparsities, counts)
     settings = [Settings(method, count, sparsity, k, seed=seed, **fits) for method, sparsity, count in tried]
     out = options.pop("out", None)
     measured, judge = (

@@ -142,7 +142,7 @@ def test_bad_input_is_refused_before_anything_runs() -> None:
         ({"tasks_a": {}}, r"tasks of a are \[\], those of b \[\]"),
         ({"tasks_b": {"one": TASKS["one"]}}, r"those of b \['one'\]\. Use the same names"),
         ({"groups": {}}, "groups is empty"),
-        ({"draws": 0}, "draws=0: must be at least 1"),
+        ({"draws": 0}, "draws=0: must be a positive integer"),
         ({"groups": {"g": []}}, "group 'g' has no head with a partner"),
         ({"groups": {"g": ["L9H0"]}}, "head L9H0 does not exist"),
         ({"groups": {"g": other}}, "group 'g' has scores of 2 layers x 2 heads, model a 3 x 4"),

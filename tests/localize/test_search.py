@@ -124,7 +124,7 @@ def test_bad_choices_are_refused_before_anything_is_run() -> None:
         ({"k": 0}, "k=0: must be a positive integer"),
         ({"k": 9}, "k=9: the model has only 8 heads"),
         ({"sparsities": (0.3, 1.5)}, "sparsity=1.5: must lie strictly between 0 and 1"),
-        ({"n_masks": 3}, "n_masks=3: cross-validation needs at least 5"),
+        ({"n_masks": 3}, "n_masks=3: must be an integer of at least 5"),
         ({"random_draws": -1}, "random_draws=-1: must be a non-negative integer"),
     ]
     with passes(model()) as seen:
