@@ -20,7 +20,6 @@ TRIES = 10
 PAUSE = 0.002
 """Seconds between two looks at whether the other thread is done."""
 
-_guard = threading.RLock()  # Reentrant, since a change may be dropped, and so undone, at any instruction.
 _open: weakref.WeakKeyDictionary[Any, list[weakref.ref[changing]]] = weakref.WeakKeyDictionary()
 
 
@@ -38,7 +37,7 @@ class changing:  # noqa: N801  # Used as a context, like those built on it.
         self._undo: list[Callable[[], None]] = []
         self._thread = threading.current_thread()
         self._holder = _holder()
-        self._done = False
+        self._done = self._started = False
 
     def __enter__(self) -> changing:
         try:
@@ -78,24 +77,30 @@ class changing:  # noqa: N801  # Used as a context, like those built on it.
     def _restore(self) -> None:
         for undo in reversed(self._undo):
             undo()
-        with _guard:
-            if self._model in _open:
-                _open[self._model][:] = [ref for ref in _open[self._model] if ref() not in (None, self)]
-            self._done = True
+        queue = _open.get(self._model, [])
+        for ref in [ref for ref in queue if ref() in (None, self)]:
+            with contextlib.suppress(ValueError):
+                queue.remove(ref)
+        self._done = True
 
     def _starts(self) -> bool:
-        """Whether it is this thread's turn, which it then takes. ValueError if that may never come."""
-        with _guard:
-            listed = _open.setdefault(self._model, [])
-            others = [change for change in (ref() for ref in listed) if change is not None]
-            for left in [change for change in others if change._is_left()]:
-                left.close()
-                others.remove(left)
-            others = [change for change in others if change._thread is not self._thread]
-            if not others:
-                listed.append(weakref.ref(self))
-                return True
-        theirs = next((change for change in others if change._holder is None), None)
+        """Whether it is this thread's turn: it has the model already, or came first. ValueError if that may never come.
+
+        A queue instead of a lock, which an interrupt could leave locked. It only grows and shrinks by single steps.
+        """
+        queue = _open.setdefault(self._model, [])
+        if not any(ref() is self for ref in queue):
+            queue.append(weakref.ref(self))
+        listed = [change for change in (ref() for ref in list(queue)) if change is not None]
+        for left in [change for change in listed if change is not self and change._is_left()]:
+            left.close()
+        listed = [change for change in listed if not change._done]
+        mine = any(change._thread is self._thread and change._started for change in listed)
+        others = [change for change in listed[: listed.index(self)] if change._thread is not self._thread]
+        if mine or not others:
+            self._started = True
+            return True
+        theirs = next((change for change in others if change._started and change._holder is None), None)
         if theirs is not None:
             raise ValueError(
                 f"the model is in a `with` block of thread {theirs._thread.name!r}: leave that block first, or load the "
