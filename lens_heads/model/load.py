@@ -68,27 +68,31 @@ def load_model(
     given: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
     options = {key: value for key, value in given.items() if value is not None}
     if source is not None:
-        if revision is not None:
-            raise ValueError(f"revision={revision!r}: {name} is a local model, and only hub models have revisions")
-        if device_map is not None and (source.suffix == ".gguf" or lens == "hooked"):
-            raise ValueError(f"device_map is for hub models and folders, but {name} goes to one device: use device=")
-        if lens == "hooked" and str(name) != "gemma-3-270m":
-            raise ValueError(
-                f"lens='hooked' needs a name HookedTransformer knows, but {name} is a local model. Omit lens= for a "
-                "TransformerBridge, or pass a HookedTransformer of your own: every function accepts one"
-            )
+        _check_local(name, source, lens, device_map, revision)
         if device_map is None:
             options |= gguf_files.load_local(source, dtype, device)
     if lens == "hooked":
         model = _boot_hooked(str(name), options)
     else:
-        model = _boot_bridge(
-            str(name), source, options | ({"device_map": device_map} if device_map is not None else {})
-        )
+        spread = {"device_map": device_map} if device_map is not None else {}
+        model = _boot_bridge(str(name), source, options | spread)
     if model.tokenizer is None:
         raise ValueError(f"{name} has no tokenizer: put its tokenizer files beside the weights")
     model.cfg.model_name = Path(name).name if source is not None else str(name)
     return model
+
+
+def _check_local(name: str | Path, source: Path, lens: str | None, device_map: object, revision: str | None) -> None:
+    """ValueError for options that a local model cannot have."""
+    if revision is not None:
+        raise ValueError(f"revision={revision!r}: {name} is a local model, and only hub models have revisions")
+    if device_map is not None and (source.suffix == ".gguf" or lens == "hooked"):
+        raise ValueError(f"device_map is for hub models and folders, but {name} goes to one device: use device=")
+    if lens == "hooked" and str(name) != "gemma-3-270m":
+        raise ValueError(
+            f"lens='hooked' needs a name HookedTransformer knows, but {name} is a local model. Omit lens= for a "
+            "TransformerBridge, or pass a HookedTransformer of your own: every function accepts one"
+        )
 
 
 def _check_device(device: str | torch.device) -> None:
