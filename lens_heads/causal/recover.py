@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import torch
 
 from lens_heads.ablation.independence import check_independent
+from lens_heads.ablation.plan import named_scores
 from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
 from lens_heads.causal.runs import Z
@@ -90,10 +91,9 @@ def recovery(
     controls = [controls] if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-    if scores is not None:
-        shape.check_scores(scores, f"ranking {scores.method!r}")
-        check_weights({scores.method: scores}, identify(model))
-    check_independent({scores.method: scores} if scores is not None else {}, ablation.reference, encoded)
+    rankings = {} if scores is None else named_scores(scores, shape)
+    check_weights(rankings, identify(model))
+    check_independent(rankings, ablation.reference, encoded)
     sets = _sets(shape, broken, mended, controls, scores, draws)
     if fair:
         sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]]
