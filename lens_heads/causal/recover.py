@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Unpack
 import torch
 
 from lens_heads.ablation.independence import check_independent
-from lens_heads.ablation.plan import named_scores
 from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
 from lens_heads.causal.runs import Z
@@ -72,17 +71,15 @@ def recovery(
 
     Args:
         ablated, patched: sets of heads, usually the same.
-        examples: trials. `flipped` uses only those that the model answers correctly when clean and incorrectly when ablated
-            (greedy text, scored by the trial's judge).
+        examples: trials. `flipped` uses only those whose text is right when clean and wrong when ablated.
         controls: heads patched instead of `patched`, outside both sets if enough heads are left: "random" and
             "matched_layers" (`draws` draws each), "same_layer" (the next free heads of each layer; fewer if a layer is
             full), "bottom" (the lowest of `scores`; omitted without them).
         fair: also ablate every control set itself and patch it. A control that was never ablated has little to restore.
         kind: of the ablation, as in `ablate`.
-        **options: `reference` and the options of the ablation, as in `ablate`, and run options (`runs.options.RunOptions`;
-            by default at most 30 new tokens; one example at a time).
+        **options: `reference` and options of the ablation, and run options (`runs.options.RunOptions`; 30 new tokens).
 
-    Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on, and
+    Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on;
     `NothingFlipped` if no example flips.
     """
     checks.whole_number("draws", draws, 0, remedy="; 0 draws no random controls")
@@ -91,7 +88,9 @@ def recovery(
     controls = [controls] if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-    rankings = {} if scores is None else named_scores(scores, shape)
+    rankings = {} if scores is None else {scores.method: scores}
+    for name, ranking in rankings.items():
+        shape.check_scores(ranking, f"ranking {name!r}")
     check_weights(rankings, identify(model))
     check_independent(rankings, ablation.reference, encoded)
     sets = _sets(shape, broken, mended, controls, scores, draws)
