@@ -66,8 +66,8 @@ def recovery(
 ) -> Recovery:
     """Ablate heads at all positions, patch heads with their clean outputs, and measure how much of the answer returns.
 
-    recovery = (lp_patched - lp_ablated) / (lp_clean - lp_ablated), where lp is the summed log-probability of the gold answer
-    in nats. The clean `z` is written at the rows that produce the answer; everything else stays ablated.
+    recovery = (lp_patched - lp_ablated) / (lp_clean - lp_ablated), with lp the gold answer's summed log-probability in nats.
+    The clean `z` is written at the rows that produce the answer; everything else stays ablated.
 
     Args:
         ablated, patched: sets of heads, usually the same.
@@ -75,8 +75,8 @@ def recovery(
         controls: heads patched instead of `patched`, outside both sets if enough heads are left: "random" and
             "matched_layers" (`draws` draws each), "same_layer" (the next free heads of each layer; fewer if a layer is
             full), "bottom" (the lowest of `scores`; omitted without them).
-        fair: also ablate every control set itself and patch it. A control that was never ablated has little to restore.
-        kind: of the ablation, as in `ablate`.
+        fair: also ablate every control itself and patch it. A control that was never ablated has little to restore.
+        kind: as in `ablate`.
         **options: `reference` and options of the ablation, and run options (`runs.options.RunOptions`; 30 new tokens).
 
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on;
@@ -85,17 +85,16 @@ def recovery(
     checks.whole_number("draws", draws, 0, remedy="; 0 draws no random controls")
     ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
-    controls = [controls] if isinstance(controls, str) else controls
+    controls = (controls,) if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     rankings = {} if scores is None else {scores.method: scores}
-    for name, ranking in rankings.items():
-        shape.check_scores(ranking, f"ranking {name!r}")
+    if scores is not None:
+        shape.check_scores(scores, f"ranking {scores.method!r}")
     check_weights(rankings, identify(model))
     check_independent(rankings, ablation.reference, encoded)
     sets = _sets(shape, broken, mended, controls, scores, draws)
-    if fair:
-        sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]]
+    sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]] if fair else []
     settings = {
         **identify(model).settings,
         **ablation.settings,
@@ -110,7 +109,7 @@ def recovery(
         progress=run.progress,
         description="recovery",
     )
-    kept = [(trial.id, result.record) for trial, result in zip(encoded, results, strict=True) if result.keep]
+    kept = [(trial.id, found.record) for trial, found in zip(encoded, results, strict=True) if found.keep]
     return Recovery.from_records(kept, sets, flipped, {**settings, "flipped": flipped})
 
 
