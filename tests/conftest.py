@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,6 +14,10 @@ import torch
 from lens_heads.model.load import load_model
 from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs this way, and the commands that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers side by side take a core each, and so do the kernels and commands they start.

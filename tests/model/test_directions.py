@@ -118,7 +118,7 @@ def test_a_tuned_lens_is_the_plain_computation(arch: str, model: Any, trial: Enc
                 dla += (sum(f) + (t + 1) * float(u @ b[layer])) / len(steps)
             assert float(scores["locos"].values[layer, head]) == pytest.approx(locos, rel=2e-4, abs=2e-4)
             assert float(scores["dla"].values[layer, head]) == pytest.approx(dla, rel=2e-4, abs=2e-4)
-    assert str(scores["locos"].meta["direction"]).startswith(str(file))
+    assert str(scores["locos"].meta["direction"]).startswith(f"{file.name} (")
 
 
 def test_the_constant_cancels_in_locos_and_not_in_dla(gqa: Any, trial: EncodedTrial, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_the_corpus_with_its_truth(tmp_path: Path) -> None:
         ({"source": "packaged"}, "path= requires source='filings' or 'corpus'"),
         ({"source": {"year": 1993}}, "unknown option of source 'year': use 'years' or 'truth', those of `read_corpus`"),
         ({"n": 177}, r"n=177 is out of range: there are 176 trials to draw from; use 1 to 176"),
-        ({"words": 0}, "words=0 must be 1 or more: it is the number of words around the needle"),
+        ({"words": 0}, "words=0: must be a positive integer, the number of words around the needle"),
     ],
 )
 def test_what_cannot_be_had_is_refused(folder: Path, arguments: dict[str, Any], message: str) -> None:
