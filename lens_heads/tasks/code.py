@@ -7,6 +7,7 @@ generated program runs it in `lens_heads.trials.sandbox`, and only with `allow_c
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +76,29 @@ def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool | st
     """A row of MBPP; the sanitized config names some fields differently."""
     tests = _unix("\n".join(row.texts("test_list")))
     imports = row.texts("test_imports") if row.fields.get("test_imports") else []
-    setup = [row.verbatim("test_setup_code")] if row.fields.get("test_setup_code") else []
+    setup, code = row.verbatim("test_setup_code") if row.fields.get("test_setup_code") else "", _unix(row.text("code"))
+    # Most setups build trees of the code's own class Node. Others define what the code needs.
+    first, then = ([], [setup]) if _names(setup) & (_defined(code) - _defined(setup)) else ([setup], [])
     task = row.text("text" if row.fields.get("text") else "prompt")
-    preamble = _unix("".join(f"{part}\n" for part in (*imports, *setup)))
+    preamble = _unix("".join(f"{part}\n" for part in (*imports, *first) if part))
     return Trial(
         id=f"mbpp-{row.text('task_id')}",
         question=shots["question"].replace("{task}", task).replace("{tests}", tests),
-        answer=_unix(row.text("code")),
+        answer=code,
         template=shots["template"],
         chat=chat,
         meta={"kind": "mbpp"},
-        judge=judge(shots, preamble=preamble, tests=tests, allowed=allowed),
+        judge=judge(shots, preamble=preamble, tests=_unix("\n".join([*then, tests])), allowed=allowed),
     )
+
+
+def _names(code: str) -> set[str]:
+    return set(re.findall(r"\w+", code))
+
+
+def _defined(code: str) -> set[str]:
+    """The names of the functions and classes that code defines."""
+    return set(re.findall(r"^(?:def|class) +(\w+)", code, re.MULTILINE))
 
 
 def _problem(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool | str) -> Trial:

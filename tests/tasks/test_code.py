@@ -40,6 +40,15 @@ FULL = [
         "challenge_test_list": [],
     },
 ]
+TREES = {  # As MBPP's 367 and 927: the setup needs the code.
+    "task_id": 7004,
+    "text": "Write a function to give the depth of a tree.",
+    "code": "class Node:\r\n    def __init__(self, data):\r\n        self.left = None\r\n"
+    "def depth(node):\r\n    return 0 if node is None else 1 + depth(node.left)",
+    "test_list": ["assert depth(root) == 2"],
+    "test_setup_code": "root = Node(1)\r\nroot.left = Node(2)",
+    "challenge_test_list": [],
+}
 SANITIZED = [
     {
         "source_file": "mine",
@@ -72,7 +81,7 @@ def verdict(trial: lh.Trial, text: str) -> float:
 
 @needs_confinement
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
-@pytest.mark.parametrize("rows", [FULL, SANITIZED], ids=["full", "sanitized"])
+@pytest.mark.parametrize("rows", [[*FULL, TREES], SANITIZED], ids=["full", "sanitized"])
 def test_mbpp_rows_of_either_config_pass_with_their_own_code(
     tmp_path: Path, name: str, rows: list[dict[str, Any]]
 ) -> None:
