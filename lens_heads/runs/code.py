@@ -12,6 +12,8 @@ import enum
 import functools
 import hashlib
 import inspect
+import json
+import random
 import re
 import types
 from collections.abc import Iterable, Iterator
@@ -20,11 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from lens_heads.runs.digests import tensor_digest
 from lens_heads.runs.reads import UnknownError, closure, global_values, is_library
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), type(NotImplemented))
+_GENERATORS = (random._inst, np.random.mtrand._rand, torch.default_generator)  # type: ignore[attr-defined]
+"""The generators of the process, which functions of these modules use: known by name, because every use changes them."""
 
 
 def code_of(function: Any) -> str:
@@ -129,6 +134,8 @@ class _Reader:
             return ["builtin", value.__name__, self.digest(value.__self__)]
         if not isinstance(value, types.FunctionType):
             return self._object(value)
+        if "_torchdynamo_orig_callable" in vars(value):
+            return ["compiled", self.digest(vars(value)["_torchdynamo_orig_callable"])]
         return [
             "function",
             self.digest(value.__code__),
@@ -161,10 +168,12 @@ class _Reader:
             return [type(value).__name__, self.digest(value.__func__)]
         if isinstance(value, functools.cached_property):
             return ["cached property", self.digest(value.func)]
+        if any(value is generator for generator in _GENERATORS):
+            return ["generator", type(value).__name__]
+        if isinstance(value, PreTrainedTokenizerFast):
+            return self._tokenizer(value)
         if isinstance(value, torch.nn.Module) and is_library(type(value)):
-            wrapped = getattr(value, "original_model", value)
-            tensors = [*wrapped.named_parameters(), *wrapped.named_buffers()]
-            return [type(value).__name__, *self._attributes(tensors), re.sub(" at 0x[0-9a-f]+", "", repr(value))]
+            return self._network(value)
         registered = copyreg.dispatch_table.get(type(value))
         try:
             made: Any = value.__reduce_ex__(4) if registered is None else registered(value)
@@ -180,8 +189,26 @@ class _Reader:
             self.digest(type(value)),
             self.digest(make),
             self.digest(args),
-            *map(self.digest, (plain, listed)),
+            *map(self.digest, (plain or None, listed)),
         ]
+
+    def _network(self, value: torch.nn.Module) -> Iterable[Any]:
+        """A network of a library's class: its tensors, what it prints, and the parts of it that are the user's own."""
+        wrapped = getattr(value, "original_model", value)
+        tensors = [*wrapped.named_parameters(), *wrapped.named_buffers()]
+        own = [(name, part) for name, part in wrapped.named_modules() if not is_library(type(part))]
+        return [
+            type(value).__name__,
+            *self._attributes(tensors),
+            *self._attributes(own),
+            re.sub(" at 0x[0-9a-f]+", "", repr(value)),
+        ]
+
+    def _tokenizer(self, value: PreTrainedTokenizerFast) -> Iterable[Any]:
+        """What a tokenizer does, without the folder it came from and the padding that its last call asked for."""
+        held = json.loads(value.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
+        names = ("padding_side", "truncation_side", "model_max_length", "chat_template", "special_tokens_map")
+        return [type(value).__name__, json.dumps(held), *(f"{name} {getattr(value, name)}" for name in names)]
 
     def _array(self, value: Any) -> Iterable[Any]:
         try:

@@ -16,6 +16,8 @@ _CALLS = {"eval", "exec", "globals", "input", "locals", "open", "vars", "__impor
 _READS = {"environ", "getenv", "read_bytes", "read_text"}
 """Builtins and attributes that read what no code shows."""
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_FOLDERS = {"site-packages", "dist-packages"}
+"""Where packages are installed, also those of the user and of the system, which a virtual environment may add."""
 _HOUSE = __name__.split(".")[0]
 
 
@@ -97,6 +99,9 @@ def is_library(value: Any) -> bool:
 def _is_installed(module: str) -> bool:
     top = module.split(".")[0]
     if top in sys.stdlib_module_names or top == _HOUSE:
-        return top != "__main__"
-    file = getattr(sys.modules.get(top) or sys.modules.get(module), "__file__", None)
-    return file is not None and any(Path(file).is_relative_to(folder) for folder in _LIBRARIES)
+        return True
+    if top == "__main__":  # In a notebook, its file is the installed program that runs the notebook.
+        return False
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in (top, module)]
+    file = Path(next(filter(None, files), ""))
+    return bool(_FOLDERS & set(file.parts)) or any(file.is_relative_to(folder) for folder in _LIBRARIES)

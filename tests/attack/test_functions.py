@@ -6,15 +6,20 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 import lens_heads as lh
 from lens_heads.runs.code import code_of
+from lens_heads.runs.reads import is_library
 from lens_heads.scoring.scorers import Scorer
+from tests import zoo
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny
 
@@ -72,6 +77,11 @@ READ: dict[str, tuple[str, str]] = {
     "a data frame": ("import pandas as pd\nT = pd.DataFrame(dict(a=[1, {v}]))", "x + T['a'][1]"),
     "a network": ("import torch\nT = torch.nn.Linear(2, 2)\ntorch.nn.init.constant_(T.weight, {v})\n"
                   "torch.nn.init.zeros_(T.bias)", "T(x)"),
+    "an own part of a network": (
+        "import torch\nclass N(torch.nn.Module):\n    def forward(self, x):\n        return x * {v}\n"
+        "T = torch.nn.Sequential(N())",
+        "T(x)",
+    ),
     "a network's setting": ("import torch\nT = torch.nn.LeakyReLU({v})", "T(x)"),
     "an own network": (
         "import torch\nclass N(torch.nn.Module):\n    def forward(self, x):\n        return x * {v}\nT = N()",
@@ -118,6 +128,7 @@ FORMS = {
     "object that knows itself": "class M:\n    def __call__(self, x):\n        return x\nf = M()\nf.me = f\nf.t = {v}",
     "network": "import torch\nf = torch.nn.Linear(2, 2)\ntorch.nn.init.constant_(f.weight, {v})\ntorch.nn.init.zeros_(f.bias)",
     "operator": "import operator\nf = operator.itemgetter({v})",
+    "compiled": "import torch\n@torch.compile\ndef f(x):\n    return x + {v}",
     "generator function": "def f(x):\n    yield x + {v}",
     "wrapped twice": "import torch\n@torch.no_grad()\n@torch.enable_grad()\ndef f(x):\n    return x + {v}",
 }  # fmt: skip
@@ -267,6 +278,57 @@ def test_use_leaves_the_same_function() -> None:
     before = code_of(lambda x: model(x))
     model(TRIAL.tokens[None])
     assert code_of(lambda x: model(x)) == before
+
+
+USES = {
+    "a tokenizer": ("from tests import zoo\nT = zoo.tokenizer()", "T(['a', 'bc'], padding=True, truncation=True, max_length=x)"),
+    "a function of random": ("from random import choice as T", "T([x])"),
+    "a function of numpy's random": ("from numpy.random import rand as T", "T(x)"),
+    "a distribution of scipy": ("from scipy.stats import norm as T", "T.rvs(x)"),
+    "an empty object with a cached property": (
+        "import functools\nclass C:\n    @functools.cached_property\n    def t(self):\n        return 1\nT = C()",
+        "T.t + x",
+    ),
+    "a compiled function": ("import torch\nT = torch.compile(lambda x: x, backend='eager')", "T(x)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USES)
+def test_use_leaves_the_same_function_of(name: str) -> None:
+    make, read = USES[name]
+    function = made(f"{make}\ndef f(x):\n    return {read}")
+    before = code_of(function)
+    function(3)
+    assert code_of(function) == before
+
+
+def test_a_tokenizer_is_the_same_wherever_it_was_loaded_from(tmp_path: Path) -> None:
+    for folder in ("one", "other"):
+        zoo.tokenizer().save_pretrained(tmp_path / folder)
+    one, other = (AutoTokenizer.from_pretrained(tmp_path / folder) for folder in ("one", "other"))
+    assert code_of(lambda x: one(x)) == code_of(lambda x: one(x))
+    assert code_of(one) == code_of(other)
+    other.add_tokens(["more"])
+    assert code_of(one) != code_of(other)
+
+
+def test_packages_are_known_by_name_wherever_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the system and of the user too; a notebook's own functions are never a package's."""
+    for folder, installed in {
+        "/usr/lib/python3/dist-packages": True,
+        "/home/me/.local/lib/site-packages": True,
+        "/me": False,
+    }.items():
+        monkeypatch.setitem(sys.modules, "theirs", module := ModuleType("theirs"))
+        module.__file__ = f"{folder}/theirs.py"
+        function = made("def f(x):\n    return x")
+        function.__module__, module.f = "theirs", function  # type: ignore[attr-defined]
+        assert is_library(function) == installed
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__file__", f"{sysconfig.get_path('purelib')}/ipykernel_launcher.py", raising=False)
+    function.__module__ = "__main__"
+    monkeypatch.setattr(main, "f", function, raising=False)
+    assert not is_library(function)
 
 
 @pytest.mark.parametrize(("run", "function"), [(patch, scaled), (score, weighted)], ids=["metric", "scorer"])
