@@ -123,6 +123,16 @@ AGAINST_CLASSES: dict[str, tuple[str, str, str]] = {  # Program, tests, referenc
         "try:\n    double(4)\nexcept ValueError:\n    pass",
         DOUBLE,
     ),
+    "leaving where any exception will do": (
+        "def double(x):\n    raise SystemExit(0)\n",
+        "try:\n    double(4)\nexcept Exception:\n    pass",
+        DOUBLE,
+    ),
+    "an exception without a text": (
+        "class No(Exception):\n    pass\ndef double(x):\n    raise No('no')\n",
+        "double(4)",
+        f"class No(Exception):\n    def __str__(self):\n        return '%d' % self.args\n{DOUBLE}",
+    ),
     "changing what is compared": (
         "def double(x):\n    x.clear()\n    return []\n",
         "x = (1, 2)\nassert double([1]) == [1, 1]",
@@ -259,6 +269,12 @@ def test_nonsense_is_refused(call: Any, says: str) -> None:
 @pytest.mark.parametrize(("reference", "says"), NO_REFERENCE.values(), ids=NO_REFERENCE)
 def test_a_reference_that_cannot_judge_is_refused(reference: str, says: str) -> None:
     refused(lambda: JUDGE.is_right(DOUBLE, reference), f"the reference answer cannot judge programs ({says}")
+
+
+@needs_confinement
+def test_tests_that_pass_on_what_cannot_cross_are_refused() -> None:
+    says = "the tests call double with a value that cannot be passed on: function is not a type of plain values"
+    refused(lambda: run(DOUBLE, "double(lambda: 1)", DOUBLE), says)
 
 
 @needs_confinement

@@ -144,14 +144,18 @@ class Calls:
     """The program's functions, as the tests see them."""
 
     def __init__(self, channel: Channel, known: dict[str, Any]) -> None:
-        self.channel, self.known, self.made = channel, known, 0
+        self.channel, self.known, self.made, self.fault = channel, known, 0, ""
 
     def of(self, name: str) -> Callable[..., Any]:
         """A function that calls the program's function of this name."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.made += 1
-            self.channel.send(name, list(args), kwargs)
+            try:
+                self.channel.send(name, list(args), kwargs)
+            except plain.NotPlainError as error:
+                self.fault = f"the tests call {name} with a value that cannot be passed on: {error}"
+                raise
             value, left = self.reply()
             for old, new in zip(args, plain.loads(left, self.known) if left else (), strict=False):
                 assign(old, new)
@@ -166,14 +170,14 @@ class Calls:
             raise self._error(*values)
         return values
 
-    def _error(self, names: list[str], text: str) -> Exception:
-        """The exception by the first of its classes that is known here."""
+    def _error(self, names: list[str], text: str) -> BaseException:
+        """The exception by the first of its classes that is known here; one that leaves Python leaves the tests."""
         for name in names:
             kind = self.known.get(name, getattr(builtins, name, None))
             if isinstance(kind, type) and issubclass(kind, Exception):
                 with suppress(TypeError):  # UnicodeDecodeError and the like take more than a text.
                     return kind(text if kind.__name__ == names[0] else f"{names[0]}: {text}")
-        return RuntimeError(f"{names[0]}: {text}")
+        return (RuntimeError if "Exception" in names else SystemExit)(f"{names[0]}: {text}")
 
 
 def assign(old: Any, new: Any) -> None:
@@ -215,13 +219,18 @@ def test(given: dict[str, str], channel: Channel) -> tuple[str, str]:
         why = _named(error)
     if channel.ended:  # Also where the tests expect an exception, and took this for it.
         return "ended", ""
+    if calls.fault:
+        return "reference", calls.fault
     if not why and not calls.made:
         return "reference", "the tests call none of the functions that it defines after the preamble"
     return ("failed", why) if why else ("passed", "")
 
 
 def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:1000]
+    try:
+        return f"{type(error).__name__}: {error}"[:1000]
+    except BaseException:  # The class is the reference's own; the program chose what it was made of.
+        return type(error).__name__
 
 
 def answered(preamble: str, reference: str, known: dict[str, Any]) -> list[str]:

@@ -19,6 +19,10 @@ PROGRAM = "program"
 """The name of the module in which program and reference are executed."""
 
 
+class NotPlainError(TypeError):
+    """A value of a type that cannot cross."""
+
+
 def _pairs(items: Any) -> list[list[Any]]:
     return [[key, value] for key, value in items]
 
@@ -50,7 +54,7 @@ _NAMES = {kind: name for name, (kind, _, _) in _KINDS.items()}
 
 
 def dumps(value: Any) -> bytes:
-    """A plain value as JSON. TypeError for anything else, RecursionError for a value that contains itself."""
+    """A plain value as JSON. NotPlainError for anything else, RecursionError for a value that contains itself."""
     return json.dumps(_apart(value)).encode()
 
 
@@ -73,7 +77,7 @@ def _apart(value: Any) -> Any:
     if plain is not None:
         return {"object": [kind.__name__, _apart(plain(value)), None]}
     if kind.__module__ != PROGRAM:
-        raise TypeError(f"{kind.__name__} is not a type of plain values")
+        raise NotPlainError(f"{kind.__name__} is not a type of plain values")
     return {"object": [kind.__name__, None, _apart(_attributes(value))]}
 
 
