@@ -56,6 +56,7 @@ def attribution_patch(
     checks.whole_number("ig_steps", ig_steps)
     shape = geometry(model)
 
+    @torch.inference_mode(False)
     def score(pair: TokenPair) -> PairScore:
         (start, end), judge = pair.answer, _judge(pair, metric)
         corrupt = _run(model, pair.corrupt[: end - 1], judge, gradient=ig_steps == 1)
@@ -122,7 +123,7 @@ def _run(
     with evaluating(model), torch.set_grad_enabled(gradient), hooked(model, [(EMBED, embed)]):
         return cache_activation_and_gradient(
             model,
-            tokens[None].to(model.W_U.device),
+            tokens[None].to(model.W_U.device).clone(),  # Autograd takes no tensor made in inference mode.
             judge,
             names_filter=[EMBED, *_names(model)],
             compute_gradient=gradient,

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.causal.pairs import TokenPair
+from lens_heads.runs import checks
 
 Measure: TypeAlias = Callable[[Float[Tensor, "run step d_vocab"], Int[Tensor, " step"]], Float[Tensor, " run"]]
 """From float32 logits of the answer rows and the gold tokens to one number per run; differentiable for attribution."""
@@ -61,7 +62,7 @@ def check_metric(metric: str | Measure) -> str:
 
 def judged(measure: Measure, logits: Float[Tensor, "run step d_vocab"], pair: TokenPair) -> Float[Tensor, " run"]:
     """The measure of each run. ValueError naming the pair for a wrong shape or a value that is not finite."""
-    values = measure(logits.float(), pair.gold.to(logits.device))
+    values = checks.numbers(measure(logits.float(), pair.gold.to(logits.device).clone()))
     if not isinstance(values, Tensor) or tuple(values.shape) != (len(logits),):
         found = f"shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(

@@ -115,6 +115,10 @@ def load_heads(path: str | Path) -> list[Head]:
     """
     path = user_path(path, "path")
     text = read_text(path).strip()
+    if text.startswith("{"):
+        raise ValueError(
+            f"{path} is an object, such as saved scores, and no list of heads: use HeadScores.load(path).top(k)"
+        )
     listed = parse_json(text, str(path)) if text.startswith("[") else None
     try:
         found = parse_heads(text) if listed is None else [Head.parse(head) for head in listed]

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
+import numpy as np
+import torch
+
 LARGEST_SEED = 2**63 - 1
 """The largest seed that every generator in use accepts."""
 
@@ -71,6 +74,11 @@ def share(name: str, value: Any, example: str = "0.95") -> float:
     if not 0 < number < 1:
         raise ValueError(f"{name}={value!r}: must lie strictly between 0 and 1, e.g. {example}")
     return number
+
+
+def numbers(value: Any) -> Any:
+    """An array of numbers as a tensor, with the same values; anything else as it is."""
+    return torch.tensor(value) if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" else value
 
 
 def whole_fields(owner: object, **least: int) -> None:

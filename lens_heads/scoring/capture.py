@@ -23,7 +23,7 @@ from lens_heads.model.geometry import Model, attention_out, geometry, output_wei
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
 from lens_heads.scoring.collecting import PassResult
-from lens_heads.scoring.scorers import Rows, Scorer, checked
+from lens_heads.scoring.scorers import Rows, Scorer, scored
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials import answers
 from lens_heads.trials.encoded import EncodedTrial
@@ -156,7 +156,7 @@ def _score(model: Model, batch: _Batch, scorers: Sequence[Scorer], directions: D
             if row.result.scores:
                 views = _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), directions)
                 for name, scores in row.result.scores.items():
-                    scores[layer] = checked(named[name], named[name].score(views[named[name].rows]), shape.n_heads)
+                    scores[layer] = scored(named[name], views[named[name].rows], shape.n_heads)
 
     hooks: list[tuple[str, Any]] = []
     for layer in range(shape.n_layers):

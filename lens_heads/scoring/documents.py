@@ -22,7 +22,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.scoring.collecting import PassResult, score_trials
-from lens_heads.scoring.scorers import Scorer, checked, resolve
+from lens_heads.scoring.scorers import Scorer, resolve, scored
 from lens_heads.scoring.view import DocumentView
 from lens_heads.trials.documents import AnyDocuments, EncodedDocuments
 from lens_heads.trials.encoding import check_unique
@@ -103,7 +103,7 @@ def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: 
     for layer, (attention, null) in enumerate(query_attention(model, trial, chunk)):
         view = DocumentView(layer, attention, null, trial.documents, trial.tags, trial.gold)
         for scorer in scorers:
-            scores[scorer.name][layer] = checked(scorer, scorer.score(view), shape.n_heads)
+            scores[scorer.name][layer] = scored(scorer, view, shape.n_heads)
     return PassResult(trial.id, "ungated", scores=scores)
 
 

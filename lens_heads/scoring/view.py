@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from einops import einsum, rearrange
@@ -117,6 +119,17 @@ class DocumentView:
         return tuple(
             (min(start + tag, end - 1), end) for (start, end), tag in zip(self.documents, self.tags, strict=True)
         )
+
+
+View = TypeVar("View", bound=LayerView | DocumentView)
+
+
+def copied(view: View) -> View:
+    """A copy that may be changed in place."""
+    tensors = {name: held.clone() for name, held in vars(view).items() if isinstance(held, Tensor)}
+    changeable = copy(view)
+    vars(changeable).update(tensors)
+    return changeable
 
 
 def document_sums(values: Float[Tensor, "... key"], spans: Spans) -> Float[Tensor, "... document"]:

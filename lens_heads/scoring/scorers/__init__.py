@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs import checks
 from lens_heads.scoring.scorers.attention_mass import attention_mass
 from lens_heads.scoring.scorers.attention_spatial import attention_spatial
 from lens_heads.scoring.scorers.contrastive import contrastive
@@ -20,6 +21,7 @@ from lens_heads.scoring.scorers.headkv import headkv
 from lens_heads.scoring.scorers.locos import locos
 from lens_heads.scoring.scorers.qr import qr, qr_ndcg
 from lens_heads.scoring.scorers.summed_attention import summed_attention
+from lens_heads.scoring.view import DocumentView, LayerView, copied
 
 Rows = Literal["answer", "generated", "prompt", "query"]
 
@@ -107,8 +109,13 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bo
     return list(named.values())
 
 
-def checked(scorer: Scorer, score: Any, n_heads: int) -> Float[Tensor, " head"]:
-    """A scorer's result, on the CPU. ValueError unless it is one score per head."""
+def scored(scorer: Scorer, view: LayerView | DocumentView, n_heads: int) -> Float[Tensor, " head"]:
+    """A scorer's result, on the CPU. ValueError unless it is one score per head.
+
+    A user's own scorer reads copies, because `view.pattern[..., 0] = 0` would otherwise reach other scorers and the model.
+    """
+    listed = scorer in (*SCORERS.values(), *DOCUMENT_SCORERS.values())
+    score = checks.numbers(scorer.score(view if listed else copied(view)))
     if not isinstance(score, Tensor) or tuple(score.shape) != (n_heads,):
         found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
         raise ValueError(f"scorer {scorer.name} returned {found}: it must return one score per head, shape [{n_heads}]")
