@@ -82,7 +82,7 @@ class PairRuns:
         measure = resolve(metric, self.pair, self.logits[CORRUPT])
         clean, corrupt = judged(measure, self.logits, self.pair).tolist()
         size = at_once or max(1, TOKENS_PER_PASS // self.tokens.shape[1])
-        values = torch.zeros(self.shape.n_layers, self.shape.n_heads)
+        values = torch.zeros(self.shape.n_layers, self.shape.n_heads, dtype=torch.float32)
         for layer, listed in by_layer(heads).items():
             for start in range(0, len(listed), size):
                 some = listed[start : start + size]

@@ -68,13 +68,19 @@ def _modules(model: Model) -> Iterator[tuple[str, Any]]:
 
 
 def scales(model: Model) -> dict[str, Any]:
-    """Every number outside the weights that scales, caps or masks, by name: its value, or a hash where modules differ."""
+    """Every number outside the weights that scales, caps or masks, by name: its value, or a hash where modules differ.
+
+    And the dtype that an open `torch.autocast` computes in.
+    """
     found: dict[str, list[tuple[str, Any]]] = {}
     configs = [("cfg", model.cfg), ("config", getattr(_wrapped(model), "config", None))]
     for place, holder in [*configs, *sorted(_modules(model), key=lambda named: named[0])]:
         for name, value in vars(holder).items() if holder is not None else ():
             if _SCALES.search(name) and isinstance(value, Real | None) and not name.startswith("_"):
                 found.setdefault(name, []).append((place, float(value) if isinstance(value, Real) else None))
+    device = model.W_U.device.type
+    if torch.is_autocast_enabled(device):
+        found["autocast"] = [("torch", str(torch.get_autocast_dtype(device)))]
     return {
         name: places[0][1] if len({repr(value) for _, value in places}) == 1 else digest(places)
         for name, places in sorted(found.items())

@@ -143,7 +143,7 @@ def _score(model: Model, batch: _Batch, scorers: Sequence[Scorer], directions: D
     shape = geometry(model)
     for row in batch.rows:
         names = [scorer.name for scorer in scorers if _counts(scorer, row)]
-        row.result.scores = {name: torch.zeros(shape.n_layers, shape.n_heads) for name in names}
+        row.result.scores = {name: torch.zeros(shape.n_layers, shape.n_heads, dtype=torch.float32) for name in names}
     named = {scorer.name: scorer for scorer in scorers}
     held: dict[str, Tensor] = {}
 

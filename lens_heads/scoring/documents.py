@@ -99,7 +99,7 @@ def check_fits(trial: EncodedDocuments, shape: HeadGeometry) -> None:
 def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: HeadGeometry, chunk: int) -> PassResult:
     others = len(trial.gold) < len(trial.documents)
     scorers = [scorer for scorer in scorers if others or not scorer.contrastive]
-    scores = {scorer.name: torch.zeros(shape.n_layers, shape.n_heads) for scorer in scorers}
+    scores = {scorer.name: torch.zeros(shape.n_layers, shape.n_heads, dtype=torch.float32) for scorer in scorers}
     for layer, (attention, null) in enumerate(query_attention(model, trial, chunk)):
         view = DocumentView(layer, attention, null, trial.documents, trial.tags, trial.gold)
         for scorer in scorers:

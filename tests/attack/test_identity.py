@@ -67,6 +67,7 @@ SETTINGS: dict[str, Callable[[Any], Any]] = {
     "a window where there was none": lambda model: setting(attention(model), "sliding_window", 3),
     "the epsilon of one norm": lambda model: setting(model.blocks[0].ln1.original_component, "eps", 0.1),
     "the final softcap": lambda model: setting(model.original_model.config, "final_logit_softcapping", 1.0),
+    "autocast": lambda model: torch.autocast("cpu", torch.bfloat16),
     "the query's scalar": lambda model: setting(model.original_model.config, "query_pre_attn_scalar", 4),
 }
 

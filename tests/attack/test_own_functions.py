@@ -74,6 +74,21 @@ def test_attribution_in_inference_mode() -> None:
     assert inside_more.per_trial.isfinite().all()
 
 
+@pytest.mark.parametrize("method", [lh.patch_heads, lh.attribution_patch])
+def test_another_default_dtype_changes_nothing(method: Any) -> None:
+    def run() -> list[torch.Tensor]:
+        return [method(tiny("llama-gqa"), TRIALS, progress=False).per_trial, score("locos")["locos"].per_trial]
+
+    before = run()
+    torch.set_default_dtype(torch.float64)
+    try:
+        after = run()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(other, one)
+
+
 def test_saved_scores_are_no_list_of_heads(tmp_path: Path) -> None:
     score("locos")["locos"].save(tmp_path / "locos.json")
     with pytest.raises(ValueError, match=r"locos.json is an object.*use HeadScores.load"):
