@@ -102,7 +102,7 @@ def ablate(
     from lens_heads.interventions import activations
     from lens_heads.report import tables
 
-    rankings, numbers = _rankings(scores), _numbers(ks)
+    rankings, numbers, options = _rankings(scores), _numbers(ks), _kind_options(option)
     needs_means = _needs_means(kind)
     allowed = cli_options.code_execution([task, *(specificity or [])], allow_code_execution, not no_text)
     defaults = {"split": "test"} if task in ("packaged", "ioi") else allowed[task]
@@ -113,7 +113,6 @@ def ablate(
     reference = activations.mean_activations(loaded, calibration) if needs_means else None
     run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
     run |= {"specificity": others, "controls": Controls(draws=seeds), "generate": not no_text}
-    options = cli_options.options(option)
     curve = ablation.ablation_curve(
         loaded, {task: trials}, rankings, numbers, kind, reference=reference, **run, **options
     )
@@ -193,6 +192,17 @@ def _numbers(ks: str) -> list[int]:
         if not part.strip().isdecimal() or int(part) < 1:
             raise ValueError(f"--ks {ks!r}: {part!r} is not a positive integer. Use a list such as 1,5,10.")
     return [int(part) for part in ks.split(",")]
+
+
+def _kind_options(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """The options of a kind of ablation. ValueError for a name that no kind has."""
+    from lens_heads.interventions.kinds import KINDS
+
+    given, known = cli_options.options(pairs), dict.fromkeys(name for kind in KINDS.values() for name in kind.options)
+    for name in given:
+        if name not in known:
+            raise ValueError(f"--option {name}=...: no kind of ablation has this option. Use {', '.join(known)}.")
+    return given
 
 
 def _needs_means(kind: str) -> bool:

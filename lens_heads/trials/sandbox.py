@@ -6,10 +6,10 @@ a program sees neither its tests nor their verdict, and cannot answer with an ob
 
 The boundary is bubblewrap (https://github.com/containers/bubblewrap; Linux on x86_64 or aarch64). A process sees Python and
 the system's libraries, read-only, and an empty folder in memory of 32 MB: no file of yours, no device, no other process, no
-network, no environment. It has no capabilities, and a system-call filter refuses new processes, threads, sockets, and
-memory that limits do not count. CPU time, memory and files are limited; all ends with the caller. What remains: flaws of the
-kernel and of bubblewrap, load on the machine within the limits, and what stands in the library folders of the system and of
-Python, which the program may read.
+network, no environment. It has no capabilities, and a system-call filter refuses new processes, threads, sockets, the memory
+of bubblewrap's own process, and memory that limits do not count. CPU time, memory and files are limited; all ends with the
+caller. What remains: flaws of the kernel and of bubblewrap, load on the machine within the limits (with the kernel's memory
+for empty files), and what stands in the library folders of the system and of Python, which the program may read.
 
 Where bubblewrap cannot run, nothing is executed, unless the caller declares the machine disposable (`unsafe`): then only the
 limits hold, and the program can do whatever you can, forge its verdict included.
