@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.trial import AnyTrial, Trial
+from lens_heads.trials.trial import RESERVE, AnyTrial, Trial
 
 _REMEDY = "pass lens_heads.Trial(id=..., question=..., answer=...) or an EncodedTrial"
 
@@ -41,6 +42,8 @@ def encode_all(
     for trial in trials:
         if not isinstance(trial, Trial | EncodedTrial):
             raise TypeError(f"expected Trial or EncodedTrial, got {type(trial).__name__}: {_REMEDY}")
+        if isinstance(trial, Trial):
+            _check_length(trial, n_ctx)
     encoded = [trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in trials]
     check_unique(trial.id for trial in encoded)
     for trial in encoded:
@@ -55,6 +58,16 @@ def encode_all(
                 f"window of {n_ctx} tokens: use a smaller context_length or max_new_tokens"
             )
     return encoded
+
+
+def _check_length(trial: Trial, n_ctx: int) -> None:
+    """ValueError before anything is composed for a haystack that cannot fit; a token rarely holds two words."""
+    kept = trial.length - RESERVE if trial.length else math.inf
+    if min(kept, len(trial.haystack.split()) / 2) > n_ctx:
+        asked = f"a length of {trial.length} tokens" if trial.length else "its whole haystack"
+        raise ValueError(
+            f"trial {trial.id}: {asked} exceeds the context window of {n_ctx} tokens: use a smaller context_length"
+        )
 
 
 def check_unique(ids: Iterable[str]) -> None:

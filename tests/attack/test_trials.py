@@ -266,3 +266,23 @@ def test_one_alias_accepts_no_single_letters() -> None:
 
     one = replace(encoded(), answer="Bob", aliases="Robert")  # type: ignore[arg-type]
     assert text_scores("o", (one.answer, *one.aliases))["contains"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "length", "says"),
+    [
+        (3_000, 5_000, "a length of 5000 tokens exceeds the context window of 512 tokens: use a smaller"),
+        (3_000, 0, "its whole haystack exceeds the context window of 512 tokens"),
+        (3_000, 400, ""),
+        (50, 5_000, ""),
+    ],
+)
+def test_a_context_beyond_the_model_is_refused_before_it_is_composed(
+    words: int, length: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, model = trial(haystack="a " * words, length=length), tiny("llama-gqa")
+    if not says:
+        assert len(lh.evaluate(model, made, generate=False, progress=False).trial_ids) == 1
+        return
+    monkeypatch.setattr(lh.Trial, "encode", lambda *_: pytest.fail("the prompt was composed"))
+    refused(lambda: lh.evaluate(model, made, generate=False, progress=False), says, model)
