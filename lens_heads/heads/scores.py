@@ -6,7 +6,6 @@ File formats are in `files.py`, figures in `plots`, the statistics themselves in
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -19,6 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads import stats
+from lens_heads.heads.fields import check_finite, check_names, check_shapes
 from lens_heads.heads.files import read_scores, write_envelope, write_lists
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
@@ -80,45 +80,16 @@ class HeadScores:
             raise TypeError(f"{self.method}: trial_ids={self.trial_ids!r}: must be a list with one id per trial")
         object.__setattr__(self, "trial_ids", tuple(self.trial_ids))
         object.__setattr__(self, "order", tuple(Head.parse(head) for head in self.order))
-        if self.values.ndim != 2 or self.per_trial.shape[1:] != self.values.shape:
-            raise ValueError(
-                f"{self.method}: values {tuple(self.values.shape)} must be [layer, head] and per_trial "
-                f"{tuple(self.per_trial.shape)} must be [trial, layer, head] of the same model"
-            )
+        check_shapes(self.method, self.values, self.per_trial, self.trial_ids)
         for name, known in (("unit", Unit), ("best", Best)):
             if getattr(self, name) not in get_args(known):
                 raise ValueError(
                     f"{self.method}: {name}={getattr(self, name)!r}: must be {' or '.join(map(repr, get_args(known)))}"
                 )
-        if len(self.trial_ids) != len(self.per_trial):
-            raise ValueError(f"{self.method}: {len(self.per_trial)} trials but {len(self.trial_ids)} trial ids")
-        self._check_names()
-        self._check_finite()
+        check_names(self.method, self.trial_ids, self.order, (self.n_layers, self.n_heads))
+        check_finite(self.method, self.values, self.per_trial, self.trial_ids)
         if self.signed is None:
             object.__setattr__(self, "signed", bool((self.per_trial < 0).any()))
-
-    def _check_names(self) -> None:
-        if not isinstance(self.method, str) or not self.method:
-            raise ValueError(f"method={self.method!r}: must be a non-empty string")
-        twice = next((one for one, times in Counter(self.trial_ids).items() if times > 1), None)
-        if twice is not None:
-            raise ValueError(f"{self.method}: two trials have the id {twice!r}: ids must be unique")
-        for head in self.order:
-            if head.layer >= self.n_layers or head.head >= self.n_heads:
-                raise ValueError(
-                    f"{self.method}: order names {head}, but there are {self.n_layers} layers x {self.n_heads} heads"
-                )
-
-    def _check_finite(self) -> None:
-        bad = ~torch.isfinite(torch.cat([self.values[None], self.per_trial]))
-        if bad.any():
-            at, layer, head = (int(i) for i in bad.nonzero()[0])
-            where = f", trial {self.trial_ids[at - 1]}," if at else ""
-            value = self.per_trial[at - 1, layer, head] if at else self.values[layer, head]
-            raise ValueError(
-                f"{self.method}: the score of {Head(layer, head)}{where} is {value} "
-                f"({int(bad.any(0).sum())} heads are not finite): drop the trials at fault, or rescore in float32"
-            )
 
     @classmethod
     def from_trials(
