@@ -11,6 +11,8 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 from torch import Tensor
 
+from lens_heads.runs import checks
+
 Values: TypeAlias = Float[np.ndarray, "*sample value"]
 
 
@@ -39,6 +41,8 @@ def split_half_reliability(values: Float[Tensor, "trial item"], n: int = 100, se
     Would other trials of the same kind rank the items alike? Skips splits in which all items of a half tie. NaN with fewer
     than two trials, or when every split is skipped.
     """
+    checks.whole_number("n", n)
+    checks.seed(seed)
     trials = len(values)
     if trials < 2:
         return math.nan

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs import checks
+
 
 def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
     """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts."""
-    trials = len(values)
-    if trials == 0:
-        raise ValueError("cannot bootstrap: there are no trials")
+    trials = _trials(values, n, seed)
     counts = np.random.default_rng(seed).multinomial(trials, [1 / trials] * trials, size=n)
     weights = torch.from_numpy(counts).to(torch.float64) / trials
     return (weights @ values.reshape(trials, -1).double()).reshape(n, *values.shape[1:])
@@ -45,7 +45,7 @@ def bootstrap_over_draws(
 
     With a single draw this is `bootstrap_interval`.
     """
-    draws, trials = values.shape
+    draws, trials = _draws(values, n, seed)
     by_draw, by_trial = _counts(draws, trials, n, seed)
     means = np.einsum("nd,dt,nt->n", by_draw / draws, values.double().numpy(), by_trial / trials)
     low, high = np.quantile(means, _tails(level))
@@ -65,9 +65,9 @@ def bootstrap_ratio(
     unbounded: resampled sums of `below` reach 0 more often than the level allows.
     """
     tails, whole = _tails(level), float(below.double().sum())
+    draws, trials = _draws(above, n, seed)
     if whole <= 0:
         return math.nan, math.nan, math.nan
-    draws, trials = above.shape
     by_draw, by_trial = _counts(draws, trials, n, seed)
     top, bottom = (np.einsum("nd,dt,nt->n", by_draw, part.double().numpy(), by_trial) for part in (above, below))
     ratio, positive = float(above.double().sum()) / whole, bottom > 0
@@ -79,9 +79,24 @@ def bootstrap_ratio(
 
 def _tails(level: float) -> list[float]:
     """The quantiles that enclose a share `level`. ValueError unless it lies between 0 and 1."""
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}: must lie strictly between 0 and 1, e.g. 0.95")
+    level = checks.share("level", level)
     return [(1 - level) / 2, (1 + level) / 2]
+
+
+def _trials(values: Tensor, n: int, seed: int) -> int:
+    """The number of trials. ValueError for none, and for a number of resamples or a seed that is none."""
+    checks.whole_number("n", n)
+    checks.seed(seed)
+    if len(values) == 0:
+        raise ValueError("cannot bootstrap: there are no trials")
+    return len(values)
+
+
+def _draws(values: Tensor, n: int, seed: int) -> tuple[int, int]:
+    """The numbers of draws and trials of a [draw, trial] tensor. ValueError as in `_trials`."""
+    if values.ndim != 2 or len(values) == 0:
+        raise ValueError(f"values of shape {list(values.shape)}: must be [draw, trial], with at least one draw")
+    return len(values), _trials(values[0], n, seed)
 
 
 def _counts(draws: int, trials: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,10 +7,16 @@ from jaxtyping import Bool, Float
 from scipy import stats as scipy_stats
 from torch import Tensor
 
+from lens_heads.runs import checks
+
 
 def sign_flip_p(values: Float[Tensor, "trial ..."], n: int = 10_000, seed: int = 0) -> Float[Tensor, "..."]:
     """One-sided p-value of mean > 0 under random sign flips of whole trials: (hits + 1) / (n + 1), never zero."""
+    checks.whole_number("n", n)
+    checks.seed(seed)
     trials = len(values)
+    if trials == 0:
+        raise ValueError("cannot test: there are no trials")
     flat = values.reshape(trials, -1).double()
     observed = flat.mean(0)
     generator = torch.Generator().manual_seed(seed)

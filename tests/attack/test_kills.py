@@ -58,6 +58,7 @@ def documents() -> list[Any]:
     return [lh.DocumentTrial(f"d{i}", "Who rang?", texts, ("3",)) for i in range(12)]
 
 
+# One trial at a time where numbers are compared to the last digit: what is left after a kill makes other batches.
 HOW: dict[str, Any] = {"kind": "zero", "generate": False}
 CALLS: dict[str, Callable[..., Any]] = {
     "score_heads": lambda m, **run: lh.score_heads(m, trials(0, 12), ["locos"], teacher_forced=True, **run)["locos"],
@@ -67,13 +68,13 @@ CALLS: dict[str, Callable[..., Any]] = {
     "transfer_matrix": lambda m, **run: lh.compare.transfer_matrix(
         m, {"a": ranking()}, {"a": trials(9)}, ks=(1, 2), metric="logprob", **HOW, **run
     ),
-    "generality": lambda m, **run: lh.localize.generality(m, {"a": ["L0H1"]}, {"a": trials(9)}, **run),
+    "generality": lambda m, **run: lh.localize.generality(m, {"a": ["L0H1"]}, {"a": trials(9)}, batch_size=1, **run),
     "patch_heads": lambda m, **run: lh.patch_heads(m, pairs(), positions="all", **run),
     "path_patch": lambda m, **run: lh.path_patch(m, ["L0H0", "L0H1"], ["L2H1"], pairs(), **run),
     "attribution_patch": lambda m, **run: lh.attribution_patch(m, pairs(), **run),
     "recovery": lambda m, **run: lh.recovery(m, ["L0H1"], ["L0H1"], trials(9), draws=2, flipped=False, **run),
     "localize_heads": lambda _, **run: lh.localize_heads(
-        model(), planted.trials(3, 20), n_masks=24, sparsity=0.25, **run
+        model(), planted.trials(3, 20), n_masks=24, sparsity=0.25, batch_size=1, **run
     ),
     "provenance": lambda m, **run: lh.anatomy.provenance(m, trials(9, 40), ["L0H1"], teacher_forced=True, **run),
     "literalness": lambda m, **run: lh.anatomy.literalness(m, trials(0, 12), teacher_forced=True, **run),

@@ -271,3 +271,30 @@ def test_greedy_takes_no_more_heads_than_there_are() -> None:
         "k=13: must be an integer from 1 to 12, the number of heads",
         MODEL(),
     )
+
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        (lambda: lh.stats.bootstrap_means(X, n=0), "n=0: must be a positive integer"),
+        (lambda: lh.stats.bootstrap_means(X, seed=-1), "seed=-1: must be a non-negative integer"),
+        (lambda: lh.stats.bootstrap_means(X[:0]), "there are no trials"),
+        (lambda: lh.stats.bootstrap_interval(X, level=1.0), "level=1.0: must lie strictly between 0 and 1"),
+        (lambda: lh.stats.bootstrap_over_draws(X, n=1.5), "n=1.5: must be a positive integer"),
+        (lambda: lh.stats.bootstrap_over_draws(X[0]), "must be [draw, trial]"),
+        (lambda: lh.stats.bootstrap_over_draws(X[:0]), "with at least one draw"),
+        (lambda: lh.stats.bootstrap_over_draws(X[:, :0]), "there are no trials"),
+        (lambda: lh.stats.bootstrap_ratio(X, X, n=-1), "n=-1: must be a positive integer"),
+        (lambda: lh.stats.percentile_interval(X.numpy(), level="0.95"), "level='0.95': must lie strictly"),
+        (lambda: lh.stats.sign_flip_p(X, n=0), "n=0: must be a positive integer"),
+        (lambda: lh.stats.sign_flip_p(X, seed=-1), "seed=-1: must be a non-negative integer"),
+        (lambda: lh.stats.sign_flip_p(X[:0]), "there are no trials"),
+        (lambda: lh.stats.split_half_reliability(X, n=0), "n=0: must be a positive integer"),
+        (lambda: lh.stats.split_half_reliability(X, seed=True), "seed=True: must be a non-negative integer"),
+    ],
+)
+def test_statistics(run: Any, says: str) -> None:
+    refused(run, says)
