@@ -26,6 +26,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 SLOW = (
+    "tests/attack/test_command_line.py",
+    "tests/attack/test_generated_",
+    "tests/attack/test_interrupts.py",
+    "tests/attack/test_kills.py",
+    "tests/attack/test_run_folders_shared.py",
+    "tests/attack/test_threads.py",
     "tests/studies/test_capability.py",
     "tests/studies/test_fragile_tasks.py",
     "tests/studies/test_locos.py",
