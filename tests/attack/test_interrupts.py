@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -148,6 +150,47 @@ def test_an_interrupt_leaves_nothing(model: Any, name: str) -> None:
 @pytest.mark.parametrize("name", WORKS)
 def test_no_interrupt_leaves_anything(model: Any, name: str) -> None:
     attack(model, name, 500 if name in CONTEXTS else 80)
+
+
+class Alarm:
+    """Raises KeyboardInterrupt wherever the main thread is after so many seconds, as Ctrl-C does, also inside torch's Python."""
+
+    def __init__(self, after: float) -> None:
+        self.after, self.armed = after, False
+
+    def _ring(self, *_: Any) -> None:
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+
+    def interrupts(self, work: Callable[[], Any]) -> bool:
+        before = signal.signal(signal.SIGALRM, self._ring)
+        try:
+            self.armed = True
+            signal.setitimer(signal.ITIMER_REAL, self.after)
+            work()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            self.armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system has no alarms")
+@pytest.mark.parametrize("name", WORKS)
+def test_signals_at_any_time_leave_nothing(model: Any, name: str) -> None:
+    work, rng, hits = (lambda: WORKS[name](model)), random.Random(name), 0
+    work()
+    started = time.perf_counter()
+    work()
+    spent, before = time.perf_counter() - started, state(model)
+    for _ in range(60):
+        hits += Alarm(rng.uniform(1e-5, spent)).interrupts(work)
+        assert state(model) == before, f"a signal during {name} left something"
+    assert hits > 0, "some came in the middle of the work"
 
 
 @pytest.mark.parametrize("name", RUNS)

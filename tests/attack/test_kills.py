@@ -8,7 +8,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,11 @@ import torch
 import lens_heads as lh
 from lens_heads.causal.pairs import TokenPair
 from lens_heads.heads.scores import HeadScores
+from lens_heads.tasks.sec10k import packaged
 from tests import commands, planted, zoo
+from tests.compare.permuted import TEXTS, permuted
 from tests.conftest import random_trial, tiny
+from tests.studies import test_capability, test_fragile_tasks, test_locos
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +61,12 @@ def documents() -> list[Any]:
     return [lh.DocumentTrial(f"d{i}", "Who rang?", texts, ("3",)) for i in range(12)]
 
 
+@cache
+def matched() -> tuple[Any, Any]:
+    copy, _ = permuted("llama-gqa")
+    return lh.match_heads(tiny("llama-gqa"), copy, texts=TEXTS, resamples=2, permutations=1, progress=False), copy
+
+
 # One trial at a time where numbers are compared to the last digit: what is left after a kill makes other batches.
 HOW: dict[str, Any] = {"kind": "zero", "generate": False}
 CALLS: dict[str, Callable[..., Any]] = {
@@ -78,6 +87,19 @@ CALLS: dict[str, Callable[..., Any]] = {
     ),
     "provenance": lambda m, **run: lh.anatomy.provenance(m, trials(9, 40), ["L0H1"], teacher_forced=True, **run),
     "literalness": lambda m, **run: lh.anatomy.literalness(m, trials(0, 12), teacher_forced=True, **run),
+    "search": lambda _, **run: lh.localize.search(
+        model(),
+        planted.trials(3, 20),
+        planted.trials(6, 20, seed=1)[3:],
+        n_masks=24,
+        sparsities=0.25,
+        k=2,
+        batch_size=1,
+        **run,
+    ),
+    "validate_match": lambda m, **run: lh.compare.validate_match(
+        matched()[0], m, matched()[1], {"a": trials(9), "b": trials(40)}, groups={"g": ["L0H1"]}, **run
+    ),
 }
 
 
@@ -93,17 +115,19 @@ def numbers(found: Any) -> str:
 
 
 def shards(out: Path) -> dict[str, int]:
-    return {file.name: file.stat().st_mtime_ns for file in out.glob("trials/*.safetensors")}
+    """Every finished unit, and when it was written: some calls keep several run folders, which share names."""
+    return {str(file.relative_to(out)): file.stat().st_mtime_ns for file in out.rglob("trials/*.safetensors")}
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("name", CALLS)
 def test_killed_at_random_moments_and_continued(tmp_path: Path, name: str) -> None:
-    def call(out: Path | None) -> Any:
-        return CALLS[name](tiny("llama-gqa"), progress=False, out=out)
+    def call(out: Path | None) -> str:
+        return numbers(CALLS[name](tiny("llama-gqa"), progress=False, out=out))
 
-    killed_and_continued(call, numbers, tmp_path)
+    assert call(None) == call(tmp_path / "elsewhere")
+    killed_and_continued(call, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -125,17 +149,45 @@ def test_a_command_is_killed_and_continued(
         "localize": ["--masks", "12", "--sparsity", "0.3", "-k", "2"],
     }[command]
 
-    def call(out: Path | None) -> str:
-        assert commands.run(command, *task, *more, *(["-o", str(out)] if out else []), monkeypatch=monkeypatch) == 0
+    def call(out: Path) -> str:
+        assert commands.run(command, *task, *more, "-o", str(out), monkeypatch=monkeypatch) == 0
         return "\n".join(line for line in capsys.readouterr().out.splitlines() if "│" in line)
 
-    killed_and_continued(call, str, tmp_path)
+    killed_and_continued(call, tmp_path)
 
 
-def killed_and_continued(call: Callable[[Path | None], Any], numbers: Callable[[Any], str], folder: Path) -> None:
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("study", [test_locos, test_fragile_tasks, test_capability])
+def test_a_study_is_killed_and_continued(tmp_path: Path, study: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left after a kill makes other batches, which differ in the last digits."""
+    monkeypatch.setattr(packaged, "packaged_filings", partial(packaged.packaged_filings, 40))
+    run = {
+        test_locos: lh.studies.locos,
+        test_fragile_tasks: lambda *args, **rest: lh.studies.fragile_tasks(*args, **rest)[0],
+        test_capability: lh.studies.capability,
+    }[study]
+    bridge = zoo.bridge("qwen3", n_ctx=8192)
+
+    def call(out: Path) -> dict[str, pd.DataFrame]:
+        return run([bridge], preset=study.TINY, out=out, command="test")[0].all_frames()
+
+    def same(found: dict[str, pd.DataFrame], whole: dict[str, pd.DataFrame]) -> None:
+        assert found.keys() == whole.keys()
+        for name, frame in whole.items():
+            pd.testing.assert_frame_equal(found[name], frame, rtol=1e-3, atol=1e-4)
+
+    killed_and_continued(call, tmp_path, same)
+
+
+def equal(found: str, whole: str) -> None:
+    assert found == whole
+
+
+def killed_and_continued(call: Callable[[Path], Any], folder: Path, same: Callable[[Any, Any], None] = equal) -> None:
     """Kill the call, again and again, in the middle of its work; it continues, and ends as it does undisturbed."""
-    whole, out, chance, during = numbers(call(None)), folder / "run", random.Random(0), 0
-    call(folder / "whole")
+    out, chance, during = folder / "run", random.Random(0), 0
+    whole = call(folder / "whole")
     units = len(shards(folder / "whole"))
     for _ in range(KILLS):
         before = shards(out)
@@ -150,8 +202,8 @@ def killed_and_continued(call: Callable[[Path | None], Any], numbers: Callable[[
         assert before.items() <= shards(out).items(), "what is finished is never written again"
         during += len(before) < len(shards(out)) < units
         if process.exitcode == 0:
-            assert numbers(call(out)) == whole
+            same(call(out), whole)
             shutil.rmtree(out)
-    assert numbers(call(out)) == whole
+    same(call(out), whole)
     assert during > 0, "some kills came in the middle of the work"
     assert not [file for file in out.rglob("*") if file.suffix == ".partial"]
