@@ -1,23 +1,38 @@
 """Statistics over trials: arrays in, arrays out. Standard tests come from scipy."""
 
+from lens_heads.stats.clusters import effective_n, icc
 from lens_heads.stats.correlation import pearson, spearman, spearman_brown, split_half_reliability
 from lens_heads.stats.intervals import (
-    bootstrap_interval,
+    Interval,
     bootstrap_means,
-    bootstrap_over_draws,
-    bootstrap_ratio,
+    crossed_interval,
+    difference,
+    mean_interval,
     percentile_interval,
+    ratio_interval,
 )
+from lens_heads.stats.old import bootstrap_interval, bootstrap_over_draws, bootstrap_ratio
+from lens_heads.stats.shares import are_shares, paired_share_interval, share_interval
 from lens_heads.stats.significance import benjamini_hochberg, sign_flip_p
 
 __all__ = [
+    "Interval",
+    "are_shares",
     "benjamini_hochberg",
     "bootstrap_interval",
     "bootstrap_means",
     "bootstrap_over_draws",
     "bootstrap_ratio",
+    "crossed_interval",
+    "difference",
+    "effective_n",
+    "icc",
+    "mean_interval",
+    "paired_share_interval",
     "pearson",
     "percentile_interval",
+    "ratio_interval",
+    "share_interval",
     "sign_flip_p",
     "spearman",
     "spearman_brown",

@@ -1,0 +1,63 @@
+"""Intervals of right answers: Wilson's for a share, Newcombe's for a paired difference. Neither collapses at 0 or 1."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats as scipy_stats
+
+from lens_heads.runs import checks
+from lens_heads.stats.clusters import Groups, cluster_variance, effective_n
+from lens_heads.stats.intervals import FEWEST, Interval, difference
+
+Hits = Float[np.ndarray, " trial"]
+"""1 for a right answer, 0 for a wrong one."""
+
+
+def are_shares(*values: Float[np.ndarray, "..."]) -> bool:
+    """Whether all values are 0 or 1, so that score intervals apply."""
+    return all(bool(np.isin(each, (0.0, 1.0)).all()) for each in values)
+
+
+def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
+    """The share of right answers with Wilson's score interval; NaN bounds below five trials.
+
+    With clusters, the number of trials is the effective one. ValueError for values other than 0 and 1, or none.
+    """
+    level = checks.share("level", level)
+    hits = np.asarray(hits, dtype=float)
+    if len(hits) == 0 or not are_shares(hits):
+        raise ValueError("right answers must be 0 or 1, and at least one: use mean_interval for other values")
+    share = float(hits.mean())
+    if len(hits) < FEWEST:
+        return Interval(share, math.nan, math.nan)
+    return Interval(share, *_wilson(share, effective_n(hits, groups), level))
+
+
+def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
+    """The difference first - second of two shares on the same trials.   (Newcombe 1998, method 10)
+
+    Wilson's intervals of both, combined with the correlation phi of the pairs. With clusters, the number of trials is the
+    effective one of the differences.
+    """
+    level = checks.share("level", level)
+    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    n, gap = len(first), first - second
+    one, other = share_interval(first, None, level), share_interval(second, None, level)
+    if n < FEWEST:
+        return Interval(one.value - other.value, math.nan, math.nan)
+    if groups is not None and gap.var() > 0:
+        n = min(n, max(1.0, gap.var(ddof=1) / cluster_variance(gap, groups)))
+        one, other = (Interval(each.value, *_wilson(each.value, n, level)) for each in (one, other))
+    spread = float(first.std() * second.std())
+    phi = float(((first - one.value) * (second - other.value)).mean() / spread) if spread > 0 else 0.0
+    return difference(one, other, phi)
+
+
+def _wilson(share: float, n: float, level: float) -> tuple[float, float]:
+    """Wilson's score bounds; a whole number of trials is not needed, which scipy's `proportion_ci` asks for."""
+    z2 = float(scipy_stats.norm.ppf((1 + level) / 2)) ** 2
+    centre, reach = share + z2 / (2 * n), math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
+    return max(0.0, (centre - reach) / (1 + z2 / n)), min(1.0, (centre + reach) / (1 + z2 / n))
