@@ -44,7 +44,7 @@ class TokenPair:
     answer: tuple[int, int]
     id: str
     meta: dict[str, Any] = field(default_factory=dict)
-    group: str = ""
+    group: str | tuple[str, ...] = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):

@@ -11,12 +11,13 @@ from typing import Any
 class MadeOn:
     """The fields by which two trials are dependent if they share one. An empty field is unknown and matches nothing.
 
-    `id` is the trial's own. Trials of one `group` (a company, a needle, a name) share what the answer depends on.
+    `id` is the trial's own. Trials of one `group` (a company, a needle, a name) share what the answer depends on; a trial may
+    have several.
     `needle` and `prompt` are hashes of the tokens: the same text under another id is not a new trial.
     """
 
     id: str
-    group: str = ""
+    group: str | tuple[str, ...] = ""
     needle: str = ""
     prompt: str = ""
 
@@ -30,12 +31,23 @@ class MadeOn:
         """Read a JSON object, including those of older files, which have a company's `cik` in place of a group."""
         known = {field.name: record.get(field.name) for field in fields(cls)}
         known["group"] = known["group"] or record.get("cik")
-        return cls(**{name: str(value or "") for name, value in known.items()})
+        texts: dict[str, Any] = {name: str(value or "") for name, value in known.items()}
+        if isinstance(known["group"], list):
+            texts["group"] = tuple(map(str, known["group"]))
+        return cls(**texts)
 
 
 def shared(made_on: Iterable[MadeOn], others: Iterable[MadeOn]) -> list[str]:
     """Ids of the trials that share an id, group, needle or prompt with one of the others, sorted."""
-    seen = {(field.name, value) for other in others for field in fields(other) if (value := getattr(other, field.name))}
-    return sorted(
-        {one.id for one in made_on if any((field.name, getattr(one, field.name)) in seen for field in fields(one))}
-    )
+    seen = {known for other in others for known in _known(other)}
+    return sorted({one.id for one in made_on if not seen.isdisjoint(_known(one))})
+
+
+def _known(one: MadeOn) -> set[tuple[str, str]]:
+    """The names and values of the known fields, every group on its own."""
+    groups = (one.group,) if isinstance(one.group, str) else one.group
+    named = [
+        *((name, getattr(one, name)) for name in ("id", "needle", "prompt")),
+        *(("group", each) for each in groups),
+    ]
+    return {(name, value) for name, value in named if value}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import check_id, token_ids
-from lens_heads.trials.fields import span, text
+from lens_heads.trials.fields import groups, span, text
 from lens_heads.trials.tokenizing import chat_frame, opening
 
 INTRO = " Here are some paragraphs:"
@@ -78,14 +78,14 @@ class DocumentTrial:
     gold: tuple[str, ...]
     answer: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
-    group: str = ""
+    group: str | tuple[str, ...] = ""
 
     def __post_init__(self) -> None:
         check_id(self.id)
         owner = f"trial {self.id}"
         object.__setattr__(self, "documents", numbered(self.documents, owner))
         text(owner, "query", self.query, empty=False)
-        text(owner, "group", self.group)
+        object.__setattr__(self, "group", groups(owner, self.group))
         gold = self.gold if isinstance(self.gold, Iterable) and not isinstance(self.gold, str) else [self.gold]
         for one in (gold := list(gold)):
             if not isinstance(one, str) and checks.whole(one) is None:
@@ -146,7 +146,7 @@ class EncodedDocuments:
     tags: tuple[int, ...]
     gold: tuple[int, ...]
     meta: dict[str, Any] = field(default_factory=dict)
-    group: str = ""
+    group: str | tuple[str, ...] = ""
 
     def __post_init__(self) -> None:
         check_id(self.id)

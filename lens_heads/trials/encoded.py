@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lens_heads.trials.fields import span, text, texts
+from lens_heads.trials.fields import groups, span, text, texts
 from lens_heads.trials.judges import DEFAULT, Judge
 
 
@@ -38,13 +38,13 @@ class EncodedTrial:
     judge: Judge = DEFAULT
     choices: tuple[str, ...] = ()
     choice_tokens: tuple[Int[Tensor, " step"], ...] = ()
-    group: str = ""
+    group: str | tuple[str, ...] = ""
 
     def __post_init__(self) -> None:
         check_id(self.id)
         owner = f"trial {self.id}"
         text(owner, "answer", self.answer, empty=False)
-        text(owner, "group", self.group)
+        object.__setattr__(self, "group", groups(owner, self.group))
         check_parts(owner, self.meta, self.judge)
         object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))

@@ -17,6 +17,11 @@ def text(owner: str, what: str, value: Any, empty: bool = True) -> str:
     return value
 
 
+def groups(owner: str, value: Any) -> str | tuple[str, ...]:
+    """A trial's group, or the groups of several kinds as a tuple. ValueError unless a string or non-empty strings."""
+    return texts(owner, "group", value) if isinstance(value, tuple) else text(owner, "group", value)
+
+
 def texts(owner: str, what: str, values: Any) -> tuple[str, ...]:
     """Non-empty strings as a tuple; a bare string is one of them. ValueError for anything else."""
     listed = [values] if isinstance(values, str) else list(values) if isinstance(values, Iterable) else [values]

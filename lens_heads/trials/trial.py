@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial, check_id, check_parts, checked_choices
-from lens_heads.trials.fields import text, texts
+from lens_heads.trials.fields import groups, text, texts
 from lens_heads.trials.judges import DEFAULT, Judge
 from lens_heads.trials.tokenizing import adds_space, chat_frame, opening, piece
 
@@ -34,8 +34,9 @@ class Trial:
     `aliases` are other correct answers. `needle_focus` is the part of the needle whose span is reported, by default all of
     it. `judge` extracts the answer from a generated text and decides whether it is correct.
     `choices`: the options of a multiple-choice question, one of them `answer`; the model chooses the likeliest.
-    `group`: trials of one group (a company, a needle, a name) share what their answers depend on and are never split
-    between selection and evaluation. Without a group, trials count as dependent only if they share the needle.
+    `group`: trials of one group (a company, a needle, a name) share what their answers depend on. They are never split
+    between selection and evaluation, and intervals resample them whole. A tuple names groups of two kinds that cross.
+    Without a group, trials count as dependent only if they share the needle.
     """
 
     id: str
@@ -52,13 +53,14 @@ class Trial:
     needle_focus: str = ""
     judge: Judge = DEFAULT
     choices: tuple[str, ...] = ()
-    group: str = ""
+    group: str | tuple[str, ...] = ""
 
     def __post_init__(self) -> None:
         check_id(self.id)
         owner = f"trial {self.id}"
-        for what in ("question", "haystack", "needle", "template", "needle_focus", "group"):
+        for what in ("question", "haystack", "needle", "template", "needle_focus"):
             text(owner, what, getattr(self, what))
+        object.__setattr__(self, "group", groups(owner, self.group))
         text(owner, "answer", self.answer, empty=False)
         check_parts(owner, self.meta, self.judge)
         object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
