@@ -68,6 +68,17 @@ def finite(name: str, value: Any, least: float = -math.inf, most: float = math.i
     return number
 
 
+def finite_values(name: str, values: Any) -> np.ndarray:
+    """Numbers as an array of floats. ValueError with the place of the first that is not finite."""
+    array = np.asarray(values, dtype=float)
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        raise ValueError(
+            f"{name} is {array[tuple(bad[0])]} at {bad[0].tolist()}: must be finite. Drop it, or measure it again."
+        )
+    return array
+
+
 def share(name: str, value: Any, example: str = "0.95") -> float:
     """The value as a float. ValueError unless it is a number strictly between 0 and 1."""
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan

@@ -12,11 +12,15 @@ from lens_heads.stats.intervals import (
     ratio_interval,
 )
 from lens_heads.stats.old import bootstrap_interval, bootstrap_over_draws, bootstrap_ratio
+from lens_heads.stats.ranks import RandomRank, rank_p
+from lens_heads.stats.sampling import Precision, n_to_tell, needed
 from lens_heads.stats.shares import are_shares, paired_share_interval, share_interval
 from lens_heads.stats.significance import benjamini_hochberg, sign_flip_p
 
 __all__ = [
     "Interval",
+    "Precision",
+    "RandomRank",
     "are_shares",
     "benjamini_hochberg",
     "bootstrap_interval",
@@ -28,9 +32,12 @@ __all__ = [
     "effective_n",
     "icc",
     "mean_interval",
+    "n_to_tell",
+    "needed",
     "paired_share_interval",
     "pearson",
     "percentile_interval",
+    "rank_p",
     "ratio_interval",
     "share_interval",
     "sign_flip_p",
