@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
-from lens_heads.ablation.conditions import CONTROLS, Condition, Controls, head_set
+import pandas as pd
+
+from lens_heads.ablation.conditions import (
+    CONTROLS,
+    NO_ABLATION,
+    NO_NEEDLE,
+    Condition,
+    Controls,
+    HeadSet,
+    head_set,
+)
 from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
 from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.ablation.plan import capped, check_names, limited, named_rankings, named_scores, plan_sets, warn_of_ties
+from lens_heads.controls import without_needle
 from lens_heads.heads.head import Head
 from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
@@ -16,7 +29,22 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
-from lens_heads.trials.trial import AnyTrial
+from lens_heads.stats import Precision
+from lens_heads.trials.encoding import several
+from lens_heads.trials.trial import AnyTrial, Trial
+
+BARE = ", without needles"
+"""Ends the name under which a task's prompts without needles run."""
+
+
+class CurveRun(AblationRun, total=False):
+    """`AblationRun`, and when to stop.
+
+    precision: evaluate block after block of the trials, until the lead's damage has the wanted half-width at every k, or
+        the trials (or `at_most` of them) are used up. The sign of the damage plays no part. Default: all trials.
+    """
+
+    precision: Precision
 
 
 def ablation_curve(
@@ -30,7 +58,7 @@ def ablation_curve(
     specificity_for: str | Sequence[str] | None = None,
     sets: Mapping[str, Iterable[Head | str | Sequence[int]] | Head | str] | None = None,
     generate: bool = True,
-    **options: Unpack[AblationRun],
+    **options: Unpack[CurveRun],
 ) -> AblationCurve:
     """Evaluate the model with the top k heads of every ranking ablated, for every k, and with controls.
 
@@ -39,26 +67,28 @@ def ablation_curve(
         rankings: scores by method; the first is the lead, the baseline of paired differences.
         ks: numbers of heads, capped at the number of heads in the model.
         kind: as in `ablate`.
-        controls: names of controls, or `Controls(names, draws, of)`: "bottom" (the k lowest of a ranking), "random" (among
-            heads outside every ranking's top k), "random_like" (as many heads per layer as the ranking's top k).
+        controls: names of controls, or `Controls(names, draws, of, trials)`, which explains them.
         specificity: other tasks under the same ablations: {"parametric": trials, ...}.
         specificity_for: the rankings whose ablations also run on those ("random" always does): names, or None for all.
         sets: further sets of heads by name, each ablated as a whole (set "given", k = its size).
         generate: also decode and judge the text; without it only teacher-forced metrics are measured.
-        **options: run options (`runs.options.RunOptions`), and `reference` and the options of the ablation, as in `ablate`.
+        **options: run options (`runs.options.RunOptions`), `precision` (`CurveRun`), and `reference` and the options of the
+            ablation, as in `ablate`.
 
     Raises ValueError for trials shared between selection and evaluation, rankings of another model's shape, an unknown
     control, k below 1, and everything `ablate` rejects, all before anything runs.
     """
     shape = geometry(model)
     chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
+    precision = options.pop("precision", None)
     ablation, run = ablation_run(model, kind, options)
+    controls = controls if isinstance(controls, Controls) else Controls(controls)
     main, tasks = _named_tasks(trials, specificity or {})
-    grid = Grid.of(model, tasks, ablation, run, generate)
+    bare = _bare(tasks) if NO_NEEDLE in controls.names else {}
+    grid = Grid.of(model, {**tasks, **bare}, ablation, run, generate)
     grid.check_independent(chosen, [main])
     check_weights(chosen, identify(model))
     warn_of_ties(chosen, sizes)
-    controls = controls if isinstance(controls, Controls) else Controls(controls)
     planned = plan_sets(chosen, sizes, controls)
     check_names(sets or {}, "a set of heads")
     for name, listed in (sets or {}).items():
@@ -66,19 +96,55 @@ def ablation_curve(
         planned.append(head_set(Condition.given(name, len(heads)), heads))
     if specificity_for is not None:
         planned = limited(planned, named_rankings(specificity_for, chosen, "specificity_for"), main)
-    table = grid.run(planned)
+    planned = [one if one.tasks is not None else replace(one, tasks=tuple(tasks)) for one in planned]
+    if bare:
+        planned.append(replace(NO_ABLATION, condition=Condition.no_needle(), tasks=tuple(bare)))
     meta = {**grid.settings, "task": main, "rankings": list(chosen), "ks": sizes, "draws": controls.draws}
-    curve = AblationCurve(table, meta)
+    curve = _until(precision, grid, planned, meta)
     if grid.folder is not None:
         curve.save(grid.folder.path)
     return curve
 
 
-def _named_tasks(trials: Any, others: Tasks) -> tuple[str, dict[str, Any]]:
+def _until(precision: Precision | None, grid: Grid, planned: Sequence[HeadSet], meta: dict[str, Any]) -> AblationCurve:
+    """The curve of all trials, or of as many blocks of trials as the precision takes."""
+    if precision is None:
+        return AblationCurve(_named(grid.run(planned)), meta)
+    most, tables, done = min(precision.at_most, len(grid.tasks[meta["task"]])), [], 0
+    while True:
+        end = min(most, done + precision.next_block(done))
+        tables.append(_named(grid.run(planned, done, end)))
+        curve, done = AblationCurve(pd.concat(tables, ignore_index=True), {**meta, "trials": end}), end
+        if done >= most or precision.enough(_half_width(curve), done):
+            return curve
+
+
+def _half_width(curve: AblationCurve) -> float:
+    """Half of the widest interval of the lead's damage, in nats."""
+    lead = [one for one in curve.conditions() if one.set == "top" and one.method == curve.rankings[0]]
+    widths = [curve.difference(Condition.none(), one, "logprob").half_width for one in lead]
+    return math.inf if any(math.isnan(width) for width in widths) else max(widths)
+
+
+def _bare(tasks: Mapping[str, Sequence[AnyTrial]]) -> dict[str, list[Trial]]:
+    """The prompts without needles, of every task whose trials have some. ValueError if the main task has none."""
+    return {
+        f"{name}{BARE}": without_needle(trials)
+        for place, (name, trials) in enumerate(tasks.items())
+        if place == 0 or all(isinstance(trial, Trial) and trial.needle for trial in trials)
+    }
+
+
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with prompts without needles as a condition of their task."""
+    return table.assign(task=table["task"].str.removesuffix(BARE))
+
+
+def _named_tasks(trials: Any, others: Tasks) -> tuple[str, dict[str, list[AnyTrial]]]:
     """The main task's name, and all tasks by name, the main one first."""
     if isinstance(trials, Mapping) and len(trials) != 1:
         raise ValueError(f"trials names {len(trials)} tasks: pass one here, and others as specificity={{name: trials}}")
     ((main, own),) = trials.items() if isinstance(trials, Mapping) else ((MAIN_TASK, trials),)
     if main in others:
         raise ValueError(f"specificity task {main!r} has the name of the main task: choose another name")
-    return main, {main: own, **others}
+    return main, {name: list(several(listed)) for name, listed in {main: own, **others}.items()}

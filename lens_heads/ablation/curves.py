@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Float
 
+from lens_heads.ablation import statistics
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.evaluation import METRICS
-from lens_heads.runs import checks
+from lens_heads.ablation.statistics import Draws
 from lens_heads.runs.files import path_of, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.tables import read_table, write_table
-from lens_heads.stats import bootstrap_means, bootstrap_over_draws, percentile_interval
+from lens_heads.stats import Interval, difference, effective_n
+from lens_heads.stats.intervals import NOTHING
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -87,31 +88,75 @@ class AblationCurve:
         """The metric per trial under a condition, averaged over the draws of a random control; indexed by trial."""
         return self.draws(condition, metric, task).mean(axis=1)
 
+    def groups(self, trials: Sequence[str] | pd.Index, task: str | None = None) -> list[list[str]] | None:
+        """The trials' groups, one list per kind of group; None without groups."""
+        known = self._groups.get(task or self.main_task)
+        return None if known is None else [known[column].loc[list(trials)].tolist() for column in known.columns]
+
+    @cached_property
+    def _groups(self) -> dict[str, pd.DataFrame]:
+        """Labels by task and trial, in columns that name any group."""
+        columns = [column for column in ("group", "group_2") if column in self.per_trial]
+        found = {}
+        for task, rows in self.per_trial.groupby("task", sort=False):
+            labels = rows.drop_duplicates("trial").set_index("trial")[columns].fillna("")
+            labels = labels.loc[:, (labels != "").any()]
+            if len(labels.columns):
+                found[str(task)] = labels
+        return found
+
+    def pair(self, one: Condition, other: Condition, metric: str, task: str | None = None) -> tuple[Draws, Draws]:
+        """The metric under two conditions, on the trials that all their draws have."""
+        a, b = self.draws(one, metric, task).dropna(), self.draws(other, metric, task).dropna()
+        both = a.index.intersection(b.index)
+        return a.loc[both], b.loc[both]
+
     def gaps(
         self, one: Condition, other: Condition, metric: str, task: str | None = None
     ) -> Float[np.ndarray, "draw trial"]:
         """Paired differences one - other on the trials measured under both (no columns if there are none).
 
-        One row per pair of draws, so a single one if neither is random.
+        One row per draw; two random conditions are paired draw by draw.
         """
-        a, b = self.draws(one, metric, task).dropna(), self.draws(other, metric, task).dropna()
-        both = a.index.intersection(b.index)
-        gap = a.loc[both].to_numpy()[:, :, None] - b.loc[both].to_numpy()[:, None, :]
-        return gap.reshape(len(both), a.shape[1] * b.shape[1]).T.copy()
+        return statistics.gaps(*self.pair(one, other, metric, task))
 
     def difference(
-        self, one: Condition, other: Condition, metric: str, task: str | None = None
-    ) -> tuple[float, float, float]:
-        """Mean paired difference one - other: (difference, low, high)."""
-        gap = self.gaps(one, other, metric, task)
-        return bootstrap_over_draws(torch.from_numpy(gap)) if gap.shape[1] else (math.nan, math.nan, math.nan)
+        self, one: Condition, other: Condition, metric: str, task: str | None = None, level: float = 0.95
+    ) -> Interval:
+        """Mean difference one - other with its interval, paired by trial.
+
+        A random control that ran on fewer trials than the other condition is compared through no ablation: each one's
+        difference to it, on all trials of its own.
+        """
+        a, b = (self.draws(each, metric, task).dropna() for each in (one, other))
+        none, random = Condition.none(), max(a.shape[1], b.shape[1]) > 1
+        if random and len(a) != len(b) and none not in (one, other) and none in self.conditions(task):
+            lost, other_lost = (self.difference(none, each, metric, task, level) for each in (other, one))
+            return difference(lost, other_lost)
+        a, b = self.pair(one, other, metric, task)
+        return statistics.paired(a, b, self.groups(a.index, task), level)
+
+    def share_lost(
+        self, condition: Condition, metric: str = "logprob", task: str | None = None, level: float = 0.95
+    ) -> Interval:
+        """What share of the needle's benefit an ablation removes: (none - ablated) / (none - without needle).
+
+        The benefit is what the needle adds to the metric of the unablated model, so 1 is as bad as no needle. ValueError
+        unless "no_needle" was among the controls.
+        """
+        none, now = self.pair(Condition.none(), condition, metric, task)
+        bare = self.draws(Condition.no_needle(), metric, task).dropna()
+        both = none.index.intersection(bare.index)
+        parts = (none.loc[both], now.loc[both], bare.loc[both])
+        return statistics.share_lost(*parts, self.groups(both, task), level)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row per task, condition and metric.
 
-        value, with its bootstrap interval (low, high) over trials and the draws of a random control; drop, the paired
-        difference to no ablation, with its interval; seed_min and seed_max, the range of the draws' means.
+        value, with its 95 % interval (low, high) over trials and the draws of a random control; drop, the paired difference
+        to no ablation, with its interval; seed_min and seed_max, the range of the draws' means; trials, and effective_trials
+        where trials share groups. Intervals need five trials: `stats` says which they are.
         """
         rows: list[dict[str, Any]] = []
         for task in self.per_trial["task"].unique():
@@ -125,9 +170,10 @@ class AblationCurve:
 
     def _summary(self, condition: Condition, metric: str, task: str) -> dict[str, Any]:
         draws, none = self.draws(condition, metric, task).dropna(), Condition.none()
-        value = bootstrap_over_draws(torch.from_numpy(draws.to_numpy().T.copy()))
+        groups = self.groups(draws.index, task)
+        value = statistics.mean(draws, groups)
         measured = none in self.conditions(task)
-        drop = self.difference(none, condition, metric, task) if measured else (math.nan, math.nan, math.nan)
+        drop = self.difference(none, condition, metric, task) if measured else NOTHING
         by_draw = draws.mean(axis=0)
         return {
             **dict(zip(("value", "low", "high"), value, strict=True)),
@@ -135,6 +181,7 @@ class AblationCurve:
             "seed_min": float(by_draw.min()),
             "seed_max": float(by_draw.max()),
             "trials": len(draws),
+            "effective_trials": effective_n(draws.mean(axis=1).to_numpy(), groups),
         }
 
     def differences(self, metric: str, task: str | None = None, lead: str | None = None) -> pd.DataFrame:
@@ -157,53 +204,34 @@ class AblationCurve:
             )
         return pd.DataFrame(rows)
 
-    def dissociation(self, other: str, metric: str = "contains", n: int = 1000, seed: int = 0) -> pd.DataFrame:
+    def dissociation(self, other: str, metric: str = "contains") -> pd.DataFrame:
         """Dissociation score per condition: (R0 - Rk)/R0 - (P0 - Pk)/P0, the main task R against another task P.
 
-        With a bootstrap interval over the trials of both. The metric's worst value must be 0; for "logprob" its exponential
-        is used. NaN if a baseline is zero.
+        With an interval over the trials of both. The metric's worst value must be 0; for "logprob" its exponential is used.
+        NaN if a baseline is zero.
         """
-        checks.whole_number("n", n)
-        checks.seed(seed)
         self.values(Condition.none(), metric, other)  # Raises for an unknown metric or task.
         rows: list[dict[str, Any]] = []
         measured = self.conditions(other)
         for condition in self.conditions():
             if condition.k == 0 or condition not in measured:
                 continue
-            # The trials differ, so the resamples must be independent: one seed would pair them.
-            (main, mine), (beside, theirs) = (
-                self._lost(condition, metric, task, n, seed + i) for i, task in enumerate((self.main_task, other))
-            )
-            low, high = percentile_interval(mine - theirs)
+            main, beside = (self.relative_loss(condition, metric, task) for task in (self.main_task, other))
+            score = difference(main, beside)
             rows.append(
-                {**asdict(condition), "against": other, "metric": metric, "main_loss": main, "other_loss": beside}
-                | {"score": main - beside, "low": float(low), "high": float(high)}
+                {**asdict(condition), "against": other, "metric": metric, "main_loss": main.value}
+                | {"other_loss": beside.value, "score": score.value, "low": score.low, "high": score.high}
             )
         return pd.DataFrame(rows)
 
-    def relative_loss(self, condition: Condition, metric: str, task: str | None = None) -> tuple[float, float, float]:
-        """(R0 - Rk) / R0, the share of a score that an ablation removes, with its bootstrap interval over trials.
-
-        The metric is treated as in `dissociation`.
-        """
-        loss, samples = self._lost(condition, metric, task or self.main_task)
-        low, high = percentile_interval(samples)
-        return loss, float(low), float(high)
-
-    def _lost(
-        self, condition: Condition, metric: str, task: str, n: int = 1000, seed: int = 0
-    ) -> tuple[float, np.ndarray]:
-        """(R0 - Rk)/R0 and its bootstrap samples, trials resampled in pairs."""
-        base, now = self.values(Condition.none(), metric, task), self.values(condition, metric, task)
-        both = base.index.intersection(now.index)
-        pair = torch.stack([_tensor(base[both]), _tensor(now[both])], 1)
-        pair = pair.exp() if metric == "logprob" else pair
-        means = bootstrap_means(pair, n, seed).numpy()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            samples = (means[:, 0] - means[:, 1]) / means[:, 0]
-        start, end = (float(x) for x in pair.mean(0))
-        return ((start - end) / start if start else math.nan), samples
+    def relative_loss(
+        self, condition: Condition, metric: str, task: str | None = None, level: float = 0.95
+    ) -> Interval:
+        """(R0 - Rk) / R0, the share of a score that an ablation removes; the metric is treated as in `dissociation`."""
+        none, now = self.pair(Condition.none(), condition, metric, task)
+        if metric == "logprob":
+            none, now = none.apply(np.exp), now.apply(np.exp)
+        return statistics.share_lost(none, now, None, self.groups(none.index, task), level)
 
     def plot(self, metric: str | None = None, task: str | None = None, title: str | None = None) -> go.Figure:
         """The metric against k: one line per ranking with its interval, controls dashed."""
@@ -242,7 +270,3 @@ class AblationCurve:
     def _repr_html_(self) -> str:
         first = self.frame[(self.frame["metric"] == self.metrics[0]) & (self.frame["task"] == self.main_task)]
         return first.to_html(index=False, float_format=lambda x: f"{x:.3f}")
-
-
-def _tensor(values: pd.Series) -> torch.Tensor:
-    return torch.tensor(values.to_numpy(dtype=np.float32))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -97,12 +98,13 @@ class Grid:
         trials = self.trials if tasks is None else [trial for name in tasks for trial in self.tasks[name]]
         check_independent(rankings, self.ablation.reference, trials)
 
-    def run(self, sets: Sequence[HeadSet]) -> pd.DataFrame:
-        """One row per set and trial: method, set, k, seed (the draw), heads, task, trial, answer, text, and every metric.
+    def run(self, sets: Sequence[HeadSet], start: int = 0, end: int | None = None) -> pd.DataFrame:
+        """One row per set and trial: method, set, k, seed (the draw), heads, task, trial, group, answer, text, and the metrics.
 
-        Conditions with the same heads share their runs. A trial that fails is omitted, with a warning.
+        Conditions with the same heads share their runs. Of each task, the trials from `start` to `end` are run. A trial that
+        fails is omitted, with a warning.
         """
-        units = self._units(sets)
+        units = self._units(sets, start, end)
         last: dict[tuple[Any, ...], Prefilled | None] = {}
 
         def work(batch: list[Unit]) -> list[Result]:
@@ -127,39 +129,64 @@ class Grid:
             progress=self.options.progress,
             description="ablating",
         )
-        return _table(sets, units, results)
+        return self._table(sets, units, results)
 
-    def _units(self, sets: Sequence[HeadSet]) -> list[Unit]:
+    def _units(self, sets: Sequence[HeadSet], start: int, end: int | None) -> list[Unit]:
         """Every trial under every distinct set of heads, once.
 
         All sets run on one block of trials before the next block, because they share its unablated prefill.
         """
-        wanted: dict[tuple[Head, ...], set[str]] = {}
+        wanted: dict[tuple[str, tuple[Head, ...]], int] = {}
         for one in sets:
-            wanted.setdefault(tuple(sorted(one.heads)), set()).update(self.tasks if one.tasks is None else one.tasks)
-        return [
-            Unit(task, trial, heads, block)
-            for task, encoded in self.tasks.items()
-            for block, trials in enumerate(together(encoded, self.options.batch_size))
-            for heads, tasks in wanted.items()
-            if task in tasks
-            for trial in trials
+            for task in self.tasks if one.tasks is None else one.tasks:
+                key = task, tuple(sorted(one.heads))
+                wanted[key] = max(wanted.get(key, 0), self._most(one, task))
+        units: list[Unit] = []
+        for task, encoded in self.tasks.items():
+            mine = {heads: most for (asked, heads), most in wanted.items() if asked == task}
+            # No block has trials on both sides of where some sets end, so that each needs one prefill.
+            ends = sorted({start, *(most for most in mine.values() if most > start), len(encoded[:end])})
+            parts = [encoded[a : min(b, len(encoded[:end]))] for a, b in pairwise(ends)]
+            blocks = [block for part in parts for block in together(part, self.options.batch_size)]
+            units += [
+                Unit(task, trial, heads, number)
+                for number, block in enumerate(blocks)
+                for heads, most in mine.items()
+                for trial in block
+                if self._places[task][trial.id] < most
+            ]
+        return units
+
+    def _most(self, one: HeadSet, task: str) -> int:
+        """How many of a task's trials a set runs on, counted from the first."""
+        return len(self.tasks[task]) if one.trials is None else one.trials
+
+    @cached_property
+    def _places(self) -> dict[str, dict[str, int]]:
+        """Each trial's place in its task."""
+        return {task: {trial.id: place for place, trial in enumerate(trials)} for task, trials in self.tasks.items()}
+
+    def _table(self, sets: Sequence[HeadSet], units: list[Unit], results: list[Result]) -> pd.DataFrame:
+        """One row per condition and trial; heads that belong to several conditions appear in each."""
+        found: dict[tuple[Head, ...], list[tuple[Unit, Result]]] = {}
+        for unit, result in zip(units, results, strict=True):
+            if result.keep:
+                found.setdefault(unit.heads, []).append((unit, result))
+        rows = [
+            {"method": one.condition.method, "set": one.condition.set, "k": one.condition.k, "seed": one.draw}
+            | {"heads": ",".join(map(str, one.heads)), "task": unit.task, "trial": unit.trial.id}
+            | labels(unit.trial)
+            | {"answer": unit.trial.answer, "text": str(result.record["text"])}
+            | {name: float(result.record[name]) for name in METRICS if name in result.record}
+            for one in sets
+            for unit, result in found.get(tuple(sorted(one.heads)), [])
+            if one.tasks is None or unit.task in one.tasks
+            if self._places[unit.task][unit.trial.id] < self._most(one, unit.task)
         ]
+        return pd.DataFrame(rows)
 
 
-def _table(sets: Sequence[HeadSet], units: list[Unit], results: list[Result]) -> pd.DataFrame:
-    """One row per condition and trial; heads that belong to several conditions appear in each."""
-    found: dict[tuple[Head, ...], list[tuple[Unit, Result]]] = {}
-    for unit, result in zip(units, results, strict=True):
-        if result.keep:
-            found.setdefault(unit.heads, []).append((unit, result))
-    rows = [
-        {"method": one.condition.method, "set": one.condition.set, "k": one.condition.k, "seed": one.draw}
-        | {"heads": ",".join(map(str, one.heads)), "task": unit.task, "trial": unit.trial.id}
-        | {"answer": unit.trial.answer, "text": str(result.record["text"])}
-        | {name: float(result.record[name]) for name in METRICS if name in result.record}
-        for one in sets
-        for unit, result in found.get(tuple(sorted(one.heads)), [])
-        if one.tasks is None or unit.task in one.tasks
-    ]
-    return pd.DataFrame(rows)
+def labels(trial: EncodedTrial) -> dict[str, str]:
+    """The trial's groups as columns of a table; empty without."""
+    first, second = (*((trial.group,) if isinstance(trial.group, str) else trial.group), "", "")[:2]
+    return {"group": first, "group_2": second}

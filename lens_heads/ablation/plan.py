@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lens_heads.ablation.conditions import CONTROLS, NO_ABLATION, Condition, Controls, HeadSet, head_set
-from lens_heads.heads.head import Head
+from lens_heads.ablation.conditions import CONTROLS, NO_ABLATION, NO_NEEDLE, Condition, Controls, HeadSet, head_set
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs import checks
 
-RESERVED = ("none", "any", *CONTROLS)
+RESERVED = ("none", "any", NO_NEEDLE, *CONTROLS)
 """Names that tables use for no ablation and for controls."""
 
 
@@ -73,7 +73,7 @@ def plan_sets(
     controls: Controls,
 ) -> list[HeadSet]:
     """No ablation; then for every k the top k of every ranking, and its controls."""
-    names, draws = controls.names, range(controls.draws)
+    names, draws, few = controls.names, range(controls.draws), controls.trials
     named = named_rankings(next(iter(rankings)) if controls.of is None else controls.of, rankings, "controls of")
     sets = [NO_ABLATION]
     for k in ks:
@@ -84,9 +84,13 @@ def plan_sets(
                 sets.append(head_set(Condition.bottom(name, k), scores.bottom(k)))
             if "random_like" in names:
                 like = Condition.random_like(name, k)
-                sets += [head_set(like, scores.random(k, seed, like="layer"), seed) for seed in draws]
+                chosen, heads = scores.top(k), scores.n_heads
+                sets += [head_set(like, random_like(chosen, heads, seed), seed, few) for seed in draws]
         if "random" in names:
-            sets += [head_set(Condition.random(k), _random(rankings, k, seed), seed) for seed in draws]
+            everyone = next(iter(rankings.values())).ranking()
+            sets += [
+                head_set(Condition.random(k), random_heads(sorted(everyone), (), k, seed), seed, few) for seed in draws
+            ]
     return sets
 
 
@@ -103,11 +107,3 @@ def named_rankings(names: str | Sequence[str], rankings: Mapping[str, HeadScores
         if name not in rankings:
             raise ValueError(f"{what}: there is no ranking {name!r}: the rankings are {', '.join(rankings)}")
     return named
-
-
-def _random(rankings: Mapping[str, HeadScores], k: int, seed: int) -> list[Head]:
-    """k random heads outside every ranking's top k if there are enough, else outside the lead's."""
-    lead = next(iter(rankings.values()))
-    taken = {head for scores in rankings.values() for head in scores.top(k)}
-    drawn = [head for head in lead.random(lead.values.numel(), seed) if head not in taken]
-    return drawn[:k] if len(drawn) >= k else lead.random(k, seed)

@@ -34,6 +34,17 @@ def random_heads(everyone: Sequence[Head], avoid: Iterable[Head], k: int, seed: 
     return ([head for head in drawn if head not in avoided] + [head for head in drawn if head in avoided])[:k]
 
 
+def random_like(chosen: Sequence[Head], n_heads: int, seed: int = 0) -> list[Head]:
+    """Random heads of all heads, the chosen among them, as many per layer as chosen: draws from the null of a random lead."""
+    counts = {layer: len(indices) for layer, indices in by_layer(chosen).items()}
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        Head(layer, int(index))
+        for layer, count in sorted(counts.items())
+        for index in torch.randperm(n_heads, generator=generator)[:count]
+    ]
+
+
 def layer_matched(everyone: Sequence[Head], chosen: Sequence[Head], seed: int = 0) -> list[Head]:
     """Random heads outside `chosen`, the same number per layer; a layer with too few borrows from the nearest ones."""
     drawn, taken = shuffled(everyone, seed), set(chosen)

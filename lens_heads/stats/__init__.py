@@ -14,7 +14,7 @@ from lens_heads.stats.intervals import (
 from lens_heads.stats.old import bootstrap_interval, bootstrap_over_draws, bootstrap_ratio
 from lens_heads.stats.ranks import RandomRank, rank_p
 from lens_heads.stats.sampling import Precision, n_to_tell, needed
-from lens_heads.stats.shares import are_shares, paired_share_interval, share_interval
+from lens_heads.stats.shares import are_shares, paired_share_interval, relative_loss_interval, share_interval, wilson
 from lens_heads.stats.significance import benjamini_hochberg, sign_flip_p
 
 __all__ = [
@@ -39,9 +39,11 @@ __all__ = [
     "percentile_interval",
     "rank_p",
     "ratio_interval",
+    "relative_loss_interval",
     "share_interval",
     "sign_flip_p",
     "spearman",
     "spearman_brown",
     "split_half_reliability",
+    "wilson",
 ]

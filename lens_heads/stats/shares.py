@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from scipy import stats as scipy_stats
 
 from lens_heads.runs import checks
 from lens_heads.stats.clusters import Groups, cluster_variance, effective_n
-from lens_heads.stats.intervals import FEWEST, Interval, difference
+from lens_heads.stats.intervals import FEWEST, Interval, difference, ratio_interval
 
 Hits = Float[np.ndarray, " trial"]
 """1 for a right answer, 0 for a wrong one."""
@@ -33,7 +34,7 @@ def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> In
     share = float(hits.mean())
     if len(hits) < FEWEST:
         return Interval(share, math.nan, math.nan)
-    return Interval(share, *_wilson(share, effective_n(hits, groups), level))
+    return Interval(share, *wilson(share, effective_n(hits, groups), level))
 
 
 def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
@@ -50,14 +51,28 @@ def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, leve
         return Interval(one.value - other.value, math.nan, math.nan)
     if groups is not None and gap.var() > 0:
         n = min(n, max(1.0, gap.var(ddof=1) / cluster_variance(gap, groups)))
-        one, other = (Interval(each.value, *_wilson(each.value, n, level)) for each in (one, other))
+        one, other = (Interval(each.value, *wilson(each.value, n, level)) for each in (one, other))
     spread = float(first.std() * second.std())
     phi = float(((first - one.value) * (second - other.value)).mean() / spread) if spread > 0 else 0.0
     return difference(one, other, phi)
 
 
-def _wilson(share: float, n: float, level: float) -> tuple[float, float]:
-    """Wilson's score bounds; a whole number of trials is not needed, which scipy's `proportion_ci` asks for."""
+def relative_loss_interval(before: Hits, after: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
+    """The share of right answers that is lost, (before - after) / before, on the same trials; NaN if none was right.
+
+    The linearized ratio, and never narrower than Wilson's interval of the loss on as many trials as were right before.
+    """
+    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    above, below = (torch.from_numpy(values)[None] for values in (before - after, before))
+    ratio = ratio_interval(above, below, groups, level)
+    if math.isnan(ratio.value) or len(before) < FEWEST:
+        return Interval(ratio.value, math.nan, math.nan)
+    low, high = wilson(min(max(ratio.value, 0.0), 1.0), before.sum(), level)
+    return Interval(ratio.value, min(low, ratio.low), max(high, ratio.high))
+
+
+def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score bounds of a share; n need not be a whole number, unlike in scipy's `proportion_ci`."""
     z2 = float(scipy_stats.norm.ppf((1 + level) / 2)) ** 2
     centre, reach = share + z2 / (2 * n), math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
     return max(0.0, (centre - reach) / (1 + z2 / n)), min(1.0, (centre + reach) / (1 + z2 / n))

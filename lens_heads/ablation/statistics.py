@@ -1,0 +1,80 @@
+"""Estimates from trials under sets of heads: right answers get score intervals, nats the others of `stats`."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.stats import (
+    Interval,
+    are_shares,
+    crossed_interval,
+    difference,
+    effective_n,
+    paired_share_interval,
+    ratio_interval,
+    relative_loss_interval,
+    share_interval,
+    wilson,
+)
+from lens_heads.stats.clusters import Groups
+from lens_heads.stats.intervals import NOTHING
+
+Draws: TypeAlias = pd.DataFrame
+"""A metric under one condition: a row per trial, a column per draw of heads (a single one unless the heads are random)."""
+
+
+def mean(draws: Draws, groups: Groups, level: float = 0.95) -> Interval:
+    """The mean over trials and draws. Draws of right answers are never told better than a single draw of as many trials."""
+    values = draws.to_numpy(float)
+    if not len(values):
+        return NOTHING
+    shares, single = are_shares(values), values.shape[1] == 1
+    if shares and single:
+        return share_interval(values[:, 0], groups, level)
+    found = crossed_interval(_tensor(values.T), groups, level)
+    if not shares or math.isnan(found.low):
+        return found
+    low, high = wilson(found.value, effective_n(values.mean(1), groups), level)
+    return Interval(found.value, min(low, found.low), max(high, found.high))
+
+
+def paired(one: Draws, other: Draws, groups: Groups, level: float = 0.95) -> Interval:
+    """one - other on the same trials; two random conditions are paired draw by draw."""
+    a, b = one.to_numpy(float), other.to_numpy(float)
+    if not len(a):
+        return NOTHING
+    if are_shares(a, b):
+        if a.shape[1] == b.shape[1] == 1:
+            return paired_share_interval(a[:, 0], b[:, 0], groups, level)
+        return difference(mean(one, groups, level), mean(other, groups, level))
+    return crossed_interval(_tensor(gaps(one, other)), groups, level)
+
+
+def gaps(one: Draws, other: Draws) -> Float[np.ndarray, "draw trial"]:
+    """one - other: a row per draw, or per pair of draws if both are random."""
+    a, b = one.to_numpy(float).T, other.to_numpy(float).T
+    draws = max(len(a), len(b)) if 1 in (len(a), len(b)) else min(len(a), len(b))
+    return (a if len(a) == 1 else a[:draws]) - (b if len(b) == 1 else b[:draws])
+
+
+def share_lost(before: Draws, after: Draws, nothing: Draws | None, groups: Groups, level: float = 0.95) -> Interval:
+    """(before - after) / (before - nothing) in sums over the same trials; without `nothing`, the worst value is 0."""
+    a, b = before.to_numpy(float), after.to_numpy(float)
+    if not len(a):
+        return NOTHING
+    if nothing is None and a.shape[1] == b.shape[1] == 1 and are_shares(a, b):
+        return relative_loss_interval(a[:, 0], b[:, 0], groups, level)
+    above = _tensor(gaps(before, after))
+    below = _tensor(a.T if nothing is None else gaps(before, nothing)).expand_as(above)
+    return ratio_interval(above, below, groups, level)
+
+
+def _tensor(values: Float[np.ndarray, "draw trial"]) -> Float[Tensor, "draw trial"]:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=float))
