@@ -51,6 +51,7 @@ _MODULES = {
     "anatomy": "scoring.anatomy",
     "causal": "causal",
     "compare": "compare",
+    "controls": "controls",
     "localize": "localize",
     "plots": "plots",
     "report": "report",
@@ -80,6 +81,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from lens_heads import causal as causal
     from lens_heads import compare as compare
+    from lens_heads import controls as controls
     from lens_heads import localize as localize
     from lens_heads import plots as plots
     from lens_heads import report as report

@@ -75,7 +75,7 @@ def load_model(
         model = _boot_hooked(str(name), options)
     else:
         spread = {"device_map": device_map} if device_map is not None else {}
-        model = _boot_bridge(str(name), source, options | spread)
+        model = boot_bridge(str(name), source, options | spread)
     if model.tokenizer is None:
         raise ValueError(f"{name} has no tokenizer: put its tokenizer files beside the weights")
     model.cfg.model_name = Path(name).name if source is not None else str(name)
@@ -107,7 +107,8 @@ def _check_device(device: str | torch.device) -> None:
         raise ValueError(f"device={str(device)!r:.60}: cannot be used here; use {' or '.join(usable)}") from None
 
 
-def _boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Model:
+def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Model:
+    """A TransformerBridge with HookedTransformer's hook names and raw weights; `options` of `boot_transformers`."""
     from transformer_lens.model_bridge import TransformerBridge
 
     # For a loaded model the name is a mere label, but a bare packaged name would be taken for a hub alias.

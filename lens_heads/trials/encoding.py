@@ -22,6 +22,18 @@ def several(trials: Iterable[AnyTrial] | AnyTrial) -> Iterable[AnyTrial]:
     return trials
 
 
+def trial_list(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
+    """One trial or more as a list. ValueError for none and for repeated ids, TypeError for anything but trials."""
+    listed = list(several(trials))
+    if not listed:
+        raise ValueError("there are no trials: pass at least one, as a list (a generator is empty after one use)")
+    for trial in listed:
+        if not isinstance(trial, Trial | EncodedTrial):
+            raise TypeError(f"expected Trial or EncodedTrial, got {type(trial).__name__}: {_REMEDY}")
+    check_unique(trial.id for trial in listed)
+    return listed
+
+
 def encode_all(
     trials: Iterable[AnyTrial] | AnyTrial,
     tokenizer: Any,
@@ -36,16 +48,11 @@ def encode_all(
     them as code needs permission. Token ids must be below `d_vocab`. Raises ValueError naming the first trial at fault,
     TypeError for anything but trials.
     """
-    trials = list(several(trials))
-    if not trials:
-        raise ValueError("there are no trials: pass at least one, as a list (a generator is empty after one use)")
-    for trial in trials:
-        if not isinstance(trial, Trial | EncodedTrial):
-            raise TypeError(f"expected Trial or EncodedTrial, got {type(trial).__name__}: {_REMEDY}")
+    listed = trial_list(trials)
+    for trial in listed:
         if isinstance(trial, Trial):
             _check_length(trial, n_ctx)
-    encoded = [trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in trials]
-    check_unique(trial.id for trial in encoded)
+    encoded = [trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in listed]
     for trial in encoded:
         if room and judged:
             trial.judge.check_allowed(f"trial {trial.id}")

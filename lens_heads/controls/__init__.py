@@ -1,0 +1,18 @@
+"""Negative controls: models, trials and rankings in which there is nothing to find. A method that finds it there is wrong."""
+
+from lens_heads.controls.answerable import Answerable, answerable
+from lens_heads.controls.answers import permuted_answers
+from lens_heads.controls.models import random_initialised, shuffled_outputs
+from lens_heads.controls.needles import exchanged_needles, without_needle
+from lens_heads.controls.ranking import random_ranking
+
+__all__ = [
+    "Answerable",
+    "answerable",
+    "exchanged_needles",
+    "permuted_answers",
+    "random_initialised",
+    "random_ranking",
+    "shuffled_outputs",
+    "without_needle",
+]
