@@ -12,6 +12,7 @@ from lens_heads.stats.intervals import (
     ratio_interval,
 )
 from lens_heads.stats.old import bootstrap_interval, bootstrap_over_draws, bootstrap_ratio
+from lens_heads.stats.permutation import Permutation, permutation_test
 from lens_heads.stats.ranks import RandomRank, rank_p
 from lens_heads.stats.sampling import Precision, n_to_tell, needed
 from lens_heads.stats.shares import are_shares, paired_share_interval, relative_loss_interval, share_interval, wilson
@@ -19,6 +20,7 @@ from lens_heads.stats.significance import benjamini_hochberg, sign_flip_p
 
 __all__ = [
     "Interval",
+    "Permutation",
     "Precision",
     "RandomRank",
     "are_shares",
@@ -37,6 +39,7 @@ __all__ = [
     "paired_share_interval",
     "pearson",
     "percentile_interval",
+    "permutation_test",
     "rank_p",
     "ratio_interval",
     "relative_loss_interval",

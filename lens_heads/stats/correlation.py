@@ -1,4 +1,4 @@
-"""Correlations over the last axis, for whole batches of resamples at once, and split-half reliability."""
+"""Correlations over the last axis, for whole batches of resamples at once; what strata and covariates explain; reliability."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.stats import rankdata
 from torch import Tensor
 
 from lens_heads.runs import checks
 
 Values: TypeAlias = Float[np.ndarray, "*sample value"]
+ROUNDING = 1e-9
+"""Relative size below which a number is a rounding error."""
 
 
 def pearson(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
@@ -27,6 +29,28 @@ def pearson(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
 def spearman(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
     """Spearman correlation over the last axis, with mean ranks for ties; NaN where either side is constant."""
     return pearson(rankdata(x, axis=-1), rankdata(y, axis=-1))
+
+
+def within_strata(
+    values: Float[np.ndarray, "*sample task"], strata: Int[np.ndarray, " task"]
+) -> Float[np.ndarray, "*sample task"]:
+    """Values minus the mean of their stratum over the last axis; `strata` numbers the strata from 0."""
+    members = np.eye(strata.max() + 1)[strata]
+    return values - values @ (members / members.sum(0)) @ members.T
+
+
+def covariate_basis(
+    covariates: Float[np.ndarray, "covariate k task"], strata: Int[np.ndarray, " task"]
+) -> Float[np.ndarray, "k task direction"]:
+    """Orthonormal directions of the covariates within strata, for each k; zeros where a covariate adds no direction.
+
+    `values - basis @ (basis.T @ values)` are the residuals of a least-squares fit, if `values` are within strata.
+    """
+    inside, size = within_strata(covariates, strata), np.linalg.norm(covariates, axis=-1, keepdims=True)
+    length = np.linalg.norm(inside, axis=-1, keepdims=True)
+    unit = np.divide(inside, length, out=np.zeros_like(inside), where=length > ROUNDING * size)
+    directions, strength, _ = np.linalg.svd(np.moveaxis(unit, 0, -1), full_matrices=False)
+    return directions * (strength > ROUNDING)[:, None]
 
 
 def spearman_brown(r: Float[np.ndarray, " split"]) -> float:

@@ -141,34 +141,6 @@ def test_benjamini_hochberg_keeps_the_shape_and_its_rate() -> None:
     assert np.mean(false_share) < 0.1
 
 
-def test_reliability_of_two_trials_is_their_spearman_stepped_up() -> None:
-    first, second = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), torch.tensor([1.0, 3.0, 2.0, 4.0, 5.0])
-    rho = 1 - 6 * 2 / (5 * 24)  # Two ranks differ by one each: 0.9.
-    found = stats.split_half_reliability(torch.stack([first, second]), n=5)
-    assert found == pytest.approx(2 * rho / (1 + rho))
-
-
-def test_reliability_is_the_mean_over_all_halvings() -> None:
-    values = normal(4, 9, seed=7, shift=0.0) + 2 * normal(9, seed=8)
-    exact = []
-    for half in ((0, 1), (0, 2), (0, 3)):
-        rest = [i for i in range(4) if i not in half]
-        rho = scipy_stats.spearmanr(values[list(half)].mean(0), values[rest].mean(0)).statistic
-        exact.append(2 * rho / (1 + rho) if rho > 0 else rho)
-    assert stats.split_half_reliability(values, n=3000) == pytest.approx(np.mean(exact), abs=0.01)
-
-
-def test_reversed_halves_are_not_stepped_up() -> None:
-    up = torch.arange(6.0)
-    assert stats.split_half_reliability(torch.stack([up, -up]), n=3) == pytest.approx(-1)
-
-
-def test_degenerate_reliability_is_not_a_number() -> None:
-    assert np.isnan(stats.split_half_reliability(torch.zeros(1, 5)))
-    assert np.isnan(stats.split_half_reliability(torch.zeros(6, 5)))
-    assert np.isnan(stats.split_half_reliability(torch.randn(6, 1)))
-
-
 def test_a_single_draw_is_a_plain_bootstrap_and_unequal_draws_widen_it() -> None:
     values = torch.rand(1, 30, generator=torch.Generator().manual_seed(0))
     mean, low, high = stats.bootstrap_over_draws(values)
