@@ -39,20 +39,36 @@ def _hooked(model: Model, config: Any) -> Model:
     return type(model)(config, tokenizer=model.tokenizer).eval()
 
 
+@torch.no_grad()
 def copied(model: Model, name: str) -> Model:
     """A model with the same weights, of which it has its own copy, and without the hooks.
 
     ValueError for processed weights, and for a model with other parts than its configuration says.
     """
     fresh = redrawn(model, name, 0)
-    source, target = (one.original_model if is_bridge(one) else one for one in (model, fresh))
-    try:
-        target.load_state_dict(source.state_dict())
-    except RuntimeError as error:
+    source, target = _weights(model), _weights(fresh)
+    other = [name for name in sorted({*source, *target}) if _shape(source, name) != _shape(target, name)]
+    if other:
         raise ValueError(
-            f"{geometry(model).name} cannot be copied: its parts are not those of its configuration. Load it again. ({error})"
-        ) from None
+            f"{geometry(model).name} cannot be copied, because its {other[0]} is not that of its configuration: load it again"
+        )
+    for name, tensor in target.items():
+        tensor.copy_(source[name])
     return fresh
+
+
+def _weights(model: Model) -> dict[str, Tensor]:
+    """Weights and buffers by name. A Hugging Face model gets longer names with every bridge around it: these are left out."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in (model.original_model if is_bridge(model) else model).state_dict().items():
+        first = found.setdefault(name.replace("_original_component.", ""), tensor)
+        if first is not tensor and not torch.equal(first, tensor):
+            raise ValueError(f"{geometry(model).name} cannot be copied, because it has two {name}: load it again")
+    return found
+
+
+def _shape(weights: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
+    return tuple(weights[name].shape) if name in weights else None
 
 
 @torch.no_grad()
