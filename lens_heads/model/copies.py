@@ -46,29 +46,28 @@ def copied(model: Model, name: str) -> Model:
     ValueError for processed weights, and for a model with other parts than its configuration says.
     """
     fresh = redrawn(model, name, 0)
-    source, target = _weights(model), _weights(fresh)
-    other = [name for name in sorted({*source, *target}) if _shape(source, name) != _shape(target, name)]
-    if other:
-        raise ValueError(
-            f"{geometry(model).name} cannot be copied, because its {other[0]} is not that of its configuration: load it again"
-        )
-    for name, tensor in target.items():
-        tensor.copy_(source[name])
+    source, target = _weights(model), dict(_weights(fresh))
+    theirs = dict(source)
+    for part in sorted({*theirs, *target}):
+        if part not in theirs or part not in target or theirs[part].shape != target[part].shape:
+            raise _not_copied(model, part)
+    for part, tensor in source:
+        target[part].copy_(tensor)
+    for part, tensor in source:  # Parts that share memory in one model may have been taken apart in the other.
+        if not torch.equal(target[part], tensor.to(target[part].device)):
+            raise _not_copied(model, part)
     return fresh
 
 
-def _weights(model: Model) -> dict[str, Tensor]:
-    """Weights and buffers by name. A Hugging Face model gets longer names with every bridge around it: these are left out."""
-    found: dict[str, Tensor] = {}
-    for name, tensor in (model.original_model if is_bridge(model) else model).state_dict().items():
-        first = found.setdefault(name.replace("_original_component.", ""), tensor)
-        if first is not tensor and not torch.equal(first, tensor):
-            raise ValueError(f"{geometry(model).name} cannot be copied, because it has two {name}: load it again")
-    return found
+def _weights(model: Model) -> list[tuple[str, Tensor]]:
+    """Names and tensors. In a bridge a tensor has several names, and longer ones with every further bridge around it."""
+    held = (model.original_model if is_bridge(model) else model).state_dict()
+    return [(name.replace("_original_component.", ""), tensor) for name, tensor in held.items()]
 
 
-def _shape(weights: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
-    return tuple(weights[name].shape) if name in weights else None
+def _not_copied(model: Model, part: str) -> ValueError:
+    why = f"its {part} is not what its configuration makes of it"
+    return ValueError(f"{geometry(model).name} cannot be copied, because {why}: load it again")
 
 
 @torch.no_grad()

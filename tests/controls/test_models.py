@@ -168,7 +168,7 @@ def test_a_rebuilt_model_cannot_be_copied() -> None:
     model = zoo.bridge("llama-gqa")
     model.original_model.model.layers.append(torch.nn.Linear(2, 2))
     with pytest.raises(
-        ValueError, match=r"llama-gqa cannot be copied, because its model\.layers\.3\.bias is not that of"
+        ValueError, match=r"llama-gqa cannot be copied, because its model\.layers\.3\.bias is not what its"
     ):
         lh.controls.shuffled_outputs(model)
 
@@ -180,6 +180,20 @@ def test_a_model_inside_several_bridges_can_be_copied(arch: str) -> None:
     expected = logits(zoo.bridge(arch))
     for model in bridges:
         assert torch.equal(logits(copies.copied(model, "copy")), expected)
+
+
+def test_a_model_taken_apart_cannot_be_copied() -> None:
+    """GPT-2's queries are a part of a fused projection, and no copy can have both."""
+    model = zoo.bridge("gpt2")
+    queries = model.blocks[0].attn.q.original_component
+    with torch.no_grad():
+        queries.weight.add_(1)
+    assert torch.equal(logits(copies.copied(model, "copy")), logits(model))
+    queries.weight = torch.nn.Parameter(queries.weight + 1)
+    with pytest.raises(
+        ValueError, match=r"gpt2 cannot be copied, because its transformer\.h\.0\.attn\..* load it again"
+    ):
+        copies.copied(model, "copy")
 
 
 def test_weights_that_cannot_be_written_are_an_error() -> None:
