@@ -60,6 +60,7 @@ _MODULES = {
     "studies": "studies",
     "tasks": "tasks",
     "units": "heads.units",
+    "verdicts": "ablation.verdicts",
 }
 """Where the public names and modules are, below `lens_heads`."""
 
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from lens_heads import stats as stats
     from lens_heads import studies as studies
     from lens_heads import tasks as tasks
+    from lens_heads.ablation import verdicts as verdicts
     from lens_heads.ablation.conditions import Condition as Condition
     from lens_heads.ablation.conditions import Controls as Controls
     from lens_heads.ablation.curve import ablation_curve as ablation_curve

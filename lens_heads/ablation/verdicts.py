@@ -1,0 +1,220 @@
+"""Verdicts on an ablation curve: do a ranking's heads break a task, is a task spared, does one ranking cost more than another?
+
+Each is judged by what the k heads cost beyond k random heads, in nats per answer token, and comes with the numbers behind it.
+Thresholds and k belong to the question and are set before the numbers are seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.runs import checks
+from lens_heads.stats import Interval, RandomRank, n_to_tell, rank_p
+from lens_heads.stats.intervals import NOTHING
+
+HOLDS, DOES_NOT, UNTOLD = "holds", "does not hold", "cannot be told"
+MARGIN = 0.25
+"""Nats. A task that loses less than this beyond random heads is spared."""
+HALF = 0.5
+"""The share of the needle's benefit that must be lost for "breaks"."""
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer with its reasons.
+
+    `word`: "holds", "does not hold" or "cannot be told"; `because`: why. `cost`: nats beyond the harder of the random controls
+    (or beyond the other ranking), with its interval. `share`: the share of the needle's benefit that is lost. `ranks`: the
+    ranking among random sets, by control. `trials`; `would_tell`: the number of trials that would have told, if the numbers
+    seen are the true ones; None if it was told, or if no number would.
+    """
+
+    question: str
+    word: str
+    because: str
+    cost: Interval = NOTHING
+    share: Interval = NOTHING
+    ranks: dict[str, RandomRank] = field(default_factory=dict)
+    trials: int = 0
+    would_tell: int | None = None
+
+    def __str__(self) -> str:
+        more = f"; about {self.would_tell} trials would tell" if self.would_tell else ""
+        return f"{self.question}: {self.word}, {self.because}{more}"
+
+    @property
+    def p(self) -> float:
+        """The largest p among the random controls; NaN without any."""
+        return max((rank.p for rank in self.ranks.values()), default=math.nan)
+
+    def row(self) -> dict[str, Any]:
+        """One row of a table."""
+        parts = {"cost": self.cost, "share": self.share}
+        bounds = {
+            f"{name}{end}": getattr(part, at)
+            for name, part in parts.items()
+            for end, at in (("", "value"), ("_low", "low"), ("_high", "high"))
+        }
+        told = {"verdict": self.word, "because": self.because, "trials": self.trials, "would_tell": self.would_tell}
+        return {"question": self.question, **bounds, "p": self.p, **told}
+
+
+def breaks(
+    curve: AblationCurve,
+    ranking: str | None = None,
+    k: int | None = None,
+    metric: str = "logprob",
+    task: str | None = None,
+    share: float = HALF,
+) -> Verdict:
+    """Do a ranking's top k heads break the task?
+
+    Holds if they cost more than k random heads, uniform and layer-matched (interval above 0, and p <= 0.05 by rank), and if at
+    least `share` of what the needle adds to the unablated model is lost (whole interval). Does not hold if the whole interval
+    of the share lies below `share`, or that of the cost below 0.
+
+    Args:
+        curve: with `Controls(("random", "random_like", "no_needle"), draws=40)`.
+        ranking: by default the lead. k: by default the curve's only one.
+
+    Raises ValueError for a ranking, k, metric or task that was not measured, and without random or no-needle controls.
+    """
+    checks.share("share", share, "0.5")
+    lead = _condition(curve, ranking, k)
+    task = task or curve.main_task
+    question = f"{lead.method}'s top {lead.k} heads break {task}"
+    cost, ranks, against = _beyond_random(curve, lead, metric, task, 0.95)
+    lost = curve.share_lost(lead, metric, task)
+    verdict = Verdict(question, UNTOLD, "", cost, lost, ranks, len(curve.values(lead, metric, task)))
+    text = f"{_nats(cost)} beyond {against}, {_percent(lost)} of the needle's benefit lost"
+    worst = max(ranks.values(), key=lambda rank: rank.p)
+    if lost.high < share or cost.high < 0:
+        return replace(verdict, word=DOES_NOT, because=text)
+    if not cost.low > 0:
+        return _untold(verdict, text, cost, 0.0)
+    if not lost.low > share:
+        return _untold(verdict, text, lost, share)
+    if worst.p > ALPHA:
+        reason = f"{text}, but rank {worst.rank} among {worst.draws} random sets (p {worst.p:.3f})"
+        return replace(verdict, because=reason)
+    return replace(verdict, word=HOLDS, because=f"{text}, p {worst.p:.3f}")
+
+
+def spared(
+    curve: AblationCurve,
+    ranking: str | None = None,
+    k: int | None = None,
+    metric: str = "logprob",
+    task: str | None = None,
+    margin: float = MARGIN,
+) -> Verdict:
+    """Is a task spared by a ranking's top k heads? A test of equivalence, on one side.
+
+    Holds if they cost less than `margin` (in the metric's unit) beyond k uniform random heads: the upper end of the one-sided
+    95 % interval. Does not hold if the lower end of the two-sided 95 % interval lies above the margin. Raises ValueError as
+    `breaks` does.
+    """
+    lead, task = _condition(curve, ranking, k), task or curve.main_task
+    checks.finite("margin", margin, 0)
+    random = Condition.random(lead.k)
+    _check(curve, [lead, random, Condition.none()], task)
+    cost = curve.difference(random, lead, metric, task)
+    upper = curve.difference(random, lead, metric, task, level=1 - 2 * ALPHA).high
+    question = f"{task} is spared by {lead.method}'s top {lead.k} heads"
+    verdict = Verdict(question, UNTOLD, "", cost, trials=len(curve.values(lead, metric, task)))
+    text = f"{_nats(cost)} beyond random heads, one-sided bound {upper:.2f}, margin {margin:g}"
+    if upper < margin:
+        return replace(verdict, word=HOLDS, because=text)
+    if cost.low > margin:
+        return replace(verdict, word=DOES_NOT, because=text)
+    return _untold(verdict, text, cost, margin)
+
+
+def costs_more(
+    curve: AblationCurve,
+    ranking: str,
+    other: str,
+    k: int | None = None,
+    metric: str = "logprob",
+    task: str | None = None,
+) -> Verdict:
+    """Do a ranking's top k heads cost more than another's? The paired difference decides. Raises ValueError as `breaks` does."""
+    lead, task = _condition(curve, ranking, k), task or curve.main_task
+    against = Condition.top(other, lead.k)
+    _check(curve, [lead, against], task)
+    cost = curve.difference(against, lead, metric, task)
+    question = f"{ranking}'s top {lead.k} heads cost {task} more than {other}'s"
+    verdict = Verdict(question, UNTOLD, "", cost, trials=len(curve.values(lead, metric, task)))
+    if curve.heads(lead) == curve.heads(against):
+        return replace(verdict, word=DOES_NOT, because="they are the same heads")
+    if cost.low > 0 or cost.high < 0:
+        return replace(verdict, word=HOLDS if cost.low > 0 else DOES_NOT, because=_nats(cost))
+    return _untold(verdict, _nats(cost), cost, 0.0)
+
+
+def _beyond_random(
+    curve: AblationCurve, lead: Condition, metric: str, task: str, level: float
+) -> tuple[Interval, dict[str, RandomRank], str]:
+    """The cost beyond the random control that leaves the least of it, the rank among each control's draws, and its name."""
+    controls = [Condition.random(lead.k), Condition.random_like(lead.method, lead.k)]
+    _check(curve, [Condition.none(), lead, *controls], task)
+    costs = {control: curve.difference(control, lead, metric, task, level) for control in controls}
+    ranks = {}
+    for control in controls:
+        draws, mine = curve.pair(control, lead, metric, task)
+        ranks[control.set] = rank_p(mine.to_numpy(float)[:, 0], draws.to_numpy(float).T)
+    hardest = min(controls, key=lambda control: costs[control].low)
+    return costs[hardest], ranks, "random heads" if hardest.set == "random" else "random heads of the same layers"
+
+
+def _condition(curve: AblationCurve, ranking: str | None, k: int | None) -> Condition:
+    """The top k of a ranking. ValueError if the curve has no such ranking or number."""
+    name = curve.rankings[0] if ranking is None else ranking
+    sizes = sorted({one.k for one in curve.conditions() if one.set == "top" and one.method == name})
+    if not sizes:
+        raise ValueError(f"ranking {name!r} was not ablated: use {', '.join(curve.rankings)}")
+    if k is None and len(sizes) > 1:
+        raise ValueError(f"the curve has k = {', '.join(map(str, sizes))}: say which, e.g. k={sizes[0]}")
+    if k is not None and k not in sizes:
+        raise ValueError(f"k={k!r} was not measured for {name}: use {', '.join(map(str, sizes))}")
+    return Condition.top(name, sizes[0] if k is None else k)
+
+
+def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None:
+    measured = set(curve.conditions(task))
+    missing = next((one for one in conditions if one not in measured), None)
+    if missing is not None:
+        remedy = 'Controls(("random", "random_like", "no_needle"), draws=40, of="all")'
+        raise ValueError(f"nothing was measured for {missing} on {task!r}: run the curve with controls={remedy}")
+
+
+def _untold(verdict: Verdict, text: str, found: Interval, at: float) -> Verdict:
+    """Cannot be told, and how many trials would have been needed."""
+    known = not math.isnan(found.half_width)
+    needed = n_to_tell(found.value, found.half_width, verdict.trials, at) if known else None
+    return replace(verdict, because=text if known else f"{text} (too few trials for an interval)", would_tell=needed)
+
+
+def _nats(found: Interval) -> str:
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}] nats"
+
+
+def _percent(found: Interval) -> str:
+    return f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]" if not math.isnan(found.low) else f"{found.value:.0%}"
+
+
+QUESTIONS: dict[str, Callable[..., Verdict]] = {"breaks": breaks, "spared": spared, "costs_more": costs_more}
+"""The verdicts by name, as `claims.json` files name them."""
+
+
+def verdict_table(verdicts: list[Verdict]) -> pd.DataFrame:
+    """One row per verdict."""
+    return pd.DataFrame([verdict.row() for verdict in verdicts])
