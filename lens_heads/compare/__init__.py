@@ -2,7 +2,8 @@
 
 from lens_heads.compare.checkpoints import compare_checkpoints
 from lens_heads.compare.cka import linear_cka
-from lens_heads.compare.correlate import Correlation, correlate
+from lens_heads.compare.correlate import correlate
+from lens_heads.compare.correlation import Correlation
 from lens_heads.compare.correspondence import match_heads
 from lens_heads.compare.depth import DepthOverlap, overlap_by_depth
 from lens_heads.compare.head_match import HeadMatch, match_accuracy, recovery_rate

@@ -54,7 +54,7 @@ TransferLike = Any
 
 CorrelationLike = Any
 """One statistic of two models: `points` (k, task, a_controlled, b_controlled; where items are known a_low, a_high, b_low,
-b_high), `names`, `statistic`, `control`, `r2`, `interval`, `p` and `noise_ceiling_r2`."""
+b_high), `names`, `statistic`, `r2`, `interval`, `p`, `within` (r2, p, or None) and `noise_ceiling_r2`."""
 
 GeneralityLike = Any
 """Sets of heads on tasks: `frame` (task, base), `metrics` (by task) and `matrix(column)` (rows sources, columns tasks)."""

@@ -87,7 +87,7 @@ def _cells(table: pd.DataFrame, shares: pd.DataFrame, what: str, unit: str, titl
 
 
 def transfer_scatter(found: CorrelationLike, title: str | None = None) -> go.Figure:
-    """A point per task and k: one model (x) against the other (y), after the control, with 95 % intervals over items.
+    """A point per task and k: one model (x) against the other (y), minus the mean at each k, with 95 % intervals over items.
 
     Each task has its own colour and symbol; larger points have more heads ablated. The line is the least-squares fit.
     """
@@ -103,13 +103,15 @@ def transfer_scatter(found: CorrelationLike, title: str | None = None) -> go.Fig
         traces.append(_points(part, _written(task), shown, sizes))
     subtitle = f"R² = {number(found.r2, 3)}" + ("" if found.interval is None else interval_text(*found.interval))
     subtitle += f", p = {found.p:.2g} over permutations of the tasks"
+    if found.within is not None:
+        subtitle += f"; inside strata of tasks R² = {number(found.within.r2, 3)}, p = {found.within.p:.2g}"
     if found.noise_ceiling_r2 is not None:
         subtitle += f"; noise ceiling {number(found.noise_ceiling_r2, 3)}"
     subtitle += f"<br>Larger points: more heads ablated ({', '.join(map(str, ks))})"
     what = escape(found.statistic.replace("_", " "))
     heading = title or f"{what.capitalize()} of the tasks in two models"
     figure = figure_of(heading, 640, traces, subtitle, 760).update_layout(margin={"b": 170})
-    axis = what + (", minus the mean at each k" if found.control == "k" else "")
+    axis = f"{what}, minus the mean at each k"
     figure.update_xaxes(title=f"{escape(found.names[0])}: {axis}", zeroline=True)
     return legend_below(figure.update_yaxes(title=f"{escape(found.names[1])}: {axis}", zeroline=True))
 

@@ -73,7 +73,7 @@ def permutation_test(
         a, b: one value per task, or rows of values per k. Each row is fitted on its own, with a mean per stratum.
         strata: a label per task; None puts all tasks into one stratum.
         covariates: what is taken out of a, and what out of b, by least squares, within strata and with slopes per k.
-        n: random arrangements; None tries all of up to 50,000 and else samples 10,000.
+        n: tries all arrangements if these are no more, else samples n; None tries all of up to 50,000, else samples 10,000.
 
     Raises ValueError for shapes that do not match and numbers that are not finite.
     """
@@ -88,13 +88,13 @@ def permutation_test(
     bases = [_basis(name, each, codes, a.shape) for name, each in zip("ab", covariates or (None, None), strict=True)]
     x, y = (_residuals(values, codes, basis) for values, basis in zip((a, b), bases, strict=True))
     orders, exact = _orders(codes, n, seed)
-    possible = 1 / math.prod(math.factorial(size) for size in np.bincount(codes).tolist())
-    smallest = possible if exact else max(possible, 1 / (len(orders) + 1))
+    extra = 0 if exact else 1
+    smallest = 1 / (len(orders) + extra)
     taken = max((int((basis**2).sum((1, 2)).max().round()) for basis in bases if basis.shape[-1]), default=0)
     if x is None or y is None or (taken and a.shape[1] - len(set(codes.tolist())) - taken < 2):
         return Permutation(math.nan, math.nan, math.nan, smallest, len(orders), exact)
     r, found = _correlations(x, y, bases[1], orders)
-    hits, extra = [found >= r - ROUNDING, np.abs(found) >= abs(r) - ROUNDING], 0 if exact else 1
+    hits = found >= r - ROUNDING, np.abs(found) >= abs(r) - ROUNDING
     p, two_sided = (float((each.sum() + extra) / (len(orders) + extra)) for each in hits)
     return Permutation(r, p, two_sided, smallest, len(orders), exact)
 
@@ -126,7 +126,7 @@ def _correlations(
 def _orders(codes: Int[np.ndarray, " task"], n: int | None, seed: int) -> tuple[Int[np.ndarray, "order task"], bool]:
     """Arrangements of the tasks inside their strata, and whether these are all."""
     sizes = np.bincount(codes).tolist()
-    if n is None and math.prod(map(math.factorial, sizes)) <= EXHAUSTIVE:
+    if math.prod(map(math.factorial, sizes)) <= (n or EXHAUSTIVE):
         return _every_order(tuple(codes.tolist())), True
     rng, orders = np.random.default_rng(seed), np.tile(np.arange(len(codes)), (n or SAMPLED, 1))
     for members in (np.flatnonzero(codes == code) for code in range(len(sizes))):

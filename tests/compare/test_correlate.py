@@ -58,7 +58,7 @@ def test_the_published_correlations_come_out(a: str, b: str, r2: float, p: float
     published = pd.read_csv(PUBLISHED)
     found = correlate(*(published.pivot(index="k", columns="task", values=model) for model in (a, b)))
     assert found.r2 == pytest.approx(r2, abs=0.003)
-    assert (found.permutations, found.exact) == (40_320, True)
+    assert (found.plain.arrangements, found.plain.exact) == (40_320, True)
     assert found.p == pytest.approx(p, rel=0.1)
     assert found.naive_p < found.p / 10, "56 points that are not independent look like much more than 8 tasks"
 
@@ -68,19 +68,17 @@ def test_r2_and_p_are_a_plain_loop(seed: int) -> None:
     a, b = table(seed, 3, 5), table(seed + 10, 3, 5)[["t3", "t0", "t4", "t2", "t1"]]
     found = correlate(a, b)
     assert (found.r2, found.p) == pytest.approx(looped(a, b[a.columns]))
-    assert found.permutations == 120
+    assert found.plain.arrangements == 120
     x, y = (frame.sub(frame.mean(axis=1), axis=0)[a.columns].to_numpy().ravel() for frame in (a, b))
     assert found.naive_p == pytest.approx(scipy_stats.pearsonr(x, y, alternative="greater").pvalue)
     assert (found.interval, found.reliability, found.noise_ceiling, found.noise_ceiling_r2) == (None,) * 4
 
 
-def test_without_control_k_itself_correlates() -> None:
+def test_that_more_heads_do_more_harm_is_no_agreement() -> None:
     """Two unrelated models: more heads, more harm, in both."""
     a, b = table(0), table(1)
+    assert np.corrcoef(a.to_numpy().ravel(), b.to_numpy().ravel())[0, 1] ** 2 > 0.4
     assert correlate(a, b).r2 < 0.1
-    found = correlate(a, b, control=None)
-    assert found.r == pytest.approx(np.corrcoef(a.to_numpy().ravel(), b.to_numpy().ravel())[0, 1])
-    assert found.r2 > 0.4
 
 
 def test_points_are_the_values_and_what_was_correlated() -> None:
@@ -97,13 +95,13 @@ def test_points_are_the_values_and_what_was_correlated() -> None:
 def test_many_tasks_are_permuted_at_random() -> None:
     a, b = table(0, tasks=9), table(1, tasks=9)
     found = correlate(a, b + a)
-    assert (found.permutations, found.exact) == (10_000, False)
+    assert (found.plain.arrangements, found.plain.exact) == (10_000, False)
     assert found.p * 10_001 == pytest.approx(round(found.p * 10_001))
     assert correlate(a, a).p == pytest.approx(1 / 10_001, abs=1e-4), "never zero"
     exact = correlate(table(0), table(3))
-    sampled = correlate(table(0), table(3), permutations=20_000)
-    assert (sampled.permutations, sampled.exact) == (20_000, False)
-    assert sampled.p == pytest.approx(exact.p, abs=0.015)
+    sampled = correlate(table(0), table(3), permutations=700)
+    assert (sampled.plain.arrangements, sampled.plain.exact) == (700, False)
+    assert sampled.p == pytest.approx(exact.p, abs=0.05)
     assert correlate(table(0), table(3), permutations=50, seed=1).p != correlate(table(0), table(3), permutations=50).p
 
 
@@ -249,8 +247,6 @@ def test_what_cannot_be_correlated_is_refused() -> None:
         pytest.warns(UserWarning, match="ignored k 8, "),
     ):
         correlate(a, b.set_index(b.index + 1))
-    with pytest.raises(ValueError, match=r"unknown control 'task'\. Choose 'k'"):
-        correlate(a, b, control="task")
     with pytest.raises(ValueError, match="permutations=0: must be a positive integer"):
         correlate(a, b, permutations=0)
     with pytest.raises(ValueError, match="fragility of b is NaN for task 't2' at k=16"):
@@ -278,9 +274,12 @@ def test_pairing_needs_the_same_items() -> None:
 
 def test_it_says_what_it_is() -> None:
     found = correlate(table(0), table(1), names=("one", "two"))
-    assert repr(found) == f"Correlation(fragility of one and two: R^2 {found.r2:.3f}, permutation p = {found.p:.2g})"
+    assert (
+        repr(found)
+        == f"Correlation(fragility of one and two: R^2 {found.r2:.3f}, r {found.r:+.2f}, permutation p = {found.p:.2g})"
+    )
     assert isinstance(found, Correlation)
-    sure = replace(found, r=0.8, interval=(0.5, 0.75), reliability=(0.81, 1.0))
+    sure = replace(found, plain=replace(found.plain, r=0.8), interval=(0.5, 0.75), reliability=(0.81, 1.0))
     assert "R^2 0.640 [0.500, 0.750]" in repr(sure)
     assert "noise ceiling 0.810" in repr(sure)
     assert np.isnan(replace(found, reliability=(-0.1, 0.5)).noise_ceiling)  # type: ignore[arg-type]
