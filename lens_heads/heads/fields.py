@@ -22,6 +22,14 @@ def check_shapes(method: str, values: Tensor, per_trial: Tensor, trial_ids: Sequ
         raise ValueError(f"{method}: {len(per_trial)} trials but {len(trial_ids)} trial ids")
 
 
+def check_null(method: str, null: Tensor, shape: tuple[int, ...]) -> None:
+    """ValueError unless the null is [draw, layer, head] with at least one draw, all of it finite."""
+    if len(null) == 0 or null.shape[1:] != shape:
+        raise ValueError(f"{method}: null {tuple(null.shape)} must be [draw, layer, head] over {tuple(shape)} heads")
+    if not torch.isfinite(null).all():
+        raise ValueError(f"{method}: the null is not finite: drop the trials at fault, or rescore in float32")
+
+
 def check_names(method: str, trial_ids: Sequence[str], order: Sequence[Head], shape: tuple[int, int]) -> None:
     """ValueError for a method without a name, a trial id that occurs twice, or an order of heads that do not exist."""
     if not isinstance(method, str) or not method:

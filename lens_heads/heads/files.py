@@ -2,11 +2,13 @@
 
 "lists" (Wu et al.): `{"layer-head": [score of each successful trial, ...]}`.
 "envelope" (LOCOS): `{"meta": {...}, "scores": {"layer-head": [...]}, "trial_ids": [...], "confidence_intervals":
-{"layer-head": [low, high]}}`.
+{"layer-head": [low, high]}}`. A null is a further field of it: `{"draws": S, "float32": "..."}`, the base64 text of the
+little-endian floats [draw, layer, head].
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -39,6 +42,7 @@ class ScoreFile:
     per_trial: Float[Tensor, "trial layer head"]
     trial_ids: tuple[str, ...]
     meta: dict[str, Any]
+    null: Float[Tensor, "draw layer head"] | None = None
 
 
 def write_lists(path: str | Path, ranking: Sequence[Head], per_trial: Float[Tensor, "trial layer head"]) -> Path:
@@ -54,6 +58,7 @@ def write_envelope(
     trial_ids: Sequence[str],
     meta: dict[str, Any],
     interval: tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]],
+    null: Float[Tensor, "draw layer head"] | None = None,
 ) -> Path:
     """Write the "envelope" form, best head first; a missing bound (NaN, which JSON lacks) is null. Returns the path."""
     bounds = _by_head(ranking, torch.stack(interval))
@@ -63,6 +68,9 @@ def write_envelope(
         "trial_ids": list(trial_ids),
         "confidence_intervals": {key: [None if math.isnan(x) else x for x in pair] for key, pair in bounds.items()},
     }
+    if null is not None:
+        floats = np.ascontiguousarray(null.numpy(), dtype="<f4").tobytes()
+        envelope["null"] = {"draws": len(null), "float32": base64.b64encode(floats).decode()}
     write_atomic(Path(path), json.dumps(envelope))
     return Path(path)
 
@@ -96,7 +104,21 @@ def read_scores(path: str | Path) -> ScoreFile:
     if values is not None and _shape(values) != tuple(per_trial.shape[1:]):
         raise _wrong(path, "meta.values", values, "one number per layer and head")
     meta.setdefault("source", path.name)
-    return ScoreFile(per_trial, tuple(str(i) for i in ids), meta)
+    null = _read_null(path, found["null"], per_trial.shape[1:]) if envelope and "null" in found else None
+    return ScoreFile(per_trial, tuple(str(i) for i in ids), meta, null)
+
+
+def _read_null(path: Path, stored: Any, shape: Sequence[int]) -> Float[Tensor, "draw layer head"]:
+    try:
+        floats = np.frombuffer(base64.b64decode(stored["float32"], validate=True), dtype="<f4")
+        null = torch.from_numpy(floats.astype(np.float32)).reshape(
+            checks.whole_number("draws", stored["draws"]), *shape
+        )
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path}: the null cannot be read ({error}): delete the field, or score again") from None
+    if not null.isfinite().all():
+        raise ValueError(f"{path}: the null contains values that are not finite: delete the field, or score again")
+    return null
 
 
 def _shape(values: Any) -> tuple[int, ...] | None:

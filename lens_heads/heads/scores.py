@@ -18,13 +18,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads import stats
-from lens_heads.heads.fields import check_finite, check_names, check_shapes
+from lens_heads.heads.fields import check_finite, check_names, check_null, check_shapes
 from lens_heads.heads.files import read_scores, write_envelope, write_lists
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.sets import layer_matched, random_heads
 from lens_heads.runs import checks
 from lens_heads.runs.identity import ModelIdentity
+from lens_heads.stats.positive_mean import FEWEST_TRIALS, positive_mean_p
+from lens_heads.stats.span_null import family_wise_p
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -48,11 +50,13 @@ class HeadScores:
         best: which scores are best, "highest" or "lowest" (`localize_heads`: the effect of ablating a head on a metric).
         order: heads that rank before all others, in this order; the others follow by score.
         selected: the heads were selected on these trials, which therefore cannot show how good they are.
-        signed: scores can be negative, as sign-flip tests require; by default, whether any score is.
+        signed: scores can be negative, as a test of mean > 0 requires; by default, whether any score is.
         score_unit: unit of the scores, for figures ("logits", "nats").
         model: the model the scores belong to.
         made_on: the trials the scores were made on, including those that did not count.
         meta: further information for readers (direction, outcomes, settings).
+        null: float32 [draw, layer, head], the `values` that each of several draws gave without an effect (`score_heads` with
+            `null_spans`: the same score at other spans of the prompts), or None.
 
     Raises ValueError for NaN or infinite scores, an unknown `unit` or `best`, and shapes that disagree.
     """
@@ -70,9 +74,10 @@ class HeadScores:
     score_unit: str = ""
     model: ModelIdentity = ModelIdentity("")
     made_on: tuple[MadeOn, ...] = ()
+    null: Float[Tensor, "draw layer head"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("values", "per_trial"):
+        for name in ("values", "per_trial", *["null"] * (self.null is not None)):
             if not isinstance(getattr(self, name), Tensor):
                 raise TypeError(f"{self.method}: {name} must be a tensor, not {type(getattr(self, name)).__name__}")
             object.__setattr__(self, name, getattr(self, name).detach().to("cpu", torch.float32))
@@ -88,6 +93,8 @@ class HeadScores:
                 )
         check_names(self.method, self.trial_ids, self.order, (self.n_layers, self.n_heads))
         check_finite(self.method, self.values, self.per_trial, self.trial_ids)
+        if self.null is not None:
+            check_null(self.method, self.null, tuple(self.values.shape))
         if self.signed is None:
             object.__setattr__(self, "signed", bool((self.per_trial < 0).any()))
 
@@ -167,29 +174,40 @@ class HeadScores:
             return self.values * torch.nan, self.values * torch.nan
         return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
 
-    def p_values(self, n: int = 10_000, seed: int = 0) -> Float[Tensor, "layer head"]:
-        """One-sided sign-flip permutation p per head: is the mean over trials above zero (below, if the lowest are best)?
+    def p_values(self) -> Float[Tensor, "layer head"]:
+        """One-sided p per head, float64: is its score above the null's (below, if the lowest are best)?
 
-        At least 1/(n+1). ValueError for scores that are never negative, or heads `selected` on these trials.
+        With a `null` of S draws, p = (1 + #{draws whose best head reaches the score}) / (S + 1), which holds for all heads
+        together (family-wise; Westfall and Young's maxT). Without, the question is whether the mean over trials is above
+        zero, head by head: see `stats.positive_mean`. ValueError where `untested` says why there is no test.
         """
-        checks.whole_number("n", n)
-        checks.seed(seed)
+        self._check_tested(1.0)
+        if self.null is not None:
+            return family_wise_p(self.sign * self.values, self.sign * self.null)
+        return positive_mean_p(self.sign * self.per_trial)
+
+    def significant(self, alpha: float = 0.05) -> Bool[Tensor, "layer head"]:
+        """Heads above the null at alpha: their family-wise error with a `null`, else their false-discovery rate.
+
+        The latter is Benjamini and Hochberg's procedure over all heads. ValueError where `untested` says why not.
+        """
+        self._check_tested(checks.share("alpha", alpha, "0.05"))
+        p = self.p_values()
+        return stats.benjamini_hochberg(p, alpha) if self.null is None else p <= alpha
+
+    def untested(self, alpha: float = 0.05) -> str:
+        """Why `significant(alpha)` has no answer, and what to do about it; empty if it has one."""
+        n, remedy = len(self.per_trial), "score with null_spans=99, or compare with controls"
         if self.selected:
-            raise ValueError(f"{self.method} chose its heads on these trials: test them on others (ablation_curve)")
+            return f"{self.method} chose its heads on these trials: test them on others (ablation_curve)"
+        if self.null is not None:
+            few = f"{len(self.null)} draws of the null give no p up to {alpha:g}"
+            short = 1 / (len(self.null) + 1) > alpha
+            return f"{self.method}: {few}: score with null_spans={math.ceil(1 / alpha - 1e-9) - 1} or more" * short
         if not self.signed:
-            why = "sign-flip tests assume scores symmetric around zero under the null"
-            raise ValueError(f"{why}, but {self.method} cannot be negative: compare intervals or controls instead")
-        return stats.sign_flip_p(self.sign * self.per_trial, n=n, seed=seed)
-
-    def significant(self, alpha: float = 0.05, n: int | None = None, seed: int = 0) -> Bool[Tensor, "layer head"]:
-        """Heads above zero at false-discovery rate alpha (Benjamini-Hochberg over all heads).
-
-        `n` is the number of flips; the default lets a single head pass, which takes p below alpha / heads. With few trials
-        no number of flips suffices: T trials have only 2**T.
-        """
-        checks.share("alpha", alpha, "0.05")
-        flips = max(10_000, int(2 * self.values.numel() / alpha)) if n is None else n
-        return stats.benjamini_hochberg(self.p_values(flips, seed), alpha)
+            return f"{self.method} cannot be negative, so a mean above zero shows nothing: {remedy}"
+        few = f"{n} trials are too few to tell skew from an effect"
+        return f"{self.method}: {few}: use {FEWEST_TRIALS} or more, or {remedy}" * (n < FEWEST_TRIALS)
 
     def ties(self, k: int) -> list[Head]:
         """Heads of the top k that tie with the next head below, so that the choice between them is arbitrary."""
@@ -233,7 +251,7 @@ class HeadScores:
         return f"{self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials"
 
     def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
-        """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals) or "lists" (Wu et al.).
+        """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals; and the null) or "lists" (Wu et al.).
 
         Floats survive the round trip exactly. ValueError if "lists" would lose something that decides the ranking.
         """
@@ -249,7 +267,9 @@ class HeadScores:
         if not self._is_mean:
             about["values"] = self.values.tolist()
         bounds = self.interval() if len(self.per_trial) else (self.values, self.values)
-        return write_envelope(path, self.ranking(), self.per_trial, self.trial_ids, {**self.meta, **about}, bounds)
+        return write_envelope(
+            path, self.ranking(), self.per_trial, self.trial_ids, {**self.meta, **about}, bounds, self.null
+        )
 
     @classmethod
     def load(cls, path: str | Path, method: str | None = None) -> HeadScores:
@@ -271,8 +291,12 @@ class HeadScores:
         rows = listed if isinstance(listed, list) else []
         about["made_on"] = tuple(MadeOn.read(one) for one in rows if isinstance(one, dict))
         named, values = method or meta.pop("method", None) or "copy", meta.pop("values", None)
-        found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, **about)
+        found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, null=read.null, **about)
         return found if values is None else replace(found, values=torch.tensor(values))
+
+    def _check_tested(self, alpha: float) -> None:
+        if why := self.untested(alpha):
+            raise ValueError(why)
 
     @property
     def _is_mean(self) -> bool:

@@ -24,6 +24,9 @@ def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
     per_trial = by_group.gather(-1, best.expand(len(by_group), *best.shape)[..., None])[..., 0]
     order = dict.fromkeys(Head(head.layer, head.head // group) for head in scores.order)
     fields = {"per_trial": per_trial, "values": per_trial.mean(0), "order": tuple(order), "meta": _unfitted(scores)}
+    if scores.null is not None:  # Every draw has its own best head, as the scores have theirs.
+        signed = rearrange(scores.sign * scores.null, "draw layer (kv group) -> draw layer kv group", group=group)
+        fields["null"] = scores.sign * signed.amax(-1)
     return replace(scores, unit="kv_head", **fields)
 
 
@@ -35,7 +38,9 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
     """
     check_group(scores, "kv_head", group)
     spread = {
-        name: repeat(getattr(scores, name), "... kv -> ... (kv group)", group=group) for name in ("values", "per_trial")
+        name: repeat(getattr(scores, name), "... kv -> ... (kv group)", group=group)
+        for name in ("values", "per_trial", "null")
+        if getattr(scores, name) is not None
     }
     order = [Head(kv.layer, kv.head * group + i) for kv in scores.order for i in range(group)]
     return replace(scores, **spread, unit="query_head", order=tuple(order), meta=_unfitted(scores))
@@ -45,7 +50,8 @@ def highest_first(scores: HeadScores) -> HeadScores:
     """The same scores, negated if the lowest are best."""
     if scores.sign > 0:
         return scores
-    return replace(scores, values=-scores.values, per_trial=-scores.per_trial, best="highest")
+    null = None if scores.null is None else -scores.null
+    return replace(scores, values=-scores.values, per_trial=-scores.per_trial, null=null, best="highest")
 
 
 def _unfitted(scores: HeadScores) -> dict[str, Any]:

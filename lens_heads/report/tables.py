@@ -44,9 +44,7 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
     for name, found in scores.items():
         intervals = _intervals(found, ".3g")
         best = [f"{head} {found[head]:.3g} {intervals[head]}" for head in found.top(k)]
-        # The sign-flip test needs scores that can be negative, of heads that were not chosen on these trials.
-        tested = found.signed and not found.selected
-        above = f"{int(found.significant().sum())} of {found.values.numel()}" if tested else NOTHING
+        above = NOTHING if found.untested() else f"{int(found.significant().sum())} of {found.values.numel()}"
         reliability = found.reliability()
         agreed = NOTHING if math.isnan(reliability) else f"{reliability:.2f}"
         table.add_row(plain(name), str(len(found.trial_ids)), "  ".join(best), above, agreed)

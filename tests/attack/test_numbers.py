@@ -57,7 +57,6 @@ NUMBERS: list[tuple[Any, str]] = [(x, "must be") for x in (0, -1, 1.0, "1", True
 POSITIVES: dict[str, Callable[[Any], Any]] = {
     "batch_size": lambda x: Run.of({"batch_size": x}),
     "n": lambda x: A.interval(n=x),
-    "n of p values": lambda x: A.p_values(n=x),
     "n of reliability": lambda x: A.reliability(n=x),
     "n_masks": lambda x: draw_masks("bernoulli", x, 3, 4, 0.3),
     "n_layers": lambda x: draw_masks("bernoulli", 9, x, 4, 0.3),
@@ -83,7 +82,6 @@ def test_a_positive_integer(argument: str, value: Any, says: str) -> None:
 SEEDED: dict[str, Callable[[Any], Any]] = {
     "random heads": lambda x: A.random(2, seed=x),
     "interval": lambda x: A.interval(seed=x),
-    "p values": lambda x: A.p_values(seed=x),
     "masks": lambda x: draw_masks("bernoulli", 9, 3, 4, 0.3, seed=x),
     "settings": lambda x: Settings(seed=x),
     "arithmetic": lambda x: tasks.arithmetic(4, seed=x),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,23 @@ def test_the_published_files_read_as_published(
     assert found[best[0][0]] == pytest.approx(sum(raw[key]) / len(raw[key]), abs=1e-6)
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_envelope_keeps_the_null_exactly(tmp_path: Path, n: int) -> None:
+    null = torch.randn(n, 2, 3, generator=torch.Generator().manual_seed(0)) * 10.0 ** torch.arange(-20, -17)
+    found = HeadScores.from_trials("m", torch.rand(4, 2, 3), list("abcd"), null=null)
+    again = HeadScores.load(found.save(tmp_path / "s.json"))
+    assert again.null is not None
+    assert torch.equal(again.null, null)
+    assert torch.equal(again.p_values(), found.p_values())
+    assert HeadScores.load(replace(found, null=None).save(tmp_path / "s.json")).null is None
+
+
+def stored_null(change: dict[str, Any]) -> str:
+    """A file whose null is two draws of four zeros, with a change."""
+    zeros = base64.b64encode(bytes(2 * 4 * 4)).decode()
+    return json.dumps({"scores": WHOLE, "null": {"draws": 2, "float32": zeros, **change}})
+
+
 WHOLE = {"0-0": [1.0, 2.0], "0-1": [0.5, 0.5], "1-0": [0.0, 0.25], "1-1": [3.0, 4.0]}
 
 BROKEN = {
@@ -178,6 +196,19 @@ BROKEN = {
     "method": (json.dumps({"meta": {"method": 3}, "scores": WHOLE}), ["meta.method is 3"]),
     "ids text": (json.dumps({"scores": WHOLE, "trial_ids": "ab"}), ["trial_ids is 'ab'", "a list"]),
     "ids number": (json.dumps({"scores": WHOLE, "trial_ids": 2}), ["trial_ids is 2"]),
+    "null list": (json.dumps({"scores": WHOLE, "null": [1]}), ["the null cannot be read", "score again"]),
+    "null without floats": (
+        json.dumps({"scores": WHOLE, "null": {"draws": 2}}),
+        ["the null cannot be read ('float32')"],
+    ),
+    "null of other draws": (stored_null({"draws": 3}), ["the null cannot be read"]),
+    "null of no draws": (stored_null({"draws": 0}), ["draws=0: must be a positive integer"]),
+    "null of no base64": (stored_null({"float32": "a null!"}), ["the null cannot be read"]),
+    "null cut short": (stored_null({"float32": "AAAA"}), ["the null cannot be read"]),
+    "null of infinities": (
+        stored_null({"float32": base64.b64encode(bytes.fromhex("0000807f") * 8).decode()}),
+        ["the null contains values that are not finite"],
+    ),
     "no head": (json.dumps({**WHOLE, "layer one": [1.0, 2.0]}), ["'layer one' as a head"]),
 }
 

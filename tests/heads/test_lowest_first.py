@@ -53,8 +53,8 @@ def same(one: Any, other: Any) -> None:
 
 ALIKE: dict[str, Callable[[HeadScores, HeadScores], Any]] = {
     "sets": lambda a, _: (a.top(5), a.bottom(5), a.random(4, 1), a.random(4, 1, "layer"), a.ranking()).__repr__(),
-    "p values": lambda a, _: a.p_values(n=200),
-    "significance": lambda a, _: a.significant(n=500),
+    "p values": lambda a, _: a.p_values(),
+    "significance": lambda a, _: a.significant(0.2),
     "reliability": lambda a, _: a.reliability(n=10),
     "overlap": lambda a, b: compare.overlap(a, b, 6),
     "jaccard curve": lambda a, b: compare.jaccard_curve(a, b),

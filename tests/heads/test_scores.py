@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.identity import ModelIdentity
+from lens_heads.stats.positive_mean import positive_mean_p
 
 
 def scores(values: list[list[float]] | torch.Tensor, method: str = "m", **about: Any) -> HeadScores:
@@ -173,7 +175,7 @@ def test_a_planted_signal_is_significant_and_nothing_else_is() -> None:
         data[:, head.layer, head.head] += 1.5
     data[:, 1, 1] -= 1.5  # A head below zero is not a finding.
     found = HeadScores.from_trials("m", data, [str(i) for i in range(40)])
-    hit = {Head(int(i), int(j)) for i, j in found.significant(n=2000).nonzero()}
+    hit = {Head(int(i), int(j)) for i, j in found.significant().nonzero()}
     assert hit == planted
 
 
@@ -183,7 +185,7 @@ def test_pure_noise_is_rarely_significant() -> None:
     any_hit = 0
     for seed in range(experiments):
         found = HeadScores.from_trials("m", noise(20, 3, 4, seed=100 + seed), [str(i) for i in range(20)])
-        any_hit += bool(found.significant(alpha=0.05, n=1000).any())
+        any_hit += bool(found.significant(alpha=0.05).any())
     assert any_hit <= 8  # 3 expected; 9 or more would happen once in 300.
 
 
@@ -347,16 +349,73 @@ def test_one_trial_has_no_interval(tmp_path: Path) -> None:
     ("method", "meta"),
     [("copy", {}), ("contrastive", {}), ("headkv", {}), ("mine", {"signed": False}), ("copy", {"signed": False})],
 )
-def test_scores_that_are_never_negative_have_no_sign_flip_test(method: str, meta: dict[str, Any]) -> None:
-    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0).abs(), [str(i) for i in range(8)], **meta)
+def test_scores_that_are_never_negative_need_a_null(method: str, meta: dict[str, Any]) -> None:
+    found = HeadScores.from_trials(method, noise(12, 2, 3, seed=0).abs(), [str(i) for i in range(12)], **meta)
     for test in (found.p_values, found.significant):
-        with pytest.raises(
-            ValueError, match=f"symmetric around zero .*, but {method} cannot be negative: compare intervals"
-        ):
+        with pytest.raises(ValueError, match=f"{method} cannot be negative, .* score with null_spans=99"):
             test()
+    assert replace(found, null=torch.zeros(19, 2, 3)).significant().all()
 
 
 @pytest.mark.parametrize(("method", "meta"), [("locos", {}), ("mine", {}), ("mine", {"signed": True})])
 def test_signed_scores_have_one(method: str, meta: dict[str, Any]) -> None:
-    found = HeadScores.from_trials(method, noise(8, 2, 3, seed=0), [str(i) for i in range(8)], **meta)
-    assert found.p_values(n=100).shape == found.significant(n=100).shape == (2, 3)
+    found = HeadScores.from_trials(method, noise(12, 2, 3, seed=0), [str(i) for i in range(12)], **meta)
+    assert torch.equal(found.p_values(), positive_mean_p(found.per_trial))
+
+
+def test_few_trials_need_a_null() -> None:
+    found = HeadScores.from_trials("m", noise(9, 2, 3, seed=0), [str(i) for i in range(9)])
+    assert found.untested().startswith("m: 9 trials are too few")
+    with pytest.raises(ValueError, match="use 10 or more, or score with null_spans=99"):
+        found.significant()
+    assert replace(found, null=torch.zeros(19, 2, 3)).untested() == ""
+
+
+@pytest.mark.parametrize("best", ["highest", "lowest"])
+def test_p_with_a_null_counts_the_draws_whose_best_head_is_as_good(best: Any) -> None:
+    sign = 1 if best == "highest" else -1
+    found = HeadScores.from_trials("m", sign * noise(3, 2, 3, seed=4), ["a", "b", "c"], best=best)
+    null = sign * noise(99, 2, 3, seed=5) / 20
+    null[:7] = found.values  # A draw that is equal counts.
+    tested = replace(found, null=null)
+    p = tested.p_values()
+    for layer in range(2):
+        for head in range(3):
+            reached = sum(max((sign * each).flatten().tolist()) >= sign * found[layer, head] for each in null)
+            assert float(p[layer, head]) == (1 + reached) / 100
+    assert p.min() == 0.08
+    assert tested.significant(0.08).sum() == 2, "at most alpha, not below it"
+    assert not tested.significant(0.0799).any()
+
+
+def test_too_few_draws_are_no_test_at_that_level() -> None:
+    found = replace(ramp(2, 3), null=torch.zeros(18, 2, 3))
+    assert found.p_values().min() == 1 / 19
+    with pytest.raises(ValueError, match=r"18 draws of the null give no p up to 0\.05: score with null_spans=19 or more"):
+        found.significant()
+    assert replace(found, null=torch.zeros(19, 2, 3)).significant().any()
+    assert replace(found, null=torch.zeros(99, 2, 3)).untested(0.01) == ""
+
+
+@pytest.mark.parametrize(
+    ("null", "message"),
+    [
+        (torch.zeros(0, 2, 3), r"null \(0, 2, 3\) must be"),
+        (torch.zeros(5, 3, 2), r"null \(5, 3, 2\) must be"),
+        (torch.full((5, 2, 3), float("nan")), "the null is not finite"),
+    ],
+)
+def test_a_null_fits_the_scores(null: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(ramp(2, 3), null=null)
+
+
+def test_every_draw_without_an_effect_errs_at_most_at_its_level() -> None:
+    """Heads that depend on each other, and no effect: the chance that any head passes at .1 is at most .1."""
+    generator = torch.Generator().manual_seed(0)
+    studies, any_hit = 400, 0
+    for _ in range(studies):
+        drawn = torch.randn(40, 3, 4, generator=generator) + torch.randn(40, 1, 1, generator=generator)
+        found = HeadScores.from_trials("m", drawn[:1].exp(), ["a"], null=drawn[1:].exp())
+        any_hit += bool(found.significant(0.1).any())
+    assert 24 <= any_hit <= 56  # 40 expected, 2.7 standard deviations to each side.

@@ -99,6 +99,27 @@ def test_highest_first_ranks_as_before(given: HeadScores) -> None:
     assert highest_first(found) is found
 
 
+@pytest.mark.parametrize("best", ["highest", "lowest"])
+def test_the_null_goes_along(best: Any) -> None:
+    """A draw's kv head has the score of the draw's own best query head, so p is the same for the best of each group."""
+    generator = torch.Generator().manual_seed(0)
+    found = make(torch.randn(1, 2, 6, generator=generator), best=best)
+    found = replace(found, null=torch.randn(39, 2, 6, generator=generator))
+    grouped = to_kv_heads(found, 3)
+    assert grouped.null is not None
+    assert found.null is not None
+    for draw in range(39):
+        for layer in range(2):
+            for kv in range(2):
+                own = [found.sign * float(x) for x in found.null[draw, layer, 3 * kv : 3 * kv + 3]]
+                assert float(grouped.null[draw, layer, kv]) == found.sign * max(own)
+    torch.testing.assert_close(grouped.p_values(), found.p_values().view(2, 2, 3).amin(-1))
+    spread = to_query_heads(grouped, 3)
+    assert spread.null is not None
+    assert torch.equal(spread.null[..., ::3], grouped.null)
+    torch.testing.assert_close(highest_first(found).p_values(), found.p_values())
+
+
 def test_bad_choices_are_refused() -> None:
     queries, kv = make([[[1.0, 2, 3, 4, 5, 6]]]), make([[[1.0, 2]]], "kv_head")
     with pytest.raises(ValueError, match="m scores kv_heads, but this needs scores of query_heads"):

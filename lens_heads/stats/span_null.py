@@ -1,0 +1,24 @@
+"""Family-wise p values from draws of a null that all items share."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def family_wise_p(values: Float[Tensor, "*item"], null: Float[Tensor, "draw *item"]) -> Float[Tensor, "*item"]:
+    """p = (1 + #{draws whose largest item is at least the value}) / (draws + 1): Westfall and Young's single-step maxT.
+
+    The chance that any item without an effect gets p <= alpha is at most alpha, however the items depend on each other, as
+    long as a draw could as well have been the data. float64; the smallest p is 1 / (draws + 1).
+
+    Raises ValueError unless there is a draw, and every draw has the shape of the values.
+    """
+    if len(null) == 0 or null.shape[1:] != values.shape:
+        raise ValueError(
+            f"null of shape {list(null.shape)}: must be [draw, *{list(values.shape)}], with at least one draw"
+        )
+    largest = null.reshape(len(null), -1).amax(1).sort().values
+    below = torch.searchsorted(largest, values.contiguous())
+    return (1 + len(largest) - below).double() / (len(largest) + 1)
