@@ -17,12 +17,14 @@ from lens_heads.stats.ranks import RandomRank, rank_p
 from lens_heads.stats.sampling import Precision, n_to_tell, needed
 from lens_heads.stats.shares import are_shares, paired_share_interval, relative_loss_interval, share_interval, wilson
 from lens_heads.stats.significance import benjamini_hochberg, sign_flip_p
+from lens_heads.stats.stability import TopKStability, top_k_stability
 
 __all__ = [
     "Interval",
     "Permutation",
     "Precision",
     "RandomRank",
+    "TopKStability",
     "are_shares",
     "benjamini_hochberg",
     "bootstrap_interval",
@@ -48,5 +50,6 @@ __all__ = [
     "spearman",
     "spearman_brown",
     "split_half_reliability",
+    "top_k_stability",
     "wilson",
 ]
