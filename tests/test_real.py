@@ -76,6 +76,13 @@ def test_every_needle_is_tracked_by_the_real_tokenizers(real: Any) -> None:
             assert real.tokenizer.decode(encoded.answer_tokens) == " " + trial.answer
 
 
+def test_every_name_is_one_token_and_every_other_answer_several(real: Any) -> None:
+    for split in ("select", "test"):
+        for questions, lengths in (("onehop", {1}), ("multitoken", set(range(2, 12)))):
+            trials = lh.tasks.packaged(split=split, n=90, questions=questions)
+            assert {len(trial.encode(real.tokenizer).answer_tokens) for trial in trials} <= lengths
+
+
 def test_positions_are_absolute_past_the_sliding_window() -> None:
     """A prompt longer than Gemma's window of 512: every head, also on sliding layers, equals the plain formula."""
     model = real_model("gemma-3-270m")

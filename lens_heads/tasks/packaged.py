@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
-from itertools import accumulate
-from operator import attrgetter
 
 from lens_heads.runs import checks
 from lens_heads.tasks import prose
 from lens_heads.tasks.books import LONGEST, data
-from lens_heads.tasks.sampling import SPLITS, balanced, check_known, depths_grid, enough
-from lens_heads.tasks.schema import Entry, cases, read_entries
+from lens_heads.tasks.sampling import SPLITS, check_known, depths_grid, enough
+from lens_heads.tasks.schema import Case, Entry, read_entries
 from lens_heads.trials.trial import Trial
 
 _CHARACTERS_PER_TOKEN = 8
 """Above any tokenizer's average for English, so that every passage is long enough."""
-
-_EVENLY = tuple(attrgetter(*names) for names in (["entry.kind"], ["entry.id"], ["character"], ["entry.id", "test.id"]))
-"""What the trials are spread over, by case: needle kinds first, tests last."""
 
 
 def packaged(
@@ -33,22 +29,26 @@ def packaged(
     """Short needle trials for small models, each in a different passage of synthetic prose.
 
     Args, besides those of `lens_heads.tasks`:
-        split: "select" or "test", which share no needle, name or first argument.
-        n: number of trials, spread evenly over needle kinds, entries, names and tests.
+        split: "select" or "test", which share no needle, association, name, wording of a question, template or prose.
+        n: number of trials. Kinds of needles, entries, associations (an entry with one of its tests) and names are each used
+            equally often, give or take one, in any first part of the trials too; no association meets a name twice.
         context_length: length of the whole prompt, in tokens.
-        questions: "onehop" (shares no word with the needle) or "direct".
+        questions: "onehop" (shares no word with the needle), "direct" (shares all but the answer) or "multitoken" (asks for
+            several words of the needle besides the name).
         depths: used equally often; None spreads them uniformly over 0 to 1.
 
     Returns:
-        Trials with ids such as "select-S03-T01-Megan-0" (entry, test, name, seed; ids of direct questions end in
-        "-direct"); `meta` holds entry, test, kind, questions, character and book. The entry is the group.
+        Trials with ids such as "select-S03-T01-Megan-0" (entry, test, name, seed; those of other questions
+        than "onehop" end in the questions' name); `meta` holds entry, test, association, kind, questions, character and book.
+        The entry is the group.
     """
-    every = [case for entry in entries(split) for case in cases(entry)]
-    n = enough(n, len(every), f"distinct needles (entry, test, name) in the {split} split")
+    known = entries(split)
+    have = sum(len(entry.tests) * len(entry.characters) for entry in known)
+    n = enough(n, have, f"distinct needles (entry, test, name) in the {split} split")
     checks.whole_number("context_length", context_length, 1, LONGEST)
     rng = random.Random(f"{split}-{checks.seed(seed)}")
-    chosen = balanced(every, n, _EVENLY, rng)
-    passages = _passages(n, context_length, rng)
+    chosen = _cases(known, n, rng)
+    passages = _passages(split, n, context_length, rng)
     ending = "" if questions == "onehop" else f"-{questions}"
     return [
         case.trial(
@@ -71,6 +71,28 @@ def entries(split: str) -> list[Entry]:
     return read_entries(data("packaged", "needlesets", f"needle_set_{split}.json"))
 
 
+def _cases(entries: list[Entry], n: int, rng: random.Random) -> list[Case]:
+    """n different pairs of an association and a name.
+
+    Both walk through a cycle of their own; whenever the two cycles end together, the names' moves on by one, so that no
+    pair repeats before all have been used. All entries have the same names and equally many tests.
+    """
+    turns = _by_turns(entries, rng)
+    tests = [rng.sample(entry.tests, len(entry.tests)) for entry in turns]
+    associations = [pair for turn in zip(*tests, strict=True) for pair in zip(turns, turn, strict=True)]
+    names = rng.sample(entries[0].characters, len(entries[0].characters))
+    both = math.lcm(len(associations), len(names))
+    return [Case(*associations[i % len(associations)], names[(i + i // both) % len(names)]) for i in range(n)]
+
+
+def _by_turns(entries: list[Entry], rng: random.Random) -> list[Entry]:
+    """The entries in random order, but so that each kind comes once before any comes again."""
+    kinds: dict[str, list[Entry]] = {}
+    for entry in rng.sample(entries, len(entries)):
+        kinds.setdefault(entry.kind, []).append(entry)
+    return [entry for turn in zip(*kinds.values(), strict=True) for entry in turn]
+
+
 def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) -> list[float]:
     """One depth per trial, in random order: the given depths equally often, or one from each of n equal parts of 0..1."""
     given = None if depths is None else depths_grid(depths)
@@ -79,16 +101,19 @@ def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) ->
     return spread
 
 
-def _passages(n: int, context_length: int, rng: random.Random) -> list[str]:
-    """Passages of prose, each starting at a different paragraph until all have been used."""
-    paragraphs = prose.haystack(words=max(45_000, 2 * context_length)).split("\n\n")
-    rounds = -(-n // len(paragraphs))
-    starts = [start for _ in range(rounds) for start in rng.sample(range(len(paragraphs)), len(paragraphs))]
-    return [_passage(paragraphs, start, context_length * _CHARACTERS_PER_TOKEN) for start in starts[:n]]
-
-
-def _passage(paragraphs: list[str], start: int, characters: int) -> str:
-    """Whole paragraphs from `start` on, wrapping around at the end, until they have enough characters."""
-    wrapped = [*paragraphs[start:], *paragraphs[:start]]
-    before = accumulate(map(len, wrapped), initial=0)
-    return "\n\n".join(paragraph for paragraph, have in zip(wrapped, before, strict=False) if have < characters)
+def _passages(split: str, n: int, context_length: int, rng: random.Random) -> list[str]:
+    """Passages of the split's prose: paragraphs dealt from a shuffled pile, which starts again only when it is empty."""
+    paragraphs = prose.haystack(words=max(45_000, 2 * context_length), split=split).split("\n\n")
+    wanted = context_length * _CHARACTERS_PER_TOKEN
+    pile: list[str] = []
+    passages: list[str] = []
+    for _ in range(n):
+        passage: dict[str, None] = {}
+        have = 0
+        while have < wanted:
+            pile = pile or rng.sample(paragraphs, len(paragraphs))
+            if (paragraph := pile.pop()) not in passage:
+                passage[paragraph] = None
+                have += len(paragraph)
+        passages.append("\n\n".join(passage))
+    return passages

@@ -6,7 +6,8 @@ their arguments or their questions. No story continues from one paragraph to the
 
 The words and sentence patterns are in `data/prose.json`. `{who}`, `{he}`, `{him}` and `{other}` are the two people of a
 paragraph; `{do}`, `{did}`, `{done}` and `{doing}` are forms of an activity; every other slot draws from the list of that
-name, first in the scene, then in the shared lists. No sentence occurs twice in one text.
+name, first in the scene, then in the shared lists. No sentence occurs twice in one text. The prose of a split is made from
+every other scene, pattern and shared word: that of the other split has none of them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from lens_heads.runs import checks
 from lens_heads.runs.reading import read_json
 from lens_heads.tasks.books import data
 from lens_heads.tasks.grammar import Expander
+from lens_heads.tasks.sampling import half
 
 _FORMS = ("do", "did", "done", "doing")
 
 
-@lru_cache(maxsize=1)
-def _grammar() -> dict[str, Any]:
-    return read_json(data("prose.json"))
+@lru_cache(maxsize=3)
+def _grammar(split: str | None) -> dict[str, Any]:
+    """Scenes, shared lists and irregular verbs: of a split, or all of them for None."""
+    whole = read_json(data("prose.json"))
+    irregular = whole["shared"].pop("irregular")
+    shared = {name: half(words, split) for name, words in whole["shared"].items()}
+    return {"scenes": half(whole["scenes"], split), "shared": shared, "irregular": irregular}
 
 
 def _inflect(base: str, irregular: dict[str, list[str]]) -> dict[str, str]:
@@ -44,18 +50,20 @@ def _inflect(base: str, irregular: dict[str, list[str]]) -> dict[str, str]:
 class _Paragraph(Expander):
     """One paragraph's scene, its two people, and the words already used."""
 
-    def __init__(self, rng: random.Random, scene: dict[str, Any], shared: dict[str, Any]) -> None:
+    def __init__(self, rng: random.Random, grammar: dict[str, Any]) -> None:
+        scene = rng.choice(grammar["scenes"])
         who, he = rng.choice(scene["people"])
         other = rng.choice([name for name, pronoun in scene["people"] if pronoun != he])
         him = {"he": "him", "she": "her"}[he]
-        super().__init__(rng, {**shared, **scene}, {"who": who, "he": he, "him": him, "other": other})
+        self.irregular: dict[str, list[str]] = grammar["irregular"]
+        super().__init__(rng, {**grammar["shared"], **scene}, {"who": who, "he": he, "him": him, "other": other})
 
     def fill(self, slot: str, *bounds: int) -> str:
         if slot not in _FORMS:
             return super().fill(slot)
         deeds = self.lists["handle" if self.rng.random() < 0.3 else "deed"]
         verb, rest = self.draw(deeds).split(" ", 1)
-        return f"{_inflect(verb, _grammar()['shared']['irregular'])[slot]} {self.expand(rest)}"
+        return f"{_inflect(verb, self.irregular)[slot]} {self.expand(rest)}"
 
     def sentence(self, kind: str) -> str:
         text = self.expand(self.draw(self.lists[kind])).replace("?,", "?")
@@ -64,16 +72,19 @@ class _Paragraph(Expander):
 
 
 @lru_cache(maxsize=8)
-def haystack(words: int = 45_000, seed: int = 0) -> str:
-    """At least `words` words of prose, with blank lines between paragraphs; deterministic per seed."""
+def haystack(words: int = 45_000, seed: int = 0, split: str | None = None) -> str:
+    """At least `words` words of prose, with blank lines between paragraphs; deterministic per seed.
+
+    Texts of "select" and "test" share no scene and no sentence pattern. ValueError for another split but None: all scenes.
+    """
     checks.whole_number("words", words)
     rng = random.Random(checks.seed(seed))
-    grammar = _grammar()
+    grammar = _grammar(split)
     seen: set[str] = set()
     paragraphs: list[str] = []
     count = 0
     while count < words:
-        paragraph = _Paragraph(rng, rng.choice(grammar["scenes"]), grammar["shared"])
+        paragraph = _Paragraph(rng, grammar)
         kinds = ["open", *["middle"] * rng.randint(4, 8), "close"]
         new = [text for text in dict.fromkeys(map(paragraph.sentence, kinds)) if text not in seen]
         seen.update(new)

@@ -1,9 +1,8 @@
-"""Checked arguments, grids of lengths and depths, splits, and balanced samples."""
+"""Checked arguments, grids of lengths and depths, splits, and stratified samples."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
@@ -104,25 +103,3 @@ def stratified(items: Sequence[Item], n: int | None, key: Callable[[Item], Hasha
     while len(chosen) < n:
         chosen += [stratum.pop() for stratum in strata if stratum][: n - len(chosen)]
     return [items[at] for at in sorted(chosen)]
-
-
-def balanced(
-    items: Sequence[Item], n: int, keys: Sequence[Callable[[Item], Hashable]], rng: random.Random
-) -> list[Item]:
-    """`n` items, each time the one whose `keys` values were used least so far (first key first), ties broken at random.
-
-    The values of the first key are used evenly; within each of them, those of the second; and so on. ValueError if
-    there are fewer than `n` items.
-    """
-    enough(n, len(items), "trials to draw from")
-    values = [[(level, key(item)) for level, key in enumerate(keys)] for item in items]
-    left = list(range(len(items)))
-    rng.shuffle(left)
-    used: Counter[Hashable] = Counter()
-    chosen: list[int] = []
-    for _ in range(n):
-        at = min(left, key=lambda i: [used[value] for value in values[i]])
-        left.remove(at)
-        used.update(values[at])
-        chosen.append(at)
-    return [items[at] for at in chosen]

@@ -11,6 +11,9 @@ A needle file is a JSON list of entries:
     gold_answers     optional, in an entry or a test: the right answers, if the character is not the answer
     kind             optional: the needle's topic
 
+One addition: a question may be {"question": .., "gold_answers": .., "task_template": ..}, with answers and a prompt of its
+own; both are optional and come before those of test and entry.
+
 Other fields (`reasoning_type`, `system_prompt`) are ignored. Every fault raises a ValueError or FileNotFoundError that
 names the file, the entry, the field and the remedy.
 """
@@ -39,12 +42,21 @@ class Test:
 
 
 @dataclass(frozen=True)
+class Question:
+    """A question; its own right answers and template, where they differ from those of test and entry."""
+
+    text: str
+    gold: tuple[str, ...] = ()
+    template: str = ""
+
+
+@dataclass(frozen=True)
 class Entry:
     """One validated needle with its questions. `characters` is empty if the needle has no {CHAR}."""
 
     id: str
     needle: str
-    questions: dict[str, str]
+    questions: dict[str, Question]
     characters: tuple[str, ...]
     tests: tuple[Test, ...]
     template: str
@@ -65,7 +77,9 @@ class Case:
         return "-".join(filter(None, (self.entry.id, self.test.id, self.character)))
 
     def trial(self, questions: str, book: str, **fields: Any) -> Trial:
-        """The filled-in trial, with `fields` of `Trial`; `meta` holds entry, test, kind, question type, character and book.
+        """The filled-in trial, with `fields` of `Trial`.
+
+        `meta` holds entry, test, association (entry and test), kind, question type, character and book.
 
         The ValueError for an unknown question type lists those of the entry.
         """
@@ -75,17 +89,19 @@ class Case:
             raise ValueError(
                 f"{entry.where}: field 'questions' has no {questions!r}, only {have}: add it, or use one of these"
             )
+        asked = entry.questions[questions]
         filled = {"CHAR": self.character, **{str(i): arg for i, arg in enumerate(test.args, 1)}}
-        gold = tuple(_fill(answer, filled) for answer in test.gold) or (self.character,)
+        gold = tuple(_fill(answer, filled) for answer in asked.gold or test.gold) or (self.character,)
         return Trial(
-            question=_fill(entry.questions[questions], filled),
+            question=_fill(asked.text, filled),
             answer=gold[0],
             aliases=gold[1:],
             needle=_fill(entry.needle, filled),
-            template=entry.template,
+            template=asked.template or entry.template,
             meta={
                 "entry": entry.id,
                 "test": test.id,
+                "association": f"{entry.id}-{test.id}",
                 "kind": entry.kind,
                 "questions": questions,
                 "character": self.character,
@@ -129,12 +145,10 @@ def _entry(raw: Any, number: int, file: str) -> Entry:
     if raw.get("distractors"):
         raise ValueError(f"{row.where}: field 'distractors' is not supported: use a needle file without it")
     needle = row.verbatim("needle")
-    asked = _object(row, "questions", '{"onehop": "Which character ..?"}')
-    questions = Row(f"{row.where}, questions", number, asked)
     entry = Entry(
         id=id,
         needle=needle,
-        questions={name: questions.verbatim(name) for name in asked},
+        questions=_questions(row),
         characters=tuple(row.texts("character_set")) if "{CHAR}" in needle else (),
         tests=tuple(_tests(row)),
         template=row.verbatim("task_template"),
@@ -143,7 +157,7 @@ def _entry(raw: Any, number: int, file: str) -> Entry:
     )
     if len(set(entry.characters)) < len(entry.characters):
         raise ValueError(f"{row.where}: field 'character_set' has duplicate names; keep each name once")
-    _check_template(entry)
+    _check_template(entry.where, entry.template)
     for test in entry.tests:
         _check_slots(entry, test)
     return entry
@@ -154,6 +168,25 @@ def _object(row: Row, field: str, example: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not value:
         raise row.fault(field, f"be an object such as {example}")
     return value
+
+
+def _questions(row: Row) -> dict[str, Question]:
+    asked = _object(row, "questions", '{"onehop": "Which character ..?"}')
+    plain = Row(f"{row.where}, questions", row.number, asked)
+    return {
+        name: _own(Row(f"{row.where}, question {name!r}", row.number, value))
+        if isinstance(value, dict)
+        else Question(plain.verbatim(name))
+        for name, value in asked.items()
+    }
+
+
+def _own(row: Row) -> Question:
+    """A question with answers or a template of its own."""
+    template = row.verbatim("task_template") if "task_template" in row.fields else ""
+    if template:
+        _check_template(row.where, template)
+    return Question(row.verbatim("question"), _gold(row), template)
 
 
 def _tests(row: Row) -> Iterator[Test]:
@@ -174,23 +207,25 @@ def _gold(row: Row) -> tuple[str, ...]:
     return tuple(gold)
 
 
-def _check_template(entry: Entry) -> None:
-    wrong = f"{entry.where}: field 'task_template'"
+def _check_template(where: str, template: str) -> None:
+    wrong = f"{where}: field 'task_template'"
     for slot in ("{haystack}", "{question}"):
-        if entry.template.count(slot) != 1:
-            raise ValueError(f"{wrong} must contain {slot} once, got {entry.template!r}")
-    for slot in set(_SLOT.findall(entry.template)) - {"haystack", "question"}:
+        if template.count(slot) != 1:
+            raise ValueError(f"{wrong} must contain {slot} once, got {template!r}")
+    for slot in set(_SLOT.findall(template)) - {"haystack", "question"}:
         raise ValueError(f"{wrong} has the unknown placeholder {{{slot}}}: use only {{haystack}} and {{question}}")
 
 
 def _check_slots(entry: Entry, test: Test) -> None:
     """Checks that a test has an answer and can fill every placeholder."""
     where = f"{entry.where}, test {test.id!r}"
-    if not entry.characters and not test.gold:
+    if not entry.characters and not test.gold and not all(asked.gold for asked in entry.questions.values()):
         raise ValueError(f"{where}: there is no answer: put {{CHAR}} in field 'needle', or add 'gold_answers'")
     known = [*(["CHAR"] if entry.characters else []), *(str(i) for i in range(1, len(test.args) + 1))]
-    texts = {"needle": entry.needle, **{f"questions.{name}": text for name, text in entry.questions.items()}}
-    for field, text in (texts | {"gold_answers": " ".join(test.gold)}).items():
+    texts = {"needle": entry.needle, "gold_answers": " ".join(test.gold)}
+    for name, asked in entry.questions.items():
+        texts |= {f"questions.{name}": asked.text, f"questions.{name}.gold_answers": " ".join(asked.gold)}
+    for field, text in texts.items():
         stranger = next((slot for slot in _SLOT.findall(text) if slot not in known), None)
         if stranger is not None:
             filled = ", ".join(f"{{{name}}}" for name in known) or "nothing"

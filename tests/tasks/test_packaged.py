@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lens_heads.tasks import TASKS
-from lens_heads.tasks.packaged import packaged
+from lens_heads.tasks.packaged import entries, packaged
 from tests import zoo
 
 
@@ -17,22 +20,50 @@ def spread(values: Any) -> int:
     return max(counts) - min(counts)
 
 
-def test_the_splits_share_no_needle_no_entry_and_no_name() -> None:
-    select, test = packaged("select", n=400), packaged("test", n=400)
-    for what in (lambda t: t.needle, lambda t: t.meta["entry"], lambda t: t.meta["character"]):
+def pair(trial: Any) -> tuple[str, str]:
+    return trial.meta["association"], trial.meta["character"]
+
+
+def test_the_splits_share_no_needle_no_entry_no_name_and_no_paragraph() -> None:
+    select, test = packaged("select", n=200), packaged("test", n=200)
+    for what in (lambda t: t.needle, lambda t: t.meta["entry"], lambda t: t.meta["character"], lambda t: t.template):
         assert not set(map(what, select)) & set(map(what, test))
+    paragraphs = [{text for trial in trials for text in trial.haystack.split("\n\n")} for trials in (select, test)]
+    assert not paragraphs[0] & paragraphs[1]
 
 
-@pytest.mark.parametrize("split", ["select", "test"])
-def test_trials_are_balanced(split: str) -> None:
-    trials = packaged(split, n=120, seed=3)
-    assert len({trial.id for trial in trials}) == 120
-    assert spread(trial.meta["kind"] for trial in trials) <= 1
-    assert spread(trial.meta["character"] for trial in trials) <= 3
-    assert spread(int(trial.depth * 10) for trial in trials) == 0, "twelve in each tenth"
-    assert all(trial.answer == trial.meta["character"] and trial.answer in trial.needle for trial in trials)
-    for kind in {trial.meta["kind"] for trial in trials}:
-        assert spread(trial.meta["entry"] for trial in trials if trial.meta["kind"] == kind) <= 1
+@given(split=st.sampled_from(["select", "test"]), n=st.integers(1, 200), seed=st.integers(0, 5))
+@settings(max_examples=25, deadline=None)
+def test_any_number_of_trials_uses_everything_equally_often(split: str, n: int, seed: int) -> None:
+    trials = packaged(split, n=n, seed=seed, context_length=30)
+    assert len({pair(trial) for trial in trials}) == len({trial.id for trial in trials}) == n
+    every: dict[str, set[str]] = {"kind": set(), "entry": set(), "association": set(), "character": set()}
+    for entry in entries(split):
+        every["kind"].add(entry.kind)
+        every["entry"].add(entry.id)
+        every["association"] |= {f"{entry.id}-{test.id}" for test in entry.tests}
+        every["character"] |= set(entry.characters)
+    for what, values in every.items():
+        used = Counter(dict.fromkeys(values, 0))
+        used.update(trial.meta[what] for trial in trials)
+        assert set(used) == values
+        assert set(used.values()) <= {n // len(values), math.ceil(n / len(values))}, what
+
+
+def test_fewer_trials_are_the_first_of_more_in_what_they_use() -> None:
+    assert [pair(trial) for trial in packaged(n=20)] == [pair(trial) for trial in packaged(n=120)[:20]]
+
+
+def test_depths_are_spread_and_answers_stand_in_the_needle() -> None:
+    for questions in ("onehop", "direct", "multitoken"):
+        trials = packaged("test", n=120, seed=3, questions=questions)
+        assert len({trial.id for trial in trials}) == 120
+        assert spread(int(trial.depth * 10) for trial in trials) == 0, "twelve in each tenth"
+        for trial in trials:
+            assert trial.needle.count(trial.answer) == 1
+            assert trial.answer not in trial.question
+            assert (trial.answer == trial.meta["character"]) == (questions != "multitoken")
+            assert trial.meta["association"] == f"{trial.meta['entry']}-{trial.meta['test']}"
 
 
 def test_the_seed_decides_everything() -> None:
@@ -48,16 +79,20 @@ def test_ids_are_readable() -> None:
     trial = packaged(n=1, seed=7)[0]
     meta = trial.meta
     assert trial.id == f"select-{meta['entry']}-{meta['test']}-{meta['character']}-7"
-    direct = packaged(n=1, seed=7, questions="direct")[0]
-    assert direct.id == f"{trial.id}-direct"
-    assert (direct.needle, direct.haystack) == (trial.needle, trial.haystack), "only the question differs"
-    assert direct.question != trial.question
+    for questions in ("direct", "multitoken"):
+        other = packaged(n=1, seed=7, questions=questions)[0]
+        assert other.id == f"{trial.id}-{questions}"
+        assert (other.needle, other.haystack) == (trial.needle, trial.haystack), "only what is asked differs"
+        assert other.question != trial.question
 
 
 def test_every_trial_has_its_own_stretch_long_enough() -> None:
     trials = packaged(n=200, context_length=1_000)
+    used = Counter(text for trial in trials for text in trial.haystack.split("\n\n"))
+    assert spread(used.elements()) <= 1, "no paragraph comes again before all have come"
     assert len({trial.haystack for trial in trials}) == 200
     assert all(len(trial.haystack) >= 8_000 for trial in trials)
+    assert all(len(set(texts)) == len(texts) for texts in (trial.haystack.split("\n\n") for trial in trials))
     assert all(trial.haystack[0].isupper() or trial.haystack[0] == '"' for trial in trials)
 
 
@@ -78,7 +113,7 @@ def test_all_different_needles_can_be_asked_for_and_no_more() -> None:
         packaged(n=0)
     with pytest.raises(ValueError, match="unknown split 'train': use 'select' or 'test'"):
         packaged("train")
-    with pytest.raises(ValueError, match=r"field 'questions' has no 'twohop', only 'onehop', 'direct'"):
+    with pytest.raises(ValueError, match=r"field 'questions' has no 'twohop', only 'onehop', 'direct', 'multitoken'"):
         packaged(questions="twohop")
 
 

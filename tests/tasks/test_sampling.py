@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_heads.tasks import HALVES, TASKS, arguments_of, to_select
-from lens_heads.tasks.sampling import balanced, depths_grid, half, in_split, lengths_grid, stratified
+from lens_heads.tasks.sampling import depths_grid, half, in_split, lengths_grid, stratified
 
 ITEMS = [(a, b, c) for a in "xyz" for b in range(4) for c in range(10)]
 
@@ -59,23 +58,9 @@ def test_a_small_stratum_is_used_up_and_the_rest_shared() -> None:
 
 def test_another_seed_draws_others_and_too_many_is_an_error() -> None:
     assert stratified(ITEMS, 12, stratum, 0) != stratified(ITEMS, 12, stratum, 1)
-    for draw in (lambda n: stratified(ITEMS, n, stratum, 0), lambda n: balanced(ITEMS, n, [stratum], random.Random(0))):
-        for n in (0, 121):
-            with pytest.raises(
-                ValueError, match=f"n={n} is out of range: there are 120 trials to draw from; use 1 to 120"
-            ):
-                draw(n)
-
-
-@given(n=st.integers(1, 120), seed=st.integers(0, 5))
-def test_balanced_uses_the_first_key_evenly_and_the_next_within_reach(n: int, seed: int) -> None:
-    keys = (lambda item: item[0], stratum, lambda item: item[2])
-    chosen = balanced(ITEMS, n, keys, random.Random(seed))
-    assert len(set(chosen)) == n
-    for key in keys[:2]:
-        counts = Counter(map(key, chosen))
-        assert max(counts.values()) - min(counts[value] for value in map(key, ITEMS)) <= 1
-    assert chosen == balanced(ITEMS, n, keys, random.Random(seed))
+    for n in (0, 121):
+        with pytest.raises(ValueError, match=f"n={n} is out of range: there are 120 trials to draw from; use 1 to 120"):
+            stratified(ITEMS, n, stratum, 0)
 
 
 @given(st.lists(st.integers(), max_size=9))

@@ -33,6 +33,7 @@ def test_an_entry_is_filled_in(tmp_path: Path) -> None:
     assert trial.meta == {
         "entry": "0401",
         "test": "T16_C05",
+        "association": "0401-T16_C05",
         "kind": "place",
         "questions": "twohop",
         "character": "Stuart",
@@ -49,6 +50,25 @@ def test_gold_answers_of_the_test_come_before_those_of_the_entry_and_the_charact
     first, second = (made(case) for case in cases(found, ("Katie",)))
     assert (first.answer, first.aliases) == ("a, of course", ("Miss Katie",))
     assert (second.answer, second.aliases) == ("somebody", ())
+
+
+def test_a_question_may_have_answers_and_a_prompt_of_its_own(tmp_path: Path) -> None:
+    own = {
+        "question": "Where is {CHAR}?",
+        "gold_answers": ["in {2}", "{2}"],
+        "task_template": "{haystack} {question} In",
+    }
+    asked = {"onehop": {"question": "Who?"}, "where": own}
+    (found,) = read(tmp_path, [entry(questions=asked, gold_answers="somebody")])
+    case = cases(found, ("Katie",))[0]
+    where, who = made(case, "where"), made(case, "onehop")
+    assert (where.question, where.answer, where.aliases) == ("Where is Katie?", "in Dresden", ("Dresden",))
+    assert where.template == "{haystack} {question} In"
+    assert (who.question, who.answer, who.template) == ("Who?", "somebody", TEMPLATE)
+    (nameless,) = read(
+        tmp_path, [entry(needle="The door is of {1}.", questions={"where": own | {"question": "Where?"}})]
+    )
+    assert made(cases(nameless)[0], "where").answer == "in Dresden"
 
 
 def test_a_needle_without_a_character_needs_gold_answers(tmp_path: Path) -> None:
@@ -83,6 +103,26 @@ FAULTS: list[tuple[Any, str]] = [
     ([entry(task_template=None)], r"entry '0401': field 'task_template' is missing"),
     ([entry(questions=None)], r"entry '0401': field 'questions' must be an object such as \{\"onehop\".*, got None"),
     ([entry(questions={})], r"entry '0401': field 'questions' must be an object .*, got \{\}"),
+    (
+        [entry(questions={"onehop": {"gold_answers": "x"}})],
+        r"entry '0401', question 'onehop': field 'question' is missing or empty",
+    ),
+    (
+        [entry(questions={"onehop": {"question": "Who?", "gold_answers": [3]}})],
+        r"entry '0401', question 'onehop': field 'gold_answers' must be a non-empty string or a list",
+    ),
+    (
+        [entry(questions={"onehop": {"question": "Who?", "task_template": "{question}"}})],
+        r"entry '0401', question 'onehop': field 'task_template' must contain \{haystack\} once",
+    ),
+    (
+        [entry(questions={"onehop": {"question": "Who?", "gold_answers": "{4}"}})],
+        r"test 'T16_C02': field 'questions.onehop.gold_answers' has the placeholder \{4\}",
+    ),
+    (
+        [entry(needle="No name.", questions={"a": {"question": "Who?", "gold_answers": "x"}, "b": "Who?"})],
+        r"test 'T16_C02': there is no answer",
+    ),
     ([entry(questions={"onehop": ""})], r"entry '0401', questions: field 'onehop' is missing or empty"),
     ([entry(tests=None)], r"entry '0401': field 'tests' must be an object such as \{\"T01\".*, got None"),
     ([entry(tests={"T": {}})], r"entry '0401', test 'T': field 'input_args' must be a list of strings .*, got None"),
