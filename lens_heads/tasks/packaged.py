@@ -16,6 +16,9 @@ from lens_heads.trials.trial import Trial
 _CHARACTERS_PER_TOKEN = 8
 """Above any tokenizer's average for English, so that every passage is long enough."""
 
+_MOST_WORDS = 400_000
+"""Of prose, written so that no paragraph is used twice; longer prose has ever shorter paragraphs."""
+
 
 def packaged(
     split: str = "select",
@@ -38,7 +41,7 @@ def packaged(
         depths: used equally often; None spreads them uniformly over 0 to 1.
 
     Returns:
-        Trials with ids such as "select-S03-T01-Megan-0" (entry, test, name, seed; those of other questions
+        Trials with ids such as "select-S03-T01-Laura-0" (entry, test, name, seed; those of other questions
         than "onehop" end in the questions' name); `meta` holds entry, test, association, kind, questions, character and book.
         The entry is the group.
     """
@@ -103,7 +106,8 @@ def _depths(n: int, depths: int | Sequence[float] | None, rng: random.Random) ->
 
 def _passages(split: str, n: int, context_length: int, rng: random.Random) -> list[str]:
     """Passages of the split's prose: paragraphs dealt from a shuffled pile, which starts again only when it is empty."""
-    paragraphs = prose.haystack(words=max(45_000, 2 * context_length), split=split).split("\n\n")
+    words = max(45_000, 2 * context_length, min(2 * n * context_length, _MOST_WORDS))
+    paragraphs = prose.haystack(words=words, split=split).split("\n\n")
     wanted = context_length * _CHARACTERS_PER_TOKEN
     pile: list[str] = []
     passages: list[str] = []

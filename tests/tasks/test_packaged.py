@@ -86,13 +86,16 @@ def test_ids_are_readable() -> None:
         assert other.question != trial.question
 
 
-def test_every_trial_has_its_own_stretch_long_enough() -> None:
-    trials = packaged(n=200, context_length=1_000)
-    used = Counter(text for trial in trials for text in trial.haystack.split("\n\n"))
-    assert spread(used.elements()) <= 1, "no paragraph comes again before all have come"
-    assert len({trial.haystack for trial in trials}) == 200
-    assert all(len(trial.haystack) >= 8_000 for trial in trials)
-    assert all(len(set(texts)) == len(texts) for texts in (trial.haystack.split("\n\n") for trial in trials))
+@pytest.mark.parametrize(("length", "most"), [(320, 1), (1_000, 1), (4_000, 3)])
+def test_every_trial_has_its_own_stretch_long_enough(length: int, most: int) -> None:
+    """No paragraph comes again before all have come: at 200 trials, not at all if they are short."""
+    trials = packaged("test", n=200, context_length=length)
+    texts = [trial.haystack.split("\n\n") for trial in trials]
+    used = Counter(paragraph for paragraphs in texts for paragraph in paragraphs)
+    assert max(used.values()) == most
+    assert spread(used.elements()) <= 1
+    assert all(len(set(paragraphs)) == len(paragraphs) for paragraphs in texts)
+    assert all(len(trial.haystack) >= 8 * length for trial in trials)
     assert all(trial.haystack[0].isupper() or trial.haystack[0] == '"' for trial in trials)
 
 
