@@ -92,7 +92,7 @@ def spatial(f: list[float], needle: tuple[int, int]) -> float:
     inside = sum(f[needle[0] : needle[1]])
     outside = sum(f[: needle[0]]) + sum(f[needle[1] :])
     length = needle[1] - needle[0]
-    return inside - length / (len(f) - length) * outside
+    return inside - length / max(len(f) - length, 1) * outside
 
 
 def score(
@@ -112,6 +112,17 @@ def _one(
     s, e = needle
     A = p.A[layer][head]
     rows = {i: n - 1 + i for i in range(len(steps))}
+    if method in ("locos_exact", "dla_exact"):
+        return _one(method.removesuffix("_exact"), p, n, needle, steps, answer, layer, head, True)
+    if method in ("attention_spatial_no_sink", "attention_mass_no_sink"):
+        total = 0.0
+        for i in answer:
+            kept = [float(A[rows[i], j]) for j in range(1, rows[i] + 1)]
+            whole = sum(kept)
+            kept = [a / whole if whole else 0.0 for a in kept]
+            inside = (max(s, 1) - 1, e - 1)
+            total += spatial(kept, inside) if "spatial" in method else sum(kept[slice(*inside)])
+        return total / len(answer)
     if method in ("locos", "dla", "attention_spatial"):
         total = 0.0
         for i in answer:

@@ -76,11 +76,16 @@ class Directions:
     """The directions of one model for one choice of `direction`; see the module docstring."""
 
     def __init__(self, model: Model, geometry: HeadGeometry, direction: str | Path) -> None:
-        self.model = model
+        self.model, self.geometry = model, geometry
         self.name = str(direction)
         self.exact = self.name == "exact"
         self.lens = None if self.name in ("raw", "exact") else TunedLens.load(direction, geometry)
         self.final: FrozenNorm | None = frozen_norm(model, model.ln_final) if self.exact else None
+
+    @property
+    def made_exact(self) -> Directions:
+        """The exact directions of the same model: itself, if it is exact."""
+        return self if self.exact else Directions(self.model, self.geometry, "exact")
 
     @property
     def identity(self) -> str:

@@ -29,12 +29,20 @@ class Look(NamedTuple):
 # Okabe and Ito's palette can be distinguished with any colour vision; the symbols repeat the distinction.
 LOOKS: dict[str, Look] = {
     "locos": Look("#0072B2", "circle", "LOCOS", "logits"),
+    "locos_exact": Look("#003F66", "circle-open", "LOCOS, exact", "logits"),
     "attention_spatial": Look("#56B4E9", "square", "attention, spatial", "attention mass"),
+    "attention_spatial_no_sink": Look(
+        "#A3B8C2", "square-x", "attention, spatial, no sink", "share of attention outside the sink"
+    ),
     "dla": Look("#CC79A7", "diamond", "DLA", "logits"),
+    "dla_exact": Look("#8C3F67", "diamond-open", "DLA, exact", "logits"),
     "copy": Look("#D55E00", "triangle-up", "copy", "copies per needle token"),
     "contrastive": Look("#009E73", "cross", "contrastive", "share of most attended keys"),
     "headkv": Look("#E69F00", "x", "HeadKV", "attention mass"),
     "attention_mass": Look("#332288", "square-open", "attention mass", "share of attention"),
+    "attention_mass_no_sink": Look(
+        "#8F86C9", "square-dot", "attention mass, no sink", "share of attention outside the sink"
+    ),
 }
 WRITTEN = {"cri": "CRI", "attribution": "attribution patching", "eap_ig": "EAP-IG", "path_patch": "path patching"} | {
     "random_like": "random, same layers",

@@ -6,8 +6,8 @@ its layer. All scorers of a run share the pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,8 @@ from lens_heads.model.geometry import Model, attention_out, geometry, output_wei
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
 from lens_heads.scoring.collecting import PassResult
-from lens_heads.scoring.scorers import Rows, Scorer, scored
+from lens_heads.scoring.nulls import draw_spans, null_scores
+from lens_heads.scoring.scorers import Reading, Rows, Scorer, scored
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials import answers
 from lens_heads.trials.encoded import EncodedTrial
@@ -34,13 +35,13 @@ PROMPT_ROWS = 8
 
 @dataclass
 class _Row:
-    """One trial of a batch: its padding, its steps, its result, and the directions of the steps."""
+    """One trial of a batch: its padding, its steps, its result, and the read-outs of the steps by reading."""
 
     trial: EncodedTrial
     pad: int
     steps: list[int]
     result: PassResult
-    u: Float[Tensor, "step d_model"] | None = None
+    u: dict[Reading, Float[Tensor, "step d_model"]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,13 @@ def run_pass(
     directions: Directions,
     teacher_forced: bool = False,
     max_new_tokens: int = 50,
+    null_spans: int = 0,
     chunk: int = CHUNK,
 ) -> list[PassResult]:
     """Score every head on a batch of trials (left-padded if their lengths differ) in one pass.
 
-    With `teacher_forced` the gold answer's tokens are the steps, and nothing is decoded or gated. The model runs in eval
-    mode and is restored afterwards, also on an exception.
+    With `teacher_forced` the gold answer's tokens are the steps, and nothing is decoded or gated. `null_spans` other spans
+    of each prompt are scored as the needle is. The model runs in eval mode and is restored afterwards, also on an exception.
     """
     decode = not teacher_forced and any(scorer.gated or scorer.rows != "prompt" for scorer in scorers)
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
@@ -96,8 +98,9 @@ def run_pass(
             fed = pad_sequence([torch.tensor(row.steps[:-1], dtype=torch.long) for row in rows], batch_first=True)
             first = tokens.shape[1] - 1 - start
             batch = _Batch(rows, torch.cat([tokens, fed.to(tokens.device)], 1), pads, cache, start, first)
-            _read_outs(model, batch, directions)
-            _score(model, batch, wanted, directions)
+            readings = _readings(wanted, directions)
+            _read_outs(model, batch, readings)
+            _score(model, batch, wanted, readings, null_spans)
     return [row.result for row in rows]
 
 
@@ -123,10 +126,17 @@ def _counts(scorer: Scorer, row: _Row) -> bool:
     return there[scorer.rows] and (row.result.outcome == "passed" or not scorer.gated)
 
 
-def _read_outs(model: Model, batch: _Batch, directions: Directions) -> None:
+def _readings(scorers: Sequence[Scorer], directions: Directions) -> dict[Reading, Directions]:
+    """The directions that the scorers read. A run that is exact itself has only those, so that `phi` is computed once."""
+    used = {"exact" if directions.exact else scorer.direction for scorer in scorers}
+    both: dict[Reading, Directions] = {"run": directions, "exact": directions.made_exact}
+    return {reading: both[reading] for reading in both if reading in used}
+
+
+def _read_outs(model: Model, batch: _Batch, readings: Mapping[Reading, Directions]) -> None:
     """Set each row's answer directions; `exact` ones need an unhooked run of the chunk for the final norm's scales."""
     final: Tensor | None = None
-    if directions.exact and any(row.steps for row in batch.rows):
+    if any(directions.exact for directions in readings.values()) and any(row.steps for row in batch.rows):
         name = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
         with fast_attention(model), recording(model, [name]) as seen:
             advance(model, batch.chunk, batch.cache, batch.pads)
@@ -135,15 +145,22 @@ def _read_outs(model: Model, batch: _Batch, directions: Directions) -> None:
     for i, row in enumerate(batch.rows):
         if row.steps:
             resid = None if final is None else final[i, batch.first : batch.first + len(row.steps)].float()
-            row.u = directions.unembedding(torch.tensor(row.steps, dtype=torch.long), resid)
+            steps = torch.tensor(row.steps, dtype=torch.long)
+            row.u = {name: directions.unembedding(steps, resid) for name, directions in readings.items()}
 
 
-def _score(model: Model, batch: _Batch, scorers: Sequence[Scorer], directions: Directions) -> None:
+def _score(
+    model: Model, batch: _Batch, scorers: Sequence[Scorer], readings: Mapping[Reading, Directions], null_spans: int
+) -> None:
     """Run the short chunk with hooks and let every scorer see each layer as it passes."""
     shape = geometry(model)
+    size = (shape.n_layers, shape.n_heads)
     for row in batch.rows:
-        names = [scorer.name for scorer in scorers if _counts(scorer, row)]
-        row.result.scores = {name: torch.zeros(shape.n_layers, shape.n_heads, dtype=torch.float32) for name in names}
+        counting = [scorer for scorer in scorers if _counts(scorer, row)]
+        row.result.scores = {scorer.name: torch.zeros(size, dtype=torch.float32) for scorer in counting}
+        placed = [scorer.name for scorer in counting if null_spans and scorer.reads_needle]
+        row.result.null = {name: torch.zeros(null_spans, *size, dtype=torch.float32) for name in placed}
+    spans = [draw_spans(row.trial, null_spans) for row in batch.rows]
     named = {scorer.name: scorer for scorer in scorers}
     held: dict[str, Tensor] = {}
 
@@ -154,9 +171,13 @@ def _score(model: Model, batch: _Batch, scorers: Sequence[Scorer], directions: D
         pattern, values, W_O = held.pop("pattern"), batch.cache.values(layer), output_weights(model, layer)
         for i, row in enumerate(batch.rows):
             if row.result.scores:
-                views = _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), directions)
+                views = _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), readings)
                 for name, scores in row.result.scores.items():
-                    scores[layer] = scored(named[name], views[named[name].rows], shape.n_heads)
+                    scorer = named[name]
+                    view = views[scorer.rows, scorer.direction if scorer.direction in readings else "exact"]
+                    scores[layer] = scored(scorer, view, shape.n_heads)
+                    if name in row.result.null:
+                        row.result.null[name][:, layer] = null_scores(scorer, view, spans[i], shape.n_heads)
 
     hooks: list[tuple[str, Any]] = []
     for layer in range(shape.n_layers):
@@ -177,8 +198,10 @@ class _Layer:
     W_O: Float[Tensor, "head d_head d_model"]
 
 
-def _views(model: Model, batch: _Batch, i: int, raw: _Layer, directions: Directions) -> dict[Rows, LayerView]:
-    """One trial's rows of each kind as views in absolute positions, without padding."""
+def _views(
+    model: Model, batch: _Batch, i: int, raw: _Layer, readings: Mapping[Reading, Directions]
+) -> dict[tuple[Rows, Reading], LayerView]:
+    """One trial's rows of each kind and reading as views in absolute positions, without padding."""
     row, first = batch.rows[i], batch.first
     trial, n, steps = row.trial, len(row.trial), len(row.steps)
     z, device = raw.z.float(), raw.z.device
@@ -189,20 +212,15 @@ def _views(model: Model, batch: _Batch, i: int, raw: _Layer, directions: Directi
     needle = trial.needle
     assert needle is not None
 
-    def view(index: Tensor, produced: Tensor, u: Tensor | None, is_answer: Tensor) -> LayerView:
-        picked = z[index]
-        constant = z.new_zeros(len(index))
-        if u is not None:
-            written = attention_out(model, raw.layer, picked, W_O)
-            u, constant = directions.at_layer(u.to(device), raw.layer, written)
+    def view(index: Tensor, produced: Tensor, is_answer: Tensor) -> LayerView:
         return LayerView(
             layer=raw.layer,
             pattern=raw.pattern[:, index, keys].float(),
             values=values,
-            z=picked,
+            z=z[index],
             W_O=W_O,
-            u=u,
-            constant=constant,
+            u=None,
+            constant=z.new_zeros(len(index)),
             tokens=tokens,
             next_tokens=produced,
             row_positions=index + offset,
@@ -211,14 +229,19 @@ def _views(model: Model, batch: _Batch, i: int, raw: _Layer, directions: Directi
             question=trial.question,
         )
 
-    views: dict[Rows, LayerView] = {}
+    views: dict[tuple[Rows, Reading], LayerView] = {}
     prompt = torch.arange(max(0, first + 1 - PROMPT_ROWS, -offset), first + 1, device=device)
     produced = torch.cat([tokens[1:n], tokens.new_tensor(row.steps[:1] or [-1])])
-    views["prompt"] = view(prompt, produced[prompt + offset], None, torch.zeros_like(prompt).bool())
+    asking = view(prompt, produced[prompt + offset], torch.zeros_like(prompt).bool())
+    views |= {("prompt", reading): asking for reading in readings}
     if steps:
         is_answer = torch.zeros(steps, dtype=torch.bool, device=device)
         is_answer[row.result.answer_steps] = True
         generated = torch.arange(first, first + steps, device=device)
-        views["generated"] = view(generated, torch.tensor(row.steps, device=device), row.u, is_answer)
-        views["answer"] = views["generated"].rows(is_answer.nonzero()[:, 0])
+        answering = view(generated, torch.tensor(row.steps, device=device), is_answer)
+        written = attention_out(model, raw.layer, answering.z, W_O)
+        for reading, directions in readings.items():
+            u, constant = directions.at_layer(row.u[reading].to(device), raw.layer, written)
+            views["generated", reading] = replace(answering, u=u, constant=constant)
+            views["answer", reading] = views["generated", reading].rows(is_answer.nonzero()[:, 0])
     return views

@@ -27,6 +27,8 @@ from lens_heads.trials.digests import made_on
 class PassResult:
     """What a pass found for one trial: outcome, scores [layer, head] per method, and the generated text.
 
+    `null` holds the scores at other spans than the needle, for the methods that have any.
+
     `outcome`: "passed", "gate_failed", "no_answer_step", or "ungated" if nothing was decoded because no method needs it
     (for a trial that raises, the engine records "error"). A method without gate scores every trial that has the rows it
     reads, whatever the outcome.
@@ -37,15 +39,23 @@ class PassResult:
     text: str = ""
     answer_steps: list[int] = field(default_factory=list)
     scores: dict[str, Float[Tensor, "layer head"]] = field(default_factory=dict)
+    null: dict[str, Float[Tensor, "draw layer head"]] = field(default_factory=dict)
 
     def stored(self) -> Result:
         """The form stored in run folders. ValueError for scores that are not finite."""
-        bad = [name for name, score in self.scores.items() if not torch.isfinite(score).all()]
+        both = [*self.scores.items(), *self.null.items()]
+        bad = list(dict.fromkeys(name for name, score in both if not torch.isfinite(score).all()))
         if bad:
             own = [name for name in bad if name not in SCORERS and name not in DOCUMENT_SCORERS]
             remedy = "your scorer must return finite scores" if own else "load the model in float32 or bfloat16"
             raise ValueError(f"trial {self.id}: {', '.join(own or bad)} is not finite: {remedy}")
-        return Result(self.scores, {"outcome": self.outcome, "text": self.text, "answer_steps": self.answer_steps})
+        arrays = self.scores | {_null_of(name): null for name, null in self.null.items()}
+        return Result(arrays, {"outcome": self.outcome, "text": self.text, "answer_steps": self.answer_steps})
+
+
+def _null_of(method: str) -> str:
+    """The name of a null in a shard. No score file can be called so, hence no method of a run folder is."""
+    return f"null/{method}"
 
 
 def score_trials(
@@ -85,7 +95,10 @@ def score_trials(
             continue
         meta = {**about, "paper": scorer.paper, "outcomes": outcomes, "trials": listed}
         meta |= {"rule": scorer.rule} if scorer.rule else {}
+        meta |= {"direction": "exact"} if scorer.direction == "exact" else {}
         belongs: dict[str, Any] = {"signed": scorer.signed, "model": identity, "made_on": made_on(trials)}
+        nulls = [found.arrays[_null_of(name)] for found in results if _null_of(name) in found.arrays]
+        belongs |= {"null": torch.stack(nulls).mean(0)} if nulls else {}
         scores[name] = HeadScores.from_trials(name, torch.stack(list(kept.values())), list(kept), meta, **belongs)
         if name in files:
             scores[name].save(files[name])
@@ -97,7 +110,9 @@ def _method_identity(scorer: Scorer, stored: bool) -> str:
     """What identifies a method in a run folder: its name, and for users' own scorers also their code."""
     if {**SCORERS, **DOCUMENT_SCORERS}.get(scorer.name) is scorer:
         return scorer.name
-    return labelled(f"{scorer.name}, {scorer.rows}{', gated' if scorer.gated else ''}", scorer.score, stored)
+    about = [scorer.name, scorer.rows, "gated" * scorer.gated, "exact" * (scorer.direction == "exact")]
+    about.append("without null" * (not scorer.reads_needle))
+    return labelled(", ".join(filter(None, about)), scorer.score, stored)
 
 
 def _check_any(scorers: Sequence[Scorer], scores: dict[str, HeadScores], outcomes: dict[str, int], trials: int) -> None:

@@ -15,6 +15,7 @@ from lens_heads.runs.options import LoopOptions, Run, RunOptions
 from lens_heads.scoring.capture import run_pass
 from lens_heads.scoring.collecting import PassResult, score_trials
 from lens_heads.scoring.documents import score_documents
+from lens_heads.scoring.nulls import draw_spans
 from lens_heads.scoring.scorers import Scorer, resolve
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.documents import AnyDocuments
@@ -29,6 +30,7 @@ def score_heads(
     methods: Iterable[str | Scorer] | str | Scorer | None = None,
     teacher_forced: bool = False,
     direction: str | Path = "raw",
+    null_spans: int = 0,
     chunk: int = CHUNK,
     **run: Unpack[RunOptions],
 ) -> dict[str, HeadScores]:
@@ -39,25 +41,31 @@ def score_heads(
         trials: `Trial`s, or your own `EncodedTrial`s. `DocumentTrial`s are passed on to `score_documents`.
         methods: names from `scorers.SCORERS`, or your own `Scorer`s; None for all of them.
         teacher_forced: use the gold answer's tokens as the answer steps; no decoding, no gate.
-        direction: "raw" (the paper's), "exact" (true linear read-out, norms frozen), or a tuned-lens safetensors file.
+        direction: "raw" (the paper's), "exact" (true linear read-out, norms frozen), or a tuned-lens safetensors file. The
+            methods `locos_exact` and `dla_exact` are always exact.
+        null_spans: how many other spans of each prompt are scored as if they were the needle, for `HeadScores.p_values`
+            (99 resolves p to .01). They have the needle's length and do not overlap it; see `nulls.draw_spans`.
         chunk: prompt tokens per prefill step; changes memory, not results.
         **run: see `runs.options.RunOptions`.
 
     Returns:
-        One HeadScores per method, over the trials that count for it (those that pass the gate; all for `headkv`).
+        One HeadScores per method, over the trials that count for it (those that pass the gate; all for `headkv`). Its
+        `null` [draw, layer, head] is the mean over the same trials of every trial's draw-th span; None without
+        `null_spans`, and for methods that do not read where the needle is (`dla`, `dla_exact`).
         `meta["outcomes"]` counts passed / gate_failed / no_answer_step / ungated / error, `meta["trials"]` lists them.
 
     Raises:
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
-            processed weights, or no trial that counts for any method.
+            processed weights, no other span beside a needle, or no trial that counts for any method.
     """
     listed: list[Any] = [trials] if isinstance(trials, AnyDocuments) else list(several(trials))  # type: ignore[arg-type]  # either kind
     if any(isinstance(trial, AnyDocuments) for trial in listed):
-        _check_documents(teacher_forced, direction, run)
+        _check_documents(teacher_forced, direction, null_spans, run)
         loop: LoopOptions = {name: run[name] for name in LoopOptions.__annotations__ if name in run}  # type: ignore[assignment]
         return score_documents(model, listed, methods, chunk=chunk, **loop)
     options, scorers = Run.of(run), resolve(methods)
     checks.whole_number("chunk", chunk)
+    checks.whole_number("null_spans", null_spans, 0)
     require_raw_weights(model)
     shape, room = geometry(model), 0 if teacher_forced else options.max_new_tokens
     encoded = _encode(model, shape, listed, room, teacher_forced)
@@ -67,17 +75,21 @@ def score_heads(
         "teacher_forced": teacher_forced,
         "direction": directions.identity,
         "max_new_tokens": room or None,
+        **({"null_spans": null_spans} if null_spans else {}),
     }
+    for trial in encoded:
+        draw_spans(trial, null_spans)  # A trial that has none is an error now, not after hours.
 
     def work(batch: list[EncodedTrial]) -> list[PassResult]:
-        return run_pass(model, batch, scorers, directions, teacher_forced, room, chunk)
+        return run_pass(model, batch, scorers, directions, teacher_forced, room, null_spans, chunk)
 
     return score_trials(model, encoded, work, scorers, options, settings)
 
 
-def _check_documents(teacher_forced: bool, direction: str | Path, run: RunOptions) -> None:
+def _check_documents(teacher_forced: bool, direction: str | Path, null_spans: int, run: RunOptions) -> None:
     """ValueError for arguments that do not apply to document trials, which are not decoded and run one by one."""
-    given = {"teacher_forced": teacher_forced, "direction": direction != "raw", **dict.fromkeys(run, True)}
+    given = {"teacher_forced": teacher_forced, "direction": direction != "raw", "null_spans": null_spans}
+    given |= dict.fromkeys(run, True)
     unused = next((name for name, value in given.items() if value and name not in LoopOptions.__annotations__), None)
     if unused is not None:
         raise ValueError(f"{unused}= does not apply to document trials: omit it, or call score_documents")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -74,21 +74,82 @@ class LayerView:
         return phi
 
     @cached_property
+    def pattern_without_sink(self) -> Float[Tensor, "head row key"]:
+        """A[h,t,j] / sum of A[h,t,i] over i > 0, and 0 at j = 0: the attention that leaves the first position out.
+
+        A row with nothing outside the first position stays 0. One whose sliding window no longer reaches it is unchanged.
+        """
+        kept = self.pattern.clone()
+        kept[..., 0] = 0
+        whole = kept.sum(-1, keepdim=True)
+        return kept / torch.where(whole > 0, whole, 1)
+
+    @cached_property
     def visible(self) -> Bool[Tensor, "row key"]:
         """The keys 0..t of each row t, regardless of its window."""
         keys = torch.arange(self.pattern.shape[-1], device=self.pattern.device)
         return keys <= self.row_positions[:, None]
 
-    def needle_sum(self, values: Float[Tensor, "head row key"]) -> Float[Tensor, "head row"]:
+    def in_needle(self, keys: Int[Tensor, "head row *key"]) -> Bool[Tensor, "*span head row *key"]:
+        """Whether positions lie in the needle."""
+        return (keys >= self.needle[0]) & (keys < self.needle[1])
+
+    def needle_sum(self, values: Float[Tensor, "head row key"]) -> Float[Tensor, "*span head row"]:
         """Sum over the needle's positions."""
         return values[..., self.needle[0] : self.needle[1]].sum(-1)
 
-    def spatial_contrast(self, values: Float[Tensor, "head row key"]) -> Float[Tensor, "head row"]:
-        """Sum over the needle minus (needle length / other keys) * sum over the other keys of each row."""
+    def spatial_contrast(
+        self, values: Float[Tensor, "head row key"], sink: bool = True
+    ) -> Float[Tensor, "*span head row"]:
+        """Sum over the needle minus (needle length / other keys) * sum over the other keys of each row.
+
+        With `sink=False` the first position, where the values must be 0, belongs to neither: a needle that begins there is
+        one token shorter. A needle that is everything else is compared with nothing.
+        """
+        first = 0 if sink else 1
         inside = self.needle_sum(values)
-        length = self.needle[1] - self.needle[0]
-        others = self.row_positions + 1 - length
+        length = self.needle[1] - max(self.needle[0], first)
+        others = (self.row_positions + 1 - first - length).clamp(min=1)
         return inside - (length / others) * (values.sum(-1) - inside)
+
+    def across(self, spans: Int[Tensor, "span 2"]) -> SpansView:
+        """The same rows with each of several spans of one length as the needle; `phi` is kept if it was computed.
+
+        ValueError for spans of several lengths, or one that begins at the first position.
+        """
+        lengths = (spans[:, 1] - spans[:, 0]).unique()
+        if len(lengths) != 1 or int(spans[:, 0].min()) < 1:
+            raise ValueError(f"spans {spans.tolist()}: must have one length, and begin after the first position")
+        needle = (int(spans[0, 0]), int(spans[0, 1]))
+        view = SpansView(
+            **{**{one.name: getattr(self, one.name) for one in fields(self)}, "needle": needle}, spans=spans
+        )
+        vars(view).update({name: held for name, held in vars(self).items() if name not in vars(view)})
+        return view
+
+
+@dataclass(frozen=True)
+class SpansView(LayerView):
+    """A LayerView with several spans in place of the needle, all at once: sums over the needle have an axis of spans first.
+
+    `spans` are of the length of `needle`, which is the first of them, and none begins at the first position.
+    """
+
+    spans: Int[Tensor, "span 2"] = field(kw_only=True)
+
+    @cached_property
+    def _inside(self) -> Float[Tensor, "key span"]:
+        keys = torch.arange(self.pattern.shape[-1], device=self.pattern.device)[:, None]
+        return ((keys >= self.spans[:, 0]) & (keys < self.spans[:, 1])).to(self.pattern)
+
+    def in_needle(self, keys: Int[Tensor, "head row *key"]) -> Bool[Tensor, "span head row *key"]:
+        """Whether positions lie in each span."""
+        starts, ends = self.spans.T.reshape(2, -1, *[1] * keys.ndim)
+        return (keys >= starts) & (keys < ends)
+
+    def needle_sum(self, values: Float[Tensor, "head row key"]) -> Float[Tensor, "span head row"]:
+        """Sum over each span's positions."""
+        return einsum(values, self._inside, "head row key, key span -> span head row")
 
 
 @dataclass(frozen=True)

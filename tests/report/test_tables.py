@@ -101,7 +101,7 @@ def test_heads_above_zero_are_counted_for_signed_methods_only(
 
 def test_the_methods_that_cannot_be_negative_are_known() -> None:
     assert "signed" in {field.name for field in dataclasses.fields(next(iter(SCORERS.values())))}
-    unsigned = {"attention_mass", "copy", "contrastive", "headkv"}
+    unsigned = {"attention_mass", "attention_mass_no_sink", "copy", "contrastive", "headkv"}
     assert {name for name, scorer in SCORERS.items() if not scorer.signed} == unsigned
 
 

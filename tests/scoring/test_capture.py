@@ -62,7 +62,7 @@ def test_rows_are_one_of_four(rows: Any) -> None:
 
 
 def test_methods_that_cannot_be_negative_say_so() -> None:
-    unsigned = ["attention_mass", "copy", "contrastive", "headkv"]
+    unsigned = ["attention_mass", "attention_mass_no_sink", "copy", "contrastive", "headkv"]
     assert [name for name, scorer in SCORERS.items() if not scorer.signed] == unsigned
     assert mine(ones).signed
 

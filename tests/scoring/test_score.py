@@ -244,7 +244,7 @@ def test_a_run_folder_of_other_settings_is_refused_with_each_difference(gqa: Any
     with pytest.raises(ValueError, match="holds a run with different settings") as error:
         forced(gqa, trials, out=tmp_path / "run", direction="exact", methods="locos")
     assert "direction: raw in the folder, exact now" in str(error.value)
-    assert "methods: ['attention_mass', 'attention_spatial'" in str(error.value)
+    assert "methods: ['attention_mass', 'attention_mass_no_sink', 'attention_spatial'" in str(error.value)
     assert "weights" not in str(error.value)
     with pytest.raises(ValueError, match="n_trials: 5 in the folder, 4 now") as error:
         forced(gqa, trials[:4], out=tmp_path / "run")

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.runs import checks
-from lens_heads.scoring.scorers.attention_mass import attention_mass
-from lens_heads.scoring.scorers.attention_spatial import attention_spatial
+from lens_heads.scoring.scorers.attention_mass import attention_mass, attention_mass_no_sink
+from lens_heads.scoring.scorers.attention_spatial import attention_spatial, attention_spatial_no_sink
 from lens_heads.scoring.scorers.contrastive import contrastive
 from lens_heads.scoring.scorers.copy import copy
 from lens_heads.scoring.scorers.core import core
@@ -24,6 +24,7 @@ from lens_heads.scoring.scorers.summed_attention import summed_attention
 from lens_heads.scoring.view import DocumentView, LayerView, copied
 
 Rows = Literal["answer", "generated", "prompt", "query"]
+Reading = Literal["run", "exact"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,10 @@ class Scorer:
     `rows`: "answer" (rows that produce the answer), "generated" (all generated steps), "prompt" (last 8 prompt rows),
     "query" (the query's rows over documents: a function of a DocumentView, for `DocumentTrial`s, without gate).
     `gated`: only trials that the model answered count; otherwise every trial with the rows does. `signed`: scores can be
-    negative, as sign-flip tests require. `rule`: which published detection rule it is, if there are several.
+    negative, as a test of mean > 0 requires. `rule`: which published detection rule it is, if there are several.
     `contrastive`: compares gold documents with others, so a trial whose documents are all gold does not count.
+    `direction`: the read-out that `view.phi` has, "run" (the `direction=` of `score_heads`) or always "exact".
+    `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
     """
 
     name: str
@@ -45,23 +48,37 @@ class Scorer:
     signed: bool = True
     rule: str = ""
     contrastive: bool = False
+    direction: Reading = "run"
+    reads_needle: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ValueError(f"scorer name {self.name!r}: must be a non-empty string")
         if not callable(self.score):
             raise TypeError(f"scorer {self.name}: {self.score!r} must be a function of a view")
-        if self.rows not in get_args(Rows):
-            raise ValueError(f"scorer {self.name}: rows={self.rows!r}: use one of {', '.join(get_args(Rows))}")
+        for field, known in (("rows", get_args(Rows)), ("direction", get_args(Reading))):
+            if getattr(self, field) not in known:
+                raise ValueError(f"scorer {self.name}: {field}={getattr(self, field)!r}: use one of {', '.join(known)}")
 
 
 SCORERS: dict[str, Scorer] = {
     scorer.name: scorer
     for scorer in (
         Scorer("locos", locos, "answer", True, "Gema et al., arXiv 2607.01002"),
+        Scorer("locos_exact", locos, "answer", True, "LOCOS through the norms, arXiv 2607.01002", direction="exact"),
         Scorer("attention_spatial", attention_spatial, "answer", True, "the attention half of LOCOS, arXiv 2607.01002"),
+        Scorer(
+            "attention_spatial_no_sink", attention_spatial_no_sink, paper="attention_spatial without the first position"
+        ),
         Scorer("attention_mass", attention_mass, "answer", True, "attention to the needle, no contrast", signed=False),
-        Scorer("dla", dla, "answer", True, "direct logit attribution; Elhage et al. 2021"),
+        Scorer(
+            "attention_mass_no_sink",
+            attention_mass_no_sink,
+            paper="attention_mass without the first position",
+            signed=False,
+        ),
+        Scorer("dla", dla, "answer", True, "direct logit attribution; Elhage et al. 2021", reads_needle=False),
+        Scorer("dla_exact", dla, paper="Elhage et al. 2021, through the norms", direction="exact", reads_needle=False),
         Scorer("copy", copy, "generated", True, "retrieval score; Wu et al., arXiv 2404.15574", signed=False),
         Scorer("contrastive", contrastive, "generated", True, "answer steps against other steps", signed=False),
         Scorer("headkv", headkv, "prompt", False, "HeadKV; Fu et al., arXiv 2410.19258", signed=False),
@@ -109,13 +126,17 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bo
     return list(named.values())
 
 
+def is_ours(scorer: Scorer) -> bool:
+    """Whether it is one of the library's own scorers, which change nothing in their view."""
+    return scorer in (*SCORERS.values(), *DOCUMENT_SCORERS.values())
+
+
 def scored(scorer: Scorer, view: LayerView | DocumentView, n_heads: int) -> Float[Tensor, " head"]:
     """A scorer's result, on the CPU. ValueError unless it is one score per head.
 
     A user's own scorer reads copies, because `view.pattern[..., 0] = 0` would otherwise reach other scorers and the model.
     """
-    listed = scorer in (*SCORERS.values(), *DOCUMENT_SCORERS.values())
-    score = checks.numbers(scorer.score(view if listed else copied(view)))
+    score = checks.numbers(scorer.score(view if is_ours(scorer) else copied(view)))
     if not isinstance(score, Tensor) or tuple(score.shape) != (n_heads,):
         found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
         raise ValueError(f"scorer {scorer.name} returned {found}: it must return one score per head, shape [{n_heads}]")

@@ -15,3 +15,13 @@ def attention_mass(view: LayerView) -> Float[Tensor, " head"]:
     weight rows of different lengths and needles.
     """
     return view.needle_sum(view.pattern).mean(-1)
+
+
+def attention_mass_no_sink(view: LayerView) -> Float[Tensor, " head"]:
+    """The same share of the attention that is not on the first position: sum_{j in needle} A[h, t, j] / sum_{j > 0} A[h, t, j].
+
+    Mean over answer steps; units: share of attention, 0 to 1. Most heads rest on the first position (the attention sink),
+    by very different amounts, which decides the plain mass. That position belongs to no needle here, even if a needle
+    begins there. A row with all its attention on the sink has 0.
+    """
+    return view.needle_sum(view.pattern_without_sink).mean(-1)

@@ -16,13 +16,13 @@ def contrastive(view: LayerView, top_k: int = 10) -> Float[Tensor, " head"]:
     """
     checks.whole_number("top_k", top_k, 0)
     mass = view.needle_sum(view.pattern) if top_k == 0 else _share_of_top(view, top_k)
-    answer, other = mass[:, view.is_answer], mass[:, ~view.is_answer]
-    elsewhere = other.mean(-1) if other.shape[-1] else torch.zeros_like(answer[:, 0])
+    answer, other = mass[..., view.is_answer], mass[..., ~view.is_answer]
+    elsewhere = other.mean(-1) if other.shape[-1] else torch.zeros_like(answer[..., 0])
     return (answer.mean(-1) - elsewhere).clamp(min=0)
 
 
-def _share_of_top(view: LayerView, top_k: int) -> Float[Tensor, "head row"]:
+def _share_of_top(view: LayerView, top_k: int) -> Float[Tensor, "*span head row"]:
     attention, keys = view.pattern.topk(min(top_k, view.pattern.shape[-1]), dim=-1)
     # Masked keys fill up the top k of short rows, but with attention 0 they do not count as attended.
-    inside = (keys >= view.needle[0]) & (keys < view.needle[1]) & (attention > 0)
+    inside = view.in_needle(keys) & (attention > 0)
     return inside.float().mean(-1)

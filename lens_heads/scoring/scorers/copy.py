@@ -16,6 +16,5 @@ def copy(view: LayerView) -> Float[Tensor, " head"]:
     """
     start, end = view.needle
     looked_at = view.pattern.argmax(-1)
-    inside = (looked_at >= start) & (looked_at < end)
     same = torch.eq(view.tokens[looked_at], view.next_tokens)
-    return (inside & same).float().sum(-1) / (end - start)
+    return (view.in_needle(looked_at) & same).float().sum(-1) / (end - start)
