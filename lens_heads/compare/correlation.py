@@ -21,7 +21,7 @@ class Correlation:
     `plain`: over all tasks alike, with p over orders of the tasks; `r`, `r2` and `p` are its own. `within`: inside strata of
     tasks; None without strata. `partial`: for each covariate, what is left without it (inside the strata, if there are any);
     `partial_all`: without all of them. `random`: of random heads' drops alone, for two matrices with random draws and a
-    statistic of targets; as large an r2 needs no heads of a task. `naive_p`: scipy's one-sided p, which takes points for
+    statistic of targets: an r2 that needs no task's own heads. `naive_p`: scipy's one-sided p, which takes points for
     independent; for comparison only. `points`: k, task, a, b, and a_controlled, b_controlled without the mean at each k.
 
     For two transfer matrices also: `interval`, the 95 % bootstrap interval of r2 over items of both (resampling adds noise,
