@@ -20,13 +20,15 @@ T = TypeVar("T", bound=AnyTrial)
 def givers(trials: Sequence[T], may_give: Callable[[T, T], bool], what: str, remedy: str, seed: int) -> list[T]:
     """For each trial another one that may give to it, by `may_give(giver, taker)`; every trial gives once.
 
+    `may_give` refuses what a trial has already, so that none gives to itself.
+
     A minimal assignment under random costs: it finds an exchange whenever there is one, and prefers no pair. ValueError if
     there is none: it names a trial that gets nothing, `what` it would get, and as the `remedy` what must vary.
     """
     costs = np.random.default_rng(checks.seed(seed)).random((len(trials), len(trials)))
     for at, taker in enumerate(trials):
         for other, giver in enumerate(trials):
-            if at == other or not may_give(giver, taker):
+            if not may_give(giver, taker):
                 costs[at, other] = len(trials)  # More than all others of a possible exchange together.
     takers, chosen = linear_sum_assignment(costs)
     for trial, cost in zip(trials, costs[takers, chosen], strict=True):
