@@ -7,9 +7,11 @@ from lens_heads.stats.intervals import (
     bootstrap_means,
     crossed_interval,
     difference,
+    gap_interval,
     mean_interval,
     percentile_interval,
     ratio_interval,
+    sum_interval,
 )
 from lens_heads.stats.old import bootstrap_interval, bootstrap_over_draws, bootstrap_ratio
 from lens_heads.stats.permutation import Permutation, permutation_test
@@ -34,6 +36,7 @@ __all__ = [
     "crossed_interval",
     "difference",
     "effective_n",
+    "gap_interval",
     "icc",
     "mean_interval",
     "n_to_tell",
@@ -50,6 +53,7 @@ __all__ = [
     "spearman",
     "spearman_brown",
     "split_half_reliability",
+    "sum_interval",
     "top_k_stability",
     "wilson",
 ]

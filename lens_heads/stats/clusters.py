@@ -29,6 +29,11 @@ def partitions(groups: Groups, trials: int) -> list[Int[np.ndarray, " trial"]]:
     return found
 
 
+def fewest_clusters(groups: Groups, trials: int) -> int:
+    """The number of clusters, of the kind with fewer; the number of trials without groups."""
+    return min(len(np.unique(cluster)) for cluster in partitions(groups, trials))
+
+
 def _numbers(labels: Any, trials: int) -> Int[np.ndarray, " trial"]:
     if len(labels) != trials:
         raise ValueError(f"groups: {len(labels)} labels for {trials} trials: give one label per trial")
@@ -54,6 +59,12 @@ def cluster_values(
     mean = values.mean((0, 1))
     member = (cluster == np.arange(len(counts))[:, None]).astype(float)
     return mean + np.einsum("ct,dti->dci", member, values - mean) * (len(counts) / values.shape[1])
+
+
+def whole_clusters(values: Float[np.ndarray, "trial item"], groups: Groups) -> Float[np.ndarray, "cluster item"]:
+    """`cluster_values` of the clusters to resample: of two kinds that cross, those of which there are fewer."""
+    cluster = min(partitions(groups, len(values)), key=lambda numbers: numbers.max())
+    return cluster_values(values[None], cluster)[0]
 
 
 def icc(values: Float[np.ndarray, " trial"], labels: Labels) -> float:

@@ -7,16 +7,17 @@ few draws; the bootstrap-t over trials, or over clusters, holds it for skewed va
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import stats as scipy_stats
 from torch import Tensor
 
 from lens_heads.runs import checks
-from lens_heads.stats.clusters import Groups, both, cluster_values, partitions
+from lens_heads.stats.clusters import Groups, both, cluster_values, fewest_clusters, partitions
 
 FEWEST = 5
 """The fewest trials, or clusters, that have an interval."""
@@ -34,6 +35,10 @@ class Interval(NamedTuple):
         """Half the distance between the bounds."""
         return (self.high - self.low) / 2
 
+
+Table: TypeAlias = Float[np.ndarray, "draw trial item"]
+Part: TypeAlias = tuple[Float[np.ndarray, " item"], int]
+"""A part of a variance, and its degrees of freedom."""
 
 NOTHING = Interval(math.nan, math.nan, math.nan)
 """Of what was not measured."""
@@ -54,8 +59,22 @@ def mean_interval(
 
     Raises ValueError for no trials.
     """
-    low, high = _bounds(_array(values, 1), groups, level, n, seed)
+    low, high = _bounds([_array(values, 1)], [groups], level, n, seed)
     shape = values.shape[1:]
+    return torch.from_numpy(low).float().reshape(shape), torch.from_numpy(high).float().reshape(shape)
+
+
+def gap_interval(
+    first: Float[Tensor, "trial_a *item"],
+    second: Float[Tensor, "trial_b *item"],
+    groups: Sequence[Groups] = (None, None),
+    level: float = 0.95,
+    n: int = 2000,
+    seed: int = 0,
+) -> tuple[Float[Tensor, "*item"], Float[Tensor, "*item"]]:
+    """(low, high) of mean(first) - mean(second) over trials that are not paired; as `mean_interval`, with Welch's t."""
+    low, high = _bounds([_array(first, 1), -_array(second, 1)], groups, level, n, seed)
+    shape = first.shape[1:]
     return torch.from_numpy(low).float().reshape(shape), torch.from_numpy(high).float().reshape(shape)
 
 
@@ -69,8 +88,28 @@ def crossed_interval(
     """
     if values.ndim != 2 or len(values) == 0:
         raise ValueError(f"values of shape {list(values.shape)}: must be [draw, trial], with at least one draw")
-    low, high = _bounds(_array(values, 2), groups, level, n, seed)
-    return Interval(float(values.double().mean()), float(low[0]), float(high[0]))
+    return sum_interval([values], [groups], level, n, seed)
+
+
+def sum_interval(
+    tables: Sequence[Float[Tensor, "draw trial"]],
+    groups: Sequence[Groups],
+    level: float = 0.95,
+    n: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """The sum of the means of several tables, each as in `crossed_interval` with groups of its own.
+
+    The trials of different tables are independent; their draws are the same, in the same order. A table with one row
+    does not depend on the draw. ValueError for no tables, and for other numbers of draws.
+    """
+    if not tables or any(table.ndim != 2 or len(table) == 0 for table in tables):
+        shapes = ", ".join(str(list(table.shape)) for table in tables) or "none"
+        raise ValueError(f"values of shape {shapes}: must be [draw, trial], with at least one draw")
+    if len({len(table) for table in tables} - {1}) > 1:
+        raise ValueError(f"tables of {', '.join(str(len(table)) for table in tables)} draws: must have the same draws")
+    low, high = _bounds([_array(table, 2) for table in tables], groups, level, n, seed)
+    return Interval(sum(float(table.double().mean()) for table in tables), float(low[0]), float(high[0]))
 
 
 def ratio_interval(
@@ -112,7 +151,7 @@ def difference(first: Interval, second: Interval, correlation: float = 0.0) -> I
 
 def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
     """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts."""
-    weights = _weights(_trials(values, n, seed), n, seed)
+    weights = _weights(np.random.default_rng(seed), _trials(values, n, seed), n)
     return (torch.from_numpy(weights) @ values.reshape(len(values), -1).double()).reshape(n, *values.shape[1:])
 
 
@@ -127,61 +166,95 @@ def percentile_interval(
 
 
 def _bounds(
-    values: Float[np.ndarray, "draw trial item"], groups: Groups, level: float, n: int, seed: int
+    tables: Sequence[Table], groups: Sequence[Groups], level: float, n: int, seed: int
 ) -> tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"]]:
-    """The wider bound of Student's t and of the bootstrap-t by every clustering."""
-    tails, trials = _tails(level), _trials(values[0], n, seed)
-    found = partitions(groups, trials)
-    mean = values.mean((0, 1))
-    if min(int(cluster.max()) + 1 for cluster in found) < FEWEST:
+    """The wider bound of Student's t and of the bootstrap-t by every clustering, for the sum of the tables' means."""
+    tails = _tails(level)
+    found = [partitions(own, _trials(table[0], n, seed)) for own, table in zip(groups, tables, strict=True)]
+    mean = np.sum([table.mean((0, 1)) for table in tables], axis=0)
+    if min(fewest_clusters(own, table.shape[1]) for own, table in zip(groups, tables, strict=True)) < FEWEST:
         return mean * np.nan, mean * np.nan
-    clustered = [cluster_values(values, cluster) for cluster in found]
-    parts = [_variance(each) for each in clustered]
-    variance, freedom = parts[0]
-    if len(parts) == 2:
-        (first, one), (second, other), (shared, _) = *parts, _variance(cluster_values(values, both(*found)))
+    crossing = any(len(clusters) == 2 for clusters in found)
+    clustered = [_clustered(tables, [clusters[way] for clusters in found]) for way in ((0, -1) if crossing else (0,))]
+    variance, freedom = _variance(clustered[0])
+    if crossing:
+        (first, one), (second, other) = (variance, freedom), _variance(clustered[1])
+        shared, _ = _variance(_clustered(tables, [both(clusters[0], clusters[-1]) for clusters in found]))
         variance, freedom = np.maximum(first + second - shared, np.maximum(first, second)), np.minimum(one, other)
     reach = scipy_stats.t.ppf(tails[1], freedom) * np.sqrt(variance)
-    resampled = [_bootstrap_t(each.mean(0), tails, n, seed) for each in clustered]
+    resampled = [_bootstrap_t([table.mean(0) for table in each], tails, n, seed) for each in clustered]
     lows, highs = zip((mean - reach, mean + reach), *resampled, strict=True)
     return np.min(lows, axis=0), np.max(highs, axis=0)
 
 
-def _variance(
-    values: Float[np.ndarray, "draw trial item"],
-) -> tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"]]:
-    """Variance of the mean of a crossed table, and its degrees of freedom."""
-    draws, trials = values.shape[:2]
-    mean, by_trial, by_draw = values.mean((0, 1)), values.mean(0), values.mean(1)
-    trial = draws * ((by_trial - mean) ** 2).sum(0) / (trials - 1)
+def _clustered(tables: Sequence[Table], clusters: Sequence[Int[np.ndarray, " trial"]]) -> list[Table]:
+    return [cluster_values(table, cluster) for table, cluster in zip(tables, clusters, strict=True)]
+
+
+def _variance(tables: Sequence[Table]) -> tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"]]:
+    """Variance of the sum of the means of crossed tables with the same draws, and its degrees of freedom."""
+    draws = max(map(len, tables))
+    trial, trial_squared = _parts([_over_trials(table) for table in tables])
     if draws == 1:
-        return trial / trials, np.full_like(trial, trials - 1)
-    draw = trials * ((by_draw - mean) ** 2).sum(0) / (draws - 1)
-    within = ((values - by_trial - by_draw[:, None] + mean) ** 2).sum((0, 1)) / ((trials - 1) * (draws - 1))
+        return trial, _freedom(trial, trial_squared)
+    by_draw = np.sum([table.mean(1) for table in tables], axis=0)
+    draw = by_draw.var(0, ddof=1) / draws
+    within, within_squared = _parts([_interaction(table) for table in tables])
     total, largest = draw + trial - within, np.maximum(draw, trial)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = total**2 / (
-            draw**2 / (draws - 1) + trial**2 / (trials - 1) + within**2 / ((trials - 1) * (draws - 1))
-        )
-    single = np.where(draw > trial, draws - 1, trials - 1)
-    freedom = np.where(total > largest, np.clip(np.nan_to_num(freedom), 1, None), single)
-    return np.maximum(total, largest) / (draws * trials), freedom
+    freedom = _freedom(total, draw**2 / (draws - 1) + trial_squared + within_squared)
+    single = np.where(draw > trial, draws - 1, _freedom(trial, trial_squared))
+    return np.maximum(total, largest), np.where(total > largest, freedom, single)
+
+
+def _over_trials(table: Table) -> Part:
+    """The variance of the mean over trials."""
+    trials = table.shape[1]
+    return table.mean(0).var(0, ddof=1) / trials, trials - 1
+
+
+def _interaction(table: Table) -> Part:
+    """The part of the interaction of draws and trials in the variance of the mean; 0 for a single draw."""
+    draws, trials = table.shape[:2]
+    left = table - table.mean(0) - table.mean(1)[:, None] + table.mean((0, 1))
+    freedom = max((draws - 1) * (trials - 1), 1)
+    return (left**2).sum((0, 1)) / (freedom * draws * trials), freedom
+
+
+def _parts(parts: Sequence[Part]) -> tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"]]:
+    """The sum of the parts, and that of their squares by degrees of freedom, as Satterthwaite's formula needs them."""
+    whole = np.sum([part for part, _ in parts], axis=0)
+    return whole, np.sum([part**2 / freedom for part, freedom in parts], axis=0)
+
+
+def _freedom(total: Float[np.ndarray, " item"], squared: Float[np.ndarray, " item"]) -> Float[np.ndarray, " item"]:
+    """Satterthwaite's degrees of freedom, at least 1."""
+    return np.clip(np.divide(total**2, squared, out=np.ones_like(total), where=squared > 0), 1, None)
 
 
 def _bootstrap_t(
-    values: Float[np.ndarray, "trial item"], tails: list[float], n: int, seed: int
+    tables: Sequence[Float[np.ndarray, "trial item"]], tails: list[float], n: int, seed: int
 ) -> tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"]]:
-    """Bootstrap-t bounds of the mean   (Efron and Tibshirani 1993, chapter 12)."""
-    trials, mean = len(values), values.mean(0)
-    centred, weights = values - mean, _weights(len(values), n, seed)
-    means = weights @ centred
-    variance = np.clip(weights @ centred**2 - means**2, 0.0, None) / (trials - 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Without spread, one trial was drawn again and again: its distance counts as very large, or as none.
-        t = np.nan_to_num(means / np.sqrt(variance), nan=0.0, posinf=1e6, neginf=-1e6)
-    low, high = np.quantile(t, tails, axis=0)
-    error = np.sqrt((centred**2).sum(0) / (trials * (trials - 1)))
-    return mean - high * error, mean - low * error
+    """Bootstrap-t bounds of the sum of the means   (Efron and Tibshirani 1993, chapter 12)
+
+    They are the estimate itself, so that Student's t is the wider, where too many resamples have no spread: a few right
+    answers among wrong ones have no bound of this kind.
+    """
+    generator = np.random.default_rng(seed)
+    mean = np.sum([table.mean(0) for table in tables], axis=0)
+    error, means, variance, squares = (np.zeros_like(mean) for _ in range(4))
+    for table in tables:
+        trials, centred = len(table), table - table.mean(0)
+        weights = _weights(generator, trials, n)
+        drawn, drawn_squares = weights @ centred, weights @ centred**2
+        means, squares = means + drawn, squares + drawn_squares
+        variance = variance + (drawn_squares - drawn**2) / (trials - 1)
+        error = error + (centred**2).sum(0) / (trials * (trials - 1))
+    flat = variance <= 1e-9 * squares
+    t = np.divide(means, np.sqrt(np.where(flat, 1.0, variance)), out=np.zeros_like(means), where=~flat)
+    # Without spread, one trial was drawn again and again: its distance counts as very large, or as none.
+    t = np.where(flat & (means != 0), np.copysign(1e6, means), t)
+    low, high = np.where((flat & (means != 0)).mean(0) > tails[0], 0.0, np.quantile(t, tails, axis=0))
+    return mean - high * np.sqrt(error), mean - low * np.sqrt(error)
 
 
 def _array(values: Tensor, leading: int) -> Float[np.ndarray, "draw trial item"]:
@@ -206,6 +279,6 @@ def _trials(values: Tensor | np.ndarray, n: int, seed: int) -> int:
     return len(values)
 
 
-def _weights(trials: int, n: int, seed: int) -> Float[np.ndarray, "sample trial"]:
+def _weights(generator: np.random.Generator, trials: int, n: int) -> Float[np.ndarray, "sample trial"]:
     """The share of every trial in each of n resamples."""
-    return np.random.default_rng(seed).multinomial(trials, [1 / trials] * trials, size=n) / trials
+    return generator.multinomial(trials, [1 / trials] * trials, size=n) / trials

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy import stats as scipy_stats
 
 from lens_heads.runs import checks
-from lens_heads.stats.clusters import Groups, cluster_variance, effective_n
+from lens_heads.stats.clusters import Groups, cluster_variance, effective_n, fewest_clusters
 from lens_heads.stats.intervals import FEWEST, Interval, difference, ratio_interval
 
 Hits = Float[np.ndarray, " trial"]
@@ -23,7 +23,7 @@ def are_shares(*values: Float[np.ndarray, "..."]) -> bool:
 
 
 def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
-    """The share of right answers with Wilson's score interval; NaN bounds below five trials.
+    """The share of right answers with Wilson's score interval; NaN bounds below five trials or clusters.
 
     With clusters, the number of trials is the effective one. ValueError for values other than 0 and 1, or none.
     """
@@ -32,7 +32,7 @@ def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> In
     if len(hits) == 0 or not are_shares(hits):
         raise ValueError("right answers must be 0 or 1, and at least one: use mean_interval for other values")
     share = float(hits.mean())
-    if len(hits) < FEWEST:
+    if fewest_clusters(groups, len(hits)) < FEWEST:
         return Interval(share, math.nan, math.nan)
     return Interval(share, *wilson(share, effective_n(hits, groups), level))
 
@@ -47,7 +47,7 @@ def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, leve
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     n, gap = len(first), first - second
     one, other = share_interval(first, None, level), share_interval(second, None, level)
-    if n < FEWEST:
+    if fewest_clusters(groups, n) < FEWEST:
         return Interval(one.value - other.value, math.nan, math.nan)
     if groups is not None and gap.var() > 0:
         n = min(n, max(1.0, gap.var(ddof=1) / cluster_variance(gap, groups)))
@@ -65,7 +65,7 @@ def relative_loss_interval(before: Hits, after: Hits, groups: Groups = None, lev
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     above, below = (torch.from_numpy(values)[None] for values in (before - after, before))
     ratio = ratio_interval(above, below, groups, level)
-    if math.isnan(ratio.value) or len(before) < FEWEST:
+    if math.isnan(ratio.value) or fewest_clusters(groups, len(before)) < FEWEST:
         return Interval(ratio.value, math.nan, math.nan)
     low, high = wilson(min(max(ratio.value, 0.0), 1.0), before.sum(), level)
     return Interval(ratio.value, min(low, ratio.low), max(high, ratio.high))
