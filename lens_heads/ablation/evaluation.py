@@ -18,13 +18,14 @@ from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, pre
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
-from lens_heads.runs import checks, engine
+from lens_heads.runs import engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
-from lens_heads.stats import bootstrap_interval
+from lens_heads.stats import are_shares, mean_interval, share_interval
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.grouping import Labels, groups_of
 from lens_heads.trials.metrics import TEXT_METRICS, text_scores
 from lens_heads.trials.trial import AnyTrial
 
@@ -43,21 +44,30 @@ class Evaluation:
     `logprob` is the gold answer's teacher-forced mean log-probability per token, in nats; `greedy_match` is 1 if each of its
     tokens is the likeliest, so that greedy decoding would begin with them. `choices.CHOICE_METRICS` are included if every
     trial has choices, all others if texts were generated: they compare the answer that the trial's judge extracts, and
-    `correct` is the judge's verdict. `texts` are the complete texts.
+    `correct` is the judge's verdict. `texts` are the complete texts. `groups` are the trials' labels, one list per kind of
+    group; empty without groups.
     """
 
     trial_ids: tuple[str, ...]
     metrics: dict[str, Float[Tensor, " trial"]]
     texts: tuple[str, ...]
     answers: tuple[str, ...]
+    groups: Labels = ()
 
     def mean(self, metric: str) -> float:
         """Mean over trials."""
         return float(self._values(metric).mean())
 
     def interval(self, metric: str, level: float = 0.95) -> tuple[float, float]:
-        """Bootstrap interval of the mean over trials."""
-        low, high = bootstrap_interval(self._values(metric), checks.share("level", level))
+        """(low, high) of the mean over trials: Wilson's for right answers, `stats.mean_interval` for others.
+
+        Trials of one group count together. NaN below five trials or groups.
+        """
+        values = self._values(metric)
+        if are_shares(values.numpy()):
+            _, low, high = share_interval(values.numpy(), self.groups, level)
+            return low, high
+        low, high = mean_interval(values, self.groups, level)
         return float(low), float(high)
 
     @property
@@ -147,6 +157,7 @@ def collect(trials: Sequence[EncodedTrial], results: Sequence[Result]) -> Evalua
         metrics={name: torch.tensor([float(result.record[name]) for _, result in kept]) for name in names},
         texts=tuple(str(result.record["text"]) for _, result in kept),
         answers=tuple(trial.answer for trial, _ in kept),
+        groups=groups_of(trial for trial, _ in kept),
     )
 
 

@@ -30,6 +30,7 @@ from lens_heads.runs.store import RunFolder
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.grouping import labels
 from lens_heads.trials.trial import AnyTrial
 
 Tasks = Mapping[str, Iterable[AnyTrial]]
@@ -184,9 +185,3 @@ class Grid:
             if self._places[unit.task][unit.trial.id] < self._most(one, unit.task)
         ]
         return pd.DataFrame(rows)
-
-
-def labels(trial: EncodedTrial) -> dict[str, str]:
-    """The trial's groups as columns of a table; empty without."""
-    first, second = (*((trial.group,) if isinstance(trial.group, str) else trial.group), "", "")[:2]
-    return {"group": first, "group_2": second}

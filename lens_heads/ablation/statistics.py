@@ -77,4 +77,4 @@ def share_lost(before: Draws, after: Draws, nothing: Draws | None, groups: Group
 
 
 def _tensor(values: Float[np.ndarray, "draw trial"]) -> Float[Tensor, "draw trial"]:
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=float))
+    return torch.from_numpy(np.array(values, dtype=float))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.evaluation import METRICS, Evaluation, evaluate
 from lens_heads.interventions.activations import mean_activations
 from lens_heads.model.hooks import has_hooks
-from lens_heads.stats import bootstrap_interval
+from lens_heads.stats import mean_interval, share_interval
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.judges import judge_of
 from lens_heads.trials.metrics import text_scores
@@ -178,13 +179,40 @@ def test_the_summary_is_of_the_trials() -> None:
     values = torch.tensor([0.0, 1.0, 1.0, 0.5])
     made = Evaluation(("a", "b", "c", "d"), {"contains": values}, ("w", "x", "y", "z"), ("A", "B", "C", "D"))
     assert made.mean("contains") == 0.625
-    assert made.interval("contains", 0.9) == tuple(float(x) for x in bootstrap_interval(values, 0.9))
+    assert all(math.isnan(end) for end in made.interval("contains")), "no interval below five trials"
     assert made.frame.to_dict("list") == {
         "trial": ["a", "b", "c", "d"],
         "answer": ["A", "B", "C", "D"],
         "text": ["w", "x", "y", "z"],
         "contains": [0.0, 1.0, 1.0, 0.5],
     }
+
+
+def test_intervals_are_those_of_shares_and_means_by_groups() -> None:
+    nats = torch.tensor([-1.0, -1.5, -0.5, -2.0, -2.5, -1.0, -3.0, -3.5, -0.2, -0.4, -1.2, -1.1])
+    right, pairs = (nats > -1.3).float(), tuple(f"needle {i // 2}" for i in range(12))
+    texts = ("",) * 12
+    alone = Evaluation(tuple("abcdefghijkl"), {"logprob": nats, "correct": right}, texts, texts)
+    for level in (0.9, 0.95):
+        assert alone.interval("correct", level) == share_interval(right.numpy(), None, level)[1:]
+        assert alone.interval("logprob", level) == tuple(map(float, mean_interval(nats, None, level)))
+    grouped = replace(alone, groups=(pairs,))
+    assert grouped.interval("correct") == share_interval(right.numpy(), pairs)[1:]
+    assert grouped.interval("logprob") == tuple(map(float, mean_interval(nats, pairs)))
+    for metric in ("correct", "logprob"):
+        (low, high), (one, other) = alone.interval(metric), grouped.interval(metric)
+        assert other - one > high - low, "pairs of trials that agree tell less"
+    crossed = replace(alone, groups=(pairs, tuple("abcdefabcdef")))
+    assert crossed.interval("logprob") == tuple(map(float, mean_interval(nats, [pairs, "abcdefabcdef"])))
+    with pytest.raises(ValueError, match="level=95"):
+        alone.interval("correct", 95)
+
+
+def test_an_evaluation_knows_the_groups_of_its_trials(gqa: Any) -> None:
+    told = [replace(trial, group=("needle", f"name {i}")) for i, trial in enumerate(trials())]
+    found = evaluate(gqa, told, generate=False, progress=False)
+    assert found.groups == (("needle",) * len(told), tuple(f"name {i}" for i in range(len(told))))
+    assert evaluate(gqa, trials(), generate=False, progress=False).groups == ()
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(gqa: Any) -> None:
