@@ -38,7 +38,8 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads.localize import MaskedMetric, draw_masks, localize
 from lens_heads.model import gguf as gguf_files
-from lens_heads.stats import bootstrap_interval
+from lens_heads.stats import crossed_interval
+from lens_heads.trials.grouping import groups_of
 
 TARGETS = {"share_of_the_loops_time": 0.7, "agreement": 1e-4, "reached": 0.9}
 LENGTH, K, STEP, SPARSITY = 250, 5, 20, 0.05
@@ -48,14 +49,9 @@ GREEDY_UP_TO = 100
 
 def damage(judge: MaskedMetric, heads: Sequence[lh.Head]) -> dict[str, Any]:
     """What ablating the heads costs on trials they were not found on."""
-    lost = torch.from_numpy(judge.base - judge(judge.mask(heads)[None])[0])
-    low, high = bootstrap_interval(lost)
-    return {
-        "damage": float(lost.mean()),
-        "low": float(low),
-        "high": float(high),
-        "heads": [str(head) for head in heads],
-    }
+    lost = torch.from_numpy(judge.base - judge(judge.mask(heads)[None]))
+    damage, low, high = crossed_interval(lost, groups_of(judge.trials))
+    return {"damage": damage, "low": low, "high": high, "heads": [str(head) for head in heads]}
 
 
 def searches(measured: MaskedMetric, judge: MaskedMetric, masks: int, seeds: int) -> dict[str, list[dict[str, Any]]]:

@@ -36,6 +36,7 @@ from lens_heads.runs.shards import Result
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.grouping import labels
 from lens_heads.trials.trial import AnyTrial
 
 CONTROLS = ("random", "matched_layers", "same_layer", "bottom")
@@ -109,7 +110,9 @@ def recovery(
         progress=run.progress,
         description="recovery",
     )
-    kept = [(trial.id, found.record) for trial, found in zip(encoded, results, strict=True) if found.keep]
+    kept = [
+        (trial.id, found.record | labels(trial)) for trial, found in zip(encoded, results, strict=True) if found.keep
+    ]
     return Recovery.from_records(kept, sets, flipped, {**settings, "flipped": flipped})
 
 

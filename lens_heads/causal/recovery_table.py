@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.stats import bootstrap_over_draws, bootstrap_ratio
+from lens_heads.stats import crossed_interval, ratio_interval
+from lens_heads.trials.grouping import COLUMNS, Labels, groups_in
 
 SMALL = 0.5
 """Nats. With a smaller denominator, ablation cost next to nothing and the ratio is meaningless."""
@@ -28,9 +29,10 @@ class NothingFlipped(ValueError):  # noqa: N818 - a finding as well as an error
 class Recovery:
     """The result of `recovery`.
 
-    `per_example`: one row per example and set, with set ("patched" or a control), draw, fair (the control was itself
-    ablated), lp_clean, lp_ablated, lp_patched (nats, summed over the answer's tokens), cost (lp_clean - lp_ablated), and
-    recovery. `examples`: how many there are, and how many were right when clean, right when ablated, and used.
+    `per_example`: one row per example and set, with the example's groups (group, group_2; empty without), set ("patched" or a
+    control), draw, fair (the control was itself ablated), lp_clean, lp_ablated, lp_patched (nats, summed over the answer's
+    tokens), cost (lp_clean - lp_ablated), and recovery. `examples`: how many there are, and how many were right when clean,
+    right when ablated, and used.
     """
 
     per_example: pd.DataFrame
@@ -41,7 +43,7 @@ class Recovery:
     def from_records(
         cls, records: Sequence[tuple[str, dict[str, Any]]], sets: Sequence[Any], flipped: bool, meta: dict[str, Any]
     ) -> Recovery:
-        """Build the result from the stored records. Raises NothingFlipped if no example flips."""
+        """Build the result from the stored records, each with its example's groups. NothingFlipped if no example flips."""
         used = [(id, r) for id, r in records if not flipped or (r["right_clean"] and not r["right_ablated"])]
         counts = {"all": len(records), "used": len(used)}
         if flipped:
@@ -53,7 +55,9 @@ class Recovery:
                 "use all of them with flipped=False."
             )
         rows = [
-            {"example": id, "set": sets[number].name, "draw": sets[number].draw, "fair": sets[number].fair}
+            {"example": id}
+            | {name: record.get(name, "") for name in COLUMNS}
+            | {"set": sets[number].name, "draw": sets[number].draw, "fair": sets[number].fair}
             | {"lp_clean": record["clean"], "lp_ablated": before, "lp_patched": after}
             for id, record in used
             for number, before, after in record["sets"]
@@ -68,14 +72,15 @@ class Recovery:
     def frame(self) -> pd.DataFrame:
         """One row per set: recovery as a ratio of sums with its 95 % interval, and diagnostics.
 
-        low, high: bootstrap over examples and draws. median: of the examples' ratios. undefined: share of denominators
-        under 0.5 nats. cost: mean of lp_clean - lp_ablated. recovery is NaN where ablation costs nothing in total; the
-        interval is also NaN with a single example, or where resampled costs reach zero.
+        low, high: over examples (by their groups) and draws, see `stats.ratio_interval`. median: of the examples' ratios.
+        undefined: share of denominators under 0.5 nats. cost: mean of lp_clean - lp_ablated. recovery is NaN where ablation
+        costs nothing in total; the interval is also NaN below five examples or groups, and where the interval of the cost
+        reaches zero.
         """
         rows = []
         for (name, fair), part in self._by_set().items():
-            cost, gain = _cost_and_gain(part)
-            ratio, low, high = bootstrap_ratio(gain, cost)
+            cost, gain, groups = _cost_and_gain(part)
+            ratio, low, high = ratio_interval(gain, cost, groups)
             rows.append(
                 {"set": name, "fair": fair, "recovery": ratio, "low": low, "high": high}
                 | {"median": float(part["recovery"].replace([np.inf, -np.inf], np.nan).median())}
@@ -93,10 +98,11 @@ class Recovery:
         """
         rows = []
         (_, patched), *controls = self._by_set().items()
-        cost, gain = _cost_and_gain(patched)
+        cost, gain, groups = _cost_and_gain(patched)
         for (name, fair), part in controls:
-            other_cost, other_gain = _cost_and_gain(part)
-            found = bootstrap_over_draws(cost - other_cost) if fair else bootstrap_ratio(gain - other_gain, other_cost)
+            other_cost, other_gain, _ = _cost_and_gain(part)
+            beyond = cost - other_cost if fair else gain - other_gain
+            found = crossed_interval(beyond, groups) if fair else ratio_interval(beyond, other_cost, groups)
             row = dict(zip(("difference", "low", "high"), found, strict=True))
             rows.append({"set": name, "fair": fair, "of": "cost" if fair else "recovery"} | row)
         return pd.DataFrame(rows, columns=["set", "fair", "of", "difference", "low", "high"])
@@ -122,7 +128,10 @@ class Recovery:
         return f"{escape(repr(self))}{self.frame.to_html(index=False, float_format=lambda x: f'{x:.3f}')}"
 
 
-def _cost_and_gain(part: pd.DataFrame) -> tuple[Float[Tensor, "draw example"], Float[Tensor, "draw example"]]:
-    """What ablation costs and patching returns, in nats."""
+def _cost_and_gain(
+    part: pd.DataFrame,
+) -> tuple[Float[Tensor, "draw example"], Float[Tensor, "draw example"], Labels]:
+    """What ablation costs and patching returns, in nats, and the examples' groups."""
     wide = part.assign(gain=part["lp_patched"] - part["lp_ablated"]).pivot(index="draw", columns="example")
-    return torch.tensor(wide["cost"].to_numpy()), torch.tensor(wide["gain"].to_numpy())
+    cost, gain = (torch.tensor(wide[name].to_numpy()) for name in ("cost", "gain"))
+    return cost, gain, groups_in(part, wide["cost"].columns, "example")

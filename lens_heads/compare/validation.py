@@ -26,10 +26,15 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
-from lens_heads.stats import bootstrap_over_draws, pearson
+from lens_heads.stats import crossed_interval, pearson
+from lens_heads.trials.grouping import COLUMNS, groups_in
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+
+_OF_TRIALS = {f"trial_{name}": name for name in COLUMNS}
+"""The columns of the trials' groups, since "group" is a group of heads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +42,8 @@ class MatchValidation:
     """The result of `validate_match`.
 
     `per_trial`: one row per trial and ablation: group, task, set ("a": heads of a; "matched": their partners in b; "random":
-    random heads of b from the same depth bins), draw, heads, trial, clean and ablated (log-probability of the gold answer,
-    nats per token), drop = clean - ablated.
+    random heads of b from the same depth bins), draw, heads, trial, trial_group and trial_group_2 (its groups), clean and
+    ablated (log-probability of the gold answer, nats per token), drop = clean - ablated.
     """
 
     per_trial: pd.DataFrame
@@ -46,11 +51,15 @@ class MatchValidation:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row per group, task and set: mean drop, its 95 % bootstrap interval over trials (and draws), draws, trials."""
+        """One row per group, task and set: mean drop, its 95 % interval over trials (and draws), draws, trials.
+
+        NaN bounds below five trials, or five groups of trials.
+        """
         rows = []
         for (group, task, which), part in self.per_trial.groupby(["group", "task", "set"], sort=False):
             drops = part.pivot(index="draw", columns="trial", values="drop").dropna(axis=1)
-            found = bootstrap_over_draws(torch.from_numpy(drops.to_numpy().copy()))
+            known = groups_in(part.drop(columns=COLUMNS[0]).rename(columns=_OF_TRIALS), drops.columns, "trial")
+            found = crossed_interval(torch.from_numpy(drops.to_numpy().copy()), known)
             row = {"group": group, "task": task, "set": which} | dict(zip(("drop", "low", "high"), found, strict=True))
             rows.append(row | {"draws": drops.shape[0], "trials": drops.shape[1]})
         return pd.DataFrame(rows)
@@ -169,8 +178,8 @@ def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, 
 
 def _drops(table: pd.DataFrame) -> pd.DataFrame:
     """A grid's table as drops: every row joined with the same trial without ablation, if both succeeded."""
-    columns = {"method": "group", "seed": "draw", "logprob": "ablated"}
-    wide = table.rename(columns=columns)[["group", "task", "set", "draw", "heads", "trial", "ablated"]]
+    columns = {"method": "group", "seed": "draw", "logprob": "ablated"} | {name: of for of, name in _OF_TRIALS.items()}
+    wide = table.rename(columns=columns)[["group", "task", "set", "draw", "heads", "trial", *_OF_TRIALS, "ablated"]]
     clean = wide[wide["set"] == "none"].set_index(["task", "trial"])["ablated"].rename("clean")
     found = wide[wide["set"] != "none"].join(clean, on=["task", "trial"]).dropna()
     return found.assign(drop=found["clean"] - found["ablated"])

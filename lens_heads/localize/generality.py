@@ -58,7 +58,7 @@ class Generality:
         """One row per source and task: k (heads), metric, base, value, damage (base - value, paired, with low and high),
         random_damage, and beyond_random = damage minus that of random heads, with beyond_low and beyond_high.
 
-        Intervals are 95 % percentile bootstraps over trials and the draws of random heads.
+        Intervals are 95 %, over trials and the draws of random heads, as in `AblationCurve.difference`.
         """
         rows: list[dict[str, Any]] = []
         every = {

@@ -21,8 +21,9 @@ from lens_heads.localize.heads import DESIGNED, Settings, localize
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.geometry import Model
 from lens_heads.runs import checks
-from lens_heads.stats import bootstrap_over_draws
+from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on
+from lens_heads.trials.grouping import groups_of
 from lens_heads.trials.trial import AnyTrial
 
 
@@ -30,9 +31,10 @@ from lens_heads.trials.trial import AnyTrial
 class Search:
     """The result of `search`. `frame`: one row per setting, in the order tried; `best`: the scores of the most harmful one.
 
-    Columns: method, sparsity, n_masks; heads; damage = base - value on the held-out trials, with its bootstrap interval (low,
-    high); held_out_r2 (on masks left out of the fit); evaluations. The row "random" ablates as many random heads, over all
-    draws. The damage of the best setting is biased upward, because it was chosen by it: measure it again on a third split.
+    Columns: method, sparsity, n_masks; heads; damage = base - value on the held-out trials, with its 95 % interval (low, high;
+    NaN below five trials); held_out_r2 (on masks left out of the fit); evaluations. The row "random" ablates as many random
+    heads, over all draws. The damage of the best setting is biased upward, because it was chosen by it: measure it again on
+    a third split.
     """
 
     frame: pd.DataFrame
@@ -114,5 +116,5 @@ def search(
 
 def _damage(judge: MaskedMetric, sets: Sequence[Sequence[Head]]) -> dict[str, Any]:
     values = judge(np.stack([judge.mask(heads) for heads in sets]))
-    damage, low, high = bootstrap_over_draws(torch.from_numpy(judge.base - values))
+    damage, low, high = crossed_interval(torch.from_numpy(judge.base - values), groups_of(judge.trials))
     return {"heads": ", ".join(map(str, sets[0])), "damage": damage, "low": low, "high": high}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads.heads import sets as controls
 from lens_heads.model.hooks import has_hooks
-from lens_heads.stats import bootstrap_ratio
+from lens_heads.stats import crossed_interval, ratio_interval
 from lens_heads.trials.encoded import EncodedTrial
 from tests import handmade, planted, zoo
 from tests.causal import byhand
@@ -143,13 +144,30 @@ def test_zero_denominators_are_undefined_not_a_crash() -> None:
     assert row["undefined"] == 1
 
 
-def test_the_interval_of_a_ratio_resamples_examples_in_both_sums() -> None:
-    gain, cost = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[2.0, 4.0, 6.0]])
-    assert bootstrap_ratio(gain, cost) == pytest.approx((0.5, 0.5, 0.5))  # Every resample has the same ratio.
-    ratio, low, high = bootstrap_ratio(torch.tensor([[0.0, 1.0, 1.0, 0.0]]), torch.ones(1, 4))
-    assert (ratio, low, high) == pytest.approx((0.5, 0.0, 1.0), abs=0.26)
-    assert low < 0.5 < high
-    assert all(math.isnan(x) for x in bootstrap_ratio(gain, torch.zeros(1, 3)))
+def test_the_interval_of_recovery_is_that_of_a_ratio_by_groups_of_examples() -> None:
+    generator = np.random.default_rng(0)
+    clean, cost = -generator.random(12), 2 + generator.random(12)
+    gain = cost * np.repeat(generator.random(6), 2)
+    found = table(list(clean), list(clean - cost), list(clean - cost + gain))
+    above, below = torch.from_numpy(gain)[None], torch.from_numpy(cost)[None]
+    order = np.argsort([str(i) for i in range(12)])  # Examples by name.
+    alone = ratio_interval(above[:, order], below[:, order])
+    assert found.frame.iloc[0][["recovery", "low", "high"]].to_list() == pytest.approx(alone)
+    pairs = [f"needle {i // 2}" for i in range(12)]
+    grouped = lh.Recovery(found.per_example.assign(group=pairs, group_2=""), found.examples, {}).frame.iloc[0]
+    expected = ratio_interval(above[:, order], below[:, order], [pairs[i] for i in order])
+    assert grouped[["recovery", "low", "high"]].to_list() == pytest.approx(expected)
+    assert grouped["high"] - grouped["low"] > alone.high - alone.low
+    few = table([-1.0] * 4, [-3.0, -4, -5, -6], [-2.0, -1, -2, -1]).frame.iloc[0]
+    assert not math.isnan(few["recovery"])
+    assert math.isnan(few["low"]), "no interval below five examples"
+
+
+def test_examples_keep_their_groups() -> None:
+    trials = [replace(trial, group=f"needle {i % 2}") for i, trial in enumerate(planted_trials(2))]
+    found = recover(planted.model(), SOURCES, SOURCES, trials, controls=(), flipped=False)
+    assert found.per_example.set_index("example")["group"].to_dict() == {trial.id: trial.group for trial in trials}
+    assert set(found.per_example["group_2"]) == {""}
 
 
 def test_results_are_stored_and_read_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +244,10 @@ def test_controls_are_not_run_for_an_example_that_does_not_flip(monkeypatch: pyt
 
 
 def test_differences_are_taken_on_the_same_examples() -> None:
-    """Patched returns 3 of 4 nats, a control 1 of the same 4; the fair control, itself ablated, cost 0.5."""
+    """Patched returns 3 of 4 nats or more, a control 1 of the same; the fair control, itself ablated, cost 0.5."""
     rows = []
-    for example, extra in (("a", 0.0), ("b", 1.0)):
+    extras = (0.0, 1.0, 0.5, 2.0, 0.25, 1.5)
+    for example, extra in zip("abcdef", extras, strict=True):
         clean, ablated = -1.0, -5.0 - extra
         for name, fair, draw, before, after in [
             ("patched", False, 0, ablated, ablated + 3),
@@ -240,41 +259,11 @@ def test_differences_are_taken_on_the_same_examples() -> None:
                 {"example": example, "set": name, "draw": draw, "fair": fair, "lp_clean": clean, "lp_ablated": before}
                 | {"lp_patched": after, "cost": clean - before, "recovery": (after - before) / (clean - before)}
             )
-    found = lh.Recovery(pd.DataFrame(rows), {"all": 2, "used": 2}, {}).differences().set_index("fair")
+    found = lh.Recovery(pd.DataFrame(rows), {"all": 6, "used": 6}, {}).differences().set_index("fair")
     assert found["of"].to_dict() == {False: "recovery", True: "cost"}
-    assert found.loc[False, "difference"] == pytest.approx(2 * 2 / 9)
-    assert found.loc[False, "low"] == pytest.approx(2 / 5)
-    assert found.loc[False, "high"] == pytest.approx(2 / 4)
-    assert found.loc[True, ["difference", "low", "high"]].to_list() == pytest.approx([4.0, 3.5, 4.5])
-
-
-def test_a_share_of_no_cost_is_not_defined() -> None:
-    gain, cost = torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([[-1.0, -2.0, 0.5]])
-    assert all(math.isnan(x) for x in bootstrap_ratio(gain, cost))  # Ablation helped: there is nothing to recover.
-    ratio, low, high = bootstrap_ratio(gain, torch.tensor([[3.0, -1.0, 0.5]]))
-    assert ratio == pytest.approx(3 / 2.5)
-    assert math.isnan(low)  # Resampled costs reach zero, so the interval has no end.
-    assert math.isnan(high)
-    assert math.isnan(bootstrap_ratio(gain[:, :1], torch.tensor([[2.0]]))[1])  # One example tells no spread.
-
-
-def test_controls_never_give_back_what_was_ablated() -> None:
-    model, trial = tiny("llama-gqa"), random_trial()
-    scores = lh.HeadScores.from_trials("any", torch.arange(12.0).reshape(1, 3, 4), ["other"])
-    found = recover(model, ["L0H0", "L0H1"], ["L0H0"], [trial], scores=scores, flipped=False)
-    listed = {
-        (name, fair): patched for name, _, fair, _, patched in found.meta["sets"] if name in ("same_layer", "bottom")
-    }
-    assert listed[("same_layer", False)] == "L0H2"
-    assert listed[("bottom", False)] == "L0H2"
-
-
-def test_run_folders_know_the_reference_and_refuse_a_hooked_model(tmp_path: Any) -> None:
-    model, trial = tiny("llama-gqa"), random_trial()
-    options: dict[str, Any] = {"kind": "mean", "flipped": False, "controls": (), "out": tmp_path / "run"}
-    references = [lh.mean_activations(model, [random_trial(seed)], progress=False) for seed in (8, 9)]
-    recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[0], **options)
-    with pytest.raises(ValueError, match="holds a run with different settings:\n  reference"):
-        recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[1], **options)
-    with lh.ablate(model, "L0H0", "zero"), pytest.raises(ValueError, match="has hooks attached"):
-        recover(model, ["L1H1"], ["L1H1"], [trial], reference=references[0], **options)
+    cost, columns = 4 + torch.tensor([extras], dtype=torch.float64), ["difference", "low", "high"]
+    shares = ratio_interval(torch.full((2, 6), 2.0, dtype=torch.float64), cost.expand(2, 6))
+    assert found.loc[False, columns].to_list() == pytest.approx(shares)
+    assert found.loc[False, "difference"] == pytest.approx(2 * 6 / (24 + sum(extras)))
+    assert found.loc[True, columns].to_list() == pytest.approx(crossed_interval(cost - 0.5))
+    assert found.loc[True, "low"] < found.loc[True, "difference"] == pytest.approx(3.5 + sum(extras) / 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from lens_heads.compare.head_match import HeadMatch
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.hooks import has_hooks
+from lens_heads.stats import crossed_interval
 from lens_heads.trials.encoded import EncodedTrial
 from tests.compare.permuted import TEXTS, permuted
 from tests.conftest import random_trial, tiny
 
 TASKS = {
-    name: [random_trial(10 * i + j, n=16 + 4 * i) for j in range(4)] for i, name in enumerate(("one", "two", "three"))
+    name: [random_trial(10 * i + j, n=16 + 4 * i) for j in range(5)] for i, name in enumerate(("one", "two", "three"))
 }
 GROUPS: Any = {"first": ["L0H0", "L1H2"], "second": ["L2H1"]}
 
@@ -79,7 +81,7 @@ def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -
             np.testing.assert_allclose(
                 mine[["drop", "low", "high"]].astype(float), theirs[["drop", "low", "high"]].astype(float), atol=1e-4
             )
-            assert (mine["draws"], frame.loc[(group, task, "random"), "draws"], mine["trials"]) == (1, 3, 4)
+            assert (mine["draws"], frame.loc[(group, task, "random"), "draws"], mine["trials"]) == (1, 3, 5)
             assert mine["low"] < mine["drop"] < mine["high"]
     correlation = validation().correlation.set_index("group")
     assert correlation.index.tolist() == ["first", "second", "all groups"]
@@ -87,6 +89,32 @@ def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -
     assert correlation["matched"].tolist() == pytest.approx([1, 1, 1], abs=1e-3)
     assert correlation.loc["all groups", "random_high"] < 0.99
     assert "correlate at 1.00 with partners ablated" in repr(validation())
+
+
+def test_intervals_are_over_draws_and_groups_of_trials() -> None:
+    found = validation()
+    part = found.per_trial.query("group == 'first' and task == 'two' and set == 'random'")
+    drops = torch.tensor(part.pivot(index="draw", columns="trial", values="drop").to_numpy().copy())
+    assert drops.shape == (3, 5)
+    row = found.frame.set_index(["group", "task", "set"]).loc[("first", "two", "random")]
+    assert row[["drop", "low", "high"]].tolist() == pytest.approx(crossed_interval(drops))
+    pairs = {trial.id: f"needle {i // 2}" for i, trial in enumerate(TASKS["two"])}
+    told = replace(found, per_trial=found.per_trial.assign(trial_group=found.per_trial["trial"].map(pairs).fillna("")))
+    row = told.frame.set_index(["group", "task", "set"]).loc[("first", "two", "random")]
+    assert np.isnan([row["low"], row["high"]]).all(), "three groups have no interval"
+    other = told.frame.set_index(["group", "task", "set"]).loc[("first", "one", "random")]
+    assert other["low"] < other["drop"] < other["high"]
+
+
+def test_trials_keep_their_groups() -> None:
+    match, copy = matched()
+    tasks = {"one": [replace(trial, group=(f"n{i % 2}", "company")) for i, trial in enumerate(TASKS["one"])]}
+    found = validate_match(match, tiny("llama-gqa"), copy, tasks, groups={"all": ["L0H0"]}, draws=1, progress=False)
+    columns = found.per_trial.drop_duplicates("trial").set_index("trial")[["trial_group", "trial_group_2"]]
+    assert columns.to_dict("index") == {
+        trial.id: {"trial_group": trial.group[0], "trial_group_2": "company"} for trial in tasks["one"]
+    }
+    assert set(found.per_trial["group"]) == {"all"}, "the groups of heads"
 
 
 def test_the_correlation_is_pearson_over_tasks_and_its_range_that_of_the_draws() -> None:

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import lens_heads as lh
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.localize import Generality, generality, localize
 from lens_heads.model.hooks import has_hooks
+from lens_heads.stats import crossed_interval
 from tests import planted
 from tests.localize.runs import FOUND, OTHERS, by_loop, measured, model, passes
 from tests.planted import COPIER, DECOY, WRITER
@@ -65,8 +68,7 @@ def test_every_cell_is_the_metric_without_less_the_metric_with(found: Generality
         assert row["base"] == pytest.approx(base.mean(), abs=5e-5)
         assert row["value"] == pytest.approx(now.mean(), abs=5e-5)
         assert row["damage"] == pytest.approx((base - now).mean(), abs=5e-5)
-        assert row["low"] <= row["damage"] + 1e-9
-        assert row["damage"] <= row["high"] + 1e-9
+        assert np.isnan([row["low"], row["high"]]).all(), "no interval below five trials"
     assert table.loc[("found", "retrieval"), "damage"] > 5
     assert table.loc[("found", "spelled"), "damage"] == 1
     assert table.loc[("idle", "spelled"), "damage"] == 0
@@ -85,7 +87,21 @@ def test_random_heads_are_any_and_beyond_random_is_against_them(found: Generalit
         damage = np.mean([(value(task) - value(task, *heads)).mean() for heads in draws])
         assert row["random_damage"] == pytest.approx(damage, abs=5e-5)
         assert row["beyond_random"] == pytest.approx(row["damage"] - row["random_damage"], abs=1e-5)
-        assert row["beyond_low"] - 1e-6 <= row["beyond_random"] <= row["beyond_high"] + 1e-6
+        assert np.isnan([row["beyond_low"], row["beyond_high"]]).all()
+
+
+def test_damage_beyond_random_heads_has_the_interval_of_a_table_of_draws_by_trials() -> None:
+    listed = {"mine": [COPIER, WRITER]}
+    (row,) = generality(model(), listed, {"t": [*FOUND, *OTHERS]}, random_draws=4, progress=False).frame.to_dict(
+        "records"
+    )
+    draws = [random_heads(every_head(2, 4), (), 2, seed) for seed in range(4)]
+    base, mine, *random = by_loop(model(), [*FOUND, *OTHERS], [[], listed["mine"], *draws])
+    beyond = crossed_interval(torch.from_numpy(np.stack(random) - mine))
+    found = [row[name] for name in ("beyond_random", "beyond_low", "beyond_high")]
+    assert found == pytest.approx(list(beyond), abs=1e-3)
+    alone = crossed_interval(torch.from_numpy((base - mine)[None]))
+    assert [row[name] for name in ("damage", "low", "high")] == pytest.approx(list(alone), abs=1e-3)
 
 
 def test_random_heads_may_be_heads_of_a_set() -> None:
