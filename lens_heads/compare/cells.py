@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +23,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from lens_heads.stats import bootstrap_means
+from lens_heads.stats.clusters import whole_clusters
+from lens_heads.trials.grouping import Labels, groups_in
 
 Means: TypeAlias = Float[np.ndarray, "sample condition"]
 
@@ -134,10 +137,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The metric of every item. An item is resampled with all its cells, so they stay paired."""
+    """The metric of every item. An item is resampled with all its cells, so they stay paired.
+
+    Items of one group are resampled and halved whole; of two kinds that cross, by the one with fewer groups.
+    """
 
     values: Float[np.ndarray, "condition item"]
     ids: tuple[str, ...]
+    groups: Labels = ()
 
     @property
     def n(self) -> int:
@@ -148,12 +155,17 @@ class Items:
         return self.values.mean(1)
 
     def resampled(self, n: int, seed: int) -> Means:
-        return bootstrap_means(torch.from_numpy(self.values.T.copy()), n, seed).numpy()
+        return bootstrap_means(torch.from_numpy(self._whole.T.copy()), n, seed).numpy()
 
     def halves(self, n: int, seed: int) -> tuple[Means, Means]:
-        half = self.n // 2
-        first = np.random.default_rng(seed).random((n, self.n)).argsort(1) < half
-        return first @ self.values.T / half, ~first @ self.values.T / (self.n - half)
+        whole, count = self._whole, self._whole.shape[1]
+        first = np.random.default_rng(seed).random((n, count)).argsort(1) < count // 2
+        return first @ whole.T / (count // 2), ~first @ whole.T / (count - count // 2)
+
+    @cached_property
+    def _whole(self) -> Float[np.ndarray, "condition cluster"]:
+        """One value per group of items, with the same mean; the values themselves without groups."""
+        return whole_clusters(self.values.T, self.groups).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +197,7 @@ def items_of(rows: pd.DataFrame, layout: Layout, target: str, metric: str) -> It
         where = dict(zip(CELL, layout.conditions[cell], strict=True))
         missing = f"target {target!r}: item {wide.columns[item]!r} is missing from {where}"
         raise ValueError(f"{missing}. Run it there, or drop it everywhere.")
-    return Items(values, tuple(map(str, wide.columns)))
+    return Items(values, tuple(map(str, wide.columns)), groups_in(rows, wide.columns, "item"))
 
 
 def counts_of(rows: pd.DataFrame, layout: Layout, target: str) -> Counts:

@@ -27,6 +27,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.grouping import COLUMNS
 from lens_heads.trials.trial import AnyTrial
 
 Ranking = HeadScores | Iterable[Head | str | Sequence[int]]
@@ -55,7 +56,7 @@ def transfer_matrix(
         tasks: the targets: trials by task, none of them used to make a ranking. Every source must be a target.
         ks: numbers of heads, capped at the number of heads in the model.
         kind: as in `ablate`.
-        random_draws: random sets at every k, drawn outside every source's top k while heads remain.
+        random_draws: random sets at every k, drawn from all heads.
         metric: the metric of the statistics; `per_item` has a column for every metric measured.
         generate: also decode and judge text; otherwise only "logprob" and "greedy_match" are measured.
         **options: run options (`runs.options.RunOptions`; default max_new_tokens=30), and `reference` and the options of
@@ -125,8 +126,7 @@ def _sets(
     for k in sizes:
         tops = {name: order[:k] for name, order in orders.items()}
         sets += [head_set(Condition.top(name, k), heads) for name, heads in tops.items()]
-        taken = {head for heads in tops.values() for head in heads}
-        drawn = [random_heads(everyone, taken, k, seed + draw) for draw in range(random_draws)]
+        drawn = [random_heads(everyone, (), k, seed + draw) for draw in range(random_draws)]
         sets += [head_set(Condition.random(k, RANDOM), heads, draw) for draw, heads in enumerate(drawn)]
         if drawn:
             names[str(k)] = [[str(head) for head in heads] for heads in drawn]
@@ -138,7 +138,8 @@ def _complete(
 ) -> tuple[pd.DataFrame, dict[str, list[str]]]:
     """One row per item and cell, without the items that any cell lacks; and those items by task."""
     columns = {"method": "source", "task": "target", "k": "k", "seed": "draw", "trial": "item"}
-    found = table.rename(columns=columns)[[*columns.values(), *(name for name in METRICS if name in table.columns)]]
+    kept = [*columns.values(), *COLUMNS, *(name for name in METRICS if name in table.columns)]
+    found = table.rename(columns=columns)[kept]
     cells = found.groupby(["target", "item"])["k"].transform("size")
     rows = found[cells == conditions].reset_index(drop=True)
     left_out = {}

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
+from lens_heads.compare.cell_intervals import contributions, of_items, of_samples
 from lens_heads.compare.cells import CELL, STATISTICS, Cells, Counts, Items, Layout, counts_of, items_of, seed_of
 from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.runs import checks
-from lens_heads.stats import percentile_interval
+from lens_heads.stats.intervals import FEWEST
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -171,16 +172,50 @@ class TransferMatrix:
         return self._compute(name, first, options), self._compute(name, second, options)
 
     def interval(
-        self, name: str, level: float = 0.95, n: int = 1000, seed: int = 0, **options: bool
+        self, name: str, level: float = 0.95, n: int = 2000, seed: int = 0, **options: bool
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """(low, high) of a statistic by percentile bootstrap over items (`resampled`), each with rows k, columns tasks.
+        """(low, high) of a statistic over items and draws of random heads, each with rows k, columns tasks.
 
-        Resamples with an undefined relative drop are excluded. ValueError if a target has only one item.
+        `compare.cell_intervals` has the method; counts have percentiles of `resampled`. `n`: resamples. NaN where a target that
+        enters the statistic has fewer than five items or groups of items and, if `relative`, where its mean without ablation is
+        not clearly above zero.
         """
-        checks.share("level", level)
-        self._check_spread()
-        low, high = percentile_interval(self.resampled(name, n, seed, **options), level)
+        values = self._compute(name, self.cells, options)
+        alone = np.broadcast_to(np.eye(values.shape[-1], dtype=bool), (len(values), *[values.shape[-1]] * 2))
+        low, high = np.moveaxis(self._bounds(name, alone, options, level, (n, seed)), -1, 0)
         return self._frame(name, low), self._frame(name, high)
+
+    def over_tasks(self, name: str, level: float = 0.95, n: int = 2000, seed: int = 0, **options: bool) -> pd.DataFrame:
+        """The mean of a statistic over its tasks, with bounds as in `interval`: rows k, columns value, low, high.
+
+        The tasks are the measured ones, not a sample of tasks. Tasks without a relative drop are omitted.
+        """
+        values = self._compute(name, self.cells, options)
+        told = np.isfinite(values)
+        means = [row[kept].mean() if kept.any() else np.nan for row, kept in zip(values, told, strict=True)]
+        bounds = self._bounds(name, told[:, None], options, level, (n, seed))[:, 0]
+        return pd.DataFrame(
+            {"value": means, "low": bounds[:, 0], "high": bounds[:, 1]}, index=pd.Index(self.ks, name="k")
+        )
+
+    def _bounds(
+        self,
+        name: str,
+        averaged: Bool[np.ndarray, "k column task"],
+        options: dict[str, bool],
+        level: float,
+        draw: tuple[int, int],
+    ) -> Float[np.ndarray, "k column 2"]:
+        """(low, high) of a statistic's mean over the tasks of each column; `draw`: resamples and seed."""
+        checks.share("level", level)
+        if self.per_item is None:
+            enough = min(measured.n for measured in self._measured.values()) >= FEWEST
+            return of_samples(self.resampled(name, *draw, **options), averaged, level) * (1 if enough else np.nan)
+        items = {target: measured for target, measured in self._measured.items() if isinstance(measured, Items)}
+        found, bounds = contributions(self._layout, items, name, options), np.empty((*averaged.shape[:2], 2))
+        for k, column in np.ndindex(averaged.shape[:2]):
+            bounds[k, column] = of_items(found, k, averaged[k, column], level, draw)
+        return bounds
 
     def plot(self, k: int | None = None, relative: bool = False, title: str | None = None) -> go.Figure:
         """Heat map of the drops, source by target, at one k (default: the largest)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from lens_heads.compare import TransferMatrix, transfer_matrix
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.model.hooks import has_hooks
+from lens_heads.trials.grouping import COLUMNS
 from tests.ablation.test_curves import ALL, Counted, ranking, trials
 from tests.conftest import tiny
 
@@ -59,7 +61,7 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     matrix = matrix_of(gqa, generate=True, metric="correct", max_new_tokens=3, batch_size=batch_size)
     table = matrix.per_item
     assert table is not None
-    assert list(table.columns) == ["source", "target", "k", "draw", "item", *METRICS[: -len(CHOICE_METRICS)]]
+    assert list(table.columns) == ["source", "target", "k", "draw", "item", *COLUMNS, *METRICS[: -len(CHOICE_METRICS)]]
     assert (matrix.sources, matrix.targets, matrix.ks, matrix.draws) == (("one", "two"), tuple(TASKS), (1, 3), 2)
     orders = {"one": SOURCES["one"].ranking(), "two": parsed(SOURCES["two"])}
     heads = {(source, k, 0): order[:k] for source, order in orders.items() for k in (1, 3)} | {("none", 0, 0): []}
@@ -76,21 +78,27 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     assert not has_hooks(gqa)
 
 
-def test_random_heads_lie_outside_every_sources_top_k_while_there_are_others(gqa: Any) -> None:
-    matrix = matrix_of(gqa, random_draws=3)
-    taken = {1: {Head(2, 1), Head(0, 3)}, 3: {Head(2, 1), Head(0, 3), Head(2, 0), Head(1, 0)}}
+def test_random_heads_are_drawn_from_all_heads(gqa: Any) -> None:
+    """Without those of the sources they would be heads that nobody chose."""
+    matrix = matrix_of(gqa, random_draws=12)
     drawn = {k: [frozenset(parsed(names)) for names in matrix.meta["random_heads"][str(k)]] for k in (1, 3)}
     for k, sets in drawn.items():
-        assert [len(heads) for heads in sets] == [k] * 3
-        assert not any(heads & taken[k] for heads in sets)
-        assert len(set(sets)) == 3
+        assert [len(heads) for heads in sets] == [k] * 12
+        assert len(set(sets)) > 6
+    assert len(set().union(*drawn[3])) > 8
+    assert set().union(*drawn[1]) & {Head(2, 1), Head(0, 3)}, "the sources' best heads are among them"
     assert len(matrix.random()) == 2 * 3
-    assert matrix_of(gqa, random_draws=3).meta["random_heads"] == matrix.meta["random_heads"]
-    assert matrix_of(gqa, random_draws=3, seed=50).meta["random_heads"] != matrix.meta["random_heads"]
-    all_but_one = matrix_of(gqa, {"one": [str(head) for head in ALL]}, ks=(11,), random_draws=2)
-    for names in all_but_one.meta["random_heads"]["11"]:
-        assert len(set(names)) == 11, "with too few others some are taken from the source"
-        assert str(ALL[11]) in names
+    assert matrix_of(gqa, random_draws=12).meta["random_heads"] == matrix.meta["random_heads"]
+    assert matrix_of(gqa, random_draws=12, seed=50).meta["random_heads"] != matrix.meta["random_heads"]
+
+
+def test_items_keep_their_groups(gqa: Any) -> None:
+    tasks = {
+        name: [replace(trial, group=f"{name} {trial.id[-1]}") for trial in listed] for name, listed in TASKS.items()
+    }
+    table = matrix_of(gqa, tasks=tasks, random_draws=1)._table
+    assert (table["group"] == table["target"] + " " + table["item"].str[-1]).all()
+    assert set(table["group_2"]) == {""}
 
 
 def test_the_matrix_is_laid_out_for_its_statistics(gqa: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,30 +151,6 @@ def test_the_bootstrap_resamples_items_the_same_for_all_cells_of_a_target() -> N
     assert abs(np.corrcoef(samples[:, 0], samples[:, 1])[0, 1]) < 0.06, "targets are resampled on their own"
 
 
-def test_intervals_are_quantiles_of_a_plain_bootstrap() -> None:
-    m = planted(5, WEAK, items=30)
-    low, high = m.interval("fragility", n=4000)
-    assert low.shape == high.shape == (3, 4)
-    table = m.per_item
-    assert table is not None
-    wide = table[(table["target"] == "a") & (table["source"] != "random")].pivot(
-        index=["source", "k"], columns="item", values="correct"
-    )
-    rng = np.random.default_rng(0)
-    drawn = []
-    for _ in range(4000):
-        means = wide.iloc[:, rng.integers(30, size=30)].to_numpy().mean(1)
-        by_cell = dict(zip(wide.index, means, strict=True))
-        drawn.append(by_cell["none", 0] - np.mean([by_cell[source, 8] for source in WEAK]))
-    assert [low.loc[8, "a"], high.loc[8, "a"]] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
-
-
-def test_pairing_makes_intervals_narrower_than_counts_can() -> None:
-    m = planted(7, WEAK, items=60)
-    widths = [np.mean(high - low) for low, high in (m.interval("specificity"), counted(m).interval("specificity"))]
-    assert widths[0] < 0.8 * widths[1]
-
-
 def test_counts_are_resampled_as_binomials() -> None:
     m = counted(planted(2, WEAK, items=50))
     samples = m.resampled("fragility", n=20_000)[:, 0, 0]
@@ -182,6 +159,31 @@ def test_counts_are_resampled_as_binomials() -> None:
     variance = base * (1 - base) / 50 + sum(q * (1 - q) for q in p) / 50 / 16
     assert samples.var() == pytest.approx(variance, rel=0.05)
     assert samples.mean() == pytest.approx(base - np.mean(p), abs=0.003)
+
+
+def test_groups_of_items_are_resampled_and_halved_whole() -> None:
+    m = planted(4, WEAK, items=12)
+    table = m.per_item
+    assert table is not None
+    grouped = TransferMatrix(per_item=table.assign(group="g" + (table["item"].str[1:].astype(int) // 4).astype(str)))
+    of_a = {item: table[(table["item"] == item) & (table["target"] == "a")] for item in m.items("a") or ()}
+
+    def whole(items: list[str]) -> float:
+        rows = pd.concat([of_a[item] for item in items])
+        base = rows.loc[rows["source"] == "none", "correct"].mean()
+        return float(base - rows.loc[rows["source"].isin(WEAK) & (rows["k"] == 4), "correct"].mean())
+
+    names = list(of_a)
+    groups = [names[0:4], names[4:8], names[8:12]]
+    draws = [[*x, *y, *z] for x, y, z in itertools.product(groups, repeat=3)]
+    samples = grouped.resampled("fragility", n=400)[:, 0, 0]
+    assert {round(float(x), 9) for x in samples} == {round(whole(drawn), 9) for drawn in draws}
+    assert samples.var() > m.resampled("fragility", n=400)[:, 0, 0].var() * 0.2
+    first, second = grouped.halves("fragility", n=30)
+    expected = {(round(whole(g), 9), round(whole([n for n in names if n not in g]), 9)) for g in groups}
+    assert {
+        (round(float(x), 9), round(float(y), 9)) for x, y in zip(first[:, 0, 0], second[:, 0, 0], strict=True)
+    } == expected
 
 
 @pytest.mark.parametrize(
@@ -332,10 +334,10 @@ def test_unknown_statistics_and_options_are_refused() -> None:
             call()
 
 
-def test_one_item_has_no_interval() -> None:
+def test_one_item_has_no_halves() -> None:
     table = worked().per_item
     assert table is not None
     m = TransferMatrix(per_item=table[(table["target"] != "b") | (table["item"] == "i0")])
     assert m.fragility().loc[8, "b"] == 0.5
     with pytest.raises(ValueError, match="target 'b' has only one item"):
-        m.interval("fragility")
+        m.halves("fragility")
