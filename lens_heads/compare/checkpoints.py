@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 import torch
@@ -12,7 +15,10 @@ from lens_heads.compare.overlap import check_pair, top_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import highest_first
 from lens_heads.runs import checks
-from lens_heads.stats import benjamini_hochberg, bootstrap_means, percentile_interval
+from lens_heads.stats import benjamini_hochberg, bootstrap_means, gap_interval, mean_interval, percentile_interval
+from lens_heads.stats.clusters import fewest_clusters, whole_clusters
+from lens_heads.stats.intervals import FEWEST
+from lens_heads.trials.grouping import Labels, groups_of
 
 
 def compare_checkpoints(
@@ -31,17 +37,19 @@ def compare_checkpoints(
 
     Args:
         k: size of each top set.
-        paired: resample the trials of both checkpoints together. By default, only if both have exactly the same trials.
-            True uses the trials they share (at least two); False resamples each side independently.
+        paired: compare the checkpoints trial by trial. By default, only if both have exactly the same trials. True uses the
+            trials they share (at least two); False takes both sides as independent.
         alpha: false discovery rate over the heads in either top set.
         n: bootstrap resamples; the smallest possible p is 2 / (n + 1).
 
     Returns one row per head, largest gain first: head, before, after, difference (after - before), its 95 % interval (low,
-    high) and two-sided bootstrap p, effect with effect_low and effect_high, rank_before, rank_after (from 1), and status:
+    high; of means over trials, by their groups), two-sided bootstrap p, effect with effect_low and effect_high (percentiles of
+    resamples, a measure of spread), rank_before, rank_after (from 1), and status:
         "emergent": in the top k after but not before, with a significant increase;
         "lost": in the top k before but not after, with a significant decrease;
         "unclear": in one top k only, without a significant change; "kept": in both; "": in neither.
-    If the lowest scores are best (`localize_heads`), every column is of the negated scores.
+    Intervals are NaN below five trials, or groups of trials. If the lowest scores are best (`localize_heads`), every column is
+    of the negated scores.
 
     Raises ValueError for different methods, units or shapes, a k not between 1 and the number of heads, or too few trials.
     """
@@ -53,14 +61,17 @@ def compare_checkpoints(
     checks.whole_number("n", n)
     checks.seed(seed)
     before, after = highest_first(before), highest_first(after)
-    means = _resampled(before, after, paired, n, seed)
+    sides, paired = _sides(before, after, paired)
+    means = [bootstrap_means(side.whole, n, seed if paired else seed + i) for i, side in enumerate(sides)]
     heads, rank_after = before.ranking(), {head: rank for rank, head in enumerate(after.ranking(), 1)}
     gaps, effects = means[1] - means[0], _effect(*means)
     rarer = torch.minimum((gaps <= 0).sum(0), (gaps >= 0).sum(0))  # The side of zero with fewer resamples.
     columns = {"before": before.values, "after": after.values, "difference": after.values - before.values}
-    columns |= dict(zip(("low", "high"), percentile_interval(gaps.numpy()), strict=True))
+    columns |= dict(zip(("low", "high"), _bounds(sides, paired, n, seed), strict=True))
     columns |= {"p": (2 * (rarer + 1) / (n + 1)).clamp(max=1), "effect": _effect(before.values, after.values)}
-    columns |= dict(zip(("effect_low", "effect_high"), percentile_interval(effects.numpy()), strict=True))
+    few = min(fewest_clusters(side.groups, len(side.per_trial)) for side in sides) < FEWEST
+    ends = percentile_interval(effects.numpy() * np.nan if few else effects.numpy())
+    columns |= dict(zip(("effect_low", "effect_high"), ends, strict=True))
     by_head = {name: [float(values[head.layer, head.head]) for head in heads] for name, values in columns.items()}
     frame = pd.DataFrame({"head": [str(head) for head in heads]} | by_head)
     frame["rank_before"] = range(1, len(heads) + 1)
@@ -69,21 +80,49 @@ def compare_checkpoints(
     return frame.sort_values("difference", ascending=False, ignore_index=True)
 
 
-def _resampled(
-    before: HeadScores, after: HeadScores, paired: bool | None, n: int, seed: int
-) -> list[Float[Tensor, "sample layer head"]]:
-    """Bootstrap means of both checkpoints: of shared trials in pairs, or of each one's own."""
+class _Side(NamedTuple):
+    """The trials of one checkpoint that are compared, and their groups."""
+
+    per_trial: Float[Tensor, "trial layer head"]
+    groups: Labels
+
+    @property
+    def whole(self) -> Float[Tensor, "cluster layer head"]:
+        """The units of resampling."""
+        return torch.from_numpy(whole_clusters(self.per_trial.double().flatten(1).numpy(), self.groups)).reshape(
+            -1, *self.per_trial.shape[1:]
+        )
+
+
+def _sides(before: HeadScores, after: HeadScores, paired: bool | None) -> tuple[tuple[_Side, _Side], bool]:
+    """Both checkpoints' trials, and whether they are paired: then the shared ones, in the same order."""
     ids_after = set(after.trial_ids)
     shared = [trial for trial in before.trial_ids if trial in ids_after]
     if paired is None:
         paired = len(shared) == len(before.trial_ids) == len(after.trial_ids)
-    sides = [before.per_trial, after.per_trial]
-    if paired:
-        sides = [scores.per_trial[[scores.trial_ids.index(trial) for trial in shared]] for scores in (before, after)]
-    if min(map(len, sides)) < 2:
-        counts = f"{len(shared)} shared" if paired else f"{len(sides[0])} before and {len(sides[1])} after"
+    first, second = (_side(scores, shared if paired else scores.trial_ids) for scores in (before, after))
+    if min(len(first.per_trial), len(second.per_trial)) < 2:
+        counts = f"{len(shared)} shared"
+        if not paired:
+            counts = f"{len(first.per_trial)} before and {len(second.per_trial)} after"
         raise ValueError(f"{before.method}: {counts} trials. A bootstrap needs at least 2 per checkpoint.")
-    return [bootstrap_means(side, n, seed if paired else seed + i) for i, side in enumerate(sides)]
+    return (first, second), paired
+
+
+def _side(scores: HeadScores, trials: Sequence[str]) -> _Side:
+    known = {one.id: one for one in scores.made_on}
+    groups = groups_of(known[trial] for trial in trials) if all(trial in known for trial in trials) else ()
+    return _Side(scores.per_trial[[scores.trial_ids.index(trial) for trial in trials]], groups)
+
+
+def _bounds(
+    sides: tuple[_Side, _Side], paired: bool, n: int, seed: int
+) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
+    """(low, high) of the mean of after - before."""
+    before, after = sides
+    if paired:
+        return mean_interval(after.per_trial - before.per_trial, before.groups or after.groups, n=n, seed=seed)
+    return gap_interval(after.per_trial, before.per_trial, (after.groups, before.groups), n=n, seed=seed)
 
 
 def _effect(before: Float[Tensor, "..."], after: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from lens_heads.compare.overlap import check_pair
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.stats import bootstrap_means, percentile_interval, spearman
+from lens_heads.stats.intervals import FEWEST
 
 
 def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
@@ -56,7 +58,8 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
     A correlation over all layers mixes agreement on depth with agreement on heads; this shows what remains within a third.
 
     Columns: third; first_layer, last_layer (inclusive; earlier thirds take the surplus layers); heads; spearman; low, high:
-    percentile bootstrap from n resamples of the third's heads. NaN if a method gives all heads of a third the same score.
+    percentiles of n resamples of the third's heads, which tell spread over heads, not over trials. NaN if a method gives all
+    heads of a third the same score.
 
     Raises ValueError if the scores have different shapes or units, for fewer than three layers, or a level outside 0 to 1.
     """
@@ -81,13 +84,16 @@ def rank_correlation_interval(
 ) -> tuple[float, float, float]:
     """(Spearman, low, high), with the trials of the two rankings resampled independently.
 
-    Resampling adds noise to both rankings, so the interval is centred below the correlation; read it as a measure of spread.
+    low, high: percentiles of n resamples. Resampling adds noise to both rankings, so they are centred below the correlation;
+    read them as a measure of spread. NaN if a ranking has fewer than five trials.
     """
     checks.share("level", level)
     checks.whole_number("n", n)
     checks.seed(seed)
     rho = rank_correlation(a, b)
     sides = [(scores.sign * scores.per_trial.flatten(1), seed + i) for i, scores in enumerate((a, b))]
+    if min(len(values) for values, _ in sides) < FEWEST:
+        return rho, math.nan, math.nan
     x, y = (bootstrap_means(values, n, own_seed).numpy() for values, own_seed in sides)
     low, high = percentile_interval(spearman(x, y), level)
     return rho, float(low), float(high)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from lens_heads.compare import compare_checkpoints
+from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.scores import HeadScores
+from lens_heads.stats import gap_interval, mean_interval
 
 BEFORE = [[4.0, 3.0, 2.0, 0.0], [-0.1, 0.5, -1.0, 1.0]]
 AFTER = [[4.0, 0.2, 2.0, 3.5], [-0.1, 0.5, 1.0, -1.0]]  # L0H3 comes, L0H1 goes.
@@ -67,6 +71,36 @@ def test_pairing_by_force_takes_the_shared_trials_whatever_their_order() -> None
     found = compare_checkpoints(before, flipped, k=3, paired=True)
     np.testing.assert_allclose(found[["low", "high"]], 0.5, atol=1e-5)
     assert compare_checkpoints(before, flipped, k=3)["low"].min() < 0, "not the very same trials: unpaired"
+
+
+def test_intervals_of_differences_are_those_of_means_over_trials_and_their_groups() -> None:
+    before, after = scores(BEFORE, 1, 0, trials=12), scores(AFTER, 1, 1, trials=12)
+    groups = [f"needle {i // 2}" for i in range(12)]
+    told = tuple(MadeOn(trial, group) for trial, group in zip(before.trial_ids, groups, strict=True))
+    at, gaps = [str(head) for head in before.ranking()], after.per_trial - before.per_trial
+    known = (replace(before, made_on=told), replace(after, made_on=told))
+    cases = [
+        (compare_checkpoints(before, after, k=3), mean_interval(gaps, n=4000)),
+        (compare_checkpoints(*known, k=3), mean_interval(gaps, groups, n=4000)),
+        (
+            compare_checkpoints(*known, k=3, paired=False),
+            gap_interval(after.per_trial, before.per_trial, (groups, groups), n=4000),
+        ),
+    ]
+    for found, (low, high) in cases:
+        listed = found.set_index("head").loc[at]
+        np.testing.assert_allclose(listed["low"], [low[head.layer, head.head] for head in before.ranking()], rtol=1e-5)
+        np.testing.assert_allclose(
+            listed["high"], [high[head.layer, head.head] for head in before.ranking()], rtol=1e-5
+        )
+    widths = [(found["high"] - found["low"]).mean() for found, _ in cases]
+    assert len({round(width, 3) for width in widths}) == 3
+
+
+def test_four_trials_have_no_intervals() -> None:
+    found = compare_checkpoints(scores(BEFORE, 1, 0, trials=4), scores(AFTER, 1, 1, trials=4), k=3)
+    assert found[["low", "high", "effect_low", "effect_high"]].isna().all(axis=None)
+    assert found[["difference", "p", "effect"]].notna().all(axis=None)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:

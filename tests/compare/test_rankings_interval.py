@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from scipy.stats import spearmanr
@@ -24,3 +26,10 @@ def test_clear_rankings_have_a_narrow_interval_and_noisy_ones_a_wide_one() -> No
     assert rho == pytest.approx(spearmanr(a.values.flatten(), b.values.flatten()).statistic)
     assert low < high
     assert high - low > 0.2
+
+
+def test_four_trials_have_no_interval() -> None:
+    rho, low, high = rank_correlation_interval(scores(20, 2, trials=4), scores(20, 3))
+    assert -1 <= rho <= 1
+    assert math.isnan(low)
+    assert math.isnan(high)
