@@ -25,8 +25,6 @@ from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.sets import layer_matched, random_heads
 from lens_heads.runs import checks
 from lens_heads.runs.identity import ModelIdentity
-from lens_heads.stats.positive_mean import FEWEST_TRIALS, positive_mean_p
-from lens_heads.stats.span_null import family_wise_p
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -183,8 +181,8 @@ class HeadScores:
         """
         self._check_tested(1.0)
         if self.null is not None:
-            return family_wise_p(self.sign * self.values, self.sign * self.null)
-        return positive_mean_p(self.sign * self.per_trial)
+            return stats.family_wise_p(self.sign * self.values, self.sign * self.null)
+        return stats.positive_mean_p(self.sign * self.per_trial)
 
     def significant(self, alpha: float = 0.05) -> Bool[Tensor, "layer head"]:
         """Heads above the null at alpha: their family-wise error with a `null`, else their false-discovery rate.
@@ -207,7 +205,7 @@ class HeadScores:
         if not self.signed:
             return f"{self.method} cannot be negative, so a mean above zero shows nothing: {remedy}"
         few = f"{n} trials are too few to tell skew from an effect"
-        return f"{self.method}: {few}: use {FEWEST_TRIALS} or more, or {remedy}" * (n < FEWEST_TRIALS)
+        return f"{self.method}: {few}: use {stats.FEWEST_TRIALS} or more, or {remedy}" * (n < stats.FEWEST_TRIALS)
 
     def ties(self, k: int) -> list[Head]:
         """Heads of the top k that tie with the next head below, so that the choice between them is arbitrary."""

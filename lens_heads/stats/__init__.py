@@ -15,13 +15,16 @@ from lens_heads.stats.intervals import (
 )
 from lens_heads.stats.old import bootstrap_interval, bootstrap_over_draws, bootstrap_ratio
 from lens_heads.stats.permutation import Permutation, permutation_test
+from lens_heads.stats.positive_mean import FEWEST_TRIALS, positive_mean_p
 from lens_heads.stats.ranks import RandomRank, rank_p
 from lens_heads.stats.sampling import Precision, n_to_tell, needed
 from lens_heads.stats.shares import are_shares, paired_share_interval, relative_loss_interval, share_interval, wilson
-from lens_heads.stats.significance import benjamini_hochberg, sign_flip_p
+from lens_heads.stats.significance import benjamini_hochberg
+from lens_heads.stats.span_null import family_wise_p
 from lens_heads.stats.stability import TopKStability, top_k_stability
 
 __all__ = [
+    "FEWEST_TRIALS",
     "Interval",
     "Permutation",
     "Precision",
@@ -36,6 +39,7 @@ __all__ = [
     "crossed_interval",
     "difference",
     "effective_n",
+    "family_wise_p",
     "gap_interval",
     "icc",
     "mean_interval",
@@ -45,11 +49,11 @@ __all__ = [
     "pearson",
     "percentile_interval",
     "permutation_test",
+    "positive_mean_p",
     "rank_p",
     "ratio_interval",
     "relative_loss_interval",
     "share_interval",
-    "sign_flip_p",
     "spearman",
     "spearman_brown",
     "split_half_reliability",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -69,53 +67,6 @@ def test_a_percentile_interval_leaves_samples_out_that_are_not_finite() -> None:
 def test_no_trials_cannot_be_resampled() -> None:
     with pytest.raises(ValueError, match="there are no trials"):
         stats.bootstrap_interval(torch.zeros(0, 2))
-
-
-def enumerate_sign_flips(values: list[float]) -> float:
-    """The exact p: the share of all 2^n sign patterns whose mean is at least the observed one."""
-    observed = sum(values) / len(values)
-    hits = 0
-    for signs in itertools.product((-1, 1), repeat=len(values)):
-        hits += sum(s * v for s, v in zip(signs, values, strict=True)) / len(values) >= observed - 1e-12
-    return hits / 2 ** len(values)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [1.0, 2.0, 0.5, 3.0, 0.25],
-        [1.0, 1.0, 1.0, -1.0],
-        [0.0, 0.0, 2.0],
-        [-1.0, -2.0, -3.0],
-        [0.5],
-        [0.3, -0.1, 0.2, 0.4, -0.5, 0.1],
-    ],
-)
-def test_the_sign_flip_p_is_the_enumerated_one(values: list[float]) -> None:
-    p = float(stats.sign_flip_p(torch.tensor(values), n=40_000, seed=2))
-    assert p == pytest.approx(enumerate_sign_flips(values), abs=0.011)
-    if len(values) > 1:
-        exact = scipy_stats.permutation_test(
-            (np.array(values),), np.mean, permutation_type="samples", alternative="greater", n_resamples=np.inf
-        ).pvalue
-        assert exact == pytest.approx(enumerate_sign_flips(values))
-
-
-def test_p_values_of_heads_are_those_of_each_head_alone() -> None:
-    values = normal(9, 2, 3, seed=5, shift=0.3)
-    together = stats.sign_flip_p(values, n=1500, seed=1)
-    for i, j in itertools.product(range(2), range(3)):
-        assert float(stats.sign_flip_p(values[:, i, j], n=1500, seed=1)) == float(together[i, j])
-
-
-def test_p_is_never_zero_and_one_for_nothing_at_all() -> None:
-    p = stats.sign_flip_p(torch.stack([torch.zeros(30), torch.ones(30) * 5], 1), n=999)
-    assert p.tolist() == pytest.approx([1.0, 1 / 1000])
-
-
-def test_p_values_are_uniform_under_noise() -> None:
-    p = stats.sign_flip_p(normal(25, 400, seed=8), n=1000)
-    assert scipy_stats.kstest(p.numpy(), "uniform").pvalue > 0.01
 
 
 def test_benjamini_hochberg_by_hand() -> None:
