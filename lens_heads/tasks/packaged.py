@@ -37,7 +37,7 @@ def packaged(
             equally often, give or take one, in any first part of the trials too; no association meets a name twice.
         context_length: length of the whole prompt, in tokens.
         questions: "onehop" (shares no word with the needle), "direct" (shares all but the answer) or "multitoken" (asks for
-            several words of the needle besides the name).
+            several words of the needle: a full name, a place, a thing).
         depths: used equally often; None spreads them uniformly over 0 to 1.
 
     Returns:

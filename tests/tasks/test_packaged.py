@@ -63,6 +63,7 @@ def test_depths_are_spread_and_answers_stand_in_the_needle() -> None:
             assert trial.needle.count(trial.answer) == 1
             assert trial.answer not in trial.question
             assert (trial.answer == trial.meta["character"]) == (questions != "multitoken")
+            assert len(trial.answer.split()) > 1 or questions != "multitoken"
             assert trial.meta["association"] == f"{trial.meta['entry']}-{trial.meta['test']}"
 
 
