@@ -86,7 +86,8 @@ def haystack(words: int = 45_000, seed: int = 0, split: str | None = None) -> st
     while count < words:
         paragraph = _Paragraph(rng, grammar)
         kinds = ["open", *["middle"] * rng.randint(4, 8), "close"]
-        new = [text for text in dict.fromkeys(map(paragraph.sentence, kinds)) if text not in seen]
+        if not (new := [text for text in dict.fromkeys(map(paragraph.sentence, kinds)) if text not in seen]):
+            continue
         seen.update(new)
         paragraphs.append(" ".join(new))
         count += len(paragraphs[-1].split())

@@ -204,4 +204,5 @@ def test_the_prose_is_fixed_for_a_seed() -> None:
     assert time.perf_counter() - start < 5
     assert hashlib.sha256(text.encode("ascii")).hexdigest() == PROSE_SHA256
     assert prose.haystack(500, seed=1) != prose.haystack(500, seed=2)
+    assert all(prose.haystack(400_000, split="test").split("\n\n")), "no paragraph is empty when sentences become rare"
     assert len(prose.haystack(500, seed=1).split()) >= 500
