@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,7 @@ from lens_heads.runs.reading import read_json
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.stats import Interval, difference, effective_n
 from lens_heads.stats.intervals import NOTHING
+from lens_heads.trials.grouping import Labels, groups_in
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -58,8 +58,13 @@ class AblationCurve:
 
     def conditions(self, task: str | None = None) -> list[Condition]:
         """The conditions with any trial of the task (by default the main one), in the order in which they ran."""
-        rows = self.per_trial[self.per_trial["task"] == (task or self.main_task)]
-        return [Condition(*found) for found in dict.fromkeys(zip(rows["method"], rows["set"], rows["k"], strict=True))]
+        return list(self._conditions.get(task or self.main_task, ()))
+
+    @cached_property
+    def _conditions(self) -> dict[str, list[Condition]]:
+        found = self.per_trial[["task", "method", "set", "k"]].drop_duplicates()
+        by_task = found.groupby("task", sort=False)
+        return {str(task): [Condition(*row[1:]) for row in rows.itertuples(index=False)] for task, rows in by_task}
 
     def heads(self, condition: Condition, draw: int = 0) -> str:
         """The ablated heads, as "L1H2,L3H0"."""
@@ -82,28 +87,28 @@ class AblationCurve:
         rows = self._by_condition.get((task, condition.method, condition.set, condition.k))
         if rows is None:
             raise ValueError(f"nothing was measured for {condition} on {task!r}: see curve.frame")
-        return rows[metric].unstack("seed")
+        key = task, condition, metric
+        if key not in self._draws:
+            self._draws[key] = rows[metric].unstack("seed")
+        return self._draws[key]
+
+    @cached_property
+    def _draws(self) -> dict[Any, pd.DataFrame]:
+        """What `draws` has returned so far."""
+        return {}
 
     def values(self, condition: Condition, metric: str, task: str | None = None) -> pd.Series:
         """The metric per trial under a condition, averaged over the draws of a random control; indexed by trial."""
         return self.draws(condition, metric, task).mean(axis=1)
 
-    def groups(self, trials: Sequence[str] | pd.Index, task: str | None = None) -> list[list[str]] | None:
-        """The trials' groups, one list per kind of group; None without groups."""
-        known = self._groups.get(task or self.main_task)
-        return None if known is None else [known[column].loc[list(trials)].tolist() for column in known.columns]
+    def groups(self, trials: pd.Index, task: str | None = None) -> Labels:
+        """The trials' groups, one list of labels per kind of group; () without groups."""
+        return groups_in(self._first_rows[task or self.main_task], trials, "trial")
 
     @cached_property
-    def _groups(self) -> dict[str, pd.DataFrame]:
-        """Labels by task and trial, in columns that name any group."""
-        columns = [column for column in ("group", "group_2") if column in self.per_trial]
-        found = {}
-        for task, rows in self.per_trial.groupby("task", sort=False):
-            labels = rows.drop_duplicates("trial").set_index("trial")[columns].fillna("")
-            labels = labels.loc[:, (labels != "").any()]
-            if len(labels.columns):
-                found[str(task)] = labels
-        return found
+    def _first_rows(self) -> dict[str, pd.DataFrame]:
+        """One row per trial, by task."""
+        return {str(task): rows.drop_duplicates("trial") for task, rows in self.per_trial.groupby("task", sort=False)}
 
     def pair(self, one: Condition, other: Condition, metric: str, task: str | None = None) -> tuple[Draws, Draws]:
         """The metric under two conditions, on the trials that all their draws have."""

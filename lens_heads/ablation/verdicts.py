@@ -90,22 +90,24 @@ def breaks(
     checks.share("share", share, "0.5")
     lead = _condition(curve, ranking, k)
     task = task or curve.main_task
-    question = f"{lead.method}'s top {lead.k} heads break {task}"
-    cost, ranks, against = _beyond_random(curve, lead, metric, task, 0.95)
-    lost = curve.share_lost(lead, metric, task)
-    verdict = Verdict(question, UNTOLD, "", cost, lost, ranks, len(curve.values(lead, metric, task)))
+    cost, ranks, against = _beyond_random(curve, lead, metric, task)
+    lost, trials = curve.share_lost(lead, metric, task), len(curve.values(lead, metric, task))
     text = f"{_nats(cost)} beyond {against}, {_percent(lost)} of the needle's benefit lost"
-    worst = max(ranks.values(), key=lambda rank: rank.p)
-    if lost.high < share or cost.high < 0:
-        return replace(verdict, word=DOES_NOT, because=text)
-    if not cost.low > 0:
-        return _untold(verdict, text, cost, 0.0)
-    if not lost.low > share:
-        return _untold(verdict, text, lost, share)
-    if worst.p > ALPHA:
-        reason = f"{text}, but rank {worst.rank} among {worst.draws} random sets (p {worst.p:.3f})"
-        return replace(verdict, because=reason)
-    return replace(verdict, word=HOLDS, because=f"{text}, p {worst.p:.3f}")
+    question = f"{lead.method}'s top {lead.k} heads break {task}"
+    return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials), share)
+
+
+def judged_break(found: Verdict, share: float = HALF) -> Verdict:
+    """`breaks` from its numbers: the cost, the share lost and the ranks of a verdict that has no word yet."""
+    worst = max(found.ranks.values(), key=lambda rank: rank.p)
+    if found.share.high < share or found.cost.high < 0:
+        return replace(found, word=DOES_NOT)
+    if not found.cost.low > 0:
+        return _untold(found, found.cost, 0.0)
+    if not found.share.low > share:
+        return _untold(found, found.share, share)
+    ranked = f"{found.because}, rank {worst.rank} among {worst.draws} random sets (p {worst.p:.3f})"
+    return replace(found, word=HOLDS if worst.p <= ALPHA else UNTOLD, because=ranked)
 
 
 def spared(
@@ -128,14 +130,16 @@ def spared(
     _check(curve, [lead, random, Condition.none()], task)
     cost = curve.difference(random, lead, metric, task)
     upper = curve.difference(random, lead, metric, task, level=1 - 2 * ALPHA).high
-    question = f"{task} is spared by {lead.method}'s top {lead.k} heads"
-    verdict = Verdict(question, UNTOLD, "", cost, trials=len(curve.values(lead, metric, task)))
     text = f"{_nats(cost)} beyond random heads, one-sided bound {upper:.2f}, margin {margin:g}"
-    if upper < margin:
-        return replace(verdict, word=HOLDS, because=text)
-    if cost.low > margin:
-        return replace(verdict, word=DOES_NOT, because=text)
-    return _untold(verdict, text, cost, margin)
+    question, trials = f"{task} is spared by {lead.method}'s top {lead.k} heads", len(curve.values(lead, metric, task))
+    return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials), upper, margin)
+
+
+def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdict:
+    """`spared` from its numbers: the cost of a verdict that has no word yet, and its one-sided bound."""
+    if upper < margin or found.cost.low > margin:
+        return replace(found, word=HOLDS if upper < margin else DOES_NOT)
+    return _untold(found, found.cost, margin)
 
 
 def costs_more(
@@ -151,22 +155,25 @@ def costs_more(
     against = Condition.top(other, lead.k)
     _check(curve, [lead, against], task)
     cost = curve.difference(against, lead, metric, task)
-    question = f"{ranking}'s top {lead.k} heads cost {task} more than {other}'s"
-    verdict = Verdict(question, UNTOLD, "", cost, trials=len(curve.values(lead, metric, task)))
+    question, trials = (
+        f"{ranking}'s top {lead.k} heads cost {task} more than {other}'s",
+        len(curve.values(lead, metric, task)),
+    )
+    verdict = Verdict(question, UNTOLD, _nats(cost), cost, trials=trials)
     if curve.heads(lead) == curve.heads(against):
         return replace(verdict, word=DOES_NOT, because="they are the same heads")
     if cost.low > 0 or cost.high < 0:
-        return replace(verdict, word=HOLDS if cost.low > 0 else DOES_NOT, because=_nats(cost))
-    return _untold(verdict, _nats(cost), cost, 0.0)
+        return replace(verdict, word=HOLDS if cost.low > 0 else DOES_NOT)
+    return _untold(verdict, cost, 0.0)
 
 
 def _beyond_random(
-    curve: AblationCurve, lead: Condition, metric: str, task: str, level: float
+    curve: AblationCurve, lead: Condition, metric: str, task: str
 ) -> tuple[Interval, dict[str, RandomRank], str]:
     """The cost beyond the random control that leaves the least of it, the rank among each control's draws, and its name."""
     controls = [Condition.random(lead.k), Condition.random_like(lead.method, lead.k)]
     _check(curve, [Condition.none(), lead, *controls], task)
-    costs = {control: curve.difference(control, lead, metric, task, level) for control in controls}
+    costs = {control: curve.difference(control, lead, metric, task) for control in controls}
     ranks = {}
     for control in controls:
         draws, mine = curve.pair(control, lead, metric, task)
@@ -196,11 +203,11 @@ def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None
         raise ValueError(f"nothing was measured for {missing} on {task!r}: run the curve with controls={remedy}")
 
 
-def _untold(verdict: Verdict, text: str, found: Interval, at: float) -> Verdict:
+def _untold(verdict: Verdict, found: Interval, at: float) -> Verdict:
     """Cannot be told, and how many trials would have been needed."""
-    known = not math.isnan(found.half_width)
-    needed = n_to_tell(found.value, found.half_width, verdict.trials, at) if known else None
-    return replace(verdict, because=text if known else f"{text} (too few trials for an interval)", would_tell=needed)
+    if math.isnan(found.half_width):
+        return replace(verdict, because=f"{verdict.because} (too few trials for an interval)")
+    return replace(verdict, would_tell=n_to_tell(found.value, found.half_width, verdict.trials, at))
 
 
 def _nats(found: Interval) -> str:
@@ -208,7 +215,9 @@ def _nats(found: Interval) -> str:
 
 
 def _percent(found: Interval) -> str:
-    return f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]" if not math.isnan(found.low) else f"{found.value:.0%}"
+    return (
+        f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]" if not math.isnan(found.low) else f"{found.value:.0%}"
+    )
 
 
 QUESTIONS: dict[str, Callable[..., Verdict]] = {"breaks": breaks, "spared": spared, "costs_more": costs_more}

@@ -16,6 +16,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.ablation import grid as ablation
+from lens_heads.ablation import statistics
 from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.conditions import CONTROLS, Condition, Controls
 from lens_heads.ablation.curve import ablation_curve
@@ -28,7 +29,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import TrialActivations, mean_activations, trial_activations
 from lens_heads.model.hooks import has_hooks
 from lens_heads.runs.identity import ModelIdentity
-from lens_heads.stats import bootstrap_interval, bootstrap_means, bootstrap_over_draws
+from lens_heads.stats import crossed_interval, difference, mean_interval, ratio_interval
 from lens_heads.trials.encoded import EncodedTrial
 from tests import curves, handmade, zoo
 from tests.conftest import random_trial, tiny
@@ -172,33 +173,41 @@ def test_top_and_bottom_are_the_rankings_ends(gqa: Any) -> None:
     assert found["other", "bottom", 3, 0] == parse("L2H3,L2H2,L2H0")
 
 
-def test_random_heads_lie_outside_every_top(gqa: Any) -> None:
-    found = sets(curve_of(gqa, {"lead": LEAD, "other": OTHER}, draws=5))
-    for k in (1, 3):
-        taken = set(LEAD.top(k)) | set(OTHER.top(k))
-        drawn = [found["any", "random", k, seed] for seed in range(5)]
-        for heads in drawn:
-            assert len(heads) == k
-            assert not heads & taken
-        assert len({tuple(sorted(heads)) for heads in drawn}) > 1
+def test_random_heads_are_any_heads(gqa: Any) -> None:
+    """Every head is drawn equally often, those of the rankings among them: otherwise they would be heads nobody chose."""
+    found = sets(curve_of(gqa, {"lead": LEAD, "other": OTHER}, draws=400, ks=(3,), trials=trials(1), controls="random"))
+    drawn = [found["any", "random", 3, seed] for seed in range(400)]
+    assert all(len(heads) == 3 for heads in drawn)
+    counts = Counter(head for heads in drawn for head in heads)
+    assert min(counts[head] for head in ALL) > 60  # 100 expected, standard deviation 8.7.
+    assert max(counts.values()) < 140
     assert not any(set_ == "random" and method != "any" for method, set_, _, _ in found)
 
 
-def test_random_heads_avoid_the_lead_when_there_are_too_few_others(gqa: Any) -> None:
-    """Six and six heads leave none over: then only the lead's are avoided."""
-    last = ranking([str(head) for head in ALL if head not in LEAD.top(6)], "last")
-    found = sets(curve_of(gqa, {"lead": LEAD, "last": last}, ks=(6,)))
-    for seed in range(2):
-        assert found["any", "random", 6, seed] == set(ALL) - set(LEAD.top(6))
-
-
 def test_random_like_has_as_many_heads_in_each_layer(gqa: Any) -> None:
-    found = sets(curve_of(gqa, draws=5))
-    drawn = [found["made-up", "random_like", 3, seed] for seed in range(5)]
-    for heads in drawn:
-        assert Counter(head.layer for head in heads) == {2: 2, 0: 1}
-        assert not heads & set(LEAD.top(3))
-    assert len({tuple(sorted(heads)) for heads in drawn}) > 1
+    """Of all heads of the layer, the ranking's own among them, and every one equally often."""
+    found = sets(curve_of(gqa, draws=300, ks=(3,), trials=trials(1), controls="random_like"))
+    drawn = [found["made-up", "random_like", 3, seed] for seed in range(300)]
+    assert all(Counter(head.layer for head in heads) == {2: 2, 0: 1} for heads in drawn)
+    counts = Counter(head for heads in drawn for head in heads)
+    for head in ALL:
+        expected = {0: 75, 1: 0, 2: 150}[head.layer]
+        assert abs(counts[head] - expected) <= 40
+
+
+def test_random_heads_run_on_the_first_trials_only(gqa: Any) -> None:
+    settings = Controls(("random", "random_like"), draws=3, trials=2)
+    asked = trials(5)
+    table = ablation_curve(gqa, asked, LEAD, (1,), "zero", settings, generate=False, progress=False).per_trial
+    by_set = {name: set(rows["trial"]) for name, rows in table.groupby("set")}
+    assert by_set["random"] == by_set["random_like"] == {trial.id for trial in asked[:2]}
+    assert by_set["top"] == by_set["none"] == {trial.id for trial in asked}
+    together = ablation_curve(
+        gqa, asked, LEAD, (1,), "zero", replace(settings, trials=None), generate=False, progress=False
+    )
+    both = together.per_trial.merge(table, on=["method", "set", "k", "seed", "trial"], suffixes=("", "_few"))
+    assert len(both) == len(table)
+    np.testing.assert_allclose(both["logprob"], both["logprob_few"], atol=1e-5)
 
 
 def test_controls_are_the_leads_unless_told(gqa: Any) -> None:
@@ -370,13 +379,13 @@ def test_sets_by_name_are_ablated_as_they_are(gqa: Any) -> None:
 
 
 def test_relative_loss_is_the_share_taken_away(gqa: Any) -> None:
-    curve = curve_of(gqa, ks=(3,), controls=())
+    curve = curve_of(gqa, ks=(3,), controls=(), trials=trials(6))
     before, after = (curve.values(c, "logprob").to_numpy() for c in (Condition.none(), Condition.top("made-up", 3)))
     before, after = np.exp(before), np.exp(after)
     loss, low, high = curve.relative_loss(Condition("made-up", "top", 3), "logprob")
     assert loss == pytest.approx((before.mean() - after.mean()) / before.mean(), rel=1e-4)
-    single = (before - after) / before
-    assert single.min() - 1e-6 <= low <= loss <= high <= single.max() + 1e-6
+    expected = ratio_interval(torch.from_numpy(before - after)[None], torch.from_numpy(before)[None])
+    assert (loss, low, high) == pytest.approx(tuple(expected), rel=1e-4)
 
 
 # What is refused
@@ -481,57 +490,102 @@ def row(frame: pd.DataFrame, **at: Any) -> pd.Series:
     return frame.iloc[0]
 
 
+EIGHT = "abcdefgh"
+
+
+def measured(seed: int = 0, metric: str = "rougeL") -> tuple[AblationCurve, dict[tuple[Any, ...], torch.Tensor]]:
+    """A curve of eight trials (retrieval) and six (recall) with random numbers, and these numbers by condition."""
+    generator = torch.Generator().manual_seed(seed)
+    made = {
+        at: torch.rand(6 if at[-1] == "recall" else 8, generator=generator, dtype=torch.float64) + (at[1] == "none")
+        for at in MADE
+    }
+    rows = {at: dict(zip(EIGHT, found.tolist(), strict=False)) for at, found in made.items()}
+    return observed(rows, metric), made
+
+
 def test_the_frame_holds_means_and_intervals_of_the_trials() -> None:
-    curve = observed(MADE)
+    curve, made = measured()
     assert len(curve.frame) == 2 * 4
-    base, top = torch.tensor([1, 1, 0.5, 1]), torch.tensor([0, 0.5, 0, 0.25])
+    base, top = made["none", "none", 0, 0, "retrieval"], made["lead", "top", 1, 0, "retrieval"]
     found = row(curve.frame, task="retrieval", method="lead", set="top")
-    low, high = bootstrap_interval(top)
-    assert (found["value"], found["low"], found["high"]) == pytest.approx((0.1875, float(low), float(high)))
-    expected = paired(base, top)
-    assert expected[0] == 0.6875
-    assert (found["drop"], found["drop_low"], found["drop_high"]) == pytest.approx(expected)
-    assert (found["trials"], found["k"], found["metric"]) == (4, 1, "contains")
+    low, high = mean_interval(top)
+    assert (found["value"], found["low"], found["high"]) == pytest.approx((float(top.mean()), float(low), float(high)))
+    assert (found["drop"], found["drop_low"], found["drop_high"]) == pytest.approx(paired(base, top))
+    assert (found["trials"], found["k"], found["metric"], found["effective_trials"]) == (8, 1, "rougeL", 8)
     none = row(curve.frame, task="recall", set="none")
-    assert (none["value"], none["drop"], none["drop_low"], none["drop_high"]) == (0.75, 0, 0, 0)
+    assert (none["drop"], none["drop_low"], none["drop_high"]) == (0, 0, 0)
+
+
+def test_fewer_than_five_trials_have_no_interval() -> None:
+    found = row(observed(MADE).frame, task="retrieval", method="lead", set="top")
+    assert (found["value"], found["drop"]) == (0.1875, 0.6875)
+    assert all(math.isnan(found[name]) for name in ("low", "high", "drop_low", "drop_high"))
 
 
 def paired(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, float]:
     """Mean of a - b over the same trials, with its interval."""
-    low, high = bootstrap_interval(a - b)
+    low, high = mean_interval(a - b)
     return float((a - b).mean()), float(low), float(high)
 
 
-def test_draws_of_a_random_control_are_averaged_by_trial() -> None:
-    found = row(observed(MADE).frame, task="retrieval", set="random")
-    draws = torch.tensor([[1.0, 1, 0, 1], [0.5, 1, 0.5, 0]])
-    expected = bootstrap_over_draws(draws)
-    assert expected[0] == 0.625
-    assert (found["value"], found["low"], found["high"]) == pytest.approx(expected)
-    assert (found["seed_min"], found["seed_max"]) == (0.5, 0.75)
-    assert found["trials"] == 4
+def test_draws_of_a_random_control_are_crossed_with_trials() -> None:
+    curve, made = measured()
+    found = row(curve.frame, task="retrieval", set="random")
+    draws = torch.stack([made["any", "random", 1, seed, "retrieval"] for seed in range(2)])
+    assert (found["value"], found["low"], found["high"]) == pytest.approx(tuple(crossed_interval(draws)))
+    assert (found["seed_min"], found["seed_max"]) == pytest.approx(sorted(draws.mean(1).tolist()))
+    assert found["trials"] == 8
 
 
 def test_a_positive_difference_means_the_lead_hurts_more() -> None:
-    found = observed(MADE).differences("contains")
+    curve, made = measured()
+    found = curve.differences("rougeL")
     assert list(zip(found["against"], found["set"], strict=True)) == [("other", "top"), ("any", "random")]
-    expected = paired(torch.tensor([0.5, 1, 0.25, 1]), torch.tensor([0, 0.5, 0, 0.25]))
+    expected = paired(made["other", "top", 1, 0, "retrieval"], made["lead", "top", 1, 0, "retrieval"])
     other = row(found, against="other")
-    assert expected[0] == 0.5
     assert (other["difference"], other["low"], other["high"]) == pytest.approx(expected)
-    assert (other["lead"], other["metric"], other["task"]) == ("lead", "contains", "retrieval")
-    turned = row(observed(MADE).differences("contains", lead="other"), against="lead")
-    assert turned["difference"] == -0.5
+    assert (other["lead"], other["metric"], other["task"]) == ("lead", "rougeL", "retrieval")
+    turned = row(curve.differences("rougeL", lead="other"), against="lead")
+    assert turned["difference"] == pytest.approx(-expected[0])
     assert row(observed(MADE).differences("contains", "recall"), against="other")["difference"] == -0.625
 
 
 def test_differences_pair_trials_by_name_not_by_place() -> None:
-    made = dict(MADE)
-    made["lead", "top", 1, 0, "retrieval"] = {"d": 0.25, "c": 0.0, "a": 0.0}
-    made["other", "top", 1, 0, "retrieval"] = {"c": 0.25, "b": 1.0, "a": 0.5, "d": 1.0}
-    found = row(observed(made).differences("contains"), against="other")
-    expected = paired(torch.tensor([0.5, 0.25, 1]), torch.tensor([0, 0, 0.25]))
-    assert (found["difference"], found["low"], found["high"]) == pytest.approx(expected)
+    _, made = measured()
+    rows = {at: dict(zip(EIGHT, found.tolist(), strict=False)) for at, found in made.items()}
+    lead, other = rows["lead", "top", 1, 0, "retrieval"], rows["other", "top", 1, 0, "retrieval"]
+    rows["lead", "top", 1, 0, "retrieval"] = {name: lead[name] for name in "hdcab"}
+    rows["other", "top", 1, 0, "retrieval"] = {name: other[name] for name in "cbadgh"}
+    found = row(observed(rows, "rougeL").differences("rougeL"), against="other")
+    mine, theirs = (torch.tensor([one[name] for name in "abcdh"]) for one in (lead, other))
+    assert (found["difference"], found["low"], found["high"]) == pytest.approx(paired(theirs, mine), abs=1e-6)
+
+
+def test_a_random_control_on_fewer_trials_is_compared_through_no_ablation() -> None:
+    curve, made = measured()
+    kept = ~((curve.per_trial["set"] == "random") & curve.per_trial["trial"].isin(["a", "b"]))
+    curve = AblationCurve(curve.per_trial[kept], {})
+    base, lead = made["none", "none", 0, 0, "retrieval"], made["lead", "top", 1, 0, "retrieval"]
+    draws = torch.stack([made["any", "random", 1, seed, "retrieval"] for seed in range(2)])
+    beyond = difference(
+        statistics.paired(pd.DataFrame(base.numpy()), pd.DataFrame(lead.numpy()), None),
+        crossed_interval((base - draws)[:, 2:]),
+    )
+    found = curve.difference(Condition.random(1), Condition.top("lead", 1), "rougeL")
+    assert found == pytest.approx(beyond)
+    assert found.value == pytest.approx(float((base - lead).mean() - (base - draws)[:, 2:].mean()))
+
+
+def test_trials_of_a_group_are_one_cluster() -> None:
+    curve, made = measured()
+    groups = dict(zip(EIGHT, ["x", "x", "y", "y", "z", "z", "u", "v"], strict=True))
+    table = curve.per_trial.assign(group=curve.per_trial["trial"].map(groups))
+    found = row(AblationCurve(table, {}).frame, task="retrieval", method="lead", set="top")
+    low, high = mean_interval(made["lead", "top", 1, 0, "retrieval"], list(groups.values()))
+    assert (found["low"], found["high"]) == pytest.approx((float(low), float(high)))
+    few = AblationCurve(table.assign(group=table["trial"].map(dict(zip(EIGHT, "aabbccdd", strict=True)))), {})
+    assert math.isnan(row(few.frame, task="retrieval", method="lead", set="top")["low"])  # Four clusters.
 
 
 def test_the_dissociation_score_by_hand() -> None:
@@ -540,14 +594,21 @@ def test_the_dissociation_score_by_hand() -> None:
     assert found["main_loss"] == pytest.approx((0.875 - 0.1875) / 0.875)
     assert found["other_loss"] == pytest.approx((0.75 - 0.625) / 0.75)
     assert found["score"] == pytest.approx(found["main_loss"] - found["other_loss"])
-    retrieval = bootstrap_means(torch.tensor([[1, 0], [1, 0.5], [0.5, 0], [1, 0.25]]))
-    recall = bootstrap_means(torch.tensor([[0.5, 0.5], [1, 0.75]]), seed=1)  # Other trials, resampled on their own.
-    samples = (1 - retrieval[:, 1] / retrieval[:, 0]) - (1 - recall[:, 1] / recall[:, 0])
-    expected = torch.quantile(samples, torch.tensor([0.025, 0.975], dtype=samples.dtype))
-    assert (found["low"], found["high"]) == pytest.approx(tuple(expected.tolist()))
     other = row(observed(MADE).dissociation("recall"), method="other")
     assert other["score"] == pytest.approx((0.875 - 0.6875) / 0.875 - 1)
     assert len(observed(MADE).dissociation("recall")) == 3
+
+
+def test_the_interval_of_a_dissociation_is_that_of_two_independent_ratios() -> None:
+    curve, made = measured()
+    found = row(curve.dissociation("recall", "rougeL"), method="lead")
+    main, other = (
+        ratio_interval((base - top)[None], base[None])
+        for base, top in (
+            (made["none", "none", 0, 0, task], made["lead", "top", 1, 0, task]) for task in ("retrieval", "recall")
+        )
+    )
+    assert (found["score"], found["low"], found["high"]) == pytest.approx(tuple(difference(main, other)))
 
 
 def test_a_baseline_of_zero_has_no_relative_loss() -> None:
