@@ -158,6 +158,7 @@ def test_the_numbers_of_a_study_are_those_of_its_table() -> None:
     assert found.ranks["random"] == rank_p(cost[0, :FEW].numpy(), random.numpy(), "higher")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [12, 28, 100])
 @pytest.mark.parametrize("skew", [-1, 0, 1])
 def test_at_the_boundary_verdicts_are_wrong_as_rarely_as_they_say(n: int, skew: int) -> None:
@@ -170,6 +171,7 @@ def test_at_the_boundary_verdicts_are_wrong_as_rarely_as_they_say(n: int, skew: 
     assert let_go <= 25
 
 
+@pytest.mark.slow
 def test_a_lead_drawn_at_random_does_not_break() -> None:
     """On a model that answers through few heads: the rank among random sets keeps its level."""
     model, trials = planted.model(), planted.trials(12, 30)
