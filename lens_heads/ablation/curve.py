@@ -42,9 +42,12 @@ class CurveRun(AblationRun, total=False):
 
     precision: evaluate block after block of the trials, until the lead's damage has the wanted half-width at every k, or
         the trials (or `at_most` of them) are used up. The sign of the damage plays no part. Default: all trials.
+    selecting: the trials may be those that the rankings were made on, because they only select further (a k, a baseline).
+        No verdict is given on such a curve.
     """
 
     precision: Precision
+    selecting: bool
 
 
 def ablation_curve(
@@ -80,13 +83,14 @@ def ablation_curve(
     """
     shape = geometry(model)
     chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
-    precision = options.pop("precision", None)
+    precision, selecting = options.pop("precision", None), options.pop("selecting", False)
     ablation, run = ablation_run(model, kind, options)
     controls = controls if isinstance(controls, Controls) else Controls(controls)
     main, tasks = _named_tasks(trials, specificity or {})
     bare = _bare(tasks) if NO_NEEDLE in controls.names else {}
     grid = Grid.of(model, {**tasks, **bare}, ablation, run, generate)
-    grid.check_independent(chosen, [main])
+    if not selecting:
+        grid.check_independent(chosen, [main])
     check_weights(chosen, identify(model))
     warn_of_ties(chosen, sizes)
     planned = plan_sets(chosen, sizes, controls)
@@ -100,6 +104,7 @@ def ablation_curve(
     if bare:
         planned.append(replace(NO_ABLATION, condition=Condition.no_needle(), tasks=tuple(bare)))
     meta = {**grid.settings, "task": main, "rankings": list(chosen), "ks": sizes, "draws": controls.draws}
+    meta |= {"selecting": True} if selecting else {}
     curve = _until(precision, grid, planned, meta)
     if grid.folder is not None:
         curve.save(grid.folder.path)

@@ -7,7 +7,6 @@ Thresholds and k belong to the question and are set before the numbers are seen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -82,7 +81,7 @@ def breaks(
     of the share lies below `share`, or that of the cost below 0.
 
     Args:
-        curve: with `Controls(("random", "random_like", "no_needle"), draws=40)`.
+        curve: with `Controls(("random", "random_like", "no_needle"), draws=40)`; layer-matched heads may be missing.
         ranking: by default the lead. k: by default the curve's only one.
 
     Raises ValueError for a ranking, k, metric or task that was not measured, and without random or no-needle controls.
@@ -99,15 +98,61 @@ def breaks(
 
 def judged_break(found: Verdict, share: float = HALF) -> Verdict:
     """`breaks` from its numbers: the cost, the share lost and the ranks of a verdict that has no word yet."""
-    worst = max(found.ranks.values(), key=lambda rank: rank.p)
     if found.share.high < share or found.cost.high < 0:
         return replace(found, word=DOES_NOT)
     if not found.cost.low > 0:
         return _untold(found, found.cost, 0.0)
     if not found.share.low > share:
         return _untold(found, found.share, share)
+    return _ranked(found)
+
+
+def _ranked(found: Verdict) -> Verdict:
+    """Whether it holds by the rank among random sets."""
+    worst = max(found.ranks.values(), key=lambda rank: rank.p)
     ranked = f"{found.because}, rank {worst.rank} among {worst.draws} random sets (p {worst.p:.3f})"
     return replace(found, word=HOLDS if worst.p <= ALPHA else UNTOLD, because=ranked)
+
+
+def harms(
+    curve: AblationCurve,
+    ranking: str | None = None,
+    k: int | None = None,
+    metric: str = "logprob",
+    task: str | None = None,
+) -> Verdict:
+    """Do a ranking's top k heads cost a task more than k random heads? For tasks without a needle to compare with.
+
+    Holds if the interval of the cost lies above 0 and p <= 0.05 by rank among random sets; does not hold if it lies below 0.
+    Raises ValueError as `breaks` does.
+    """
+    lead = _condition(curve, ranking, k)
+    task = task or curve.main_task
+    cost, ranks, against = _beyond_random(curve, lead, metric, task)
+    question, trials = (
+        f"{lead.method}'s top {lead.k} heads cost {task} more than random heads",
+        len(curve.values(lead, metric, task)),
+    )
+    found = Verdict(question, UNTOLD, f"{_nats(cost)} beyond {against}", cost, ranks=ranks, trials=trials)
+    if cost.high < 0:
+        return replace(found, word=DOES_NOT)
+    return _ranked(found) if cost.low > 0 else _untold(found, cost, 0.0)
+
+
+def negligible(
+    curve: AblationCurve, k: int, metric: str = "logprob", task: str | None = None, margin: float = MARGIN
+) -> Verdict:
+    """Do k random heads cost a task next to nothing? Equivalence as in `spared`, against no ablation."""
+    checks.finite("margin", margin, 0)
+    task, random, none = task or curve.main_task, Condition.random(k), Condition.none()
+    _check(curve, [none, random], task)
+    cost = curve.difference(none, random, metric, task)
+    upper = curve.difference(none, random, metric, task, level=1 - 2 * ALPHA).high
+    text = f"{_nats(cost)}, one-sided bound {upper:.2f}, margin {margin:g}"
+    trials = len(curve.values(random, metric, task))
+    return judged_spared(
+        Verdict(f"{k} random heads cost {task} next to nothing", UNTOLD, text, cost, trials=trials), upper, margin
+    )
 
 
 def spared(
@@ -171,8 +216,9 @@ def _beyond_random(
     curve: AblationCurve, lead: Condition, metric: str, task: str
 ) -> tuple[Interval, dict[str, RandomRank], str]:
     """The cost beyond the random control that leaves the least of it, the rank among each control's draws, and its name."""
-    controls = [Condition.random(lead.k), Condition.random_like(lead.method, lead.k)]
-    _check(curve, [Condition.none(), lead, *controls], task)
+    uniform, like = Condition.random(lead.k), Condition.random_like(lead.method, lead.k)
+    _check(curve, [Condition.none(), lead, uniform], task)
+    controls = [uniform, *([like] if like in curve.conditions(task) else [])]
     costs = {control: curve.difference(control, lead, metric, task) for control in controls}
     ranks = {}
     for control in controls:
@@ -184,6 +230,8 @@ def _beyond_random(
 
 def _condition(curve: AblationCurve, ranking: str | None, k: int | None) -> Condition:
     """The top k of a ranking. ValueError if the curve has no such ranking or number."""
+    if curve.meta.get("selecting"):
+        raise ValueError("this curve's trials selected something, so it proves nothing: run one on other trials")
     name = curve.rankings[0] if ranking is None else ranking
     sizes = sorted({one.k for one in curve.conditions() if one.set == "top" and one.method == name})
     if not sizes:
@@ -220,10 +268,16 @@ def _percent(found: Interval) -> str:
     )
 
 
-QUESTIONS: dict[str, Callable[..., Verdict]] = {"breaks": breaks, "spared": spared, "costs_more": costs_more}
-"""The verdicts by name, as `claims.json` files name them."""
-
-
 def verdict_table(verdicts: list[Verdict]) -> pd.DataFrame:
     """One row per verdict."""
     return pd.DataFrame([verdict.row() for verdict in verdicts])
+
+
+def smallest_k(curve: AblationCurve, ranking: str, share: float = HALF, metric: str = "logprob") -> int:
+    """The smallest k at which a ranking's heads remove `share` of the needle's benefit; the largest, if none does.
+
+    A rule for choosing k before a verdict, on a curve of selection trials (`ablation_curve(..., selecting=True)`).
+    """
+    sizes = sorted({one.k for one in curve.conditions() if one.set == "top" and one.method == ranking})
+    lost = {k: curve.share_lost(Condition.top(ranking, k), metric).value for k in sizes}
+    return next((k for k in sizes if lost[k] >= share), sizes[-1])
