@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy import stats as scipy_stats
 
 from lens_heads.runs import checks
-from lens_heads.stats.clusters import Groups, cluster_variance, effective_n, fewest_clusters
+from lens_heads.stats.clusters import Groups, effective_n, fewest_clusters
 from lens_heads.stats.intervals import FEWEST, Interval, difference, ratio_interval
 
 Hits = Float[np.ndarray, " trial"]
@@ -25,7 +25,9 @@ def are_shares(*values: Float[np.ndarray, "..."]) -> bool:
 def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
     """The share of right answers with Wilson's score interval; NaN bounds below five trials or clusters.
 
-    With clusters, the number of trials is the effective one. ValueError for values other than 0 and 1, or none.
+    With clusters, the number of trials is the effective one, less what few clusters take: times the squared ratio of Student's
+    t for the trials to that for the clusters   (Korn and Graubard, "Confidence intervals for proportions with small expected
+    number of positive counts estimated from survey data", 1998). ValueError for values other than 0 and 1, or none.
     """
     level = checks.share("level", level)
     hits = np.asarray(hits, dtype=float)
@@ -34,14 +36,15 @@ def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> In
     share = float(hits.mean())
     if fewest_clusters(groups, len(hits)) < FEWEST:
         return Interval(share, math.nan, math.nan)
-    return Interval(share, *wilson(share, effective_n(hits, groups), level))
+    return Interval(share, *wilson(share, effective_n(hits, groups) * _few_clusters(groups, len(hits), level), level))
 
 
 def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
     """The difference first - second of two shares on the same trials.   (Newcombe 1998, method 10)
 
-    Wilson's intervals of both, combined with the correlation phi of the pairs. With clusters, the number of trials is the
-    effective one of the differences.
+    Wilson's intervals of both, combined with the correlation phi of the pairs, continuity-corrected where positive (method 8
+    has it uncorrected). With clusters, the number of trials is the effective one of the differences, as in `share_interval`.
+    NaN bounds below five trials or clusters.
     """
     level = checks.share("level", level)
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
@@ -50,11 +53,18 @@ def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, leve
     if fewest_clusters(groups, n) < FEWEST:
         return Interval(one.value - other.value, math.nan, math.nan)
     if groups is not None and gap.var() > 0:
-        n = min(n, max(1.0, gap.var(ddof=1) / cluster_variance(gap, groups)))
+        n = max(1.0, effective_n(gap, groups) * _few_clusters(groups, n, level))
         one, other = (Interval(each.value, *wilson(each.value, n, level)) for each in (one, other))
     spread = float(first.std() * second.std())
-    phi = float(((first - one.value) * (second - other.value)).mean() / spread) if spread > 0 else 0.0
-    return difference(one, other, phi)
+    together = float(((first - one.value) * (second - other.value)).mean())
+    together = max(together - 1 / (2 * len(first)), 0.0) if together > 0 else together
+    return difference(one, other, together / spread if spread > 0 else 0.0)
+
+
+def _few_clusters(groups: Groups, trials: int, level: float) -> float:
+    """The factor by which few clusters reduce the effective number of trials; 1 if every trial stands alone."""
+    t = [scipy_stats.t.ppf((1 + level) / 2, n - 1) for n in (trials, fewest_clusters(groups, trials))]
+    return float(t[0] / t[1]) ** 2
 
 
 def relative_loss_interval(before: Hits, after: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
