@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy import stats as scipy_stats
 from sklearn.model_selection import KFold
 
 from lens_heads.heads.head import Head
@@ -42,8 +43,9 @@ class Fit:
             Negative if the mean of the other masks predicts better; NaN with too few masks.
         stability: the share of random halves of the masks (without replacement; stability selection, Meinshausen & Buhlmann,
             arXiv 0809.2932) in which the penalized coefficient is negative, at the alpha of the whole fit.
-        low, high: 95 % percentile bootstrap over masks (not trials) of the debiased coefficient with the support fixed, hence
-            too narrow for heads selected by chance. NaN outside the support, and where no resample can separate the head.
+        low, high: 95 % interval of the debiased coefficient over masks (not trials): percentiles of resampled masks, widened
+            for how few masks ablate the head and for the size of the support. The support is fixed, so heads selected by
+            chance still seem to matter. NaN outside the support, and where no resample can separate the head.
     """
 
     coefficients: Float[np.ndarray, "*unit"]
@@ -144,7 +146,7 @@ def fit(
     intercept = task.intercept(coefficients)
     seen = task.response.mean(1)
     left = seen - intercept - task.masks @ coefficients
-    low, high = percentile_interval(task.resampled(support, n_bootstrap))
+    low, high = task.interval(support, n_bootstrap)
     return Fit(
         coefficients=coefficients.reshape(task.shape),
         raw=raw.reshape(task.shape),
@@ -257,6 +259,24 @@ class _Task:
             error += float(((seen - predicted) ** 2).sum())
             total += float(((seen - self.response[rows].mean()) ** 2).sum())
         return 1 - error / total
+
+    def interval(
+        self, support: Bool[np.ndarray, " head"], n: int
+    ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " head"]]:
+        """Percentiles of n resamples, widened around the refit: they are too narrow for a few masks with a head.
+
+        A coefficient is in essence a difference of two means, of the masks with a head and of those without: Student's t for
+        the fewer of them, m, and the variance of m items and of a regression on the support, each in its unbiased form.
+        """
+        masks, ablated = len(self.masks), self.masks.sum(0)
+        fewer = np.minimum(ablated, masks - ablated)
+        spare = max(masks - int(support.sum()) - 1, 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            widened = scipy_stats.t.ppf(0.975, fewer - 1) / scipy_stats.norm.ppf(0.975)
+            widened *= np.sqrt(fewer / (fewer - 1) * masks / spare)
+        centre = self.refit(support).mean(0)
+        low, high = (centre + widened * (end - centre) for end in percentile_interval(self.resampled(support, n)))
+        return low, high
 
     def resampled(self, support: Bool[np.ndarray, " head"], n: int) -> Float[np.ndarray, "sample head"]:
         """The refit of the mean over trials on n bootstrap resamples of the masks; NaN where a resample cannot tell."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats as scipy_stats
 from sklearn.linear_model import Lasso
 from sklearn.model_selection import KFold
 
-from lens_heads.localize import fit, solve_masks
+from lens_heads.localize import draw_masks, fit, solve_masks
+from lens_heads.localize.sparse_fit import _Task
 from tests.localize.linear import BASE, PLANTED, TRUE, planted
 
 
@@ -98,6 +100,11 @@ def test_the_interval_resamples_masks_with_the_support_fixed() -> None:
         if rank == told.sum() + 1:
             sample[told] = solution[1:]
     low, high = np.nanquantile(samples, [0.025, 0.975], axis=0)
+    ablated, centre = chosen.sum(0), found.per_trial.mean(0)[found.support]
+    fewer = np.minimum(ablated, 60 - ablated)
+    widened = scipy_stats.t.ppf(0.975, fewer - 1) / scipy_stats.norm.ppf(0.975)
+    widened *= np.sqrt(fewer / (fewer - 1)) * np.sqrt(60 / (60 - chosen.shape[1] - 1))
+    low, high = (centre + widened * (end - centre) for end in (low, high))
     np.testing.assert_allclose(found.low[found.support], low, atol=1e-9)
     np.testing.assert_allclose(found.high[found.support], high, atol=1e-9)
     assert np.isnan(found.low[~found.support]).all()
@@ -105,6 +112,29 @@ def test_the_interval_resamples_masks_with_the_support_fixed() -> None:
     at = np.isin(np.arange(48), PLANTED).reshape(6, 8)
     assert (found.high[at] < 0).all()
     assert ((found.low[at] < TRUE[list(PLANTED)]) & (TRUE[list(PLANTED)] < found.high[at])).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_masks", "others"), [(150, 0.0), (150, 0.1), (60, 0.05)])
+def test_intervals_hold_the_coefficients_of_heads_that_matter(n_masks: int, others: float) -> None:
+    """At the sizes used: 72 heads, 6 % ablated, five that matter; all others may matter a little."""
+    rng, fixed, chosen = np.random.default_rng(0), [], []
+    for seed in range(40):
+        masks, truth, at = (
+            draw_masks("stratified", n_masks, 18, 4, 0.06, seed),
+            others * rng.normal(size=72),
+            slice(0, 5),
+        )
+        order = rng.permutation(72)
+        truth[order[at]] = -rng.uniform(0.5, 3, 5)
+        response = masks.reshape(n_masks, -1) @ truth + 0.3 * rng.normal(size=n_masks)
+        task = _Task.checked(masks, response, "lasso", None, None, 0)
+        for support, held in ((np.isin(np.arange(72), order[at]), fixed), (task.solve()[0] != 0, chosen)):
+            if support.sum() <= n_masks / 3:  # `fit` warns of more.
+                low, high = task.interval(support, 300)
+                held += ((low <= truth) & (truth <= high))[order[at]][support[order[at]]].tolist()
+    assert np.mean(fixed) >= 0.93
+    assert len(chosen) < 100 or np.mean(chosen) >= 0.93
 
 
 def test_more_heads_than_masks_can_tell_are_named_and_have_no_interval() -> None:
