@@ -128,6 +128,25 @@ def claims(found: pd.DataFrame, title: str) -> Table:
     return table
 
 
+def registered(found: pd.DataFrame, title: str) -> Table:
+    """A study's claims as they were written down before it ran: one row each."""
+    table = Table("claim", "estimand", "metric", "k", "n", "holds if", title=plain(title))
+    for row in found.to_dict("records"):
+        table.add_row(*(plain(row[name]) for name in ("claim", "estimand", "metric", "k", "n", "holds_if")))
+    return table
+
+
+def planned(found: pd.DataFrame, title: str) -> Table:
+    """What a study would cost: passes and minutes by model and stage, and in all."""
+    table = Table(
+        "model", "stage", *(Column(name, justify="right") for name in ("passes", "minutes")), title=plain(title)
+    )
+    whole = {"model": "", "stage": "all", "passes": found["passes"].sum(), "minutes": found["minutes"].sum()}
+    for row in [*found.to_dict("records"), whole]:
+        table.add_row(plain(row["model"]), plain(row["stage"]), f"{row['passes']:.0f}", f"{row['minutes']:.1f}")
+    return table
+
+
 def checks(report: CheckReport) -> Table:
     """One row per check."""
     shape = report.shape

@@ -1,6 +1,7 @@
 """A paper's claims, each with a verdict from the interval measured here.
 
-Every study keeps its claims, the published numbers and the thresholds in `claims.json`; its `claims.py` holds the rules.
+Every study keeps its claims, with the published numbers, estimands and thresholds, in `claims.json`, which is written before a
+run and printed with it; its `claims.py` holds the rules.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-HOLDS, DOES_NOT, UNTOLD = "holds", "does not hold", "cannot be told"
+from lens_heads.ablation.verdicts import DOES_NOT, HOLDS, UNTOLD
 
 
 def published(module: str) -> dict[str, Any]:
@@ -60,10 +61,6 @@ def within(low: float, high: float, at: float, possible: bool = True) -> str:
 
 
 def widened(value: float, low: float, high: float, trials: int) -> tuple[float, float]:
-    """The interval, widened to at least 1 - 0.025 ** (1 / trials) on either side of the value.
-
-    That is the exact upper bound of a proportion that was never observed. A bootstrap interval has no width if all trials
-    agree.
-    """
+    """The interval, widened to at least 1 - 0.025 ** (1 / trials) on either side of the value."""
     unseen = 1 - 0.025 ** (1 / max(trials, 1))
     return min(low, value - unseen), max(high, value + unseen)

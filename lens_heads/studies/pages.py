@@ -28,8 +28,11 @@ def table(frame: pd.DataFrame, caption: str, *values: str, **options: Any) -> re
 def claims_table(claims: pd.DataFrame, caption: str = "", more: Sequence[str] = ()) -> report.Table:
     """The verdict on each claim, with the interval that decided it. `more` names further columns."""
     columns = ["claim", "verdict", "paper", "found", "value", "low", "high", "holds_if", *more]
-    names = {"value": "judged by", "holds_if": "holds if", "measured_on": "measured on"}
-    return report.Table(claims[columns].rename(columns=names), caption, 2, intervals={"judged by": ("low", "high")})
+    named = {"value": "judged by", "holds_if": "holds if", "measured_on": "measured on", "would_tell": "would tell"}
+    intervals = {"judged by": ("low", "high")}
+    if "share_low" in claims and "share" in more:
+        columns, intervals = [*columns, "share_low", "share_high"], {**intervals, "share": ("share_low", "share_high")}
+    return report.Table(claims[columns].rename(columns=named), caption, 2, intervals=intervals)
 
 
 def counted(claims: pd.DataFrame) -> str:

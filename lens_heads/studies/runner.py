@@ -19,6 +19,10 @@ import pandas as pd
 from rich.console import Console
 
 from lens_heads import report
+from lens_heads.ablation.evaluation import evaluate
+from lens_heads.controls import random_initialised
+from lens_heads.heads.head import Head
+from lens_heads.interventions.ablate import ablate
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.load import load_model
@@ -27,6 +31,7 @@ from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
+from lens_heads.trials.trial import Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 """The packaged models."""
@@ -131,6 +136,18 @@ class Study(ABC, Generic[Plan, Found]):
         """Refuse a model that the study cannot run on, before its folder is created."""
 
     @abstractmethod
+    def registered(self) -> pd.DataFrame:
+        """The claims before anything runs: id, claim, estimand, metric, threshold, k, n, holds_if."""
+
+    @abstractmethod
+    def costs(self, model: Model) -> dict[str, int]:
+        """Trial-passes (one trial under one set of heads) by stage, from the preset alone."""
+
+    @abstractmethod
+    def probe(self) -> list[Trial]:
+        """A few of the trials that the study runs, to measure what a pass takes."""
+
+    @abstractmethod
     def one(self, model: Model, run: StageRun) -> Found:
         """Run the study on one model."""
 
@@ -164,8 +181,9 @@ def run_study(
         raise TypeError(f"unexpected {', '.join(loading)}: models that are already loaded take no loading options")
     findings: list[Found] = []
     pairs: list[Any] = []
+    tables.show(tables.registered(study.registered(), f"{study.name}: registered before the run"))
     for given in listed:
-        model = loaded(given, loading)
+        model = controlled(loaded(given, loading), study.plan)
         study.check(model)
         name = geometry(model).name
         console.rule(tables.plain(name))
@@ -178,7 +196,8 @@ def run_study(
             if settings is not None:
                 console.rule(tables.plain(f"{a.model} and {b.model}"))
                 run = StageRun.begin(out / f"{a.name}--{b.name}", settings, console)
-                pairs.append(run.keep(study.two((loaded(earlier, loading), model), a, b, run)))
+                first = controlled(loaded(earlier, loading), study.plan)
+                pairs.append(run.keep(study.two((first, model), a, b, run)))
                 _write(study, findings, pairs, out, command)
         del model  # Before the next one is loaded.
     minutes = sum(sum(each.seconds.values()) for each in [*findings, *pairs]) / 60
@@ -186,6 +205,36 @@ def run_study(
         f"\nReport: [bold]{tables.plain(str(out / 'report.html'))}[/]   ({minutes:.1f} minutes)", soft_wrap=True
     )
     return findings, pairs
+
+
+def plan_study(study: Study[Any, Any], models: Models, loading: dict[str, Any]) -> pd.DataFrame:
+    """What a study would cost, before it runs: a row per model and stage with passes and minutes, and prints it.
+
+    Minutes are the passes times what one takes in a measured block: the probe's trials, ablated from the middle layer on. A
+    stage that decodes, or that patches many heads at once, takes more or less than that.
+    """
+    rows = []
+    for given in several(models):
+        model = loaded(given, loading)
+        shape, trials = geometry(model), study.probe()
+        heads = [Head(shape.n_layers // 2, 0)]
+        with ablate(model, heads, "zero"):
+            evaluate(model, trials[:1], generate=False, progress=False)  # The first pass is slower.
+            started = time.monotonic()
+            evaluate(model, trials, generate=False, progress=False)
+        minutes = (time.monotonic() - started) / len(trials) / 60
+        rows += [
+            {"model": shape.name, "stage": stage, "passes": passes, "minutes": passes * minutes}
+            for stage, passes in study.costs(model).items()
+        ]
+    found = pd.DataFrame(rows)
+    tables.show(tables.planned(found, f"{study.name}: what it would cost"))
+    return found
+
+
+def controlled(model: Model, plan: Any) -> Model:
+    """The model, or an untrained one if the preset is that negative control."""
+    return random_initialised(model) if getattr(plan, "control", None) == "random_initialised" else model
 
 
 def _write(study: Study[Plan, Found], findings: list[Found], pairs: list[Any], out: Path, command: str | None) -> None:

@@ -1,147 +1,118 @@
-"""The verdict on a claim is decided by the whole interval, on curves whose numbers are known."""
+"""The claims of the LOCOS study are judged by the verdicts on its headline, each by its own rule and threshold."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
-from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
-from lens_heads.studies.locos_paper.claims import claims
+from lens_heads.ablation.verdicts import breaks, costs_more, harms, negligible, spared
+from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, published
+from lens_heads.studies.locos_paper.claims import RULES, claims
 from lens_heads.studies.locos_paper.finding import LocosFinding
-from tests import curves
+from lens_heads.studies.locos_paper.presets import HEADLINE_METHODS, PARTS, TASK
 
-K = 3
-TASKS = ("retrieval", "musique", "babilong", "parametric", "arithmetic")
-
-
-def curve(values: dict[tuple[str, str], list[float]], task_values: dict | None = None) -> AblationCurve:
-    """Every metric of every trial has the value of its condition; `task_values` replaces a task's."""
-    observations = []
-    for task in TASKS:
-        for (method, set_), per_trial in {**values, **(task_values or {}).get(task, {})}.items():
-            condition = Condition(method, set_, 0 if set_ == "none" else K)
-            for i, value in enumerate(per_trial):
-                metrics = dict.fromkeys(("rougeL", "correct", "logprob"), value)
-                observations.append(curves.row(condition, task, f"t{i}", metrics))
-    return curves.curve_of(observations)
+K, TRIALS, DRAWS, FEW = 3, 60, 40, 20
+OTHERS = ("musique", "babilong", "parametric", "popqa", "arithmetic")
 
 
-def judged(ablated: AblationCurve, texts: AblationCurve) -> pd.DataFrame:
-    """The claims by id, with copy as the best baseline."""
-    nothing: dict[str, Any] = {"frames": {}, "scores": {}, "questions": {}}
-    found = LocosFinding(model="a model", k=K, baseline="copy", curve=ablated, texts=texts, **nothing)
-    return claims(found, {}).set_index("id")
+def curve(task: str, cost: dict[str, float], random: float = 0.0, seed: int = 0, trials: int = TRIALS) -> AblationCurve:
+    """A task on which each method's heads cost so many nats on average, and on which a missing needle costs 4."""
+    rng, names = np.random.default_rng(seed), [f"{task}-{i}" for i in range(trials)]
+    base, few = rng.normal(-1, 0.4, trials), min(FEW, trials)
+    columns = {(Condition.none(), 0): base, (Condition.no_needle(), 0): base - 4 - rng.normal(0, 0.3, trials)}
+    columns |= {
+        (Condition.top(method, K), 0): base - nats - rng.normal(0, 0.3, trials) for method, nats in cost.items()
+    }
+    for control in (Condition.random(K), Condition.random_like("locos", K)):
+        for draw in range(DRAWS):
+            columns[control, draw] = base[:few] - random - rng.normal(0, 0.1) - rng.normal(0, 0.1, few)
+    frames = [
+        pd.DataFrame({"trial": names[: len(values)], "logprob": values}).assign(
+            method=one.method, set=one.set, k=one.k, seed=draw, heads=f"{one.method} {one.set} {draw}", task=task
+        )
+        for (one, draw), values in columns.items()
+    ]
+    return AblationCurve(pd.concat(frames, ignore_index=True), {})
 
 
-def verdicts(
-    lead: list[float], baseline: list[float], random: list[float], tasks: dict | None = None, parts: dict | None = None
-) -> pd.DataFrame:
-    start = [1.0] * len(lead)
-    values = {("none", "none"): start, ("locos", "top"): lead, ("copy", "top"): baseline, ("any", "random"): random}
-    every = {**values, **{(name, "top"): baseline for name in PARTS}, **(parts or {})}
-    return judged(curve(every), curve(values, tasks))
+def finding(lead: float, exact: float, others: float, **tasks: float) -> LocosFinding:
+    """LOCOS's heads cost so much, those of the exact read-out and of every baseline too; and LOCOS's on other tasks."""
+    cost = {**dict.fromkeys((*HEADLINE_METHODS, "copy"), others), "locos": lead, "locos_exact": exact}
+    headline = {TASK: curve(TASK, cost)}
+    headline |= {task: curve(task, {"locos": tasks.get(task, 0.0)}, seed=i + 1) for i, task in enumerate(OTHERS)}
+    nothing: dict[str, Any] = {"frames": {}, "scores": {}, "questions": {}, "texts": {}}
+    return LocosFinding(model="a model", k=K, baseline="copy", headline=headline, curve=headline[TASK], **nothing)
 
 
-PARTS = ("dla", "attention_spatial", "attention_mass")
-N = 80
-"""Trials: that nothing was lost in 71 says at most that less than 0.05 is."""
-SPARED = {task: {("locos", "top"): [1.0] * N} for task in ("parametric", "arithmetic")}
+def found(finding: LocosFinding) -> pd.DataFrame:
+    return claims(finding, {}).set_index("id")
 
 
-def test_everything_the_paper_claims_holds_where_it_is_so() -> None:
-    found = verdicts([0.0] * N, [0.9, 1, 0.9, 1, 0.8, 1, 1, 1] * 10, [1.0] * N, SPARED)
-    assert set(found["verdict"]) == {HOLDS}
-    assert found.loc["retrieval", "value"] == 1
-    assert found.loc["retrieval", "low"] == pytest.approx(0.025 ** (1 / N))
-    assert found.loc["retrieval", "found"] == "1.000 → 0.000"
-    assert found.loc["baseline", "found"] == "copy keeps 0.950 of 1.000"
-    assert found.loc["baseline", "value"] == pytest.approx(0.95)
-    assert (found["trials"] == N).all()
+def test_everything_holds_where_it_is_so() -> None:
+    table = found(finding(3.0, 3.6, 1.0, musique=1.5, babilong=1.5))
+    assert table["verdict"].to_dict() == dict.fromkeys(table.index, HOLDS)
+    assert table.loc["retrieval", "share"] == pytest.approx(0.75, abs=0.05)
+    assert table.loc["baseline", "value"] == pytest.approx(2.0, abs=0.2)
+    assert table.loc["factorial", "found"].startswith("dla +")
+    assert (table.loc[["retrieval", "baseline"], "trials"] == TRIALS).all()
 
 
 def test_nothing_holds_where_the_opposite_is_so() -> None:
-    """The lead's heads cost little, the baseline's and random ones everything, and other tasks suffer."""
-    hurt = {task: {("locos", "top"): [0.5] * N} for task in ("parametric", "arithmetic")}
-    found = verdicts([0.9] * N, [0.0] * N, [0.2] * N, hurt)
-    assert set(found["verdict"]) == {DOES_NOT}
-    assert found.loc["baseline", "value"] == pytest.approx(-0.9)
-    assert found.loc["parametric", "value"] == pytest.approx(0.5)
+    opposite = finding(0.5, 0.2, 3.0, musique=-1.0, babilong=-1.0, parametric=2.0, popqa=2.0, arithmetic=2.0)
+    table = found(opposite).drop(index="random")  # Random heads cost nothing here either.
+    assert table["verdict"].to_dict() == dict.fromkeys(table.index, DOES_NOT)
 
 
-def test_what_the_interval_does_not_decide_cannot_be_told() -> None:
-    half = [0.0, 1.0] * 40
-    found = verdicts(half, [1.0, 0.0] * 40, [1, 1, 1, 1, 1, 1, 1, 0.6] * 10)
-    for name in ("retrieval", "baseline", "factorial", "random", "musique"):
-        assert found.loc[name, "verdict"] == UNTOLD, name
-
-
-@pytest.mark.parametrize("trials", [1, 3])
-def test_few_trials_decide_nothing_even_if_they_all_agree(trials: int) -> None:
-    spared = {task: {("locos", "top"): [1.0] * trials} for task in ("parametric", "arithmetic")}
-    found = verdicts([0.0] * trials, [1.0] * trials, [1.0] * trials, spared)
-    assert set(found["verdict"]) == {UNTOLD}
-
-
-def test_a_loss_that_random_heads_cost_too_does_not_hold() -> None:
-    lost = verdicts([0.0] * N, [1.0] * N, [0.0] * N)
-    assert lost.loc["musique", "value"] == 1
-    assert lost.loc["musique", "verdict"] == UNTOLD
+def test_every_claim_is_its_verdict() -> None:
+    """The table holds what the verdict on the curve says, with the threshold of claims.json."""
+    one = finding(2.1, 2.1, 2.0, musique=0.1, parametric=0.2)
+    table, lead, curves = found(one), "locos", one.headline
+    expected = {
+        "retrieval": breaks(curves[TASK], lead, K, share=0.5),
+        "retrieval_exact": breaks(curves[TASK], "locos_exact", K, share=0.5),
+        "exact": costs_more(curves[TASK], "locos_exact", lead, K),
+        "baseline": costs_more(curves[TASK], lead, "copy", K),
+        "random": negligible(curves[TASK], K, margin=0.25),
+        "musique": harms(curves["musique"], lead, K),
+        "parametric": spared(curves["parametric"], lead, K, margin=0.25),
+    }
+    for name, verdict in expected.items():
+        assert (table.loc[name, "verdict"], table.loc[name, "found"]) == (verdict.word, verdict.because)
+        assert (table.loc[name, "low"], table.loc[name, "high"]) == pytest.approx((verdict.cost.low, verdict.cost.high))
+    assert UNTOLD in {verdict.word for verdict in expected.values()}
 
 
 def test_every_part_has_to_be_beaten() -> None:
-    wide = {("attention_spatial", "top"): [0.0, 1.5] * 40, ("dla", "top"): [0.3] * N}
-    found = verdicts([0.0] * N, [1.0] * N, [1.0] * N, parts=wide)
-    assert found.loc["factorial", "verdict"] == HOLDS  # Some of the second never exceed the lead, but none is below it.
-    wide[("attention_spatial", "top")] = [-0.5, 0.6] * 40
-    assert verdicts([0.0] * N, [1.0] * N, [1.0] * N, parts=wide).loc["factorial", "verdict"] == UNTOLD
-    values = {("none", "none"): [1.0] * N, ("locos", "top"): [0.0] * N, ("any", "random"): [1.0] * N}
-    texts = curve({**values, ("copy", "top"): [1.0] * N})
-    row = judged(curve({**values, ("dla", "top"): [1.0] * N}), texts).loc["factorial"]
-    assert (row["verdict"], row["found"]) == (UNTOLD, "not ablated: attention_spatial, attention_mass")
+    one = finding(3.0, 3.0, 1.0)
+    cost = {**dict.fromkeys((*HEADLINE_METHODS, "copy"), 1.0), "locos": 3.0, "attention_mass": 3.0}
+    tied = curve(TASK, cost)
+    table = found(LocosFinding(**{**vars(one), "headline": {TASK: tied}}))
+    worst = costs_more(tied, "locos", "attention_mass", K)
+    assert (table.loc["factorial", "verdict"], table.loc["factorial", "low"]) == (worst.word, worst.cost.low)
+    without = AblationCurve(tied.per_trial[~tied.per_trial["method"].isin(PARTS[:2])], {})
+    table = found(LocosFinding(**{**vars(one), "headline": {TASK: without}}))
+    assert (table.loc["factorial", "verdict"], table.loc["factorial", "found"]) == (
+        UNTOLD,
+        "not ablated: dla, attention_spatial",
+    )
 
 
-def test_a_tie_at_the_floor_tells_nothing() -> None:
-    assert verdicts([0.0] * N, [0.0] * N, [1.0] * N).loc["baseline", "verdict"] == UNTOLD
+def test_few_trials_decide_nothing_even_if_they_all_agree() -> None:
+    one = finding(3.0, 3.6, 1.0)
+    few = {
+        task: curve(task, {"locos": 3.0, "locos_exact": 3.6, "copy": 1.0} | dict.fromkeys(PARTS, 1.0), trials=3)
+        for task in one.headline
+    }
+    assert set(found(LocosFinding(**{**vars(one), "headline": few}))["verdict"]) == {UNTOLD}
 
 
-def test_a_task_the_model_hardly_does_cannot_be_spared() -> None:
-    rare = [1.0, 1.0, 1.0] + [0.0] * (N - 3)
-    tasks = {"parametric": {("none", "none"): rare, ("locos", "top"): rare, ("any", "random"): rare}}
-    found = verdicts([0.0] * N, [1.0] * N, [1.0] * N, tasks)
-    assert found.loc["parametric", "value"] == 0
-    assert found.loc["parametric", "verdict"] == UNTOLD
-
-
-def test_a_task_the_model_cannot_do_tells_nothing() -> None:
-    nothing = {task: {("none", "none"): [0.0] * N, ("locos", "top"): [0.0] * N} for task in ("musique", "arithmetic")}
-    found = verdicts([0.0] * N, [1.0] * N, [1.0] * N, nothing)
-    for task in nothing:
-        assert found.loc[task, "verdict"] == UNTOLD
-        assert math.isnan(found.loc[task, "value"])
-        assert found.loc[task, "found"] == "the unablated model answers nothing correctly"
-
-
-def test_random_heads_that_help_are_not_harmless_either() -> None:
-    low = {("none", "none"): [0.2] * N, ("locos", "top"): [0.0] * N, ("any", "random"): [0.9] * N}
-    found = verdicts([0.0] * N, [0.2] * N, [0.9] * N, {"retrieval": low})
-    assert found.loc["random", "verdict"] == DOES_NOT
-
-
-def test_a_part_that_shares_no_trial_with_the_lead_tells_nothing() -> None:
-    """However clear the others are."""
-    for missing in ("dla", "attention_mass"):  # The first and the last of them.
-        values = {("none", "none"): [1.0] * N, ("locos", "top"): [0.0] * N, ("any", "random"): [1.0] * N}
-        values |= {(name, "top"): [1.0] * N for name in PARTS} | {("copy", "top"): [1.0] * N}
-        full = curve(values)
-        table = full.per_trial.copy()
-        gone = (table["method"] == missing) & (table["task"] == "retrieval")
-        table.loc[gone, "logprob"] = math.nan
-        part = AblationCurve(table, full.meta)
-        row = judged(part, full).loc["factorial"]
-        assert row["verdict"] == UNTOLD, missing
-        assert math.isnan(row["value"])
+def test_the_file_names_rules_that_exist() -> None:
+    whole = published("lens_heads.studies.locos_paper.claims")
+    for claim in whole["claims"]:
+        assert claim["rule"] in RULES
+        assert {"estimand", "threshold", "task", "ranking", "holds", "paper"} <= set(claim)

@@ -16,22 +16,33 @@ import torch
 import lens_heads as lh
 from lens_heads import studies
 from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.ablation.verdicts import smallest_k
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.locos_paper import stages
+from lens_heads.studies.locos_paper.claims import registered
+from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LocosFinding
-from lens_heads.studies.locos_paper.page import page
-from lens_heads.studies.locos_paper.presets import PRESETS, Preset
-from tests import curves, zoo
+from lens_heads.studies.locos_paper.presets import ATTENTION, CONTROLLED, PARTS, PRESETS, Preset
+from tests import zoo
 
 TINY = Preset(
     select=("packaged", {"split": "select", "n": 3, "context_length": 600}),
-    test=("packaged", {"split": "test", "n": 2, "context_length": 600}),
-    spared={"arithmetic": ("arithmetic", {"n": 2, "digits": 1})},
+    test=("packaged", {"split": "test", "n": 6, "context_length": 600}),
+    spared={"arithmetic": ("arithmetic", {"n": 6, "digits": 1, "split": "test"})},
     downstream={"babilong": ("babilong", {"n": 2, "task": "qa1"})},
-    ks=(1,),
+    calibration={"arithmetic": ("arithmetic", {"n": 3, "digits": 1, "split": "select"})},
+    ks=(1, 2),
+    choose=2,
+    draws=3,
+    few=2,
+    few_others=2,
+    max_trials=6,
     seeds=2,
     calibrate=2,
+    curve_trials=2,
+    text_trials=2,
     max_new_tokens=3,
     cri_trials=2,
     recovery_trials=1,
@@ -70,17 +81,25 @@ def test_tiny_models_of_the_papers_other_families_do_too(family: str, tmp_path: 
 
 
 def check_study(found: LocosFinding, out: Path) -> None:
-    assert set(found.scores) == {*SCORERS, "locos (exact)"}
+    assert set(found.scores) == set(SCORERS)
     assert found.cri is not None
     assert found.cri.method == "cri"
     assert len(found.cri.trial_ids) == 2
-    assert found.k == 1
+    assert found.k in TINY.ks
+    assert found.baseline in ATTENTION
     check_tables(found, out / found.model)
     check_summary(found, out / "study_locos.json")
     page = (out / "report.html").read_text()
     assert "default-src 'none'" in page  # The page's own policy: nothing is loaded from anywhere.
     assert not re.search(r"""<(script|link|img)\b[^>]*\b(src|href)\s*=\s*["']?(https?:)?//""", page)
-    for heading in ("cannot be told", "RQ1", "RQ2", "RQ4", "RQ5", "causal evidence", "what the heads read"):
+    for heading in (
+        "cannot be told",
+        "Registered before the run",
+        "RQ1",
+        "RQ5",
+        "causal evidence",
+        "what the heads read",
+    ):
         assert heading in page
 
 
@@ -90,9 +109,14 @@ def check_tables(found: LocosFinding, folder: Path) -> None:
     assert {file.stem for file in (folder / "tables").glob("*.parquet")} == set(frames)
     for name, frame in frames.items():
         pd.testing.assert_frame_equal(pd.read_parquet(folder / "tables" / f"{name}.parquet"), frame, check_dtype=False)
-    ablated = frames["ablation"]
-    assert set(ablated[ablated["task"] == "arithmetic"]["method"]) >= {"none", "any", "locos"}
-    assert set(ablated[ablated["set"] == "top"]["method"]) == {*SCORERS, "locos (exact)"}
+    ablated, headline = frames["ablation"], frames["headline"]
+    assert set(ablated[ablated["set"] == "top"]["method"]) == set(SCORERS)
+    of_task = {task: set(rows["set"]) for task, rows in headline.groupby("task")}
+    assert of_task["retrieval"] == {"none", "no_needle", "top", "random", "random_like"}
+    assert of_task["arithmetic"] == of_task["babilong"] == {"none", "top", "random"}
+    assert set(headline[(headline["task"] == "retrieval") & (headline["set"] == "top")]["method"]) >= set(PARTS)
+    draws = found.trials["headline_trials"].query("set == 'random' and task == 'retrieval'")
+    assert len(draws) == TINY.draws * TINY.few
     assert set(frames["texts"]["task"]) == {"retrieval", "arithmetic", "babilong"}
     shares = frames["provenance"].drop(columns=["head", "trials"]).sum(axis=1)
     assert shares.to_list() == pytest.approx([1] * len(shares))
@@ -100,26 +124,71 @@ def check_tables(found: LocosFinding, folder: Path) -> None:
 
 def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[LocosFinding, Path]) -> None:
     found, _ = done
-    assert found.claims["id"].to_list() == ["retrieval", "baseline", "random", "factorial", "babilong", "arithmetic"]
+    of_retrieval = ["retrieval", "retrieval_exact", "exact", "baseline", "factorial", "random"]
+    assert found.claims["id"].to_list() == [*of_retrieval, "babilong", "arithmetic"]
 
 
-def test_random_heads_count_on_average_over_their_draws(done: tuple[LocosFinding, Path]) -> None:
-    right = {(Condition.none(), 0): 3, (Condition.top("locos", 1), 0): 1}
-    right |= {(Condition.random(1), draw): kept for draw, kept in enumerate((3, 3, 0))}
-    rows = [
-        curves.row(condition, "retrieval", str(i), dict.fromkeys(("contains", "correct"), float(i < kept)), seed=draw)
-        for (condition, draw), kept in right.items()
-        for i in range(3)
-    ]
-    made_up = replace(done[0], texts=curves.curve_of(rows))
-    verdict = page([made_up], TINY).summary.verdict
-    assert "1 of 3 answers are right instead of 3; without 1 random head, 2.0 on average." in verdict
+def test_the_claims_are_registered_before_the_run(done: tuple[LocosFinding, Path]) -> None:
+    before, after = registered(TINY), done[0].claims
+    assert before["id"].to_list() == after["id"].to_list()
+    assert before["holds_if"].to_list() == after["holds_if"].to_list()
+    assert before["threshold"].notna().all()
+    assert before["estimand"].str.len().min() > 5
+
+
+def test_k_and_the_baseline_are_chosen_on_selection_trials(done: tuple[LocosFinding, Path]) -> None:
+    found, _ = done
+    asked = {trial.id for trial in TINY.trials(TINY.select)}
+    chosen, tested = found.trials["choice_trials"], found.trials["headline_trials"]
+    assert set(chosen["trial"]) <= asked
+    assert not set(tested["trial"]) & asked
+    curve = AblationCurve(chosen, {})
+    assert found.k == smallest_k(curve, "locos")
+    costs = {name: curve.values(Condition.top(name, found.k), "logprob").mean() for name in ATTENTION}
+    assert found.baseline == min(costs, key=costs.__getitem__)
+
+
+def test_each_task_is_ablated_with_means_of_its_own_prompts(qwen: Any, done: tuple[LocosFinding, Path]) -> None:
+    folder = done[1] / "qwen3"
+    of_task = lh.MeanActivations.load(folder / "means-arithmetic.safetensors")
+    assert all(name.startswith("arithmetic") for name in of_task.trial_ids)
+    tested = set(done[0].trials["headline_trials"]["trial"])
+    for file in folder.glob("means-*.safetensors"):
+        assert not set(lh.MeanActivations.load(file).trial_ids) & tested
+
+
+def test_what_it_costs_is_known_before(qwen: Any, done: tuple[LocosFinding, Path]) -> None:
+    """Distinct sets of heads share runs, so that fewer units may have run; never more."""
+    found, _ = done
+    expected = costs(TINY, lh.geometry(qwen))
+    for stage, table in (("choice", "choice_trials"), ("ablation", "ablation_trials"), ("texts", "texts_trials")):
+        rows = found.trials[table]
+        assert len(rows[rows["set"] != "given"]) <= expected[stage]
+    headline = found.trials["headline_trials"]
+    of_retrieval = headline["task"] == "retrieval"
+    assert of_retrieval.sum() in (
+        expected["headline"],
+        expected["headline"] - 6,
+    )  # The baseline may be one of the parts.
+    assert (~of_retrieval).sum() == expected["other tasks"]
+
+
+@pytest.mark.parametrize("control", CONTROLLED)
+def test_nothing_holds_in_a_negative_control(qwen: Any, control: str, tmp_path: Path) -> None:
+    brief = replace(TINY, control=control, cri_trials=0, recovery_trials=0, read_heads=0, exclusive=False)
+    brief = replace(brief, ablated=("locos",), downstream={}, spared={}, draws=20, few=6)
+    (found,) = studies.locos(qwen, brief, tmp_path / "run", command="the command")
+    assert "holds" not in set(found.claims[found.claims["id"].isin(["retrieval", "retrieval_exact"])]["verdict"])
+    if control == "random_initialised":
+        assert found.model.endswith("random-initialised seed 0")
+    else:
+        assert found.headline["retrieval"].per_trial["trial"].str.contains("-needle-of-|-answer-of-").all()
 
 
 def check_summary(found: LocosFinding, file: Path) -> None:
     whole = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     summary = whole["models"][found.model]
-    assert set(summary["seconds"]) >= {"detection", "ablation", "texts", "patching", "recovery"}
+    assert set(summary["seconds"]) >= {"detection", "choice", "headline", "ablation", "texts", "patching", "recovery"}
     assert all(question.endswith("?") for question in found.questions.values())
     assert whole["command"] == "the command"
     assert [c["verdict"] for c in summary["claims"]] == found.claims["verdict"].to_list()
@@ -186,14 +255,16 @@ def test_exclusive_sets_are_the_heads_one_method_finds_alone() -> None:
 
 def test_presets_are_the_papers() -> None:
     paper, scripts = PRESETS["paper"], PRESETS["scripts"]
-    assert paper.headline_k(36 * 32) == 50
-    assert (paper.headline_k(72), paper.headline_k(270), paper.headline_k(4)) == (3, 12, 1)
+    assert paper.fixed_k(36 * 32) == 50
+    assert (paper.fixed_k(72), paper.fixed_k(270), paper.fixed_k(4)) == (3, 12, 1)
+    assert PRESETS["packaged"].fixed_k(72) is None
     assert paper.ks == scripts.ks == (1, 5, 10, 20, 50, 100)
     assert (paper.select, scripts.select) == (("nolima", {"preset": "paper"}), ("nolima", {"preset": "scripts"}))
     assert paper.test == ("nolima", {"preset": "evaluation"})
     assert paper.max_new_tokens == 100
     with pytest.raises(
-        ValueError, match="preset='big': use demo-quick, demo, demo-full, packaged, quick, paper, scripts"
+        ValueError,
+        match="preset='big': use demo-quick, demo, demo-full, packaged, thorough, negative-model, negative-needles",
     ):
         studies.locos("any", "big")
 

@@ -19,16 +19,18 @@ LEAD = "locos"
 class LocosFinding(Finding):
     """What the study found in one model.
 
-    `scores` is by method, `questions` by id of a test trial. `baseline` is the attention method whose heads cost most at the
-    headline `k`. `cri`, `literal` and `recovered` are None if the preset skips their stages; `recovered` is a sentence if
-    recovery could not be measured.
+    `scores` is by method, `questions` by id of a test trial. `k` and `baseline`, the attention method whose heads cost most,
+    were chosen on selection trials. `headline` (at k, by task) is judged, `curve` runs over k, `texts` is by task. `cri`,
+    `literal` and `recovered` are None if the preset skips their stages; `recovered` is a sentence if recovery could not be
+    measured.
     """
 
     k: int
     baseline: str
     scores: dict[str, HeadScores]
+    headline: dict[str, AblationCurve]
     curve: AblationCurve
-    texts: AblationCurve
+    texts: dict[str, AblationCurve]
     questions: dict[str, str]
     cri: HeadScores | None = None
     literal: HeadScores | None = None
@@ -46,7 +48,11 @@ class LocosFinding(Finding):
             "k": self.k,
             "best_attention_baseline": self.baseline,
             "outcomes": self.scores[LEAD].meta["outcomes"],
-            "right_answers": {str(one): self.texts.values(one, "contains").mean() for one in self.texts.conditions()},
+            "right_answers": {
+                str(one): right.values(one, "contains").mean()
+                for right in [next(iter(self.texts.values()))]
+                for one in right.conditions()
+            },
             "top": {name: records(ranked(name, found).head(10)) for name, found in self.ranked.items()},
             "recovery_note": note,
         }

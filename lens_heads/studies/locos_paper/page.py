@@ -11,27 +11,28 @@ from lens_heads.ablation.conditions import Condition
 from lens_heads.causal import Recovery
 from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.calls import described
+from lens_heads.studies.locos_paper.claims import registered
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
-from lens_heads.studies.locos_paper.presets import ATTENTION, FACTORIAL, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, TASK, Preset
 from lens_heads.studies.pages import bars, claims_table, counted, folded, table
 
 METRIC = "logprob"
+SETS = {"random": "random", "random_like": "random, same layers"}
 CLAIMS = (
-    'A claim holds, or does not hold, if the whole 95 % interval of the number in "judged by" says so. Intervals are '
-    "bootstrapped over trials, and widened to allow for what so few trials may have missed (at least 1 - 0.025 ** (1 / trials) "
-    "on either side)."
+    'Each claim was written down before the run, with its estimand, k and threshold (first table). "Judged by" is a cost in nats '
+    "per answer token with its 95 % interval, share the part of the needle's benefit that is lost, p the rank among random sets. "
+    '"Would tell" is the number of trials that would have decided a claim that cannot be told, if the numbers seen are true.'
 )
 
 
 def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
     """The page for all models."""
-    claims = [
-        claims_table(each.claims, f"{each.model}, k = {each.k}", ("metric", "measured_on", "trials"))
-        for each in findings
-    ]
-    sections = [_maps(findings), report.Section("The paper's claims", CLAIMS, tables=claims)]
+    more = ("share", "p", "trials", "would_tell", "measured_on")
+    claims = [claims_table(each.claims, f"{each.model}, k = {each.k}", more) for each in findings]
+    before = report.Table(registered(plan), "Registered before the run")
+    sections = [report.Section("The paper's claims", CLAIMS, tables=[before, *claims]), _maps(findings)]
     for each in findings:
-        sections += [_ablation(each), _factorial(each), _spared(each, plan), _texts(each), _agreement(each)]
+        sections += [_headline(each), _ablation(each), _texts(each), _agreement(each)]
         sections += [_causal(each, each.cri)] if each.cri is not None else []
         sections += [_reading(each, each.literal, plan)] if each.literal is not None else []
     summary = report.Summary(
@@ -45,23 +46,22 @@ def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
         ],
         facts={
             "Claims": "; ".join(f"{each.model}: {counted(each.claims)}" for each in findings),
-            "Headline k": ", ".join(f"{each.model}: {each.k}" for each in findings),
+            "Headline k": ", ".join(f"{each.model}: {each.k}, baseline {each.baseline}" for each in findings),
             "Ablation": f"{plan.kind}, at all positions and while decoding",
-            "Intervals": "95 % percentile bootstrap over trials (and draws of random heads); differences are paired",
+            "Intervals": "95 %, over trials (whole groups of them) and draws of random heads; differences are paired",
+            **({"Negative control": plan.control} if plan.control else {}),
         },
     )
     return report.Page("Which heads retrieve by meaning?", summary, sections)
 
 
 def _sentence(finding: LocosFinding) -> str:
-    """One model's answer: how many answers are right before and after; with random heads, on average over their draws."""
-    k, texts = finding.k, finding.texts
-    conditions = (Condition.none(), Condition.top(LEAD, k), Condition.random(k))
-    before, after, random = (texts.values(one, "contains") for one in conditions)
-    heads = "head" if k == 1 else f"{k} heads"
+    """One model's answer: the first claim with its numbers, and how many decoded answers are right before and after."""
+    first, texts = finding.claims.iloc[0], finding.texts[TASK]
+    before, after = (texts.values(one, "contains") for one in (Condition.none(), Condition.top(LEAD, finding.k)))
     return (
-        f"{finding.model}: without LOCOS's top {heads}, {after.sum():.0f} of {len(before)} answers are right instead of "
-        f"{before.sum():.0f}; without {k} random head{'s' * (k != 1)}, {random.sum():.1f} on average."
+        f"{finding.model}: {first['claim'].lower()}: {first['verdict']} ({first['found']}). Without LOCOS's top "
+        f"{finding.k} heads, {after.sum():.0f} of {len(before)} answers are right instead of {before.sum():.0f}."
     )
 
 
@@ -79,10 +79,21 @@ def _maps(findings: Sequence[LocosFinding]) -> report.Section:
     return report.Section("Which heads each method finds", figures=figures, side_by_side=True)
 
 
-def _main(finding: LocosFinding) -> pd.DataFrame:
-    """What ablation costs on the test trials, in log-probability."""
-    frame = finding.curve.frame
-    return frame[(frame["task"] == finding.curve.main_task) & (frame["metric"] == METRIC)]
+def _headline(finding: LocosFinding) -> report.Section:
+    rows = finding.frames["headline"]
+    rows = rows[(rows["metric"] == METRIC) & (rows["k"] > 0)]
+    names = rows["method"].where(rows["set"] == "top", rows["set"].map(SETS))
+    return report.Section(
+        f"{finding.model}: the cost of k = {finding.k} heads (RQ1 to RQ5)",
+        "locos uses the OV circuit and the contrast, dla the OV circuit alone (over all positions), attention_spatial the "
+        "contrast alone, attention_mass neither, and the variants without sink leave the first position out. Attention sums to "
+        "one in each row, so attention_spatial orders heads exactly as attention_mass does: the contrast only matters together "
+        "with the OV circuit. Random heads are drawn from all heads, uniformly or as many per layer as LOCOS's.",
+        figures=[
+            report.Figure(plots.drop_bars(bars(rows, rows["task"], names, "drop"), "Cost", unit="nats per token"))
+        ],
+        tables=[table(rows, "Headline", "value", "drop")],
+    )
 
 
 def _ablation(finding: LocosFinding) -> report.Section:
@@ -94,58 +105,25 @@ def _ablation(finding: LocosFinding) -> report.Section:
         if judged
         else [],
         tables=[
-            table(_main(finding), "Ablation", "value", "drop"),
+            table(curve.frame[curve.frame["metric"] == METRIC], "Ablation", "value", "drop"),
             table(curve.differences(METRIC, lead=LEAD), "Paired differences from LOCOS", "difference"),
         ],
     )
 
 
-def _factorial(finding: LocosFinding) -> report.Section:
-    rows = _main(finding)
-    rows = rows[(rows["set"] == "top") & rows["method"].isin(FACTORIAL)]
-    drops = bars(rows, "k = " + rows["k"].astype(str), rows["method"], "drop")
-    return report.Section(
-        f"{finding.model}: is it the OV circuit or the contrast? (RQ2)",
-        "locos uses the OV circuit and the contrast, dla the OV circuit alone (over all positions), attention_spatial the "
-        "contrast alone, and attention_mass neither. Attention sums to one in each row, so there attention_spatial orders heads "
-        "exactly as attention_mass does: the contrast can only matter together with the OV circuit.",
-        figures=[plots.drop_bars(drops, "The cost of ablating each method's top k heads", unit="nats per token")],
-    )
-
-
-def _spared(finding: LocosFinding, plan: Preset) -> report.Section:
-    tables, figures = [], []
-    for task in plan.spared:
-        frame = finding.frames[f"dissociation_{task}"]
-        best = frame[(frame["method"] == LEAD) & (frame["set"] == "top")].sort_values("score").iloc[-1]
-        caption = (
-            f"Dissociation from {task}. It is largest at k = {best['k']} (chosen on these trials): {best['score']:.2f} "
-            f"[{best['low']:.2f}, {best['high']:.2f}]"
-        )
-        tables.append(table(frame, caption, "score"))
-        curve = plots.ablation_curves(finding.curve, METRIC, task)
-        figures.append(report.Figure(curve, f"{task} under the same ablations"))
-    return folded(
-        f"{finding.model}: what is spared (RQ4)",
-        "The dissociation score is the share of retrieval lost minus the share of the other task lost, in "
-        "exp(log-probability).",
-        figures=figures,
-        tables=tables,
-        side_by_side=True,
-    )
-
-
 def _texts(finding: LocosFinding) -> report.Section:
-    frame, best = finding.texts.frame, Condition.top(LEAD, finding.k)
+    frame, best = finding.frames["texts"], Condition.top(LEAD, finding.k)
     rows = frame[(frame["metric"] == "correct") & (frame["k"] == finding.k)]
-    names = rows["method"].where(rows["set"] == "top", "random")
-    lost = plots.drop_bars(bars(rows, rows["task"], names, "drop"), "Right answers lost", unit="share of answers")
+    lost = plots.drop_bars(
+        bars(rows, rows["task"], rows["method"], "drop"), "Right answers lost", unit="share of answers"
+    )
     shown = frame[frame["metric"].isin(["correct", "exact_match", "token_f1", "rougeL"])]
+    texts = report.Texts.from_curve(finding.texts[TASK], best, metric="contains", questions=finding.questions)
     return folded(
         f"{finding.model}: generated answers at k = {finding.k} (RQ1, RQ5)",
         figures=[report.Figure(lost, "Judged by each task's own rule")],
         tables=[table(shown, "Texts", "value", "drop")],
-        texts=[report.Texts.from_curve(finding.texts, best, metric="contains", questions=finding.questions)],
+        texts=[texts],
     )
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lens_heads import controls
 from lens_heads.ablation.conditions import CONTROLS
 from lens_heads.runs import checks
 from lens_heads.scoring.scorers import SCORERS
+from lens_heads.stats import Precision
 from lens_heads.studies.calls import TaskCall, described, trials_of
 from lens_heads.trials.trial import Trial
 
 HEADLINE = 50 / (36 * 32)
 """The paper's headline result ablates 50 of Qwen3-8B's 36 x 32 heads; other models lose the same share."""
+
+CONTROLLED = ("random_initialised", "exchanged_needles", "permuted_answers")
+"""Negative controls: of the model, and of the test trials."""
 
 TASK = "retrieval"
 """The name of the test trials in tables."""
@@ -20,25 +25,39 @@ TASK = "retrieval"
 FACTORIAL = ("locos", "dla", "attention_spatial", "attention_mass")
 """RQ2: with and without the OV circuit, with and without the spatial contrast."""
 
-ATTENTION = ("attention_spatial", "attention_mass", "copy", "contrastive", "headkv")
+PARTS = ("dla", "attention_spatial", "attention_spatial_no_sink", "attention_mass")
+"""What LOCOS is compared with in RQ2: its parts, and attention without the sink."""
+
+ATTENTION = ("attention_spatial", "attention_spatial_no_sink", "attention_mass", "copy", "contrastive", "headkv")
 """The baselines: methods that use attention alone."""
+
+HEADLINE_METHODS = ("locos", "locos_exact", *PARTS)
+"""What the headline ablates besides the best baseline."""
 
 
 @dataclass(frozen=True)
 class Preset:
     """One size of the study.
 
-    Trials: `select` finds heads and `test` ablates them; the tasks of `spared` should not suffer (RQ4), those of `downstream`
-    should (RQ5). Without `downstream`, texts are judged on the test trials alone. `calibrate` trials give the means of mean
-    ablation. `teacher_forced` scores gold answers, for models that cannot answer.
+    Trials: `select` finds heads, chooses k and the best baseline (on its first `choose` trials); `test` ablates heads. The
+    tasks of `spared` should not suffer (RQ4), those of `downstream` should (RQ5). `calibration` names the prompts whose means
+    replace ablated activations on a task, without the task's own trials; tasks without take those of `select`. `calibrate`:
+    how many.
+    `teacher_forced` scores gold answers, for models that cannot answer.
 
-    Ablation: `ks` and `controls` are as in `ablation_curve`, `seeds` is the number of random draws. `k` is the headline's
-    number of heads; None takes the paper's share of heads. `judge_text_everywhere` judges text under every ablation, not only
-    at the headline k. `exclusive` also ablates the heads that only one of two methods finds. `exact` also scores LOCOS with
-    the exact read-out.
+    Headline: at one k, LOCOS, its parts and the best baseline on test trials, until the interval of LOCOS's cost has the
+    half-width `precision` (nats) or `max_trials` ran; beside `draws` uniform and as many layer-matched sets of random heads on
+    the first `few` trials (`few_others` on other tasks). `k`: "half" (claims.json), "share" (the paper's), or a number.
+
+    Curve: `ablated` methods at every k of `ks`, on `curve_trials` trials, with `controls` and `seeds` random draws.
+    `exclusive` also ablates the heads that only one of two methods finds. Texts: `text_trials` answers are decoded and judged
+    with no heads and with LOCOS's ablated; `judge_text_everywhere` decodes on the curve, too.
 
     Further stages: `cri_trials` test trials are patched; `recovery_trials` are ablated and restored, with `recovery_draws`
     random controls; `read_heads` heads are inspected. 0 skips the stage.
+
+    `control`: a negative control in place of the experiment, after which nothing may hold: "random_initialised" (an untrained
+    model), "exchanged_needles" or "permuted_answers" (test trials).
     """
 
     select: TaskCall
@@ -46,12 +65,22 @@ class Preset:
     spared: dict[str, TaskCall]
     downstream: dict[str, TaskCall]
     ks: tuple[int, ...]
-    seeds: int = 3
+    calibration: dict[str, TaskCall] = field(default_factory=dict)
+    choose: int = 12
+    k: int | str = "half"
+    precision: float = 0.25
+    max_trials: int = 60
+    draws: int = 40
+    few: int = 20
+    few_others: int = 12
+    seeds: int = 8
     methods: tuple[str, ...] = tuple(SCORERS)
     ablated: tuple[str, ...] = tuple(SCORERS)
     calibrate: int = 50
     kind: str = "mean"
     judge_text_everywhere: bool = False
+    curve_trials: int = 12
+    text_trials: int = 12
     max_new_tokens: int = 8
     detect_new_tokens: int = 12
     batch_size: int = 8
@@ -61,41 +90,61 @@ class Preset:
     read_heads: int = 10
     teacher_forced: bool = False
     only_flipped: bool = True
-    exact: bool = True
     exclusive: bool = True
     controls: tuple[str, ...] = CONTROLS
-    k: int | None = None
+    control: str | None = None
 
     def __post_init__(self) -> None:
-        checks.whole_fields(self, seeds=0, calibrate=1, max_new_tokens=1, detect_new_tokens=1, batch_size=1)
-        checks.whole_fields(self, cri_trials=0, recovery_trials=0, recovery_draws=0, read_heads=0)
+        checks.whole_fields(self, seeds=0, calibrate=1, max_new_tokens=1, detect_new_tokens=1, batch_size=1, choose=1)
+        checks.whole_fields(self, cri_trials=0, recovery_trials=0, recovery_draws=0, read_heads=0, text_trials=1)
+        checks.whole_fields(self, max_trials=1, draws=1, few=1, few_others=1, curve_trials=1)
         checks.whole_numbers("ks", self.ks)
-        if self.k is not None:
-            checks.whole_number("k", self.k, remedy=", or None for the paper's share of heads")
+        if self.k not in ("half", "share"):
+            checks.whole_number("k", self.k, remedy=", or 'half' or 'share' for a rule")
+        if self.control not in (None, *CONTROLLED):
+            raise ValueError(f"control={self.control!r}: use {', '.join(CONTROLLED)}, or None")
+        Precision(self.precision, self.max_trials)
 
     def trials(self, call: TaskCall) -> list[Trial]:
         """The trials of one of the calls."""
         return trials_of(call)
+
+    def tested(self) -> list[Trial]:
+        """The test trials, after the negative control if it is one of trials."""
+        found = self.trials(self.test)
+        return list(getattr(controls, self.control)(found)) if self.control in CONTROLLED[1:] else found
 
     def described(self) -> dict[str, str]:
         """Every task's call, in short."""
         calls = {TASK: self.test, **self.spared, **self.downstream}
         return {task: described(call) for task, call in calls.items()}
 
-    def headline_k(self, heads: int) -> int:
-        """The headline's number of heads in a model with this many."""
-        return max(1, round(HEADLINE * heads)) if self.k is None else min(self.k, heads)
+    def fixed_k(self, heads: int) -> int | None:
+        """The headline's number of heads in a model with this many; None if selection trials choose it."""
+        if self.k == "half":
+            return None
+        return max(1, round(HEADLINE * heads)) if self.k == "share" else min(int(self.k), heads)
 
 
 def _packaged(select: int, test: int, spared: int, downstream: int, context_length: int, **more: Any) -> Preset:
     return Preset(
         select=("packaged", {"split": "select", "n": select, "context_length": context_length, "seed": 0}),
         test=("packaged", {"split": "test", "n": test, "context_length": context_length, "seed": 1}),
-        spared={"parametric": ("parametric", {"n": spared}), "arithmetic": ("arithmetic", {"n": spared, "digits": 1})},
+        spared={
+            "parametric": ("parametric", {"n": spared}),
+            "arithmetic": ("arithmetic", {"n": spared, "digits": 1, "split": "test"}),
+        },
         downstream={
             "musique": ("musique", {"n": downstream, "split": "test"}),
             "babilong": ("babilong", {"n": downstream, "task": "qa1"}),
         },
+        calibration={
+            "parametric": ("parametric", {"n": 100, "seed": 1}),
+            "arithmetic": ("arithmetic", {"n": 20, "digits": 1, "split": "select"}),
+            "musique": ("musique", {"n": 12, "split": "select"}),
+            "babilong": ("babilong", {"n": 40, "task": "qa1", "seed": 1}),
+        },
+        max_trials=test,
         **more,
     )
 
@@ -114,7 +163,11 @@ def _nolima(preset: str) -> Preset:
             "babilong": ("babilong", {"source": "hub", "task": "qa2", "config": "4k"}),
         },
         ks=(1, 5, 10, 20, 50, 100),
+        k="share",
         judge_text_everywhere=True,
+        max_trials=200,
+        text_trials=200,
+        curve_trials=200,
         max_new_tokens=100,
         detect_new_tokens=50,
         cri_trials=100,
@@ -125,29 +178,59 @@ def _nolima(preset: str) -> Preset:
 
 def _demo(select: int, test: int, spared: int, context_length: int, **more: Any) -> Preset:
     """The first part of the study: which heads, and what ablating them costs compared with controls."""
-    skipped: dict[str, Any] = dict(
-        downstream={}, cri_trials=0, recovery_trials=0, read_heads=0, exact=False, exclusive=False
-    )
-    return replace(_packaged(select, test, spared, 0, context_length, **more), **skipped, k=5)
+    skipped: dict[str, Any] = dict(downstream={}, cri_trials=0, recovery_trials=0, read_heads=0, exclusive=False)
+    return replace(_packaged(select, test, spared, 0, context_length, **more), **skipped)
 
 
 _FEW = ("bottom", "random")
+_BRIEF: dict[str, Any] = {
+    "ks": (1,),
+    "seeds": 2,
+    "ablated": (*FACTORIAL, "copy"),
+    "draws": 4,
+    "few": 5,
+    "few_others": 3,
+}
+_BRIEF |= {"choose": 4, "text_trials": 3, "curve_trials": 5, "calibrate": 6}
+_STUDY = _packaged(
+    40, 60, 40, 40, 320, ks=(1, 3, 6, 12, 24, 48), recovery_trials=12, seeds=4, ablated=(*FACTORIAL, "copy")
+)
 PRESETS: dict[str, Preset] = {
-    "demo-quick": _demo(8, 6, 4, 320, ks=(1, 5), ablated=("locos", "copy"), calibrate=6, controls=_FEW),
+    "demo-quick": _demo(8, 6, 4, 320, **_BRIEF),
     "demo": _demo(
-        28, 12, 6, 320, ks=(1, 5, 20), ablated=("locos", "attention_spatial", "copy"), calibrate=12, controls=_FEW
+        28,
+        16,
+        6,
+        320,
+        ks=(1, 5, 20),
+        ablated=("locos", "attention_spatial", "copy"),
+        calibrate=12,
+        controls=_FEW,
+        seeds=3,
+        draws=10,
+        few=8,
+        few_others=6,
+        choose=8,
+        curve_trials=10,
     ),
-    "demo-full": _demo(100, 100, 50, 400, ks=(1, 2, 5, 10, 20), judge_text_everywhere=True),
-    "packaged": _packaged(20, 12, 12, 14, 320, ks=(1, 3, 6, 12), recovery_trials=12),
-    "quick": replace(
-        _packaged(6, 5, 3, 3, 280, ks=(1,), seeds=2, ablated=(*FACTORIAL, "copy")),
-        cri_trials=3,
-        recovery_trials=2,
-        recovery_draws=3,
+    "demo-full": _demo(100, 100, 50, 400, ks=(1, 2, 5, 10, 20, 50), judge_text_everywhere=True),
+    "packaged": _STUDY,
+    "thorough": replace(
+        _packaged(60, 200, 100, 100, 320, ks=(1, 2, 3, 6, 12, 24, 48), seeds=20, recovery_trials=40),
+        precision=0.1,
+        few_others=20,
+        choose=30,
+        curve_trials=40,
+        text_trials=60,
+        cri_trials=30,
     ),
+    "negative-model": replace(_STUDY, control="random_initialised", teacher_forced=True, only_flipped=False),
+    "negative-needles": replace(_STUDY, control="exchanged_needles"),
+    "quick": replace(_packaged(6, 6, 3, 3, 280, **_BRIEF), cri_trials=3, recovery_trials=2, recovery_draws=3),
     "paper": _nolima("paper"),
     "scripts": _nolima("scripts"),
 }
-"""`lens-heads demo` runs the demo presets: detection, ablation and judged texts. `packaged` and `quick` need no download and
-suit models with a few hundred million parameters. `paper` and `scripts` are the paper's grids, as documented and as run by
-its job scripts, on NoLiMa, PopQA, MuSiQue and BABILong from the hub."""
+"""`lens-heads demo` runs the demo presets: detection, ablation and judged texts. `packaged`, `thorough` (hours) and `quick`
+need no download and suit models with a few hundred million parameters; the `negative-` presets are `packaged` where nothing
+may hold. `paper` and `scripts` are the paper's grids, as documented and as run by its job scripts, on NoLiMa, PopQA, MuSiQue
+and BABILong from the hub."""

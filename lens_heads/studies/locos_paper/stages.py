@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from lens_heads import compare
-from lens_heads.ablation.conditions import Condition, Controls
+from lens_heads.ablation.conditions import NO_NEEDLE, Condition, Controls
 from lens_heads.ablation.curve import ablation_curve
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.causal import NothingFlipped, Recovery, patch_heads, recovery
@@ -21,76 +22,109 @@ from lens_heads.interventions.activations import MeanActivations, mean_activatio
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.scoring import anatomy
 from lens_heads.scoring.score import score_heads
-from lens_heads.studies.calls import TaskCall
+from lens_heads.stats import Precision
 from lens_heads.studies.locos_paper.finding import LEAD
-from lens_heads.studies.locos_paper.presets import ATTENTION, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, TASK, Preset
 from lens_heads.trials.trial import Trial
 
-EXACT, TUNED = "locos (exact)", "locos (tuned lens)"
+TUNED = "locos (tuned lens)"
 
 
 def detect(
     model: Model, select: Sequence[Trial], plan: Preset, out: Path, tuned_lens: str | None
 ) -> dict[str, HeadScores]:
-    """Score every head by every method, and by LOCOS with the exact read-out and the tuned lens where asked for."""
+    """Score every head by every method, raw and exact in one pass, and by LOCOS with the tuned lens where one is given."""
     options: dict[str, Any] = {"teacher_forced": plan.teacher_forced, "max_new_tokens": plan.detect_new_tokens}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # The tables show a method without any trial.
         scores = score_heads(model, select, plan.methods, out=out / "scores", **options)
-        for name, direction, folder in (
-            (EXACT, "exact" if plan.exact else None, "scores-exact"),
-            (TUNED, tuned_lens, "scores-tuned"),
-        ):
-            if direction:
-                found = score_heads(model, select, [LEAD], direction=direction, out=out / folder, **options)
-                scores[name] = found[LEAD]
+        if tuned_lens:
+            found = score_heads(model, select, [LEAD], direction=tuned_lens, out=out / "scores-tuned", **options)
+            scores[TUNED] = found[LEAD]
     return scores
-
-
-def means(model: Model, select: Sequence[Trial], plan: Preset, out: Path) -> MeanActivations:
-    """The mean activations that ablation substitutes, from selection trials; computed once per folder."""
-    file = out / "means.safetensors"
-    if not file.exists():
-        partial = file.with_suffix(".partial")
-        mean_activations(model, select, n=plan.calibrate).save(partial)
-        partial.replace(file)
-    return MeanActivations.load(file)
 
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """What the stages on test trials share; `k` is the headline's number of heads."""
+    """What the stages share: the model, the preset, the selection and test trials, and the model's folder."""
 
     model: Model
     plan: Preset
-    k: int
-    reference: MeanActivations
+    select: Sequence[Trial]
+    test: Sequence[Trial]
     out: Path
 
+    @cached_property
+    def others(self) -> dict[str, list[Trial]]:
+        """The trials of the tasks to be spared and of those downstream."""
+        return {task: self.plan.trials(call) for task, call in {**self.plan.spared, **self.plan.downstream}.items()}
+
+    def reference(self, task: str) -> MeanActivations | None:
+        """The mean activations that ablation substitutes on a task, of that task's own kind of prompt; stored."""
+        plan, file = self.plan, self.out / f"means-{task}.safetensors"
+        if plan.kind not in ("mean", "query_mean"):
+            return None
+        if not file.exists():
+            tested = {trial.id for trial in self.others.get(task, ())}
+            call = plan.calibration.get(task)
+            trials = self.select if call is None else [one for one in plan.trials(call) if one.id not in tested]
+            mean_activations(self.model, trials, n=plan.calibrate).save(partial := file.with_suffix(".partial"))
+            partial.replace(file)
+        return MeanActivations.load(file)
+
     def ablate(
-        self, test: Sequence[Trial], rankings: dict[str, HeadScores], calls: Mapping[str, TaskCall], **options: Any
+        self, task: str, trials: Sequence[Trial], rankings: dict[str, HeadScores], **options: Any
     ) -> AblationCurve:
-        """An ablation curve on the test trials (task "retrieval") and on the called tasks."""
+        """An ablation curve of one task."""
         plan = self.plan
-        options |= {"max_new_tokens": plan.max_new_tokens, "batch_size": plan.batch_size}
-        options["controls"] = Controls(options["controls"], plan.seeds)
-        options["reference"] = self.reference if plan.kind in ("mean", "query_mean") else None
-        others = {name: plan.trials(call) for name, call in calls.items()}
-        return ablation_curve(self.model, {TASK: test}, rankings, kind=plan.kind, specificity=others, **options)
+        how: dict[str, Any] = {"max_new_tokens": plan.max_new_tokens, "batch_size": plan.batch_size}
+        how |= {"kind": plan.kind, "reference": self.reference(task), "generate": False}
+        return ablation_curve(self.model, {task: trials}, rankings, **{**how, **options})
 
 
-def curve(bench: Bench, test: Sequence[Trial], scores: Mapping[str, HeadScores]) -> AblationCurve:
-    """RQ1 to RQ4: ablate every ranking and its controls on the test trials, and LOCOS on the tasks to be spared."""
+def chosen(bench: Bench, scores: Mapping[str, HeadScores]) -> AblationCurve:
+    """What LOCOS's and the baselines' heads cost on selection trials: chooses k and the best baseline, and proves nothing."""
+    rankings = {name: scores[name] for name in (LEAD, *ATTENTION) if name in scores}
+    trials, controls = bench.select[: bench.plan.choose], Controls(NO_NEEDLE)
+    out = bench.out / "choice"
+    return bench.ablate(TASK, trials, rankings, ks=bench.plan.ks, controls=controls, selecting=True, out=out)
+
+
+def best_baseline(found: AblationCurve, k: int) -> str:
+    """The attention method whose k best heads cost most on selection trials; a k that was not run takes the nearest."""
+    known = [name for name in ATTENTION if name in found.rankings]
+    if not known:
+        raise ValueError(f"no attention method was scored: add one of {', '.join(ATTENTION)} to the preset's methods")
+    nearest = min(found.meta["ks"], key=lambda size: (abs(size - k), size))
+    return min(known, key=lambda name: found.values(Condition.top(name, nearest), "logprob").mean())
+
+
+def headline(bench: Bench, scores: Mapping[str, HeadScores], k: int, baseline: str) -> dict[str, AblationCurve]:
+    """The headline at one k, by task: the test trials with every control, other tasks with LOCOS and random heads alone."""
+    plan, found = bench.plan, {}
+    names = [name for name in dict.fromkeys((*HEADLINE_METHODS, baseline, TUNED)) if name in scores]
+    controls = Controls(("random", "random_like", NO_NEEDLE), plan.draws, trials=plan.few)
+    precision, rankings = Precision(plan.precision, plan.max_trials), {name: scores[name] for name in names}
+    out = bench.out / "headline"
+    found[TASK] = bench.ablate(TASK, bench.test, rankings, ks=[k], controls=controls, precision=precision, out=out)
+    for task, trials in bench.others.items():
+        few = Controls("random", plan.draws, trials=plan.few_others)
+        out = bench.out / f"headline-{task}"
+        found[task] = bench.ablate(task, trials, {LEAD: scores[LEAD]}, ks=[k], controls=few, out=out)
+    return found
+
+
+def curve(bench: Bench, scores: Mapping[str, HeadScores], k: int) -> AblationCurve:
+    """RQ1 to RQ3: more and more of every ranking's heads on fewer test trials, with controls."""
     plan = bench.plan
-    rankings = {name: scores[name] for name in (*plan.ablated, EXACT, TUNED) if name in scores}
+    rankings = {name: scores[name] for name in dict.fromkeys((*plan.ablated, "locos_exact", TUNED)) if name in scores}
     return bench.ablate(
-        test,
+        TASK,
+        bench.test[: plan.curve_trials],
         rankings,
-        plan.spared,
-        ks=sorted({*plan.ks, bench.k}),
-        controls=plan.controls,
-        specificity_for=LEAD,
-        sets=exclusive_sets(rankings, bench.k) if plan.exclusive else None,
+        ks=sorted({*plan.ks, k}),
+        controls=Controls(plan.controls, plan.seeds),
+        sets=exclusive_sets(rankings, k) if plan.exclusive else None,
         generate=plan.judge_text_everywhere,
         out=bench.out / "ablation",
     )
@@ -108,45 +142,33 @@ def exclusive_sets(scores: Mapping[str, HeadScores], k: int) -> dict[str, list[H
     return {name: heads for name, heads in sets.items() if heads}
 
 
-def best_baseline(found: AblationCurve, k: int) -> str:
-    """The attention method whose top k heads cost most: in ROUGE-L if text was judged everywhere, else in log-probability.
-
-    It is chosen on the trials that the claim is judged on, which favours the baseline over LOCOS.
-    """
-    known = [name for name in ATTENTION if name in found.rankings]
-    if not known:
-        raise ValueError(f"no attention method was ablated: add one of {', '.join(ATTENTION)} to the preset's ablated")
-    metric = "rougeL" if "rougeL" in found.metrics else "logprob"
-    return min(known, key=lambda name: found.values(Condition.top(name, k), metric).mean())
+def judged_texts(bench: Bench, scores: Mapping[str, HeadScores], k: int) -> dict[str, AblationCurve]:
+    """RQ1 and RQ5: the answers with no heads and with LOCOS's k heads ablated, decoded and judged, by task."""
+    plan, found = bench.plan, {}
+    for task, trials in {TASK: bench.test, **bench.others}.items():
+        few, out = trials[: plan.text_trials], bench.out / f"texts-{task}"
+        found[task] = bench.ablate(task, few, {LEAD: scores[LEAD]}, ks=[k], controls=(), generate=True, out=out)
+    return found
 
 
-def judged_texts(bench: Bench, test: Sequence[Trial], scores: Mapping[str, HeadScores], baseline: str) -> AblationCurve:
-    """RQ1 and RQ5: texts at the headline k with the heads of LOCOS, of the best baseline, and random ones ablated."""
-    plan, chosen = bench.plan, {LEAD: scores[LEAD], baseline: scores[baseline]}
-    calls = {**plan.spared, **plan.downstream} if plan.downstream else {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # The curve already warned about ties.
-        return bench.ablate(test, chosen, calls, ks=[bench.k], controls=("random",), out=bench.out / "texts")
-
-
-def patched(bench: Bench, test: Sequence[Trial], texts: AblationCurve) -> HeadScores:
+def patched(bench: Bench, texts: AblationCurve) -> HeadScores:
     """CRI of every head, on test trials that the unablated model answers."""
     plan, right = bench.plan, texts.values(Condition.none(), "correct")
-    answered = [trial for trial in test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
+    answered = [trial for trial in bench.test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
     if not answered:
         raise ValueError("the model answers none of the test trials, so no head can be patched: use easier trials")
     return patch_heads(bench.model, answered[: plan.cri_trials], out=bench.out / "cri")
 
 
-def mended(bench: Bench, test: Sequence[Trial], scores: HeadScores) -> Recovery | str:
+def mended(bench: Bench, scores: HeadScores, k: int) -> Recovery | str:
     """Recovery of LOCOS's top heads, or the reason why it cannot be measured."""
-    plan, heads = bench.plan, scores.top(bench.k)
+    plan, heads = bench.plan, scores.top(k)
     try:
         return recovery(
             bench.model,
             heads,
             heads,
-            test[: plan.recovery_trials],
+            bench.test[: plan.recovery_trials],
             scores=scores,
             draws=plan.recovery_draws,
             flipped=plan.only_flipped,
@@ -157,13 +179,11 @@ def mended(bench: Bench, test: Sequence[Trial], scores: HeadScores) -> Recovery 
         return str(error)
 
 
-def read(
-    bench: Bench, select: Sequence[Trial], scores: Mapping[str, HeadScores]
-) -> tuple[dict[str, pd.DataFrame], HeadScores]:
+def read(bench: Bench, scores: Mapping[str, HeadScores]) -> tuple[dict[str, pd.DataFrame], HeadScores]:
     """Provenance of the top heads of three methods, with and without the sink, and the literal share of every head."""
     model, out = bench.model, bench.out
     options: dict[str, Any] = {"teacher_forced": True, "batch_size": 1}
-    answered = [trial for trial in select if trial.id in scores[LEAD].trial_ids]
+    answered = [trial for trial in bench.select if trial.id in scores[LEAD].trial_ids]
     methods = [name for name in (LEAD, "copy", "attention_spatial") if name in scores]
     heads = list(dict.fromkeys(head for name in methods for head in scores[name].ranking()[: bench.plan.read_heads]))
     frames = {

@@ -5,21 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from lens_heads import report
+from lens_heads.ablation.verdicts import smallest_k
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.report import tables
 from lens_heads.studies.locos_paper import stages
-from lens_heads.studies.locos_paper.claims import claims
+from lens_heads.studies.locos_paper.claims import claims, registered
+from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, ranked
 from lens_heads.studies.locos_paper.page import page
-from lens_heads.studies.locos_paper.presets import PRESETS, Preset
+from lens_heads.studies.locos_paper.presets import PRESETS, TASK, Preset
 from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, run_study, several
+from lens_heads.trials.trial import Trial
 
 
 def locos(
@@ -34,8 +37,8 @@ def locos(
 
     Args:
         models: names as `load_model` takes them, or loaded models.
-        preset: "packaged" (offline, small models), "quick", "paper", "scripts", "demo", "demo-quick", "demo-full", or your own
-            `Preset`.
+        preset: "packaged" (offline, small models), "thorough" (hours), "quick", "paper", "scripts", "negative-model",
+            "negative-needles", "demo", "demo-quick", "demo-full", or your own `Preset`.
         out: the run folder. It gets a folder per model (Parquet tables, scores, curves), `report.html` and `study_locos.json`.
             The same call continues it; other settings are refused.
         tuned_lens: a safetensors file as `score_heads(direction=...)` takes it, for a single model.
@@ -61,29 +64,32 @@ class LocosStudy(Study[Preset, LocosFinding]):
 
     def one(self, model: Model, run: StageRun) -> LocosFinding:
         plan, shape, folder = self.plan, geometry(model), run.folder
-        k = plan.headline_k(shape.n_layers * shape.n_heads)
-        select, test = plan.trials(plan.select), plan.trials(plan.test)
+        select, test = plan.trials(plan.select), plan.tested()
         scores = run.stage("detection", stages.detect, model, select, plan, folder, self.extra["tuned_lens"])
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
-        reference = run.stage("means", stages.means, model, select, plan, folder)
-        bench = stages.Bench(model, plan, k, reference, folder)
-        curve = run.stage("ablation", stages.curve, bench, test, scores)
-        for task in curve.per_trial["task"].unique():
-            tables.show(tables.curve(curve, "logprob", task))
-        baseline = stages.best_baseline(curve, k)
-        texts = run.stage("texts", stages.judged_texts, bench, test, scores, baseline)
-        cri = run.stage("patching", stages.patched, bench, test, texts) if plan.cri_trials else None
-        mended = run.stage("recovery", stages.mended, bench, test, scores[LEAD]) if plan.recovery_trials else None
-        read, literal = run.stage("reading", stages.read, bench, select, scores) if plan.read_heads else ({}, None)
+        bench = stages.Bench(model, plan, select, test, folder)
+        choice = run.stage("choice", stages.chosen, bench, scores)
+        k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
+        baseline = stages.best_baseline(choice, k)
+        headline = run.stage("headline", stages.headline, bench, scores, k, baseline)
+        curve = run.stage("ablation", stages.curve, bench, scores, k)
+        tables.show(tables.curve(curve, "logprob"))
+        texts = run.stage("texts", stages.judged_texts, bench, scores, k)
+        cri = run.stage("patching", stages.patched, bench, texts[TASK]) if plan.cri_trials else None
+        mended = run.stage("recovery", stages.mended, bench, scores[LEAD], k) if plan.recovery_trials else None
+        read, literal = run.stage("reading", stages.read, bench, scores) if plan.read_heads else ({}, None)
         frames = {
             **stages.agreement(model, scores, cri, k),
+            "choice": choice.frame,
+            "headline": together({task: one.frame for task, one in headline.items()}),
             "ablation": curve.frame,
-            "texts": texts.frame,
+            "texts": together({task: one.frame for task, one in texts.items()}),
             "differences": curve.differences("logprob", lead=LEAD),
-            **{f"dissociation_{task}": curve.dissociation(task, "logprob") for task in plan.spared},
             **read,
         }
-        trials = {"ablation_trials": curve.per_trial, "texts_trials": texts.per_trial}
+        trials = {"ablation_trials": curve.per_trial, "choice_trials": choice.per_trial}
+        trials["headline_trials"] = together({task: one.per_trial for task, one in headline.items()})
+        trials["texts_trials"] = together({task: one.per_trial for task, one in texts.items()})
         if mended is not None and not isinstance(mended, str):
             frames["recovery"], trials["recovery_examples"] = (mended.frame, mended.per_example)
         found = LocosFinding(
@@ -93,6 +99,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
             k=k,
             baseline=baseline,
             scores=scores,
+            headline=headline,
             curve=curve,
             texts=texts,
             questions={trial.id: trial.question for trial in test},
@@ -105,5 +112,19 @@ class LocosStudy(Study[Preset, LocosFinding]):
         trials["scores"] = pd.concat(every_head, ignore_index=True)
         return found
 
+    def registered(self) -> pd.DataFrame:
+        return registered(self.plan)
+
+    def costs(self, model: Model) -> dict[str, int]:
+        return costs(self.plan, geometry(model))
+
+    def probe(self) -> list[Trial]:
+        return self.plan.trials(self.plan.test)[:4]
+
     def page(self, findings: Sequence[LocosFinding], pairs: Sequence[Any]) -> report.Page:
         return page(findings, self.plan)
+
+
+def together(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all tasks as one, each of which names its task."""
+    return pd.concat(frames.values(), ignore_index=True)
