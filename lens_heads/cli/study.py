@@ -9,7 +9,15 @@ import typer
 
 from lens_heads.cli.options import AllowCode, Device, Dtype, Folder, Models, permission
 
+LONG, NEGATIVE = "thorough (hours)", "negative-model, negative-needles (nothing may hold)"
 Quick = Annotated[bool, typer.Option("--quick", help="Short for --preset quick.")]
+
+Precision = Annotated[
+    float | None,
+    typer.Option(help="Add test trials until the interval has this half-width, in nats.", show_default=False),
+]
+MaxTrials = Annotated[int | None, typer.Option(help="At most so many test trials.", show_default=False)]
+Plan = Annotated[bool, typer.Option("--plan", help="Print what it would cost, and stop.")]
 
 app = typer.Typer(help="Reproduce a paper's experiments end to end.", no_args_is_help=True)
 
@@ -34,9 +42,17 @@ def demo(
 @app.command()
 def locos(
     model: Models = None,
-    preset: Annotated[str, typer.Option(help="packaged (no download), quick, paper or scripts.")] = "packaged",
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="packaged (no download), thorough (hours), quick, negative-model, negative-needles, paper or scripts."
+        ),
+    ] = "packaged",
     out: Folder = Path("runs/locos"),
     tuned_lens: Annotated[Path | None, typer.Option(help="Safetensors file of a tuned lens, for one model.")] = None,
+    precision: Precision = None,
+    max_trials: MaxTrials = None,
+    plan: Plan = False,
     device: Device = None,
     dtype: Dtype = "float32",
 ) -> None:
@@ -44,7 +60,8 @@ def locos(
     from lens_heads.model.load import dtype_named
     from lens_heads.studies.locos_paper import study
 
-    study.locos(model or study.MODELS, preset, out, tuned_lens, device=device, dtype=dtype_named(dtype))
+    more = {"precision": precision, "max_trials": max_trials, "plan": plan}
+    study.locos(model or study.MODELS, preset, out, tuned_lens, **more, device=device, dtype=dtype_named(dtype))
 
 
 @app.command("fragile-tasks")

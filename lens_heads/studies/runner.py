@@ -257,6 +257,12 @@ def named_preset(which: Any, presets: Mapping[str, Plan]) -> tuple[Plan, str]:
     raise ValueError(f"preset={which!r:.60}: use {', '.join(presets)}, or a Preset of this study")
 
 
+def resized(plan: Plan, precision: float | None, max_trials: int | None) -> Plan:
+    """The preset with another precision (half-width in nats) or another cap on test trials."""
+    changed = {"precision": precision, "max_trials": max_trials}
+    return replace(plan, **{name: value for name, value in changed.items() if value is not None})  # type: ignore[type-var]  # a dataclass
+
+
 def several(models: Models) -> list[Any]:
     """The models as a list. Raises ValueError if there are none, or if two have the same name."""
     single = isinstance(models, str | Path) or hasattr(models, "cfg")

@@ -21,7 +21,17 @@ from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, ranked
 from lens_heads.studies.locos_paper.page import page
 from lens_heads.studies.locos_paper.presets import PRESETS, TASK, Preset
-from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, run_study, several
+from lens_heads.studies.runner import (
+    MODELS,
+    Models,
+    StageRun,
+    Study,
+    named_preset,
+    plan_study,
+    resized,
+    run_study,
+    several,
+)
 from lens_heads.trials.trial import Trial
 
 
@@ -31,6 +41,9 @@ def locos(
     out: str | Path = "runs/locos",
     tuned_lens: str | Path | None = None,
     command: str | None = None,
+    precision: float | None = None,
+    max_trials: int | None = None,
+    plan: bool = False,
     **loading: Any,
 ) -> list[LocosFinding]:
     """Re-run the LOCOS paper (Gema et al., arXiv 2607.01002) on one or more models.
@@ -43,17 +56,24 @@ def locos(
             The same call continues it; other settings are refused.
         tuned_lens: a safetensors file as `score_heads(direction=...)` takes it, for a single model.
         command: shown on the page; default: the running command.
+        precision, max_trials: in place of the preset's: the half-width, in nats, at which no more test trials are run, and the
+            most of them (up to as many as the preset's `test` has).
+        plan: only print what it would cost, from the preset and one measured block, and return nothing.
         **loading: options of `load_model` (device, dtype, ...) for models given by name.
 
     Returns one finding per model, and prints the claims of each.
 
     Raises ValueError for an unknown preset, no models, or a folder with other settings.
     """
-    plan, name = named_preset(preset, PRESETS)
+    size, name = named_preset(preset, PRESETS)
     models = several(models)
     if tuned_lens is not None and len(models) > 1:
         raise ValueError("a tuned lens belongs to one model: run the study on that model alone")
-    study = LocosStudy(plan, name, {"tuned_lens": str(tuned_lens) if tuned_lens else None})
+    size = resized(size, precision, max_trials)
+    study = LocosStudy(size, name, {"tuned_lens": str(tuned_lens) if tuned_lens else None})
+    if plan:
+        plan_study(study, models, loading)
+        return []
     return run_study(study, models, out, command, loading)[0]
 
 
