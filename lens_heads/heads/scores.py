@@ -160,17 +160,16 @@ class HeadScores:
     def interval(
         self, level: float = 0.95, n: int = 1000, seed: int = 0
     ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
-        """Percentile bootstrap over trials: (low, high), each [layer, head].
+        """(low, high) of every head's mean over trials, each [layer, head]; see `stats.mean_interval`.
 
-        NaN for a single trial, which has no spread, and for heads `selected` on these trials, whose intervals would be
-        biased upwards.
+        NaN below five trials, and for heads `selected` on these trials, whose intervals would be biased upwards.
         """
         checks.share("level", level)
         checks.whole_number("n", n)
         checks.seed(seed)
-        if len(self.per_trial) == 1 or self.selected:
+        if self.selected:
             return self.values * torch.nan, self.values * torch.nan
-        return stats.bootstrap_interval(self.per_trial, level=level, n=n, seed=seed)
+        return stats.mean_interval(self.per_trial, level=level, n=n, seed=seed)
 
     def p_values(self) -> Float[Tensor, "layer head"]:
         """One-sided p per head, float64: is its score above the null's (below, if the lowest are best)?

@@ -13,7 +13,6 @@ from lens_heads.stats.intervals import (
     ratio_interval,
     sum_interval,
 )
-from lens_heads.stats.old import bootstrap_interval, bootstrap_over_draws, bootstrap_ratio
 from lens_heads.stats.permutation import Permutation, permutation_test
 from lens_heads.stats.positive_mean import FEWEST_TRIALS, positive_mean_p
 from lens_heads.stats.ranks import RandomRank, rank_p
@@ -32,10 +31,7 @@ __all__ = [
     "TopKStability",
     "are_shares",
     "benjamini_hochberg",
-    "bootstrap_interval",
     "bootstrap_means",
-    "bootstrap_over_draws",
-    "bootstrap_ratio",
     "crossed_interval",
     "difference",
     "effective_n",

@@ -151,7 +151,8 @@ def difference(first: Interval, second: Interval, correlation: float = 0.0) -> I
 
 def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
     """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts."""
-    weights = _weights(np.random.default_rng(seed), _trials(values, n, seed), n)
+    trials = _trials(values, n, seed)
+    weights = _weights(np.random.default_rng(seed), trials, n)
     return (torch.from_numpy(weights) @ values.reshape(len(values), -1).double()).reshape(n, *values.shape[1:])
 
 

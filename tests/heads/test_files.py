@@ -46,10 +46,10 @@ def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None
         "selected": True,
     }
     about["made_on"] = (MadeOn("a", "company", "needle", "prompt"), MadeOn("b"))
-    before = HeadScores.from_trials("locos", torch.randn(2, 3, 4), ["b", "a"], meta, unit="kv_head", **about)
+    before = HeadScores.from_trials("locos", torch.randn(5, 3, 4), [*"bacde"], meta, unit="kv_head", **about)
     path = before.save(tmp_path / "s.json")
     after = HeadScores.load(path)
-    assert (after.method, after.unit, after.trial_ids) == ("locos", "kv_head", ("b", "a"))
+    assert (after.method, after.unit, after.trial_ids) == ("locos", "kv_head", tuple("bacde"))
     assert meta.items() <= after.meta.items()
     assert {name: getattr(after, name) for name in about} == about
     written = json.loads(path.read_text())

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats as scipy_stats
 
+from lens_heads import stats
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.identity import ModelIdentity
@@ -142,26 +144,18 @@ def test_an_unknown_likeness_is_refused() -> None:
         ramp(2, 2).random(1, like="depth")  # type: ignore[arg-type]
 
 
-def test_the_interval_is_that_of_a_plain_bootstrap_loop() -> None:
+def test_the_interval_of_every_head_is_that_of_its_mean_over_trials() -> None:
     generator = np.random.default_rng(5)
     data = generator.normal(size=(25, 2, 3)).astype(np.float32) + np.arange(6).reshape(2, 3).astype(np.float32)
     found = HeadScores.from_trials("m", torch.from_numpy(data), [str(i) for i in range(25)])
     low, high = found.interval(level=0.9, n=300, seed=11)
-    resamples = np.random.default_rng(11).multinomial(25, [1 / 25] * 25, size=300)
     for layer in range(2):
         for head in range(3):
-            means = []
-            for counts in resamples:
-                drawn = [data[i, layer, head] for i in range(25) for _ in range(counts[i])]
-                means.append(sum(float(x) for x in drawn) / 25)
-            assert float(low[layer, head]) == pytest.approx(np.percentile(means, 5), abs=1e-6)
-            assert float(high[layer, head]) == pytest.approx(np.percentile(means, 95), abs=1e-6)
-    # And an independent loop with a generator of its own agrees as two bootstraps do.
-    other = np.random.default_rng(0)
-    means = [data[other.integers(0, 25, 25)].mean(0) for _ in range(4000)]
-    low, high = found.interval(level=0.9, n=4000)
-    np.testing.assert_allclose(low, np.percentile(means, 5, axis=0), atol=0.04)
-    np.testing.assert_allclose(high, np.percentile(means, 95, axis=0), atol=0.04)
+            alone = stats.mean_interval(torch.from_numpy(data[:, layer, head]), level=0.9, n=300, seed=11)
+            assert (float(low[layer, head]), float(high[layer, head])) == pytest.approx([float(end) for end in alone])
+            t = scipy_stats.ttest_1samp(data[:, layer, head], 0).confidence_interval(0.9)
+            assert float(low[layer, head]) <= t.low + 1e-6
+            assert float(high[layer, head]) >= t.high - 1e-6
 
 
 def noise(trials: int, layers: int, heads: int, seed: int) -> torch.Tensor:
@@ -341,8 +335,9 @@ def test_one_trial_has_no_interval(tmp_path: Path) -> None:
     assert torch.equal(HeadScores.load(path).values, found.values)
     for bounds in json.loads(path.read_text())["confidence_intervals"].values():
         assert all(bound is None or np.isnan(bound) for bound in bounds)
-    two = HeadScores.from_trials("m", noise(2, 2, 3, seed=0), ["a", "b"])
-    assert (two.interval()[0] < two.interval()[1]).all()
+    four, five = (HeadScores.from_trials("m", noise(n, 2, 3, seed=0), [*"abcde"[:n]]) for n in (4, 5))
+    assert four.interval()[0].isnan().all(), "no interval below five trials"
+    assert (five.interval()[0] < five.interval()[1]).all()
 
 
 @pytest.mark.parametrize(
@@ -391,7 +386,9 @@ def test_p_with_a_null_counts_the_draws_whose_best_head_is_as_good(best: Any) ->
 def test_too_few_draws_are_no_test_at_that_level() -> None:
     found = replace(ramp(2, 3), null=torch.zeros(18, 2, 3))
     assert found.p_values().min() == 1 / 19
-    with pytest.raises(ValueError, match=r"18 draws of the null give no p up to 0\.05: score with null_spans=19 or more"):
+    with pytest.raises(
+        ValueError, match=r"18 draws of the null give no p up to 0\.05: score with null_spans=19 or more"
+    ):
         found.significant()
     assert replace(found, null=torch.zeros(19, 2, 3)).significant().any()
     assert replace(found, null=torch.zeros(99, 2, 3)).untested(0.01) == ""

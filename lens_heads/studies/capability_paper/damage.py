@@ -17,7 +17,7 @@ from scipy.stats import t as student
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.localize import Generality
-from lens_heads.stats import bootstrap_ratio, percentile_interval
+from lens_heads.stats import percentile_interval, ratio_interval
 from lens_heads.studies.capability_paper.presets import LEAD, Preset
 from lens_heads.studies.capability_paper.stages import kin_of
 from lens_heads.studies.claims import widened
@@ -134,7 +134,7 @@ def _lost(curve: AblationCurve, found: Condition, right: str, chance: float) -> 
     if not above_chance(before.tolist(), chance):
         return NOTHING
     above, below = (torch.tensor(gap.to_numpy(float))[None] for gap in (before - after, before - chance))
-    value, low, high = bootstrap_ratio(above, below)
+    value, low, high = ratio_interval(above, below)
     return Mean(value, *widened(value, low, high, int((before > 0).sum())), len(before))
 
 
