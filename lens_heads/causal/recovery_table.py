@@ -119,10 +119,8 @@ class Recovery:
 
     def __repr__(self) -> str:
         first = self.frame.iloc[0]
-        return (
-            f"Recovery({self.examples['used']} of {self.examples['all']} examples; "
-            f"{first['recovery']:.2f} [{first['low']:.2f}, {first['high']:.2f}])"
-        )
+        bounds = "" if np.isnan(first["low"]) else f" [{first['low']:.2f}, {first['high']:.2f}]"
+        return f"Recovery({self.examples['used']} of {self.examples['all']} examples; {first['recovery']:.2f}{bounds})"
 
     def _repr_html_(self) -> str:
         return f"{escape(repr(self))}{self.frame.to_html(index=False, float_format=lambda x: f'{x:.3f}')}"

@@ -43,9 +43,10 @@ class Search:
 
     def __repr__(self) -> str:
         row = self.frame.iloc[int(self.frame.loc[self.frame["method"] != "random", "damage"].argmax())]
+        bounds = "" if np.isnan(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
         return (
             f"Search(best of {len(self.scores)}: {row['method']}, sparsity {row['sparsity']:g}, {row['n_masks']:.0f} masks; "
-            f"damage {row['damage']:.3g} [{row['low']:.3g}, {row['high']:.3g}])"
+            f"damage {row['damage']:.3g}{bounds})"
         )
 
     def _repr_html_(self) -> str:

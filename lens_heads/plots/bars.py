@@ -97,7 +97,7 @@ def recovery_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
     traces = [_bars(kind, part, axis) for kind in _KINDS if (part := [row for row in rows if row["kind"] == kind])]
     examples = sorted({str(int(n)) for n in frame["examples"]}, key=int)
     over = examples[0] if len(examples) == 1 else f"{examples[0]} to {examples[-1]}"
-    subtitle = f"Ratio of sums over {over} examples; whiskers: 95 % bootstrap interval"
+    subtitle = f"Ratio of sums over {over} examples; whiskers: 95 % intervals"
     if (frame["undefined"] >= 0.5).any():
         subtitle += "<br>Pale: ablation cost under 0.5 nats in at least half of the cases"
     heading = title or "Recovery: share of the ablation cost that patching restores"

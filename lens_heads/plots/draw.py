@@ -83,7 +83,7 @@ def hatched(color: str, shape: str) -> dict[str, Any]:
 
 def whiskers(value: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> dict[str, Any]:
     """Error bars from low to high; none where a bound is missing."""
-    up, down = ([*np.clip(np.nan_to_num(gap), 0, None)] for gap in (high - value, value - low))
+    up, down = (np.clip(gap, 0, None) for gap in (high - value, value - low))
     return {"symmetric": False, "array": up, "arrayminus": down, "color": color, "thickness": 1.3, "width": 3}
 
 
@@ -94,8 +94,8 @@ def band(x: Any, low: Any, high: Any, **style: Any) -> go.Scatter:
 
 
 def bounds(scores: ScoresLike) -> tuple[np.ndarray, np.ndarray]:
-    """The 95 % interval per head; NaN with fewer than two trials."""
-    if len(scores.trial_ids) > 1:
+    """The 95 % interval per head; NaN without trials, and where there is none."""
+    if len(scores.trial_ids):
         low, high = scores.interval()
         return low.numpy(), high.numpy()
     missing = np.full(scores.values.shape, math.nan)

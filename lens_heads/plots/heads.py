@@ -55,7 +55,7 @@ def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.
 
 
 def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> go.Figure:
-    """The k best heads, best on top, each with its 95 % bootstrap interval over trials."""
+    """The k best heads, best on top, each with its 95 % interval over trials; without whiskers where there is none."""
     best, shown, trials = scores.top(min(k, scores.values.numel())), look_of(scores), len(scores.trial_ids)
     at = [head.layer for head in best], [head.head for head in best]
     values, low, high = (found[at] for found in (scores.values.numpy(), *bounds(scores)))
@@ -68,7 +68,7 @@ def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> g
         customdata=interval_texts(low, high),
         hovertemplate="<b>%{y}</b>  %{x:.3g}%{customdata}<extra></extra>",
     )
-    subtitle = f"Whiskers: 95 % bootstrap interval over {trials} trials" if trials > 1 else ""
+    subtitle = f"Whiskers: 95 % intervals over {trials} trials" if np.isfinite(low).any() else ""
     figure = figure_of(title or f"Top {len(best)} heads by {shown.label}", 150 + 26 * len(best), [trace], subtitle, 720)
     figure.update_layout(bargap=0.35).update_xaxes(title=shown.axis, zeroline=True)
     return figure.update_yaxes(**BARE, autorange="reversed")

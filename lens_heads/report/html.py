@@ -137,7 +137,7 @@ def _cards(cards: Sequence[Card]) -> str:
     shown = []
     for card in cards:
         text = _element("div", number(card.value, card.digits), "value")
-        if card.low is not None and card.high is not None:
+        if card.low is not None and card.high is not None and not pd.isna(card.low):
             low, high = number(float(card.low), card.digits), number(float(card.high), card.digits)
             text += f'<div class="interval" title="95 % interval">[{low}, {high}]</div>'
         text += _element("div", card.label, "label") + (_element("div", card.note, "note") if card.note else "")

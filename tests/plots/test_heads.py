@@ -80,7 +80,7 @@ def test_one_trial_has_no_interval_to_show() -> None:
     scores = make([[1.0, 2.0]], trials=1)
     assert plots.head_map(scores).data[0].customdata[0][0][2] == ""
     figure = plots.ranking_bars(scores)
-    assert list(figure.data[0].error_x.array) == [0.0, 0.0]
+    assert np.isnan(figure.data[0].error_x.array).all(), "a whisker of no length would look certain"
     assert "interval" not in (figure.layout.title.subtitle.text or "")
 
 
@@ -97,13 +97,22 @@ def test_ranking_bars_are_the_best_heads_with_their_intervals(scores: HeadScores
 
 
 def test_whiskers_drawn_the_wrong_way_round_would_be_caught() -> None:
-    skewed = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])[:, None, None]
+    skewed = torch.tensor([0.1, 0.2, 0.1, 0.3, 0.2, 3.0])[:, None, None]
     scores = HeadScores.from_trials("locos", skewed, [f"t{i}" for i in range(6)])
     bars = plots.ranking_bars(scores).data[0]
     assert_whiskers(bars.x, bars.error_x, scores.to_frame())
     bars.error_x.update(array=bars.error_x.arrayminus, arrayminus=bars.error_x.array)
     with pytest.raises(AssertionError):
         assert_whiskers(bars.x, bars.error_x, scores.to_frame())
+
+
+def test_four_trials_have_no_whiskers() -> None:
+    scores = make([[1.0, 2.0], [3.0, 4.0]], trials=4)
+    bars = plots.ranking_bars(scores)
+    assert np.isnan(bars.data[0].error_x.array).all(), "a whisker of no length would look certain"
+    assert np.isnan(bars.data[0].error_x.arrayminus).all()
+    assert "Whiskers" not in str(bars.layout.title.subtitle.text)
+    assert "nan" not in str(bars.data[0].customdata).lower()
 
 
 @pytest.fixture
