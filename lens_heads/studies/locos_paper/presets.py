@@ -193,7 +193,7 @@ _BRIEF: dict[str, Any] = {
 }
 _BRIEF |= {"choose": 4, "text_trials": 3, "curve_trials": 5, "calibrate": 6}
 _STUDY = _packaged(
-    40, 60, 40, 40, 320, ks=(1, 3, 6, 12, 24, 48), recovery_trials=12, seeds=4, ablated=(*FACTORIAL, "copy")
+    40, 60, 40, 30, 320, ks=(1, 3, 6, 12, 24, 48), recovery_trials=12, seeds=4, ablated=(*FACTORIAL, "copy")
 )
 PRESETS: dict[str, Preset] = {
     "demo-quick": _demo(8, 6, 4, 320, **_BRIEF),
@@ -216,7 +216,7 @@ PRESETS: dict[str, Preset] = {
     "demo-full": _demo(100, 100, 50, 400, ks=(1, 2, 5, 10, 20, 50), judge_text_everywhere=True),
     "packaged": _STUDY,
     "thorough": replace(
-        _packaged(60, 200, 100, 100, 320, ks=(1, 2, 3, 6, 12, 24, 48), seeds=20, recovery_trials=40),
+        _packaged(60, 200, 70, 30, 320, ks=(1, 2, 3, 6, 12, 24, 48), seeds=20, recovery_trials=40),
         precision=0.1,
         few_others=20,
         choose=30,
