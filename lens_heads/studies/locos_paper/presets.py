@@ -192,8 +192,14 @@ _BRIEF: dict[str, Any] = {
     "few_others": 3,
 }
 _BRIEF |= {"choose": 4, "text_trials": 3, "curve_trials": 5, "calibrate": 6}
-_STUDY = _packaged(
-    40, 60, 40, 30, 320, ks=(1, 3, 6, 12, 24, 48), recovery_trials=12, seeds=4, ablated=(*FACTORIAL, "copy")
+_STUDY = replace(
+    _packaged(40, 60, 40, 30, 320, ks=(1, 3, 6, 12, 24, 48), recovery_trials=12, ablated=(*FACTORIAL, "copy")),
+    choose=8,
+    few=12,
+    few_others=6,
+    controls=("random",),
+    seeds=4,
+    curve_trials=10,
 )
 PRESETS: dict[str, Preset] = {
     "demo-quick": _demo(8, 6, 4, 320, **_BRIEF),
