@@ -151,6 +151,11 @@ class Items:
         return self.values.shape[1]
 
     @property
+    def units(self) -> int:
+        """How many items, or groups of items, are resampled."""
+        return self._whole.shape[1]
+
+    @property
     def means(self) -> Float[np.ndarray, " condition"]:
         return self.values.mean(1)
 
@@ -174,6 +179,10 @@ class Counts:
 
     n: int
     matches: Int[np.ndarray, " condition"]
+
+    @property
+    def units(self) -> int:
+        return self.n
 
     @property
     def means(self) -> Float[np.ndarray, " condition"]:

@@ -163,7 +163,7 @@ class TransferMatrix:
     def halves(
         self, name: str, n: int = 100, seed: int = 0, **options: bool
     ) -> tuple[Float[np.ndarray, "sample k task"], Float[np.ndarray, "sample k task"]]:
-        """A statistic on both halves of n random splits of every target's items. Every target needs two items."""
+        """A statistic on both halves of n random splits of every target's items. Every target needs two items or groups."""
         checks.whole_number("n", n)
         checks.seed(seed)
         self._check_spread()
@@ -253,9 +253,11 @@ class TransferMatrix:
             raise ValueError(f"{name} requires random heads, which were not ablated. Run with random_draws >= 1.")
 
     def _check_spread(self) -> None:
-        single = [target for target, measured in self._measured.items() if measured.n < 2]
+        single = [target for target, measured in self._measured.items() if measured.units < 2]
         if single:
-            raise ValueError(f"target {single[0]!r} has only one item, so it has no spread. Add items, or omit it.")
+            raise ValueError(
+                f"target {single[0]!r} has only one item, or group of items, so it has no spread. Add items, or omit it."
+            )
 
     def __repr__(self) -> str:
         items = sum(measured.n for measured in self._measured.values())

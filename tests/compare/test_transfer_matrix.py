@@ -341,3 +341,5 @@ def test_one_item_has_no_halves() -> None:
     assert m.fragility().loc[8, "b"] == 0.5
     with pytest.raises(ValueError, match="target 'b' has only one item"):
         m.halves("fragility")
+    with pytest.raises(ValueError, match="target 'a' has only one item, or group of items, so it has no spread"):
+        TransferMatrix(per_item=table.assign(group="company")).halves("fragility")
