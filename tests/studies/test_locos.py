@@ -21,7 +21,7 @@ from lens_heads.ablation.verdicts import smallest_k
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.locos_paper import stages
-from lens_heads.studies.locos_paper.claims import registered
+from lens_heads.studies.locos_paper.claims import registered, rejudged
 from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LocosFinding
 from lens_heads.studies.locos_paper.presets import ATTENTION, CONTROLLED, PARTS, PRESETS, Preset
@@ -155,6 +155,13 @@ def test_each_task_is_ablated_with_means_of_its_own_prompts(qwen: Any, done: tup
     tested = set(done[0].trials["headline_trials"]["trial"])
     for file in folder.glob("means-*.safetensors"):
         assert not set(lh.MeanActivations.load(file).trial_ids) & tested
+
+
+def test_claims_can_be_judged_again_from_the_stored_trials(done: tuple[LocosFinding, Path]) -> None:
+    found, out = done
+    stored = {name: pd.read_parquet(out / found.model / "tables" / f"{name}.parquet") for name in found.trials}
+    again = rejudged(stored, TINY, found.scores["locos"].values.numel())
+    pd.testing.assert_frame_equal(again, found.claims)
 
 
 def test_what_it_costs_is_known_before(qwen: Any, done: tuple[LocosFinding, Path]) -> None:

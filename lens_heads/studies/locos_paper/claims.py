@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.verdicts import (
     HOLDS,
     UNTOLD,
@@ -15,11 +17,12 @@ from lens_heads.ablation.verdicts import (
     costs_more,
     harms,
     negligible,
+    smallest_k,
     spared,
 )
 from lens_heads.studies.claims import Found, published
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
-from lens_heads.studies.locos_paper.presets import PARTS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, PARTS, TASK, Preset
 
 
 def registered(plan: Preset) -> pd.DataFrame:
@@ -33,6 +36,28 @@ def registered(plan: Preset) -> pd.DataFrame:
         if claim["task"] in calls
     ]
     return pd.DataFrame(rows)
+
+
+def rejudged(tables: Mapping[str, pd.DataFrame], plan: Preset, heads: int) -> pd.DataFrame:
+    """The claims again from values per trial, in a model with so many heads.
+
+    `tables` holds "choice_trials" and "headline_trials". k and the baseline are chosen again, and every verdict is judged again; nothing else of the run is needed.
+    """
+    choice, headline = AblationCurve(tables["choice_trials"], {}), tables["headline_trials"]
+    curves = {str(task): AblationCurve(rows, {}) for task, rows in headline.groupby("task", sort=False)}
+    k = plan.fixed_k(heads) or smallest_k(choice, LEAD)
+    nothing: dict[str, Any] = {"model": "", "frames": {}, "scores": {}, "questions": {}, "texts": {}}
+    found = LocosFinding(k=k, baseline=best_baseline(choice, k), headline=curves, curve=choice, **nothing)
+    return claims(found, plan.described())
+
+
+def best_baseline(found: AblationCurve, k: int) -> str:
+    """The attention method whose k best heads cost most on selection trials; a k that was not run takes the nearest."""
+    known = [name for name in ATTENTION if name in found.rankings]
+    if not known:
+        raise ValueError(f"no attention method was scored: add one of {', '.join(ATTENTION)} to the preset's methods")
+    nearest = min({one.k for one in found.conditions() if one.k}, key=lambda size: (abs(size - k), size))
+    return min(known, key=lambda name: found.values(Condition.top(name, nearest), "logprob").mean())
 
 
 def claims(finding: LocosFinding, calls: Mapping[str, str]) -> pd.DataFrame:

@@ -46,6 +46,7 @@ class LocosFinding(Finding):
         note = self.recovered.examples if isinstance(self.recovered, Recovery) else self.recovered
         return {
             "k": self.k,
+            "heads": self.scores[LEAD].values.numel(),
             "best_attention_baseline": self.baseline,
             "outcomes": self.scores[LEAD].meta["outcomes"],
             "right_answers": {

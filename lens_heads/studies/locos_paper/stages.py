@@ -90,15 +90,6 @@ def chosen(bench: Bench, scores: Mapping[str, HeadScores]) -> AblationCurve:
     return bench.ablate(TASK, trials, rankings, ks=bench.plan.ks, controls=controls, selecting=True, out=out)
 
 
-def best_baseline(found: AblationCurve, k: int) -> str:
-    """The attention method whose k best heads cost most on selection trials; a k that was not run takes the nearest."""
-    known = [name for name in ATTENTION if name in found.rankings]
-    if not known:
-        raise ValueError(f"no attention method was scored: add one of {', '.join(ATTENTION)} to the preset's methods")
-    nearest = min(found.meta["ks"], key=lambda size: (abs(size - k), size))
-    return min(known, key=lambda name: found.values(Condition.top(name, nearest), "logprob").mean())
-
-
 def headline(bench: Bench, scores: Mapping[str, HeadScores], k: int, baseline: str) -> dict[str, AblationCurve]:
     """The headline at one k, by task: the test trials with every control, other tasks with LOCOS and random heads alone."""
     plan, found = bench.plan, {}

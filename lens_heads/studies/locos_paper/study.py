@@ -16,7 +16,7 @@ from lens_heads.ablation.verdicts import smallest_k
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.report import tables
 from lens_heads.studies.locos_paper import stages
-from lens_heads.studies.locos_paper.claims import claims, registered
+from lens_heads.studies.locos_paper.claims import best_baseline, claims, registered
 from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, ranked
 from lens_heads.studies.locos_paper.page import page
@@ -90,7 +90,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         bench = stages.Bench(model, plan, select, test, folder)
         choice = run.stage("choice", stages.chosen, bench, scores)
         k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
-        baseline = stages.best_baseline(choice, k)
+        baseline = best_baseline(choice, k)
         headline = run.stage("headline", stages.headline, bench, scores, k, baseline)
         curve = run.stage("ablation", stages.curve, bench, scores, k)
         tables.show(tables.curve(curve, "logprob"))
