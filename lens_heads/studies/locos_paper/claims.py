@@ -41,7 +41,8 @@ def registered(plan: Preset) -> pd.DataFrame:
 def rejudged(tables: Mapping[str, pd.DataFrame], plan: Preset, heads: int) -> pd.DataFrame:
     """The claims again from values per trial, in a model with so many heads.
 
-    `tables` holds "choice_trials" and "headline_trials". k and the baseline are chosen again, and every verdict is judged again; nothing else of the run is needed.
+    `tables` holds "choice_trials" and "headline_trials". k and the baseline are chosen again, and every verdict is judged
+    again; nothing else of the run is needed.
     """
     choice, headline = AblationCurve(tables["choice_trials"], {}), tables["headline_trials"]
     curves = {str(task): AblationCurve(rows, {}) for task, rows in headline.groupby("task", sort=False)}
