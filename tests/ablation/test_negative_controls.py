@@ -1,0 +1,80 @@
+"""Where there is nothing to find, verdicts hold no more often than their level, over 50 seeds of each negative control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lens_heads as lh
+from lens_heads.ablation.conditions import Controls
+from lens_heads.ablation.verdicts import HOLDS, harms
+from lens_heads.heads.scores import HeadScores
+from tests import planted, zoo
+from tests.conftest import random_trial, tiny
+
+SEEDS = 50
+MOST = 6
+"""Of 50: more are said in less than 4 % of all runs, if one in twenty is."""
+
+Ranked = tuple[Any, list[Any], HeadScores]
+"""A model, trials to judge heads on, and a ranking made on others."""
+
+
+def located(model: Any, seed: int) -> HeadScores:
+    """LOCOS on trials of the selection."""
+    select = [random_trial(1000 * seed + i, 20 + i % 5) for i in range(4)]
+    return lh.score_heads(model, select, ["locos"], teacher_forced=True, progress=False)["locos"]
+
+
+def trials(seed: int) -> list[Any]:
+    return [random_trial(1000 * seed + 500 + i, 20 + i % 5) for i in range(8)]
+
+
+def untrained(seed: int) -> Ranked:
+    model = lh.controls.random_initialised(tiny("llama-gqa"), seed)
+    return model, trials(seed), located(model, seed)
+
+
+def shuffled(seed: int) -> Ranked:
+    model = lh.controls.shuffled_outputs(zoo.bridge("qwen3"), seed)
+    return model, trials(seed), located(model, seed)
+
+
+def found(seed: int) -> HeadScores:
+    """LOCOS on planted trials about the first three clues."""
+    select = planted.trials(3, 30, seed=seed + 900)
+    return lh.score_heads(planted.model(), select, ["locos"], teacher_forced=True, progress=False)["locos"]
+
+
+def others(seed: int) -> list[Any]:
+    """Ten planted trials about the other five."""
+    return [trial for i, trial in enumerate(planted.trials(16, 30, seed=seed + 1)) if i % 8 >= 3]
+
+
+def permuted(seed: int) -> Ranked:
+    """A model that does retrieve, its heads found on true answers, judged by answers of other trials."""
+    return planted.model(), lh.controls.permuted_answers(others(seed), seed), found(seed)
+
+
+def random_lead(seed: int) -> Ranked:
+    return planted.model(), others(seed), lh.controls.random_ranking(planted.model(), seed)
+
+
+def verdict(model: Any, trials: list[Any], ranking: HeadScores) -> str:
+    controls = Controls("random", draws=20, trials=5)
+    options: dict[str, Any] = {"kind": "zero", "generate": False, "progress": False, "batch_size": 16}
+    return harms(lh.ablation_curve(model, trials, {"lead": ranking}, ks=(2,), controls=controls, **options)).word
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("control", [untrained, shuffled, permuted, random_lead])
+def test_nothing_holds_more_often_than_its_level(control: Callable[[int], Ranked]) -> None:
+    assert sum(verdict(*control(seed)) == HOLDS for seed in range(SEEDS)) <= MOST
+
+
+def test_a_true_lead_does_hold() -> None:
+    """The same verdict finds what is there: a control that never says anything would prove nothing."""
+    said = [verdict(planted.model(), others(seed), found(seed)) for seed in range(5)]
+    assert said.count(HOLDS) >= 3
