@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -16,11 +18,14 @@ import pytest
 import torch
 
 from lens_heads import studies
+from lens_heads.causal import recover
+from lens_heads.controls import random_ranking
 from lens_heads.model.hooks import has_hooks
-from lens_heads.studies.claims import HOLDS, UNTOLD
+from lens_heads.studies.claims import DOES_NOT, UNTOLD
 from lens_heads.studies.fragile_paper import stages
 from lens_heads.studies.fragile_paper.finding import ALL
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, on_reports
+from lens_heads.studies.fragile_paper.sources import OTHERS, OWN
 from lens_heads.studies.fragile_paper.study import FragileStudy
 from lens_heads.tasks.sec10k import packaged
 from tests import zoo
@@ -30,14 +35,15 @@ TINY = Preset(
     documents={"n": 1, "chunk_words": 40, "n_documents": 0},
     trials={"n": 2, "words": 12},
     ks=(128, 512),
+    headline_k=128,
     random_draws=2,
-    metric="logprob",
+    random_sets=3,
+    random_trials=5,
+    layer_matched=True,
     right="greedy_match",
     generate=False,
-    recovery_k=128,
     recovery_trials=1,
     recovery_draws=2,
-    matched_k=128,
     match_texts=2,
     tasks=FOUR,
 )
@@ -61,10 +67,7 @@ def models() -> list[Any]:
 @pytest.fixture(scope="module")
 def done(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     out = tmp_path_factory.mktemp("study") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        # Random models answer nothing: every trial counts as broken, so that recovery is run.
-        patch.setattr(stages, "flipped", lambda matrix, metric, task, k: set(matrix.items(task)))
-        return studies.fragile_tasks(models, TINY, out, command="the command"), out
+    return studies.fragile_tasks(models, TINY, out, command="the command"), out
 
 
 def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> None:
@@ -77,21 +80,74 @@ def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> N
         assert set(each.scores["qr"]) == {*FOUR, ALL}
         everyone = [each.scores["qr"][task].per_trial for task in FOUR]
         assert each.scores["qr"][ALL].values.numpy() == pytest.approx(np.concatenate(everyone).mean(0))
-        assert set(each.frames["recovery"]["task"]) == set(FOUR)
+        restored = each.frames["recovery"][["task", "k"]].drop_duplicates()
+        assert sorted(map(tuple, restored.to_numpy())) == sorted((task, k) for task in (*FOUR, ALL) for k in TINY.ks)
         assert {file.stem for file in (out / each.name / "tables").glob("*.parquet")} == set(each.frames)
     assert pair.names == ("qwen3", "gemma3")
-    assert set(pair.frames["correlations"]["statistic"]) >= {"logprob: fragility", "logprob: disruptivity"}
     assert len(pair.match.pairs) == min(model.cfg.n_layers * model.cfg.n_heads for model in models)
+
+
+def test_a_preset_s_costs_are_the_passes_that_run(models: list[Any], done: Any) -> None:
+    (findings, (pair,)), _ = done
+    costs, each = FragileStudy(TINY, "own").costs(models[0]), findings[0]
+    assert costs["detection"] == sum(each.scores["qr"][task].per_trial.shape[0] for task in FOUR)
+    assert costs["transfer"] == len(each.matrix.per_item)
+    assert costs["headline"] == len(each.curve.per_trial)
+    patched = each.frames["recovery"].query("set == 'patched' and task != @ALL")
+    assert (
+        costs["recovery"] == 2 * patched["examples"].sum()
+    )  # Clean and ablated: restoring needs the answer rows alone.
+    unablated = len(pair.validation.per_trial[["task", "trial"]].drop_duplicates())
+    assert costs["validation"] == len(pair.validation.per_trial.query("set != 'a'")) + unablated
+
+
+def test_fair_controls_cost_passes_of_their_own(
+    models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(TINY, fair=True, ks=(512,), headline_k=512, recovery_trials=2)
+    study, filled = FragileStudy(plan, "own"), Mock(wraps=recover._cache)
+    monkeypatch.setattr(recover, "_cache", filled)
+    bench = stages.Bench(models[0], plan, study.documents, study.tests, tmp_path)
+    stages.mended(bench, dict.fromkeys(FOUR, random_ranking(models[0])))
+    assert study.costs(models[0])["recovery"] == filled.call_count == 2 * 4 * (2 + 2 * plan.recovery_draws)
+
+
+def test_sources_are_compared_trial_by_trial_with_the_same_random_sets(done: Any) -> None:
+    (findings, _), _ = done
+    for each in findings:
+        rows, drawn = each.matrix.per_item, each.curve.per_trial
+        k, pooled = each.sizes[each.headline], each.curve.rankings[0]
+        clean = rows[rows["source"] == "none"].set_index("item")["logprob"]
+        of_tasks = rows[(rows["k"] == k) & rows["source"].isin(FOUR)]
+        logprobs = {
+            OTHERS: of_tasks[of_tasks["source"] != of_tasks["target"]].groupby("item")["logprob"].mean(),
+            OWN: of_tasks[of_tasks["source"] == of_tasks["target"]].set_index("item")["logprob"],
+            pooled: drawn[(drawn["set"] == "top") & (drawn["method"] == pooled)].set_index("trial")["logprob"],
+        }
+        table = each.frames["sources"].set_index(["source", "task"])
+        for source, found in logprobs.items():
+            row = table.loc[(source, ALL)]
+            assert row["drop"] == pytest.approx((clean - found).mean(), abs=1e-5)
+            for column, which in (("beyond", "random"), ("beyond_layers", "random_like")):
+                if source == pooled or which == "random":
+                    random = drawn[drawn["set"] == which]
+                    gaps = random["logprob"] - random["trial"].map(found)
+                    assert len(random) == TINY.random_sets * TINY.random_trials
+                    assert row[column] == pytest.approx(gaps.mean(), abs=1e-5)
+                else:
+                    assert np.isnan(row[column])
+        assert len(table) == (2 + 2) * (len(FOUR) + 1)
 
 
 def test_means_over_tasks_are_those_of_the_matrix(done: Any) -> None:
     (findings, _), _ = done
     for each in findings:
-        table = each.frames["statistics"]
-        mean = table[(table["task"] == "mean") & (table["metric"] == "logprob") & (table["statistic"] == "fragility")]
-        assert mean["value"].to_list() == pytest.approx(each.matrix.fragility().mean(axis=1).to_list())
-        assert (mean["low"] <= mean["value"]).all()
-        assert (mean["value"] <= mean["high"]).all()
+        table = (
+            each.frames["statistics"].query("metric == 'logprob' and statistic == 'fragility'").set_index(["k", "task"])
+        )
+        expected = each.matrix.fragility()
+        assert table["value"].xs(ALL, level="task").to_list() == pytest.approx(expected.mean(axis=1).to_list())
+        assert table.loc[(512, FOUR[1]), "value"] == pytest.approx(expected.loc[512, FOUR[1]])
 
 
 def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
@@ -105,10 +161,25 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert summary["command"] == "the command"
     assert set(summary["models"]) == {"qwen3", "gemma3"}
-    assert summary["models"]["qwen3"]["heads_for_k_of_1024"] == {str(k): size for size, k in findings[0].sizes.items()}
+    assert summary["models"]["qwen3"]["heads_for_k"] == {str(k): size for size, k in findings[0].sizes.items()}
     assert summary["pairs"][0]["correlations"][0]["r2"] == pytest.approx(
         found[0].frames["correlations"]["r2"].iloc[0], abs=1e-4
     )
+
+
+def test_the_results_page_tells_the_same_claims(done: Any) -> None:
+    from benchmarks.sections.fragile import fragile
+    from benchmarks.sections.reading import Results
+
+    (findings, (pair,)), out = done
+    text = fragile(Results(out))
+    for each in [*findings, pair]:
+        for row in each.claims.to_dict("records"):
+            assert f"| {row['claim']} | {row['models']} |" in text
+    (others,) = findings[1].frames["sources"].query("source == @OTHERS and task == @ALL").to_dict("records")
+    assert f"| {OTHERS} | {others['drop']:.2f} [{others['drop_low']:.2f}, {others['drop_high']:.2f}] |" in text
+    first = pair.frames["correlations"].iloc[0]
+    assert f"| {first['statistic']} | {first['how']} | {first['r']:.2f} |" in text
 
 
 def test_the_same_call_continues_and_runs_nothing_again(
@@ -119,7 +190,6 @@ def test_the_same_call_continues_and_runs_nothing_again(
     def forbidden(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("the model was run again")
 
-    monkeypatch.setattr(stages, "flipped", lambda matrix, metric, task, k: set(matrix.items(task)))
     monkeypatch.setattr(torch.nn.Embedding, "forward", forbidden)  # A model with a forward of its own would be refused.
     again, (same,) = studies.fragile_tasks(models, TINY, out, command="the command")
     for before, after in zip(findings, again, strict=True):
@@ -131,42 +201,17 @@ def test_the_same_call_continues_and_runs_nothing_again(
         studies.fragile_tasks(models[:1], Preset(**{**vars(TINY), "random_draws": 3}), out)
 
 
-def test_claims_are_read_off_the_numbers(done: Any) -> None:
-    (findings, found), _ = done
-    table = pd.concat([each.claims for each in [*findings, *found]])
-    for _, row in table[table["p"].notna()].iterrows():
-        assert row["verdict"] == (HOLDS if row["p"] < 0.05 else UNTOLD)
-    broad = table[table["claim"] == "Heads of one task break other tasks"]
-    assert len(broad) == 2
-    for each, (_, row) in zip(findings, broad.iterrows(), strict=True):
-        assert row["value"] == pytest.approx(each.matrix.disruptivity().loc[512].mean())
-
-
-def test_trials_that_flip_are_right_before_and_wrong_after(done: Any) -> None:
-    (findings, _), _ = done
-    matrix = findings[0].matrix
-    rows = matrix.per_item.copy()
-    first, second = matrix.items(FOUR[0])
-    mine = rows["target"] == FOUR[0]
-    rows.loc[mine, "greedy_match"] = 0.0
-    rows.loc[mine & (rows["source"] == "none"), "greedy_match"] = 1.0
-    rows.loc[mine & (rows["source"] == FOUR[0]) & (rows["item"] == second), "greedy_match"] = 1.0
-    changed = type(matrix)(per_item=rows, metric="logprob")
-    assert stages.flipped(changed, "greedy_match", FOUR[0], 128) == {first}
-    assert stages.flipped(changed, "greedy_match", FOUR[1], 128) == set()
-
-
 def test_presets_have_other_companies_on_either_side() -> None:
-    assert set(PRESETS) == {"packaged", "quick", "paper"}
     assert PRESETS["paper"].tasks == TASKS
     assert PRESETS["paper"].size(64, 1024) == 64
     assert PRESETS["paper"].size(8, 24) == 1
+    assert replace(PRESETS["paper"], relative_k=False).sizes(24) == {8: 8, 16: 16, 24: 32}
     study = FragileStudy(TINY, "own")
     detection, evaluation = study.documents, study.tests
     companies = [{t.meta["cik"] for trials in side.values() for t in trials} for side in (detection, evaluation)]
     assert not companies[0] & companies[1]
     assert [len(trials) for trials in evaluation.values()] == [2] * 4
-    with pytest.raises(ValueError, match="preset='small': use packaged, quick, paper"):
+    with pytest.raises(ValueError, match="preset='small': use packaged, quick, thorough, paper, negative-model"):
         studies.fragile_tasks("any", "small")
     real = on_reports(PRESETS["paper"], "paper", "10-K.zip")
     assert real.documents == {"chunk_words": 400, "n_documents": 20, "path": "10-K.zip"}
@@ -177,7 +222,9 @@ def test_presets_have_other_companies_on_either_side() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"recovery_k": 64}, "recovery_k=64: use one of 128, 512"),
+        ({"headline_k": 64}, "headline_k=64: use one of 128, 512"),
+        ({"control": "shuffled"}, "control='shuffled': use one of None, random_initialised, exchanged_needles"),
+        ({"precision": 0}, "half_width=0: must be above 0"),
         ({"lead": "locos"}, "lead='locos': use one of qr, core, summed_attention"),
         ({"right": "correct"}, "right='correct' is not measured with generate=False: use one of logprob, greedy_match"),
     ],
@@ -187,14 +234,40 @@ def test_a_preset_that_cannot_be_run_is_refused(change: dict[str, Any], message:
         Preset(**{**vars(TINY), **change})
 
 
-def test_intervals_are_widened_for_few_items(done: Any) -> None:
-    (findings, _), _ = done
-    matrix = findings[0].matrix  # Two items a task: sqrt(2) times as wide.
-    table = findings[0].frames["statistics"]
-    rows = table[(table["statistic"] == "disruptivity") & (table["metric"] == "logprob") & (table["task"] == FOUR[0])]
-    low, high = matrix.interval("disruptivity")
-    expected = np.sqrt(2) * (high[FOUR[0]] - low[FOUR[0]])
-    assert (rows["high"] - rows["low"]).to_list() == pytest.approx(expected.to_list())
+@pytest.mark.parametrize(("control", "changed"), [("exchanged_needles", "needle"), ("permuted_answers", "answer")])
+def test_negative_controls_change_trials_of_the_same_tasks(control: str, changed: str) -> None:
+    plain, other = (FragileStudy(replace(TINY, control=name), "own").tests for name in (None, control))
+    for task, trials in other.items():
+        assert {trial.meta["filing"] for trial in trials} == {trial.meta["filing"] for trial in plain[task]}
+        before = {trial.meta["filing"]: trial for trial in plain[task]}
+        for trial in trials:
+            kept = before[trial.meta["filing"]]
+            differ = [name for name in ("question", "needle", "answer") if getattr(trial, name) != getattr(kept, name)]
+            assert differ == [changed]
+
+
+@pytest.mark.parametrize("name", ["negative-model", "negative-needles"])
+def test_in_a_negative_control_nothing_holds(name: str, models: list[Any], tmp_path: Path) -> None:
+    plan = replace(
+        TINY,
+        control=PRESETS[name].control,
+        trials={"n": 5, "words": 12},
+        tasks=("headquarters_city", "holder_record_amount"),
+        ks=(512,),
+        headline_k=512,
+        random_sets=8,
+        layer_matched=False,
+    )
+    (found,), _ = studies.fragile_tasks(models[:1], plan, tmp_path)
+    assert set(found.claims["verdict"]) <= {DOES_NOT, UNTOLD}
+    assert found.claims["low"].notna().sum() >= 2  # There are enough trials for intervals.
+    assert ("random-initialised" in found.model) == (name == "negative-model")
+
+
+def test_a_plan_runs_no_stage(models: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert studies.fragile_tasks(models[:1], TINY, tmp_path / "run", plan=True) == ([], [])
+    assert not (tmp_path / "run").exists()
+    assert "transfer" in capsys.readouterr().out
 
 
 def test_no_models_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The claims of the study of fragile tasks: the rules that judge them. Texts and published numbers are in `claims.json`.
+"""The claims of the study of fragile tasks: their rules. Texts, thresholds and published numbers are in `claims.json`.
 
 The published R² are of Llama-3.1-8B and Qwen-2.5-7B, of Llama and Mistral-7B, and of Qwen and Mistral; those of fragility are
 computed from the authors' data.
@@ -7,43 +7,111 @@ computed from the authors' data.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from lens_heads import compare
-from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, published
+from lens_heads.stats import Interval, n_to_tell
+from lens_heads.stats.intervals import NOTHING
+from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, above, at_most, published
+from lens_heads.studies.fragile_paper.finding import ALL
+from lens_heads.studies.fragile_paper.presets import METRIC, Preset
+from lens_heads.studies.fragile_paper.related import Gap
+from lens_heads.studies.fragile_paper.sources import OTHERS, OWN
 
-COLUMNS = ["claim", "models", "metric", "paper", "found", "value", "low", "high", "p", "verdict", "holds_if"]
+COLUMNS = ["id", "claim", "models", "metric", "k", "n", "paper", "found", "value", "low", "high", "p", "verdict"]
+COLUMNS += ["would_tell", "holds_if"]
 
 
-def claims_of_model(model: str, metric: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Do heads transfer between tasks? One row per claim (`COLUMNS`); `table` holds the model's statistics."""
-    rows: list[dict[str, Any]] = []
-    means = table[(table["task"] == "mean") & ~table["relative"] & (table["metric"] == metric)]
+def registered(plan: Preset) -> pd.DataFrame:
+    """What is claimed and how it is judged, before anything runs.
+
+    One row per claim: id, claim, estimand, metric, threshold, k, n, holds_if, with the preset's numbers.
+    """
+    rows = []
+    for claim in [claim for part in ("model", "pair") for claim in published(__name__)[part]]:
+        texts = {name: claim[name].format(**_words(claim, plan)) for name in ("estimand", "k", "n")}
+        names = {name: claim[name] for name in ("id", "claim", "metric", "threshold")}
+        rows.append({**names, **texts, "holds_if": claim["holds"].format(**_words(claim, plan))})
+    return pd.DataFrame(rows)[["id", "claim", "estimand", "metric", "threshold", "k", "n", "holds_if"]]
+
+
+def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame], gap: Gap, k: int) -> pd.DataFrame:
+    """Do heads transfer between tasks? One row per claim (`COLUMNS`); `frames` holds the model's tables, k names the headline."""
+    measured = {
+        "transfer": _row(frames["sources"], "beyond", "random_trials", source=OTHERS, task=ALL),
+        "interchangeable": _row(
+            frames["statistics"], "value", None, statistic="specificity", task=ALL, metric=METRIC, k=k
+        ),
+        "related": (gap.gap, gap.items),
+        "recovery": _row(frames["recovery_differences"], "difference", "examples", set="random", of="recovery", k=k),
+    }
+    own, _ = _row(frames["sources"], "beyond", None, source=OWN, task=ALL)
+    rows = []
     for claim in published(__name__)["model"]:
-        k = table["k"].agg(claim["k"])
-        for row in means[(means["statistic"] == claim["statistic"]) & (means["k"] == k)].to_dict("records"):
-            value, low, high = row["value"], row["low"], row["high"]
-            if claim["rule"] == "positive":
-                verdict = HOLDS if low > 0 else DOES_NOT if high <= 0 else UNTOLD
-            else:
-                verdict = DOES_NOT if low > 0 else UNTOLD
-            found = Found(value, low, high, f"{value:.3g}", verdict)
-            rows.append({**found.row(claim, k=k), "models": model, "metric": metric})
-    return pd.DataFrame(rows, columns=COLUMNS)
+        found, n = measured[claim["id"]]
+        n = gap.items if n is None else n
+        possible = "requires" not in claim or own.low > 0
+        possible &= claim["rule"] != "related" or gap.p <= claim["threshold"]
+        p = gap.p if claim["rule"] == "related" else math.nan
+        rows.append(_judged(claim, plan, (found, n, p), possible) | {"models": model, "n": f"{n} trials"})
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
 
 
-def claims_of_pair(names: tuple[str, str], correlations: dict[str, compare.Correlation]) -> pd.DataFrame:
-    """Are the same tasks fragile, and the same tasks' heads disruptive, in both models? One row per claim and metric."""
-    rows: list[dict[str, Any]] = []
+def claims_of_pair(names: tuple[str, str], plan: Preset, found: Mapping[str, compare.Correlation]) -> pd.DataFrame:
+    """Are the same tasks fragile, and the same tasks' heads disruptive, in both models? One row per claim."""
+    rows = []
     for claim in published(__name__)["pair"]:
-        for label, one in correlations.items():
-            metric, statistic = label.split(": ")
-            if statistic == claim["statistic"]:
-                low, high = one.interval or (math.nan, math.nan)
-                if_sure = HOLDS if claim["rule"] == "correlated" else DOES_NOT
-                verdict = if_sure if one.p < 0.05 else UNTOLD
-                found = Found(one.r2, low, high, f"R² {one.r2:.2f}, p {one.p:.2g}", verdict, one.p)
-                rows.append({**found.row(claim), "models": " and ".join(names), "metric": metric})
-    return pd.DataFrame(rows, columns=COLUMNS)
+        one = found.get(f"{METRIC}: {claim['id']} beyond random")
+        judged = Found.nothing("not measured") if one is None else _correlation(one, claim)
+        about = {"models": " and ".join(names), "metric": METRIC, "k": claim["k"].format(**plan.words())}
+        row = judged.row(claim, **_words(claim, plan)) | about
+        rows.append(row | {"n": f"{0 if one is None else one.points['task'].nunique()} tasks", "would_tell": None})
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
+
+
+def _correlation(one: compare.Correlation, claim: Mapping[str, Any]) -> Found:
+    """The verdict is that of `compare.correlate`, inside answer formats; what else could explain the number stands beside it."""
+    inside, beside = one.within or one.plain, []
+    for name, other in (("without log-probability and length", one.partial_all), ("of random heads alone", one.random)):
+        if other is not None and math.isfinite(other.r):
+            beside.append(f"R² {other.r2:.2f} {name} (p {other.p:.2g})")
+    alpha = claim["threshold"]
+    few = "" if inside.can_tell(alpha) else f"; no data of these formats could have p <= {alpha:g}"
+    text = f"r {inside.r:+.2f}, R² {inside.r2:.2f}, p {inside.p:.2g}{few}; {'; '.join(beside)}".rstrip("; ")
+    if_sure = HOLDS if claim["rule"] == "correlated" else DOES_NOT
+    verdict = if_sure if one.verdict(alpha) == "correlated" else UNTOLD
+    return Found(inside.r, math.nan, math.nan, text, verdict, inside.p)
+
+
+def _judged(
+    claim: Mapping[str, Any], plan: Preset, measured: tuple[Interval, int, float], possible: bool
+) -> dict[str, Any]:
+    """A claim on one model, judged by its rule; where the interval cannot tell, the number of trials that would have told.
+
+    `measured`: the number, its trials and its p. The claim cannot hold unless `possible`.
+    """
+    (found, n, p), at = measured, 0.0 if claim["rule"] == "related" else claim["threshold"]
+    value, low, high = found
+    verdict = (at_most if claim["rule"] == "at_most" else above)(low, high, at, possible)
+    told = verdict != UNTOLD or not low <= at <= high
+    more = {"metric": claim["metric"], "k": claim["k"].format(**plan.words())}
+    more["would_tell"] = None if told else n_to_tell(value, found.half_width, n, at)
+    text = "not measured, or nothing was lost" if math.isnan(value) else f"{value:.3g}"
+    return Found(value, low, high, text, verdict, p).row(claim, **_words(claim, plan)) | more
+
+
+def _words(claim: Mapping[str, Any], plan: Preset) -> dict[str, Any]:
+    return {**plan.words(), "threshold": claim["threshold"]}
+
+
+def _row(frame: pd.DataFrame, value: str, n: str | None, **wanted: Any) -> tuple[Interval, Any]:
+    """The number in the only row with these values, its bounds, and its number of trials if a column has it."""
+    rows = frame.loc[(frame[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    if rows.empty:
+        return NOTHING, 0
+    (row,) = rows.to_dict("records")
+    ends = (f"{value}_low", f"{value}_high") if f"{value}_low" in row else ("low", "high")
+    return Interval(row[value], *(row[end] for end in ends)), None if n is None else row[n]

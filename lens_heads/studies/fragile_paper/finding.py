@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lens_heads import compare
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.runner import Finding
 
@@ -16,18 +17,20 @@ Rankings = dict[str, dict[str, HeadScores]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FragileFinding(Finding):
-    """What the study found in one model. `sizes` maps numbers of ablated heads to the k of 1,024 that each stands for."""
+    """What the study found in one model.
+
+    `sizes` maps numbers of ablated heads to the k of the preset that each stands for, by which the matrix names them;
+    `headline` is the number that claims are judged at. `curve` ablates the pooled rankings and many random sets.
+    """
 
     scores: Rankings
     matrix: compare.TransferMatrix
+    curve: AblationCurve
     sizes: dict[int, int]
-
-    def size_for(self, k: int) -> int:
-        """The smallest number of ablated heads that stands for at least k of 1,024, or the largest there is."""
-        return next((size for size, each in self.sizes.items() if each >= k), max(self.sizes))
+    headline: int
 
     def notes(self) -> dict[str, Any]:
-        return {"heads_for_k_of_1024": {k: size for size, k in self.sizes.items()}}
+        return {"heads_for_k": {k: size for size, k in self.sizes.items()}}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

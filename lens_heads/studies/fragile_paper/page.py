@@ -7,10 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads import plots, report
+from lens_heads import compare, plots, report
 from lens_heads.studies.calls import described
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
-from lens_heads.studies.fragile_paper.presets import Preset
+from lens_heads.studies.fragile_paper.pairs import JUDGED
+from lens_heads.studies.fragile_paper.presets import METRIC, Preset
+from lens_heads.studies.fragile_paper.sources import OTHERS
 from lens_heads.studies.pages import bars, claims_table, counted, folded, table
 
 
@@ -20,15 +22,16 @@ def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset
     sections = [
         report.Section(
             "The study's claims",
-            "Damage says little about transfer if random heads do as much. A correlation over few tasks says little without its "
-            "permutation p-value and noise ceiling.",
-            tables=[claims_table(claims, more=("models", "metric", "p"))],
+            "Claims, thresholds, k and n were written down before the run. Damage says little about transfer if random heads do "
+            "as much, and a correlation over few tasks little unless tasks with one answer format differ alike. Where a claim "
+            "cannot be told, the number of trials that would have told, if the numbers seen are the true ones, stands beside it.",
+            tables=[claims_table(claims, more=("models", "metric", "k", "n", "p", "would_tell"))],
         )
     ]
     sections += [section for each in found for section in _pair(each)]
     sections += [section for each in findings for section in _model(each, plan)]
     sizes = "; ".join(f"{each.model}: {', '.join(map(str, each.sizes))}" for each in findings)
-    shown = [each.correlations[name] for each in found for name in list(each.correlations)[:1]]
+    shown = [one for each in found for one in list(_judged(each).values())[:1]]
     summary = report.Summary(
         model=", ".join(each.model for each in findings),
         trials=f"{_call(plan.documents)} to detect heads; {_call(plan.trials)}, of other companies, to ablate them",
@@ -37,35 +40,38 @@ def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset
         figures=[*(one.plot() for one in shown), *(each.matrix.plot(title=each.model) for each in findings)],
         facts={
             "Claims": counted(claims),
-            "k": f"out of 1,024 heads, as in the paper; every model loses the same share of its heads: {sizes}",
-            "Metric": plots.METRIC_LABELS.get(plan.metric, plan.metric),
+            "k": f"{plan.words()['ks']}; claims are judged at {plan.words()['headline']}. Heads in every model: {sizes}",
+            "Metric": f"{plots.METRIC_LABELS[METRIC]}; beside it: {plots.METRIC_LABELS[plan.right]}",
             "Ablation": f"{plan.kind}, at all positions",
-            "Intervals": "95 % bootstrap over items (and draws of random heads) of each task, widened for few items. "
-            "They ignore that several tasks ask about the same company; noise ceilings treat items as independent",
-            "Random heads": "from outside every task's top heads, as long as there are enough",
+            "Intervals": "95 %, over trials (by company) and draws of random heads; none below five trials. They ignore that "
+            "several tasks ask about the same company",
+            "Random heads": f"drawn from all heads: {plan.random_draws} sets at every k, {plan.random_sets} sets for claims",
         },
     )
     return report.Page("Different heads, same fragile tasks?", summary, sections)
 
 
+def _judged(each: Pair) -> dict[str, compare.Correlation]:
+    """The correlations that claims are about, as far as they could be computed."""
+    return {name: each.correlations[f"{METRIC}: {name}"] for name in JUDGED if f"{METRIC}: {name}" in each.correlations}
+
+
 def _answer(each: Pair) -> str:
     """The answer for two models: whether they share fragile tasks, and tasks with disruptive heads."""
-    a, b = each.names
     shown = [
-        f"{one.statistic} correlates with R² = {one.r2:.2f} (p = {one.p:.2g})"
-        for name in ("fragility", "disruptivity")
-        for one in [one for label, one in each.correlations.items() if label.endswith(f": {name}")][:1]
+        f"{name}: {one.verdict()} (r = {one.within.r:.2f} inside answer formats, p = {one.within.p:.2g})"
+        for name, one in _judged(each).items()
+        if one.within is not None
     ]
-    return f"{a} and {b}: {' and '.join(shown) or 'no correlation could be computed'}."
+    return f"{' and '.join(each.names)}: {'; '.join(shown) or 'no correlation could be computed'}."
 
 
 def _harm(each: FragileFinding) -> str:
-    """The answer for a single model: how much the heads of one task cost the others."""
-    means = each.frames["statistics"].query("task == 'mean' and not relative and metric == @each.matrix.metric")
-    means = means[means["k"] == means["k"].max()].set_index("statistic")["value"]
-    label = plots.METRIC_LABELS.get(each.matrix.metric, each.matrix.metric)
-    beyond = f"; beyond random heads, {means['beyond_random']:.2f}" if "beyond_random" in means else ""
-    return f"{each.model}: heads of one task cost the others {means['disruptivity']:.2f} in {label}{beyond}."
+    """The answer for a single model: how much other tasks' heads cost a task, beyond random heads."""
+    found = each.frames["sources"]
+    (row,) = found[(found["source"] == OTHERS) & (found["task"] == ALL)].to_dict("records")
+    beyond = f"{row['beyond']:.2f} [{row['beyond_low']:.2f}, {row['beyond_high']:.2f}] beyond random heads"
+    return f"{each.model}: heads of other tasks cost {row['drop']:.2f} nats per answer token, {beyond}."
 
 
 def _call(arguments: dict[str, Any]) -> str:
@@ -75,19 +81,16 @@ def _call(arguments: dict[str, Any]) -> str:
 
 def _pair(each: Pair) -> list[report.Section]:
     names = " and ".join(each.names)
-    scatters = [
-        report.Figure(one.plot(), name)
-        for name, one in each.correlations.items()
-        if name.endswith((": fragility", ": disruptivity"))
-    ]
+    scatters = [report.Figure(one.plot(), name) for name, one in _judged(each).items()]
     lost = " ".join(f"{label}: {reason}." for label, reason in each.reasons.items())
     best = each.match.pairs.sort_values("distance").head(16)
     return [
         folded(
             f"{names}: do the same tasks break?",
-            f"Not computed: {lost}" if lost else "",
+            "Tasks with one answer format are alike in every model; inside formats that does not count. Heads drawn at random "
+            "show how much agreement needs no task's own heads. " + (f"Not computed: {lost}" if lost else ""),
             figures=scatters,
-            tables=[table(each.frames["correlations"], "R² over tasks and k", "r2")],
+            tables=[table(each.frames["correlations"], "Correlations over tasks and k", "r2")],
             side_by_side=True,
         ),
         folded(
@@ -122,10 +125,14 @@ def _matches(each: Pair) -> pd.DataFrame:
 
 
 def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
-    lead, drops = each.scores[plan.lead][ALL], each.frames["statistics"].query("not relative").drop(columns="relative")
-    means = drops[drops["task"] == "mean"].drop(columns="task")
-    of_tasks = drops["statistic"].isin(["fragility", "beyond_random"]) & (drops["task"] != "mean")
-    fragile = drops[of_tasks & (drops["metric"] == each.matrix.metric)]
+    lead, drops = each.scores[plan.lead][ALL], each.frames["statistics"]
+    means = drops[drops["task"] == ALL].drop(columns="task")
+    of_tasks = drops["statistic"].isin(["fragility", "beyond_random"]) & (drops["task"] != ALL)
+    fragile = drops[of_tasks & (drops["metric"] == METRIC)]
+    found = each.frames["sources"]
+    by_task = found[found["task"] != ALL].pivot(index="source", columns="task", values="drop").reset_index()
+    kept = [name for name in ("drop", "beyond", "beyond_layers") if found[name].notna().any()]
+    whole = found[found["task"] == ALL][["source", *(f"{name}{end}" for name in kept for end in ("", "_low", "_high"))]]
     best = each.frames["best_heads"].query("method == @plan.lead and task == @ALL").drop(columns=["method", "task"])
     return [
         folded(
@@ -143,8 +150,17 @@ def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
         ),
         folded(
             f"{each.model}: transfer between tasks",
+            "Sources are the heads of tasks, of the ranking pooled over tasks, and of another method's. Random heads are drawn "
+            "from all heads.",
             figures=[each.matrix.plot(k) for k in each.matrix.ks],
-            tables=[table(means, "Means over tasks", "value"), table(fragile, "Fragility", "value")],
+            tables=[
+                table(whole, "What each source costs the trials of all tasks, nats per answer token", *kept),
+                table(by_task, "What each source costs each task"),
+                table(each.frames["related"], "What related tasks' heads cost beyond unrelated ones'", "value"),
+                table(means, "Means over tasks", "value"),
+                table(fragile, "Fragility", "value"),
+                table(each.frames["tasks"], "The tasks"),
+            ],
             side_by_side=True,
         ),
         _recovery(each),
@@ -155,14 +171,18 @@ def _recovery(each: FragileFinding) -> report.Section:
     frame = each.frames["recovery"]
     if frame.empty:
         return report.Section(f"{each.model}: recovery", "No task has a trial that ablating its own heads breaks.")
-    names = frame["set"] + frame["fair"].map({True: ", ablated too", False: ""})
-    recovered = bars(frame, frame["task"], names, "recovery").dropna(subset="value")
+    whole = frame[frame["task"] == ALL]
+    names = whole["set"] + whole["fair"].map({True: ", ablated too", False: ""})
+    recovered = bars(whole, "k = " + whole["k"].astype(str), names, "recovery").dropna(subset="value")
+    title, axis = "Recovery by restoring heads", "recovery, share of the cost"
+    figures = [] if recovered.empty else [plots.drop_bars(recovered, title, unit="", axis=axis)]
     return folded(
         f"{each.model}: recovery",
-        "A task's own heads are ablated everywhere and restored at the answer rows, on trials that ablating them broke. A "
-        "control that was itself ablated has no recovery if ablating it cost nothing.",
-        figures=[
-            plots.drop_bars(recovered, "Recovery by restoring heads", unit="", axis="recovery, share of the cost")
+        "A task's own heads are ablated everywhere and restored at the answer rows. Random heads that were not ablated have "
+        "little to restore; one that was itself ablated has no recovery if that cost nothing.",
+        figures=figures,
+        tables=[
+            table(each.frames["recovery_differences"], "Beyond random heads", "difference"),
+            table(frame, "Recovery", "recovery"),
         ],
-        tables=[table(frame, "Recovery", "recovery")],
     )

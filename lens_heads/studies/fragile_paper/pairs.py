@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -15,30 +14,36 @@ from lens_heads.model.geometry import Model
 from lens_heads.runs.digests import digest
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding
 from lens_heads.studies.fragile_paper.presets import Preset
+from lens_heads.studies.fragile_paper.related import FORMATS
 from lens_heads.studies.fragile_paper.stages import by_metric, of_tasks
-from lens_heads.trials.trial import Trial
+from lens_heads.trials.trial import AnyTrial
 
-CORRELATED: dict[str, tuple[str, dict[str, Any]]] = {
-    "fragility": ("fragility", {}),
-    "fragility, other tasks' heads": ("fragility", {"diagonal": False}),
-    "fragility, relative": ("fragility", {"relative": True}),
-    "disruptivity": ("disruptivity", {}),
-    "disruptivity, relative": ("disruptivity", {"relative": True}),
-}
-"""Which statistics are correlated across models, and how they are computed."""
+JUDGED = ("fragility beyond random", "disruptivity beyond random")
+"""The correlations that claims are about; the raw ones stand beside them."""
+DRAWS = 3
+"""Random sets of heads in the validation of a match."""
+COVARIATES = {"log-probability without ablation": "unablated", "answer length": "answer_tokens"}
 
 
 def correlation_tables(correlations: dict[str, compare.Correlation]) -> dict[str, pd.DataFrame]:
-    """R² with its interval, p-values and noise ceiling, one row per statistic; and the points behind every correlation."""
-    rows, points = [], []
+    """Every way to correlate each statistic, one row each; and the points behind every correlation.
+
+    R² has an interval over items, and a noise ceiling, where tasks count alike; not where a statistic of both matrices is needed.
+    """
+    rows, points = [pd.DataFrame({"statistic": []})], [pd.DataFrame({"statistic": []})]
     for label, found in correlations.items():
         low, high = found.interval or (math.nan, math.nan)
-        row = {"statistic": label, "r2": found.r2, "low": low, "high": high, "r": found.r, "p": found.p}
-        row |= {"naive_p": found.naive_p, "noise_ceiling_r2": found.noise_ceiling_r2, "points": len(found.points)}
-        rows.append(row)
+        ceiling = math.nan if found.noise_ceiling_r2 is None else found.noise_ceiling_r2
+        alike = {"low": low, "high": high, "noise_ceiling_r2": ceiling}
+        frame = found.to_frame().assign(statistic=label)
+        for name, value in alike.items():
+            frame[name] = [value if how == "tasks alike" else math.nan for how in frame["how"]]
+        rows.append(frame)
         points.append(found.points.assign(statistic=label))
-    none = pd.DataFrame({"statistic": []})
-    return {"correlations": pd.DataFrame(rows), "points": pd.concat(points or [none], ignore_index=True)}
+    return {
+        name: pd.concat(each[1:] or each, ignore_index=True)
+        for name, each in (("correlations", rows), ("points", points))
+    }
 
 
 def correlated(
@@ -46,22 +51,41 @@ def correlated(
 ) -> tuple[dict[str, compare.Correlation], dict[str, str]]:
     """Correlations across models by metric and statistic ("logprob: fragility"), and why others could not be computed.
 
-    Items that both models were asked are resampled together.
+    Tasks are permuted inside answer formats. Items that both models were asked are resampled together.
     """
     found, reasons = {}, {}
     theirs = by_metric(b.matrix, plan)
     for metric, mine in by_metric(a.matrix, plan).items():
         other = theirs[metric]
-        for label, (name, options) in CORRELATED.items():
-            if options.get("relative") and metric == "logprob":
-                continue
+        same = all(mine.items(task) == other.items(task) for task in mine.targets if task in other.targets)
+        options = {"strata": FORMATS, "covariates": _covariates(a, b), "names": (a.model, b.model)}
+        of_matrices = {**options, "paired_items": same}
+        frames = [_disruptivity_beyond_random(each) for each in (mine, other)]
+        ways = {
+            JUDGED[0]: (mine, other, "beyond_random", of_matrices),
+            JUDGED[1]: (*frames, JUDGED[1], options),
+            "fragility": (mine, other, "fragility", of_matrices),
+            "disruptivity": (mine, other, "disruptivity", of_matrices),
+        }
+        for label, (x, y, name, how) in ways.items():
             try:
-                same = all(mine.items(task) == other.items(task) for task in mine.targets if task in other.targets)
-                correlation = compare.correlate(mine, other, statistic=name, paired_items=same, **options)
-                found[f"{metric}: {label}"] = correlation
+                found[f"{metric}: {label}"] = compare.correlate(x, y, name, **how)
             except ValueError as error:
                 reasons[f"{metric}: {label}"] = str(error)
     return found, reasons
+
+
+def _covariates(a: FragileFinding, b: FragileFinding) -> dict[str, tuple[pd.Series, pd.Series]]:
+    """What could make tasks fragile in both models besides their heads, by task."""
+    tables = [each.frames["tasks"].set_index("task") for each in (a, b)]
+    return {name: (tables[0][column], tables[1][column]) for name, column in COVARIATES.items()}
+
+
+def _disruptivity_beyond_random(matrix: compare.TransferMatrix) -> pd.DataFrame:
+    """What a task's heads cost the other tasks, less what random heads cost those."""
+    disruptivity, random = matrix.disruptivity(), matrix.statistic("random")
+    others = random[disruptivity.columns].rsub(random.sum(axis=1), axis=0) / (len(random.columns) - 1)
+    return disruptivity - others
 
 
 def scores_digest(each: FragileFinding) -> str:
@@ -99,15 +123,15 @@ def validated(
     match: compare.HeadMatch,
     models: tuple[Model, Model],
     a: FragileFinding,
-    tests: Mapping[str, Sequence[Trial]],
+    tests: Mapping[str, Sequence[AnyTrial]],
     plan: Preset,
     folder: Path,
 ) -> compare.MatchValidation:
     """Ablate a's top heads over all tasks, and their partners in b."""
     groups = {f"{plan.lead}, {ALL}": a.scores[plan.lead][ALL]}
-    k, out = a.size_for(plan.matched_k), folder / "validation"
+    k, out = a.headline, folder / "validation"
     return compare.validate_match(
-        match, *models, tests, groups=groups, k=k, kind=plan.kind, batch_size=plan.batch_size, out=out
+        match, *models, tests, groups=groups, k=k, kind=plan.kind, draws=DRAWS, batch_size=plan.batch_size, out=out
     )
 
 
@@ -115,7 +139,7 @@ def depth(a: FragileFinding, b: FragileFinding, plan: Preset) -> pd.DataFrame:
     """Whether the top heads of each task sit at the same relative depth in both models."""
     rows = []
     bins = min(10, *(each.scores[plan.lead][ALL].n_layers for each in (a, b)))
-    k_a, k_b = (each.size_for(plan.matched_k) for each in (a, b))
+    k_a, k_b = a.headline, b.headline
     for task, mine in a.scores[plan.lead].items():
         found = compare.overlap_by_depth(mine, b.scores[plan.lead][task], k_a, k_b=k_b, bins=bins)
         row = {"task": task, "k_a": found.k_a, "k_b": found.k_b, "overlap": found.overlap, "expected": found.expected}

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lens_heads import compare
-from lens_heads.causal import recovery
-from lens_heads.compare.cells import NONE
+from lens_heads.ablation.conditions import Controls
+from lens_heads.ablation.curve import ablation_curve
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.causal import NothingFlipped, Recovery, recovery
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.runs.digests import digest
 from lens_heads.scoring.score import score_heads
-from lens_heads.stats import percentile_interval
+from lens_heads.stats import Precision
 from lens_heads.studies.fragile_paper.finding import ALL, Rankings
-from lens_heads.studies.fragile_paper.presets import Preset
+from lens_heads.studies.fragile_paper.presets import METRIC, Preset
+from lens_heads.studies.fragile_paper.related import FORMATS, SUBJECTS
 from lens_heads.trials.documents import DocumentTrial
-from lens_heads.trials.trial import Trial
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
+
+RESTORED = ("random", "matched_layers")
+"""The controls of recovery."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,19 +37,36 @@ class Bench:
     model: Model
     plan: Preset
     documents: Mapping[str, Sequence[DocumentTrial]]
-    tests: Mapping[str, Sequence[Trial]]
+    tests: Mapping[str, Sequence[AnyTrial]]
     out: Path
 
     @property
     def sizes(self) -> dict[int, int]:
-        """Numbers of heads in this model, with the k of 1,024 that each stands for."""
+        """Numbers of heads in this model, with the k of the preset that each stands for."""
         return self.plan.sizes(self.heads)
+
+    @property
+    def headline(self) -> int:
+        """The number of heads that claims are judged at."""
+        return self.plan.size(self.plan.headline_k, self.heads)
 
     @property
     def heads(self) -> int:
         """How many heads the model has."""
         shape = geometry(self.model)
         return shape.n_layers * shape.n_heads
+
+    @property
+    def mixed(self) -> list[AnyTrial]:
+        """The trials of all tasks in turn, so that the first few have as many of every task."""
+        return [trial for row in zip_longest(*self.tests.values()) for trial in row if trial is not None]
+
+    @property
+    def ablating(self) -> dict[str, Any]:
+        """Options that every ablation of all trials has."""
+        plan = self.plan
+        names = ("kind", "generate", "max_new_tokens", "batch_size")
+        return {name: getattr(plan, name) for name in names}
 
 
 def detect(bench: Bench) -> Rankings:
@@ -65,102 +86,115 @@ def of_tasks(scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
 
 
 def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> compare.TransferMatrix:
-    """Ablate every task's heads on every task. k counts out of 1,024 heads."""
-    plan, sizes = bench.plan, bench.sizes
+    """Ablate every task's heads on every task. The matrix names numbers of heads by the k that they stand for."""
+    sizes = bench.sizes
     found = compare.transfer_matrix(
         bench.model,
         of_tasks(scores),
         bench.tests,
         ks=list(sizes),
-        kind=plan.kind,
-        random_draws=plan.random_draws,
-        metric=plan.metric,
-        generate=plan.generate,
-        max_new_tokens=plan.max_new_tokens,
-        batch_size=plan.batch_size,
+        random_draws=bench.plan.random_draws,
+        metric=METRIC,
         out=bench.out / "transfer",
+        **bench.ablating,
     )
     assert found.per_item is not None
     rows = found.per_item.assign(k=found.per_item["k"].map({0: 0, **sizes}))
     ablated = {str(k): size for size, k in sizes.items()}
-    meta = found.meta | {"model": geometry(bench.model).name, "heads_ablated": ablated}
-    return replace(found, per_item=rows, meta=meta)
+    return replace(
+        found, per_item=rows, meta=found.meta | {"model": geometry(bench.model).name, "heads_ablated": ablated}
+    )
 
 
-def mended(bench: Bench, scores: Mapping[str, HeadScores], matrix: compare.TransferMatrix) -> pd.DataFrame:
-    """Recovery of each task's own heads, on trials that ablating these heads turns from right to wrong.
+def headline(bench: Bench, scores: Rankings) -> AblationCurve:
+    """Ablate the heads of the pooled and of the foreign ranking, and many random sets, on the trials of all tasks."""
+    plan, trials = bench.plan, bench.mixed
+    rankings = {ALL: scores[plan.lead][ALL]} | {f"{name}, {ALL}": scores[name][ALL] for name in plan.foreign}
+    return ablation_curve(
+        bench.model,
+        {ALL: trials},
+        rankings,
+        ks=[bench.headline],
+        controls=Controls(
+            ("random", "random_like") if plan.layer_matched else ("random",),
+            draws=plan.random_sets,
+            trials=plan.random_trials,
+        ),
+        precision=Precision(plan.precision, plan.max_trials or len(trials)),
+        out=bench.out / "headline",
+        **bench.ablating,
+    )
 
-    Columns as in `Recovery.frame`, plus task and flipped. A task without such a trial is missing.
+
+def mended(bench: Bench, scores: Mapping[str, HeadScores]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Recovery of each task's own heads and over all tasks, at every k; and its differences to random heads over all tasks.
+
+    Columns as in `Recovery.frame` and `Recovery.differences`, plus k, task and the number of examples. Tasks without a trial to
+    restore are missing.
     """
-    plan, frames = bench.plan, []
-    size = plan.size(plan.recovery_k, bench.heads)
+    frames, gaps = [], []
+    for size, k in bench.sizes.items():
+        found = _recovered(bench, scores, size)
+        if not found:
+            continue
+        rows = pd.concat([one.per_example for one in found.values()], ignore_index=True)
+        used = rows["example"].nunique()
+        whole = Recovery(rows, {"used": used}, {})
+        frames += [one.frame.assign(k=k, task=task) for task, one in {**found, ALL: whole}.items()]
+        gaps.append(whole.differences().assign(k=k, examples=used))
+    if not frames:
+        return pd.DataFrame({"task": [], "set": []}), pd.DataFrame({"k": [], "set": [], "of": []})
+    return pd.concat(frames, ignore_index=True), pd.concat(gaps, ignore_index=True)
+
+
+def _recovered(bench: Bench, scores: Mapping[str, HeadScores], size: int) -> dict[str, Recovery]:
+    """Recovery of each task's own heads; without the tasks that have no trial to restore."""
+    plan, found = bench.plan, {}
     for task, trials in bench.tests.items():
-        broken = flipped(matrix, plan.right, task, bench.sizes[size])
-        chosen = [trial for trial in trials if trial.id in broken][: plan.recovery_trials]
-        if chosen:
-            heads = scores[task].top(size)
-            found = recovery(
-                bench.model,
-                heads,
-                heads,
-                chosen,
-                scores=scores[task],
-                draws=plan.recovery_draws,
-                flipped=False,
-                kind=plan.kind,
-                out=bench.out / "recovery" / f"{task}-{digest([sorted(broken), [str(head) for head in heads]])}",
+        heads, room = scores[task].top(size), {"max_new_tokens": plan.max_new_tokens} if plan.flipped else {}
+        folder = bench.out / "recovery" / f"{task}-{size}"
+        options = {"draws": plan.recovery_draws, "fair": plan.fair, "flipped": plan.flipped, "kind": plan.kind, **room}
+        try:
+            found[task] = recovery(
+                bench.model, heads, heads, trials[: plan.recovery_trials], RESTORED, scores[task], out=folder, **options
             )
-            frames.append(found.frame.assign(task=task, flipped=len(broken)))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"task": [], "set": []})
-
-
-def flipped(matrix: compare.TransferMatrix, metric: str, task: str, k: int) -> set[str]:
-    """The trials of a task that are right without ablation, and wrong with the task's own k heads ablated."""
-    rows = matrix.per_item
-    assert rows is not None
-    rows = rows[rows["target"] == task]
-    right = set(rows.loc[(rows["source"] == NONE) & (rows[metric] > 0.5), "item"])
-    wrong = set(rows.loc[(rows["source"] == task) & (rows["k"] == k) & (rows[metric] <= 0.5), "item"])
-    return right & wrong
+        except NothingFlipped:
+            continue
+    return found
 
 
 def by_metric(matrix: compare.TransferMatrix, plan: Preset) -> dict[str, compare.TransferMatrix]:
-    """The matrix in the metric of drops, and in that of right answers."""
-    return {metric: replace(matrix, metric=metric) for metric in dict.fromkeys((plan.metric, plan.right))}
+    """The matrix in log-probability, and in right answers."""
+    return {metric: replace(matrix, metric=metric) for metric in dict.fromkeys((METRIC, plan.right))}
 
 
 def statistics(matrix: compare.TransferMatrix) -> pd.DataFrame:
-    """Fragility, disruptivity, specificity and harm beyond random heads with 95 % intervals, absolute and relative.
+    """Fragility, disruptivity, specificity and harm beyond random heads, with 95 % intervals over items and random draws.
 
-    One row per statistic, k and task; the task "mean" is the mean over tasks. Log-probability, which is negative, has no relative
-    drop. "beyond_random" leaves out a task's own heads. Intervals are widened by sqrt(n / (n - 1)) for the task with the fewest
-    items, n, because a bootstrap of n items has (n - 1) / n of the variance.
+    One row per statistic, k and task; the task `ALL` is the mean over tasks.
     """
-    items = min(len(matrix.items(target) or ()) for target in matrix.targets)
-    widened = math.sqrt(items / (items - 1)) if items > 1 else math.nan
-    rows: list[dict[str, Any]] = []
-    for name in ["fragility", "disruptivity", "specificity"] + (["beyond_random"] if matrix.draws else []):
-        options = {"diagonal": False} if name == "beyond_random" else {}
-        for relative in (False,) if matrix.metric == "logprob" else (False, True):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # A task that the model cannot do has no relative drop.
-                table = matrix.statistic(name, relative=relative, **options)
-                samples = matrix.resampled(name, relative=relative, **options)
-                table["mean"] = table.mean(axis=1)
-                samples = np.concatenate([samples, np.nanmean(samples, axis=-1, keepdims=True)], -1)
-                values = table.to_numpy()
-                low, high = (values + widened * (end - values) for end in percentile_interval(samples))
-            about = {"metric": matrix.metric, "statistic": name, "relative": relative}
-            rows += [
-                {**about, "k": k, "task": task, "value": values[i, j], "low": low[i, j], "high": high[i, j]}
-                for i, k in enumerate(table.index)
-                for j, task in enumerate(table.columns)
-            ]
+    frames = []
+    for name in ("fragility", "disruptivity", "specificity", "beyond_random"):
+        tables = zip(("value", "low", "high"), (matrix.statistic(name), *matrix.interval(name)), strict=True)
+        by_task = pd.DataFrame({end: table.rename_axis(columns="task").stack() for end, table in tables}).reset_index()
+        whole = matrix.over_tasks(name).reset_index().assign(task=ALL)
+        frames.append(pd.concat([by_task, whole]).assign(metric=matrix.metric, statistic=name))
+    return pd.concat(frames, ignore_index=True)[["metric", "statistic", "k", "task", "value", "low", "high"]]
+
+
+def about_tasks(bench: Bench, matrix: compare.TransferMatrix) -> pd.DataFrame:
+    """One row per task: answer format, subject, log-probability without ablation, and tokens of its answers (mean)."""
+    shape, rows = geometry(bench.model), []
+    for task, base in zip(matrix.targets, matrix.cells.base, strict=True):
+        encoded = encode_all(bench.tests[task], bench.model.tokenizer, shape.n_ctx)
+        length = sum(len(trial.answer_tokens) for trial in encoded) / len(encoded)
+        row = {"task": task, "format": FORMATS[task], "subject": SUBJECTS[task], "unablated": float(base)}
+        rows.append(row | {"answer_tokens": length})
     return pd.DataFrame(rows)
 
 
 def shared_heads(bench: Bench, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
     """How many top heads every two tasks share, compared with chance, at every k."""
     rankings = of_tasks(scores)
-    frames = [compare.head_overlaps(rankings, size).assign(k_of_1024=k) for size, k in bench.sizes.items() if size > 1]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"k_of_1024": []})
+    frames = [compare.head_overlaps(rankings, size).assign(for_k=k) for size, k in bench.sizes.items() if size > 1]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"for_k": []})

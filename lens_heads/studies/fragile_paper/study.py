@@ -13,16 +13,29 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import report
+from lens_heads.controls import exchanged_needles, permuted_answers
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.studies.fragile_paper import pairs, stages
-from lens_heads.studies.fragile_paper.claims import claims_of_model, claims_of_pair
+from lens_heads.studies.fragile_paper.claims import claims_of_model, claims_of_pair, registered
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.page import page
-from lens_heads.studies.fragile_paper.presets import PRESETS, Preset, on_reports
-from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, run_study
+from lens_heads.studies.fragile_paper.presets import PRESETS, Preset, on_reports, split_by_task
+from lens_heads.studies.fragile_paper.related import related_gap
+from lens_heads.studies.fragile_paper.sources import sources
+from lens_heads.studies.runner import (
+    MODELS,
+    Models,
+    StageRun,
+    Study,
+    named_preset,
+    plan_study,
+    resized,
+    run_study,
+    several,
+)
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.trials.documents import DocumentTrial
-from lens_heads.trials.trial import Trial
+from lens_heads.trials.trial import AnyTrial, Trial
 
 
 def fragile_tasks(
@@ -31,25 +44,36 @@ def fragile_tasks(
     out: str | Path = "runs/fragile-tasks",
     path: str | Path | None = None,
     command: str | None = None,
+    precision: float | None = None,
+    max_trials: int | None = None,
+    plan: bool = False,
     **loading: Any,
 ) -> tuple[list[FragileFinding], list[Pair]]:
     """Ask any models: do tasks share heads within a model, and do models share heads or fragile tasks?
 
     Args:
         models: names as `load_model` takes them, or loaded models. Every two are compared.
-        preset: "packaged" (offline, small models), "quick", "paper", or your own `Preset`.
+        preset: "packaged" (offline, small models), "thorough" (hours), "quick", "paper", "negative-model", "negative-needles", or
+            your own `Preset`.
         out: the run folder. It gets a folder per model and per pair (Parquet tables, scores, matrices, matches), `report.html`
             and `study_fragile_tasks.json`. The same call continues it; other settings are refused.
         path: real reports (a folder or .zip of edgar-crawler's JSON files), instead of the packaged ones.
         command: shown on the page; default: the running command.
+        precision, max_trials: in place of the preset's, where headline claims are evaluated: the half-width, in nats, at which no
+            more test trials are run, and the most of them.
+        plan: only print what it would cost, from the preset and one measured block, and return nothing.
         **loading: options of `load_model` (device, dtype, ...) for models given by name.
 
     Returns one finding per model and one per pair, and prints the claims of each. At most two models are loaded at a time.
 
     Raises ValueError for an unknown preset, no models, or a folder with other settings.
     """
-    plan, name = named_preset(preset, PRESETS)
-    study = FragileStudy(on_reports(plan, name, None if path is None else str(path)), name)
+    size, name = named_preset(preset, PRESETS)
+    size = resized(on_reports(size, name, None if path is None else str(path)), precision, max_trials)
+    study = FragileStudy(size, name)
+    if plan:
+        plan_study(study, several(models), loading)
+        return [], []
     return run_study(study, models, out, command, loading)
 
 
@@ -64,9 +88,36 @@ class FragileStudy(Study[Preset, FragileFinding]):
         return self.plan.by_task(sec10k_documents, self.plan.documents, "select")
 
     @cached_property
-    def tests(self) -> dict[str, list[Trial]]:
-        """The trials of other companies that heads are ablated on, by task."""
-        return self.plan.by_task(sec10k, self.plan.trials, "test")
+    def tests(self) -> dict[str, list[AnyTrial]]:
+        """The trials of other companies that heads are ablated on, by task, after a negative control of trials."""
+        found = self.plan.by_task(sec10k, self.plan.trials, "test")
+        if self.plan.control == "exchanged_needles":  # Between tasks: all trials of a task ask the same question.
+            return split_by_task(
+                exchanged_needles(trial for trials in found.values() for trial in trials), self.plan.tasks
+            )
+        permuted = self.plan.control == "permuted_answers"
+        return {task: permuted_answers(trials) for task, trials in found.items()} if permuted else found
+
+    def registered(self) -> pd.DataFrame:
+        return registered(self.plan)
+
+    def costs(self, model: Model) -> dict[str, int]:
+        """As the runner asks; sets of heads that agree by chance run once. `validation` is of a pair's second model."""
+        plan, tasks = self.plan, len(self.plan.tasks)
+        trials, bench = sum(map(len, self.tests.values())), stages.Bench(model, plan, {}, {}, Path())
+        recovered = sum(len(each[: plan.recovery_trials]) for each in self.tests.values())
+        random = (1 + plan.layer_matched) * plan.random_sets * min(plan.random_trials, trials)
+        controls = len(stages.RESTORED) * plan.recovery_draws if plan.fair else 0
+        return {
+            "detection": sum(map(len, self.documents.values())),
+            "transfer": trials * (1 + len(bench.sizes) * (tasks + plan.random_draws)),
+            "headline": min(trials, plan.max_trials or trials) * (2 + len(plan.foreign)) + random,
+            "recovery": recovered * len(bench.sizes) * (2 + controls),
+            "validation": trials * (2 + pairs.DRAWS),
+        }
+
+    def probe(self) -> list[Trial]:
+        return [trial for trials in self.tests.values() for trial in trials[:1] if isinstance(trial, Trial)]
 
     def one(self, model: Model, run: StageRun) -> FragileFinding:
         plan, name = self.plan, geometry(model).name
@@ -74,9 +125,10 @@ class FragileStudy(Study[Preset, FragileFinding]):
         scores = run.stage("detection", stages.detect, bench)
         lead = scores[plan.lead]
         matrix = run.stage("transfer", stages.transfer, bench, lead)
-        mended = run.stage("recovery", stages.mended, bench, lead, matrix)
-        metrics = stages.by_metric(matrix, plan)
-        statistics = pd.concat([stages.statistics(one) for one in metrics.values()], ignore_index=True)
+        curve = run.stage("headline", stages.headline, bench, scores)
+        mended, differences = run.stage("recovery", stages.mended, bench, lead)
+        metrics, k = stages.by_metric(matrix, plan), bench.sizes[bench.headline]
+        gap = related_gap(matrix, k)
         cells = [
             one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=metric) for metric, one in metrics.items()
         ]
@@ -86,10 +138,13 @@ class FragileStudy(Study[Preset, FragileFinding]):
             for task, found in by_task.items()
         ]
         frames = {
-            "claims": claims_of_model(name, matrix.metric, statistics),
-            "statistics": statistics,
+            "statistics": pd.concat([stages.statistics(one) for one in metrics.values()], ignore_index=True),
+            "sources": sources(matrix, curve, k),
+            "related": pd.DataFrame([{**gap.gap._asdict(), "p": gap.p, "trials": gap.items, "k": k}]),
+            "tasks": stages.about_tasks(bench, matrix),
             "cells": pd.concat(cells),
             "recovery": mended,
+            "recovery_differences": differences,
             "shared_heads": stages.shared_heads(bench, lead),
             "best_heads": pd.concat(best, ignore_index=True),
         }
@@ -98,10 +153,12 @@ class FragileStudy(Study[Preset, FragileFinding]):
         run.console.print(f"Top heads of {plan.lead} over all tasks: {first}. Without ablation: {base}.")
         return FragileFinding(
             model=name,
-            frames=frames,
+            frames={"claims": claims_of_model(name, plan, frames, gap, k), **frames},
             scores=scores,
             matrix=matrix,
+            curve=curve,
             sizes=bench.sizes,
+            headline=bench.headline,
         )
 
     def pair_settings(self, a: FragileFinding, b: FragileFinding) -> dict[str, Any]:
@@ -118,7 +175,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
         blind = run.stage("correspondence without scores", pairs.matched, models, None, plan, folder / "blind")
         validation = run.stage("validation", pairs.validated, blind, models, a, self.tests, plan, folder)
         frames = {
-            "claims": claims_of_pair(names, found),
+            "claims": claims_of_pair(names, plan, found),
             **pairs.correlation_tables(found),
             "matched_heads": match.pairs,
             "validation": validation.frame,

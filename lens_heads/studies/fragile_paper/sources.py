@@ -1,0 +1,81 @@
+"""What different sources of heads cost the trials of all tasks: a task's own, other tasks', the pooled and a foreign ranking's.
+
+All are compared trial by trial with the same random sets of all heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import torch
+
+from lens_heads import compare
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.compare.cells import NONE, RANDOM
+from lens_heads.stats import Interval, crossed_interval
+from lens_heads.stats.intervals import NOTHING
+from lens_heads.studies.fragile_paper.finding import ALL
+from lens_heads.studies.fragile_paper.presets import METRIC
+
+OWN, OTHERS = "the task's own heads", "other tasks' heads"
+
+
+def sources(matrix: compare.TransferMatrix, curve: AblationCurve, k: int) -> pd.DataFrame:
+    """One row per source and task, and per source over all tasks (`ALL`).
+
+    Columns: source, task; drop: nats per answer token that the source costs, with low, high; trials; beyond: the same beyond
+    random heads, with beyond_low, beyond_high, on `random_trials` of the trials; for rankings that random heads with their layers
+    were drawn for, beyond_layers with its bounds. `k` is that of the matrix; the curve has a single one.
+    """
+    (size,) = {one.k for one in curve.conditions() if one.k}
+    targets = _targets(matrix)
+    values = _of_tasks(matrix, k) | {name: curve.values(Condition.top(name, size), METRIC) for name in curve.rankings}
+    measured, rows = curve.conditions(), []
+    for name, found in values.items():
+        for task in (*matrix.targets, ALL):
+            own = found[found.index.map(targets) == task] if task != ALL else found
+            controls = {"drop": Condition.none(), "beyond": Condition.random(size)}
+            controls["beyond_layers"] = Condition.random_like(name, size)
+            costs = {
+                column: _cost(curve, own, condition) if condition in measured else (NOTHING, 0)
+                for column, condition in controls.items()
+            }
+            rows.append({"source": name, "task": task} | _columns(costs))
+    return pd.DataFrame(rows)
+
+
+def _columns(costs: Mapping[str, tuple[Interval, int]]) -> dict[str, Any]:
+    """Every cost with its bounds; trials of the drop, and of the cost beyond random heads."""
+    bounds = {
+        f"{name}{end}": getattr(found, at)
+        for name, (found, _) in costs.items()
+        for end, at in (("", "value"), ("_low", "low"), ("_high", "high"))
+    }
+    return bounds | {"trials": costs["drop"][1], "random_trials": costs["beyond"][1]}
+
+
+def _cost(curve: AblationCurve, values: pd.Series, against: Condition) -> tuple[Interval, int]:
+    """What a source costs beyond a condition of the curve on the trials that both have, and how many those are."""
+    draws = curve.draws(against, METRIC).dropna()
+    draws = draws.loc[draws.index.intersection(values.index)]
+    if draws.empty:
+        return NOTHING, 0
+    gaps = draws.sub(values.loc[draws.index], axis=0).to_numpy().T.copy()
+    return crossed_interval(torch.from_numpy(gaps), curve.groups(draws.index)), len(draws)
+
+
+def _targets(matrix: compare.TransferMatrix) -> dict[str, str]:
+    """The task of every item."""
+    return {item: task for task in matrix.targets for item in matrix.items(task) or ()}
+
+
+def _of_tasks(matrix: compare.TransferMatrix, k: int) -> dict[str, pd.Series]:
+    """The metric of every item with its own task's heads ablated, and with another task's, mean over the others."""
+    rows = matrix.per_item
+    assert rows is not None
+    rows = rows[(rows["k"] == k) & ~rows["source"].isin([NONE, RANDOM])]
+    own = rows["source"] == rows["target"]
+    return {name: rows[mine].groupby("item")[METRIC].mean() for name, mine in ((OWN, own), (OTHERS, ~own))}
