@@ -7,7 +7,7 @@ package. They draw the numbers they are given, and compute only ranks and rank c
 from lens_heads.plots.agreement import jaccard_curves, method_agreement
 from lens_heads.plots.bars import drop_bars, recovery_bars
 from lens_heads.plots.correspondence import match_diagram
-from lens_heads.plots.curves import ablation_curves
+from lens_heads.plots.curves import ablation_curves, task_curves
 from lens_heads.plots.dots import scatter, score_scatter
 from lens_heads.plots.heads import SOURCES, head_map, provenance_bars, ranking_bars
 from lens_heads.plots.theme import CONTROLS, DIVERGING, LOOKS, METRIC_LABELS, SEQUENTIAL, Look, look
@@ -34,6 +34,7 @@ __all__ = [
     "recovery_bars",
     "scatter",
     "score_scatter",
+    "task_curves",
     "transfer_map",
     "transfer_scatter",
 ]

@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
-from lens_heads.plots.draw import band, figure_of, whiskers
+from lens_heads.plots.draw import band, check_rows, figure_of, whiskers
 from lens_heads.plots.protocols import CurveLike
-from lens_heads.plots.theme import CONTROLS, INK, METRIC_LABELS, escape, interval_text, interval_texts, look
+from lens_heads.plots.theme import CONTROLS, INK, METRIC_LABELS, escape, interval_text, interval_texts, look, looks_of
 
 
 def ablation_curves(
@@ -87,3 +88,35 @@ def _baseline(row: Any, start: float, end: float) -> go.Scatter:
     hover = f"<b>no ablation</b>: %{{y:.3f}}{interval_text(low[0], high[0])}<extra></extra>"
     drawn = {"mode": "lines", "line": {"color": INK, "width": 1.4}, "name": "no ablation", "hovertemplate": hover}
     return go.Scatter(x=[start, end], y=value, error_y=whiskers(value, low, high, INK), **drawn)
+
+
+def task_curves(frame: pd.DataFrame, title: str = "", unit: str = "nats") -> go.Figure:
+    """Damage against the number k of heads ablated, all tasks in one figure: each one's own heads, and random heads dashed.
+
+    `frame` has the columns capability, set ("top" or "random"), k, damage, damage_low, damage_high. Whiskers are 95 %
+    intervals; points of one k stand side by side.
+    """
+    check_rows("task_curves", frame)
+    names, ks, traces = list(dict.fromkeys(frame["capability"])), sorted(set(frame["k"])), []
+    for place, (name, shown) in enumerate(looks_of(map(str, names)).items()):
+        shift = math.exp((place - (len(names) - 1) / 2) * 0.03)
+        for set_, part in frame[frame["capability"] == name].sort_values("k").groupby("set", sort=False):
+            value, low, high = (part[f"damage{end}"].to_numpy(float) for end in ("", "_low", "_high"))
+            top = set_ == "top"
+            line = go.Scatter(
+                x=part["k"].to_numpy() * shift,
+                y=value,
+                error_y=whiskers(value, low, high, shown.color) if top else None,
+                mode="lines+markers",
+                line={"color": shown.color, "dash": "solid" if top else "dash", "width": 2.5 if top else 1.2},
+                marker={"symbol": shown.symbol if top else "circle-open", "size": 9 if top else 5},
+                name=shown.label if top else f"{shown.label}, random heads",
+                legendgroup=name,
+                customdata=[*zip(map(int, part["k"]), interval_texts(low, high), strict=True)],
+                hovertemplate=f"<b>{shown.label}</b><br>k = %{{customdata[0]}}: %{{y:.3f}}%{{customdata[1]}}<extra></extra>",
+            )
+            traces.append(line)
+    figure = figure_of(title, 480, traces)
+    figure.add_hline(y=0, line={"color": INK, "width": 1.2})
+    figure.update_xaxes(title="heads ablated (k)", type="log", tickvals=ks, ticktext=[str(k) for k in ks])
+    return figure.update_yaxes(title=f"damage ({escape(unit)})")

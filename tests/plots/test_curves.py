@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lens_heads import plots
@@ -105,3 +106,34 @@ def test_shares_keep_their_scale_and_log_probabilities_show_whatever_they_are(cu
     assert plots.ablation_curves(curve, "contains").layout.yaxis.range == (-0.03, 1.03)
     for found, metric in ((curve, "logprob"), (among, "choice_logprob")):
         assert plots.ablation_curves(found, metric).layout.yaxis.range is None
+
+
+def test_every_task_has_a_curve_of_its_own_in_one_figure() -> None:
+    """Its heads with their intervals, and random heads in the same colour."""
+    rows = [
+        {
+            "capability": name,
+            "set": set_,
+            "k": k,
+            "damage": k * size,
+            "damage_low": k * size - 1,
+            "damage_high": k * size + 2,
+        }
+        for name, size in (("sums", 1.0), ("rhyme", 2.0))
+        for k in (1, 5)
+        for set_ in ("top", "random")
+    ]
+    frame = pd.DataFrame(rows)
+    figure = plots.task_curves(frame, "A model", "nats")
+    assert [line.name for line in figure.data] == ["sums", "sums, random heads", "rhyme", "rhyme, random heads"]
+    for name in ("sums", "rhyme"):
+        mine, random = trace(figure, name), trace(figure, f"{name}, random heads")
+        np.testing.assert_allclose(mine.y, frame.query("capability == @name and set == 'top'")["damage"])
+        np.testing.assert_allclose(mine.error_y.array, [2, 2])
+        np.testing.assert_allclose(mine.error_y.arrayminus, [1, 1])
+        assert mine.line.color == random.line.color
+        assert [point[0] for point in mine.customdata] == [1, 5]
+    assert trace(figure, "sums").line.color != trace(figure, "rhyme").line.color
+    assert (trace(figure, "sums").x < trace(figure, "rhyme").x).all(), "side by side"
+    with pytest.raises(ValueError, match="task_curves: the frame has no rows"):
+        plots.task_curves(frame[:0])

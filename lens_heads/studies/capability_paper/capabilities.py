@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from lens_heads import tasks
-from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.evaluation import METRICS
 from lens_heads.studies.calls import TaskCall, trials_of
 from lens_heads.trials.trial import Trial
@@ -19,9 +20,10 @@ class Capability:
     """The tasks of a capability, as calls without a number of trials.
 
     `select` finds its heads; None makes it a general task, on which other capabilities' heads are ablated. `test` has other
-    items, and `kin` other data of the same capability. `metric` finds heads and measures damage; `right` says which answers are
-    right (0 or 1). `share` scales the preset's numbers of trials, for long prompts or costly choices. `max_new_tokens` are
-    decoded; 0 if no metric reads text. `needs` names an argument that the user must supply.
+    items, and `kin` other data of the same capability; `kin_select` finds heads on such data, for the way back. `metric` finds
+    heads and measures damage; `right` says which answers are right (0 or 1). `share` scales the preset's numbers of trials, for
+    long prompts or costly choices; `most` is how many trials the data has. `max_new_tokens` are decoded; 0 if no metric reads
+    text. `needs` names an argument that the user must supply.
 
     Raises ValueError for unknown metrics.
     """
@@ -29,9 +31,11 @@ class Capability:
     select: TaskCall | None
     test: TaskCall
     kin: TaskCall | None = None
+    kin_select: TaskCall | None = None
     metric: str = "logprob"
     right: str = "greedy_match"
     share: float = 1.0
+    most: int | None = None
     max_new_tokens: int = 0
     needs: str | None = None
 
@@ -41,15 +45,13 @@ class Capability:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not a metric: use one of {', '.join(METRICS)}")
 
     def trials(self, call: TaskCall, n: int) -> list[Trial]:
-        """The trials of one of the calls, `share` of n. Choices that no metric reads are dropped, since each costs a run."""
-        made = trials_of(call, n=self.count(n))
-        return (
-            made if {self.metric, self.right} & set(CHOICE_METRICS) else [replace(trial, choices=()) for trial in made]
-        )
+        """The trials of one of the calls, `share` of n."""
+        return trials_of(call, n=self.count(n))
 
     def count(self, n: int) -> int:
-        """`share` of n, at least one."""
-        return max(1, round(self.share * n))
+        """`share` of n, at least one and at most what the data has."""
+        count = max(1, round(self.share * n))
+        return count if self.most is None else min(count, self.most)
 
     def given(self, value: Any) -> Capability:
         """The capability with the argument that it needs, in all calls that take it."""
@@ -60,7 +62,8 @@ class Capability:
             takes = call is not None and needs in tasks.arguments_of(call[0])
             return (call[0], {**call[1], needs: value}) if call is not None and takes else call
 
-        return replace(self, select=filled(self.select), test=filled(self.test), kin=filled(self.kin), needs=None)
+        calls = {name: filled(getattr(self, name)) for name in ("select", "test", "kin", "kin_select")}
+        return replace(self, **calls, needs=None)
 
 
 def chance(trials: Sequence[Trial], right: str) -> float:
@@ -78,24 +81,44 @@ def chance(trials: Sequence[Trial], right: str) -> float:
     return max(commonest, sum(1 / len(trial.choices) for trial in trials) / len(trials))
 
 
+def with_choices(trials: Sequence[Trial], choices: int = 4, seed: int = 0) -> list[Trial]:
+    """The trials with choices: their own, or the answer among answers of other trials; none if all have the same answer."""
+    generator, made = np.random.default_rng(seed), []
+    for trial in trials:
+        others = sorted({other.answer for other in trials} - {trial.answer, *trial.aliases})
+        drawn = [others[at] for at in generator.permutation(len(others))[: choices - 1]]
+        made.append(trial if trial.choices or not drawn else replace(trial, choices=(trial.answer, *drawn)))
+    return made
+
+
 def _split(name: str, **arguments: Any) -> tuple[TaskCall, TaskCall]:
     """A task on its two splits."""
     return (name, {**arguments, "split": "select"}), (name, {**arguments, "split": "test"})
 
 
+_DIRECT = {"context_length": 250, "questions": "direct"}
+
 OFFLINE: dict[str, Capability] = {
     "arithmetic": Capability(
-        *_split("arithmetic", digits=1), kin=("arithmetic", {"digits": 1, "operations": ("*",), "split": "test"})
+        *_split("arithmetic", digits=1),
+        kin=("arithmetic", {"digits": 1, "operations": ("*",), "split": "test"}),
+        kin_select=("arithmetic", {"digits": 1, "operations": ("*",), "split": "select"}),
+        most=30,
     ),
     "retrieval": Capability(
         *_split("packaged", context_length=250),
-        kin=("packaged", {"split": "test", "context_length": 250, "questions": "direct"}),
+        kin=("packaged", {"split": "test", **_DIRECT}),
+        kin_select=("packaged", {"split": "select", **_DIRECT}),
         share=0.5,
     ),
-    "capitals": Capability(*_split("capitals"), kin=("parametric", {"source": "cities"})),
-    "induction": Capability(*_split("induction"), kin=("induction", {"words": 20, "split": "test", "seed": 1})),
+    "capitals": Capability(*_split("capitals"), kin=("parametric", {"source": "cities"}), most=75),
+    "induction": Capability(
+        *_split("induction"),
+        kin=("induction", {"words": 20, "split": "test", "seed": 1}),
+        kin_select=("induction", {"words": 20, "split": "select", "seed": 1}),
+    ),
     "rhyme": Capability(*_split("rhyme"), metric="choice_logprob", right="choice", share=0.5),
-    "continuation": Capability(*_split("continuation"), metric="choice_logprob", right="choice", share=0.5),
+    "continuation": Capability(*_split("continuation"), metric="choice_logprob", right="choice", share=0.5, most=40),
 }
 """Capabilities that need no download. Kin: products for sums and differences, questions that share words with the needle,
 countries of cities for capitals, longer lists.

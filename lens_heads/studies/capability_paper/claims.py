@@ -1,150 +1,232 @@
-"""The claims of the study of capabilities: the rules that judge them. Texts, numbers and thresholds are in `claims.json`."""
+"""The claims of the study of capabilities: the rules that judge them. Texts, estimands and thresholds are in `claims.json`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lens_heads.ablation.conditions import Condition
-from lens_heads.studies.capability_paper.damage import BEFORE, above_chance, mean_gap
+from lens_heads.ablation.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, judged_break, judged_spared
+from lens_heads.stats import Interval, difference, n_to_tell
+from lens_heads.studies.capability_paper.effects import BEFORE, drops, gap, lost, mean_cost, over_trials, rank
 from lens_heads.studies.capability_paper.finding import CapabilityFinding
-from lens_heads.studies.capability_paper.presets import LEAD
-from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, above, at_most, published, widened
+from lens_heads.studies.capability_paper.presets import LEAD, Preset
+from lens_heads.studies.capability_paper.stages import kin_of, owner
+from lens_heads.studies.claims import Found, published
+
+UNABLE = "the unablated model is not above chance"
+Judged = Iterator[tuple[str, Verdict]]
+"""Capabilities (or "", for a claim about all of them), and what was found."""
 
 
-def claims(finding: CapabilityFinding) -> pd.DataFrame:
-    """One row per claim, and per capability if the claim is about the heads of one."""
+def registered(plan: Preset) -> pd.DataFrame:
+    """The claims of a preset before anything runs: one row each, with estimand, metric, threshold, k, n and what holds."""
+    whole, nats = published(__name__), _in_nats(plan)
+    given = {**vars(plan), "tests": plan.most_trials, "selects": plan.n_select, "few": plan.random_trials}
+    given["capability"] = "a capability"
+    unit = "each task's metric: " + ("nats" if nats else "right answers") + ", and right answers"
     rows = [
-        found.row(claim, capability=name)
-        for claim in published(__name__)["claims"]
-        for name, found in RULES[claim["rule"]](finding, claim["threshold"])
+        {"id": claim["id"], "claim": claim["claim"].format(**given), "estimand": claim["estimand"].format(**given)}
+        | {"metric": unit, "threshold": threshold(claim, plan), "k": whole["k"].format(**given)}
+        | {"n": whole["n"][claim["n"]].format(**given), "holds_if": claim["holds"].format(**given)}
+        for claim in whole["claims"]
     ]
     return pd.DataFrame(rows)
 
 
-Judged = Iterator[tuple[str, Found]]
-"""Capabilities (or "", for a claim about all of them), and what was found."""
+def threshold(claim: Mapping[str, Any], plan: Preset) -> float:
+    """A claim's threshold in the unit of the preset's metrics: nats, or right answers."""
+    return claim["threshold"] if _in_nats(plan) else claim.get("threshold_answers", claim["threshold"])
+
+
+def _in_nats(plan: Preset) -> bool:
+    return all(one.metric.endswith("logprob") for one in plan.localized.values())
+
+
+def claims(finding: CapabilityFinding) -> pd.DataFrame:
+    """One row per claim, and per capability if the claim is about the heads of one."""
+    plan, rows = finding.plan, []
+    for claim in published(__name__)["claims"]:
+        for name, verdict in RULES[claim["rule"]](finding, threshold(claim, plan)):
+            value = verdict.cost if claim["rule"] != "carries" else verdict.share
+            found = Found(*value, text=_text(verdict, plan), verdict=verdict.word, p=verdict.p)
+            share = dict(zip(("share", "share_low", "share_high"), verdict.share, strict=True))
+            names = {"capability": name, "at_least": plan.at_least}
+            about = {"capability": name, "trials": verdict.trials, "would_tell": verdict.would_tell}
+            rows.append({**found.row(claim, **names), **share, **about})
+    return pd.DataFrame(rows).astype({"would_tell": float})
+
+
+def _text(verdict: Verdict, plan: Preset) -> str:
+    """What was found, and what would have told: trials and draws of masks narrow an interval only together."""
+    if not verdict.would_tell:
+        return verdict.because
+    draws = math.ceil(plan.mask_draws * verdict.would_tell / verdict.trials)
+    return f"{verdict.because}; about {verdict.would_tell} trials and {draws} draws of masks would tell"
+
+
+def _nothing(why: str) -> Verdict:
+    return Verdict("", UNTOLD, why)
 
 
 def _carries(finding: CapabilityFinding, at: float) -> Judged:
     """The share of right answers above chance that k heads take away; random heads must cost less."""
-    table = finding.frames["right_answers"]
-    for name in finding.scores:
-        mine = {row["k"]: row for row in table[table["capability"] == name].to_dict("records")}
-        before, after = mine[0], mine[finding.plan.k]
-        text = f"{before['value']:.3f} → {after['value']:.3f}"
-        if math.isnan(after["lost"]):
-            yield (name, Found.nothing(f"{text}: the unablated model is not above chance ({before['chance']:.2f})"))
+    curve, k = finding.curve, finding.plan.k
+    for name in finding.own:
+        here, metric, right = Condition.top(name, k), finding.metrics[name], finding.plan.capabilities[name].right
+        before, after = (curve.values(one, right, name) for one in (BEFORE, here))
+        text = f"{before.mean():.3f} → {after.mean():.3f}"
+        if not finding.able(name):
+            yield name, _nothing(f"{text}: {UNABLE} ({finding.chances[name]:.2f})")
             continue
-        own = finding.frames["spread"].query("heads == @name and on == 'own'").iloc[0]
-        low, high = after["lost_low"], after["lost_high"]
-        yield (name, Found(after["lost"], low, high, text, above(low, high, at, own["beyond_random_low"] > 0)))
+        cost = mean_cost(curve, {name: [here]}, finding.metrics)
+        controls = [Condition.random(k), Condition.random_like(name, k)]
+        beyond = {one: difference(cost, mean_cost(curve, {name: [one]}, finding.metrics)) for one in controls}
+        ranks = {one.set: rank(curve, here, one, metric, name) for one in controls}
+        hardest = min(beyond.values(), key=lambda one: one.low)
+        share = lost(curve, here, right, name, finding.chances[name])
+        text += f", {hardest.value:.2f} [{hardest.low:.2f}, {hardest.high:.2f}] beyond random heads"
+        yield name, judged_break(Verdict("", UNTOLD, text, hardest, share, ranks, len(before)), at)
     for name, reason in finding.reasons.items():
-        yield name, Found.nothing(reason)
+        if name == owner(name):
+            yield name, _nothing(reason)
 
 
-def _of_others(finding: CapabilityFinding, task: str, metric: str) -> tuple[pd.Series, pd.Series]:
-    """A metric of a task's trials: without ablation, and the mean with each unrelated capability's heads ablated."""
-    curve, others = finding.generality.curve, [name for name in finding.scores if task not in (name, kin_of(name))]
-    before = curve.values(BEFORE, metric, task)
-    under = [curve.values(Condition.top(name, finding.plan.k), metric, task) for name in others]
-    return before, sum(under[1:], under[0]) / len(under)
+def _others(finding: CapabilityFinding, task: str) -> list[Condition]:
+    """The heads of each unrelated capability."""
+    return [Condition.top(name, finding.plan.k) for name in finding.own if name != owner(task)]
 
 
 def _spared(finding: CapabilityFinding, at: float) -> Judged:
-    """Right answers that other capabilities' heads cost, over the tasks that the model does better than chance."""
-    if len(finding.scores) < 2:
-        yield "", Found.nothing("there is only one capability")
+    """What other capabilities' heads cost beyond random heads, over the tasks that the model does better than chance."""
+    curve, plan = finding.curve, finding.plan
+    if len(finding.own) < 2:
+        yield "", _nothing("there is only one capability")
         return
-    tasks = [task for task in finding.generality.metrics if not task.endswith(kin_of(""))]
-    pairs = {task: _of_others(finding, task, finding.plan.capabilities[task].right) for task in tasks}
-    pairs = {task: pair for task, pair in pairs.items() if above_chance(pair[0].tolist(), finding.chances[task])}
-    if not pairs:
-        yield "", Found.nothing("the unablated model is not above chance on any task")
+    tasks = [task for task in plan.capabilities if finding.able(task)]
+    if not tasks:
+        yield "", _nothing(f"{UNABLE} on any task")
         return
-    found = mean_gap([_row(before - after) for before, after in pairs.values()])
-    low, high = widened(*found)
-    harmed = bool((finding.frames["spread"].query("on == 'own'")["beyond_random_low"] > 0).any())
-    before, after = (float(np.mean([pair[i].mean() for pair in pairs.values()])) for i in (0, 1))
-    lost = {task: float((pair[0] - pair[1]).mean()) for task, pair in pairs.items()}
-    worst = max(lost, key=lost.__getitem__)
-    text = f"{before:.3f} → {after:.3f} of answers right on {len(pairs)} of {len(tasks)} tasks; "
-    text += f"{worst} loses most: {lost[worst]:.2f}"
-    yield "", Found(found.value, low, high, text, at_most(low, high, at, harmed))
+    theirs, random = (
+        {task: _others(finding, task) for task in tasks},
+        {task: [Condition.random(plan.k)] for task in tasks},
+    )
+    found, narrow = (
+        difference(mean_cost(curve, theirs, finding.metrics, level), mean_cost(curve, random, finding.metrics, level))
+        for level in (0.95, 0.9)
+    )
+    lost_most = {task: mean_cost(curve, {task: theirs[task]}, finding.metrics).value for task in tasks}
+    worst = max(lost_most, key=lost_most.__getitem__)
+    text = f"{found.value:.2f} beyond random heads, one-sided bound {narrow.high:.2f}, on {len(tasks)} of "
+    text += f"{len(plan.capabilities)} tasks; {worst} loses most: {lost_most[worst]:.2f}"
+    trials = min(len(drops(curve, theirs[task], finding.metrics[task], task)) for task in tasks)
+    verdict = judged_spared(Verdict("", UNTOLD, text, found, trials=trials), narrow.high, at)
+    harmed = (finding.frames["spread"].query("on == 'own'")["beyond_random_low"] > 0).any()
+    if verdict.word == HOLDS and not harmed:
+        verdict = replace(
+            verdict, word=UNTOLD, because=f"{text}; no heads cost their own capability more than random ones"
+        )
+    yield "", verdict
 
 
-def _row(values: pd.Series) -> np.ndarray:
-    return values.dropna().to_numpy(float)[None]
+def _told(found: Interval, text: str, trials: int, at: float = 0.0) -> Verdict:
+    """Whether a number is above a threshold: its whole interval decides."""
+    told = HOLDS if found.low > at else DOES_NOT if found.high < at else UNTOLD
+    more = None
+    if told == UNTOLD and not math.isnan(found.half_width):
+        more = n_to_tell(found.value, found.half_width, trials, at)
+    return Verdict("", told, text, found, trials=trials, would_tell=more)
 
 
-def _gap(values: pd.Series, text: str, at: float) -> Found:
-    """The mean over trials, which has to exceed a threshold."""
-    found = mean_gap([_row(values)])
-    return Found(found.value, found.low, found.high, text, above(found.low, found.high, at))
-
-
-def _beyond_others(finding: CapabilityFinding, tasks: Mapping[str, str], at: float) -> Judged:
-    """Damage by a capability's own heads minus the mean damage by others', paired by trial, in the task's own metric."""
-    if len(finding.scores) < 2 or not tasks:
-        yield ("a capability", Found.nothing("there is only one capability" if tasks else "there is no other data"))
+def _beyond_others(finding: CapabilityFinding, pairs: Mapping[str, str], at: float) -> Judged:
+    """Damage by heads minus the mean damage by other capabilities' heads, on a task; `pairs` are the heads by task."""
+    curve, k = finding.curve, finding.plan.k
+    if len(finding.own) < 2 or not pairs:
+        yield "a capability", _nothing("there is only one capability" if pairs else "there is no other data")
         return
-    for task, name in tasks.items():
-        metric = finding.generality.metrics[task]
-        before, under = _of_others(finding, task, metric)
-        mine = finding.generality.curve.values(Condition.top(name, finding.plan.k), metric, task)
-        text = f"damage {(before - mine).mean():.2f}, by others' heads {(before - under).mean():.2f}"
-        yield name, _gap(under - mine, text, at)
+    for task, source in pairs.items():
+        metric, here = finding.metrics[task], Condition.top(source, k)
+        if not finding.able(task):
+            yield owner(task), _nothing(f"{UNABLE} ({finding.chances[task]:.2f})")
+            continue
+        mine = mean_cost(curve, {task: [here]}, finding.metrics)
+        theirs = mean_cost(curve, {task: _others(finding, task)}, finding.metrics)
+        text = f"damage {mine.value:.2f}, by others' heads {theirs.value:.2f}"
+        trials = len(drops(curve, [here], metric, task))
+        yield owner(task), _told(gap(curve, here, _others(finding, task), metric, task), text, trials, at)
 
 
 def _specific(finding: CapabilityFinding, at: float) -> Judged:
-    return _beyond_others(finding, {name: name for name in finding.scores}, at)
+    return _beyond_others(finding, {name: name for name in finding.own}, at)
 
 
 def _general(finding: CapabilityFinding, at: float) -> Judged:
-    kin = {kin_of(name): name for name in finding.scores if kin_of(name) in finding.generality.metrics}
+    kin = {kin_of(name): name for name in finding.own if kin_of(name) in finding.metrics}
     return _beyond_others(finding, kin, at)
 
 
+def _returns(finding: CapabilityFinding, at: float) -> Judged:
+    back = {name: kin_of(name) for name in finding.own if kin_of(name) in finding.scores}
+    return _beyond_others(finding, back, at)
+
+
 def _universal(finding: CapabilityFinding, at: float) -> Judged:
-    found = finding.universal
-    if found is None:
-        yield "", Found.nothing(f"too few capabilities: {len(finding.scores)}")
+    """In every draw of masks: the largest p decides."""
+    if not finding.universal:
+        able = sum(finding.able(name) for name in finding.own)
+        yield "", _nothing(f"too few capabilities that the model has: {able}")
         return
-    named = ", ".join(f"{head} ({len(found.tasks[head])} of {found.n_tasks})" for head in found.heads) or "none"
-    text = f"{named}; {found.expected:.2g} expected by chance, p {finding.luck:.2g}"
-    verdict = HOLDS if finding.luck < at else UNTOLD
-    yield ("", Found(float(len(found.heads)), math.nan, math.nan, text, verdict, finding.luck))
+    draws = [" ".join(map(str, one.heads)) or "none" for one in finding.universal]
+    p, expected = max(finding.luck), finding.universal[0].expected
+    text = f"by draw of masks: {'; '.join(draws)}; {expected:.2g} expected by chance, largest p {p:.2g}"
+    mean = sum(len(one.heads) for one in finding.universal) / len(finding.universal)
+    yield "", Verdict("", HOLDS if p < at else UNTOLD, text, Interval(mean, math.nan, math.nan))
+
+
+def _alone(finding: CapabilityFinding, at: float) -> Judged:
+    """The candidate that costs the most capabilities more than the threshold."""
+    table, least = finding.frames["alone"], finding.plan.at_least
+    table = table[table["own"] & table["task"].map({task: finding.able(task) for task in finding.plan.capabilities})]
+    if table["task"].nunique() < least:
+        yield "", _nothing(f"too few capabilities that the model has: {table['task'].nunique()}")
+        return
+    told = table.assign(costly=table["low"] > at, may=~(table["high"] < at)).groupby("head")[["costly", "may"]].sum()
+    best = told["costly"].idxmax()
+    listed = ", ".join(f"{row['task']} {row['damage']:.2f}" for row in table[table["head"] == best].to_dict("records"))
+    many = int(told.loc[best, "costly"])  # type: ignore[arg-type]  # a count
+    word = HOLDS if many >= least else DOES_NOT if told["may"].max() < least else UNTOLD
+    yield "", Verdict("", word, f"{best}: {listed}", Interval(many, math.nan, math.nan))
 
 
 def _cheaper(finding: CapabilityFinding, at: float) -> Judged:
     """Damage by compressed sensing minus a share of greedy's, on the capability that methods are compared on."""
-    used = finding.frames["methods"].set_index("method")["evaluations"]
-    if "greedy" not in used:
-        yield ("", Found.nothing(f"{used[LEAD]} evaluations; greedy search was not run because it needs too many here"))
-        return
-    ours, theirs = (_damage(finding, method) for method in (LEAD, "greedy"))
-    text = (
-        f"damage {ours.mean():.2f} with {used[LEAD]} evaluations, {theirs.mean():.2f} with {used['greedy']} "
-        f"({finding.plan.compared})"
+    used, curve, task = (
+        finding.frames["methods"].set_index("method")["evaluations"],
+        finding.compared,
+        finding.plan.compared,
     )
-    found = _gap(ours - at * theirs, text, 0.0)
-    if mean_gap([_row(theirs)]).low <= 0:
-        found = replace(found, text=f"{text}: greedy search itself does no clear damage", verdict=UNTOLD)
+    if "greedy" not in used or not finding.able(task):
+        why = f"{UNABLE} on {task}" if "greedy" in used else "greedy search was not run because it needs too many here"
+        yield "", _nothing(f"{used[LEAD]} evaluations; {why}")
+        return
+    ours, theirs = (
+        drops(curve, [Condition.top(one, finding.plan.k)], finding.metrics[task], task) for one in (LEAD, "greedy")
+    )
+    text = f"damage {ours.to_numpy().mean():.2f} with {used[LEAD]} evaluations, {theirs.to_numpy().mean():.2f} with "
+    text += f"{used['greedy']} ({task})"
+    ours, theirs = ours.loc[ours.index.intersection(theirs.index)], theirs[0]
+    found = _told(over_trials(curve, ours.sub(at * theirs, axis=0).dropna(), task), text, len(ours))
+    if not over_trials(curve, theirs.to_frame(), task).low > 0:
+        found = replace(
+            found, word=UNTOLD, because=f"{text}: greedy search itself does no clear damage", would_tell=None
+        )
     elif used[LEAD] >= used["greedy"]:
-        found = replace(found, verdict=DOES_NOT)
+        found = replace(found, word=DOES_NOT, would_tell=None)
     yield "", found
-
-
-def _damage(finding: CapabilityFinding, method: str) -> pd.Series:
-    """By trial."""
-    curve, task = finding.compared.curve, finding.plan.compared
-    metric, here = (finding.compared.metrics[task], Condition.top(method, finding.compared.sizes[method]))
-    return curve.values(BEFORE, metric, task) - curve.values(here, metric, task)
 
 
 RULES: dict[str, Callable[[CapabilityFinding, float], Judged]] = {
@@ -152,6 +234,8 @@ RULES: dict[str, Callable[[CapabilityFinding, float], Judged]] = {
     "spared": _spared,
     "specific": _specific,
     "general": _general,
+    "returns": _returns,
     "universal": _universal,
+    "alone": _alone,
     "cheaper": _cheaper,
 }

@@ -1,151 +1,132 @@
-"""The cost of ablating heads, as tables: on a capability's own trials, on other data of it, and elsewhere."""
+"""The cost of ablating heads, as tables: of sets on every kind of task, of more heads, of single heads, of other methods."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
-from jaxtyping import Float
-from scipy.stats import binomtest, norm
-from scipy.stats import t as student
 
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
-from lens_heads.localize import Generality
-from lens_heads.stats import percentile_interval, ratio_interval
-from lens_heads.studies.capability_paper.presets import LEAD, Preset
-from lens_heads.studies.capability_paper.stages import kin_of
-from lens_heads.studies.claims import widened
-
-BEFORE = Condition.none()
-RESAMPLES = 1000
+from lens_heads.heads.head import Head
+from lens_heads.stats import difference
+from lens_heads.studies.capability_paper.effects import BEFORE, columns, drops, lost, mean_cost, over_trials, rank
+from lens_heads.studies.capability_paper.presets import Preset
+from lens_heads.studies.capability_paper.stages import Repeated, kin_of, owner
 
 
-class Mean(NamedTuple):
-    """A mean over trials with its 95 % interval."""
+def spread(curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], sources: Sequence[str]) -> pd.DataFrame:
+    """One row per set of heads and kind of task: damage, that of as many random heads, and the rank among them.
 
-    value: float
-    low: float
-    high: float
-    trials: int
-
-    def row(self, name: str) -> dict[str, float]:
-        """Three columns of a table."""
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
-
-
-NOTHING = Mean(math.nan, math.nan, math.nan, 0)
-
-
-def mean_gap(gaps: Sequence[Float[np.ndarray, "draw trial"]], seed: int = 0) -> Mean:
-    """The mean over tasks of their mean gap. Resampled are each task's trials and, jointly for all tasks, the draws of heads.
-
-    What n resampled trials or draws contribute is widened by sqrt(n / (n - 1)), because a bootstrap has (n - 1) / n of the
-    variance, and by the ratio of Student's t for n - 1 to the normal quantile. The mean is NaN without tasks; the interval is NaN
-    if a task has a single trial.
+    The mean over tasks, each in its own metric. Both ways: heads of a capability on other data, heads of other data on it.
     """
-    if not gaps or min(gap.shape[1] for gap in gaps) == 0:
-        return NOTHING
-    generator, value = (np.random.default_rng(seed), float(np.mean([gap.mean() for gap in gaps])))
-    by_draws = {draws: _weights(generator, draws) for draws in sorted({len(gap) for gap in gaps})}
-    samples = np.full(RESAMPLES, value)
-    for gap in gaps:
-        over_trials = _weights(generator, gap.shape[1]) @ gap.mean(0) - gap.mean()
-        samples += _stretch(gap.shape[1]) * over_trials / len(gaps)
-        if len(gap) > 1:
-            samples += _stretch(len(gap)) * (by_draws[len(gap)] @ gap.mean(1) - gap.mean()) / len(gaps)
-    low, high = map(float, percentile_interval(samples))
-    return Mean(value, low, high, sum(gap.shape[1] for gap in gaps))
-
-
-def _weights(generator: np.random.Generator, n: int) -> Float[np.ndarray, "sample n"]:
-    """The share of each of n in every resample."""
-    return generator.multinomial(n, [1 / n] * n, size=RESAMPLES) / n
-
-
-def _stretch(n: int) -> float:
-    return math.sqrt(n / (n - 1)) * float(student.ppf(0.975, n - 1) / norm.ppf(0.975)) if n > 1 else math.nan
-
-
-def cost(
-    curve: AblationCurve, source: str, k: int, tasks: Sequence[str], metrics: Mapping[str, str]
-) -> dict[str, float]:
-    """damage, random (the same number of random heads) and beyond_random: means over tasks, with intervals."""
-    here, anyone = Condition.top(source, k), Condition.random(k)
-    pairs = {"damage": (BEFORE, here), "random": (BEFORE, anyone), "beyond_random": (anyone, here)}
-    row: dict[str, float] = {}
-    for name, (one, other) in pairs.items():
-        row |= mean_gap([curve.gaps(one, other, metrics[task], task) for task in tasks]).row(name)
-    return row
-
-
-def spread(found: Generality, plan: Preset) -> pd.DataFrame:
-    """One row per set of heads and kind of task: damage, that of random heads, and right answers lost.
-
-    For universal heads, which belong to no capability, all capabilities and general tasks are unrelated.
-    """
-    right = {task: plan.capabilities[task.removesuffix(kin_of(""))].right for task in found.metrics}
     rows: list[dict[str, Any]] = []
-    for source, k in found.sizes.items():
-        name = source.removesuffix(", specific")
-        unrelated = [task for task in found.metrics if task != name and not task.endswith(kin_of(""))]
+    for source in sources:
+        name, here, random = owner(source), Condition.top(source, plan.k), Condition.random(plan.k)
+        unrelated = [task for task in plan.capabilities if task != name]
         for where, tasks in {"own": [name], "other data": [kin_of(name)], "unrelated": unrelated}.items():
-            if tasks and set(tasks) <= set(found.metrics):
-                row = {"heads": source, "k": k, "on": where, "tasks": len(tasks)}
-                row |= cost(found.curve, source, k, tasks, found.metrics)
-                here = Condition.top(source, k)
-                row |= mean_gap([found.curve.gaps(BEFORE, here, right[task], task) for task in tasks]).row("right_lost")
-                rows.append(row)
-    return pd.DataFrame(rows)
+            measured = [task for task in tasks if task in metrics and here in curve.conditions(task)]
+            if not measured or len(measured) < len(tasks):
+                continue
+            cost = mean_cost(curve, {task: [here] for task in tasks}, metrics)
+            row = {"heads": source, "k": plan.k, "on": where, "tasks": len(tasks), **columns("damage", cost)}
+            if all(random in curve.conditions(task) for task in tasks):
+                chance = mean_cost(curve, {task: [random] for task in tasks}, metrics)
+                row |= columns("random", chance) | columns("beyond_random", difference(cost, chance))
+            if where == "own":
+                row["p"] = rank(curve, here, random, metrics[name], name).p
+            rows.append(row)
+    return pd.DataFrame(rows).reindex(columns=SPREAD)
 
 
-def above_chance(right: Sequence[float], chance: float) -> bool:
-    """Whether a binomial test at 0.025 finds more right answers (0 or 1 each) than by chance. Only these can be lost.
-
-    If chance is 0, one right answer is enough.
-    """
-    return bool(binomtest(round(sum(right)), len(right), chance, alternative="greater").pvalue < 0.025)
+SPREAD = ["heads", "k", "on", "tasks", "damage", "damage_low", "damage_high", "random", "random_low", "random_high"]
+SPREAD += ["beyond_random", "beyond_random_low", "beyond_random_high", "p"]
 
 
-def right_answers(curves: Mapping[str, AblationCurve], plan: Preset, chances: Mapping[str, float]) -> pd.DataFrame:
+def right_answers(
+    curve: AblationCurve, plan: Preset, names: Sequence[str], chances: Mapping[str, float]
+) -> pd.DataFrame:
     """One row per capability and number of heads: right answers, those with random heads, and the share above chance lost."""
     rows: list[dict[str, Any]] = []
-    for name, curve in curves.items():
+    for name in names:
         right = plan.capabilities[name].right
-        table = curve.frame[curve.frame["metric"] == right].set_index(["method", "set", "k"])
-        for k in sorted({one.k for one in curve.conditions()}):
-            found, random = (Condition.top(LEAD, k), Condition.random(k)) if k else (BEFORE, BEFORE)
+        for k in (0, *plan.ks):
+            here, random = (Condition.top(name, k), Condition.random(k)) if k else (BEFORE, BEFORE)
             row = {"capability": name, "right": right, "k": k, "chance": chances[name]}
-            row |= {part: float(table.loc[astuple(found), part]) for part in ("value", "low", "high")}  # type: ignore[arg-type]
-            row |= {"random": float(table.loc[astuple(random), "value"])}  # type: ignore[arg-type]
-            rows.append(row | (_lost(curve, found, right, chances[name]) if k else NOTHING).row("lost"))
+            row |= {"value": curve.values(here, right, name).mean()}
+            row |= {"random": curve.values(random, right, name).mean()}
+            row |= columns("lost", lost(curve, here, right, name, chances[name])) if k else {}
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _lost(curve: AblationCurve, found: Condition, right: str, chance: float) -> Mean:
-    """The share of right answers above chance that is lost, with an interval widened for few trials; NaN without any."""
-    before, after = curve.values(BEFORE, right), curve.values(found, right)
-    before, after = before.align(after, join="inner")
-    if not above_chance(before.tolist(), chance):
-        return NOTHING
-    above, below = (torch.tensor(gap.to_numpy(float))[None] for gap in (before - after, before - chance))
-    value, low, high = ratio_interval(above, below)
-    return Mean(value, *widened(value, low, high, int((before > 0).sum())), len(before))
+def growing(curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], names: Sequence[str]) -> pd.DataFrame:
+    """One row per capability, number of heads and set ("top" or "random"): damage on the capability's own trials."""
+    rows = [
+        {"capability": name, "set": here.set, "k": k, **columns("damage", mean_cost(curve, {name: [here]}, metrics))}
+        for name in names
+        for k in plan.ks
+        for here in (Condition.top(name, k), Condition.random(k))
+    ]
+    return pd.DataFrame(rows)
 
 
-def methods(found: Generality, evaluations: Mapping[str, int], plan: Preset) -> pd.DataFrame:
-    """One row per method: its heads, its evaluations, and what its heads cost their own capability and others."""
-    own, others = (plan.compared, [task for task in found.metrics if task != plan.compared])
+def additivity(curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], scores: Repeated) -> pd.DataFrame:
+    """One row per capability: damage by the k heads together, the sum of each one's alone, and what is over or missing."""
     rows: list[dict[str, Any]] = []
-    for method, k in found.sizes.items():
-        here = Condition.top(method, k)
-        row: dict[str, Any] = {"method": method, "heads": found.curve.heads(here).replace(",", ", ")}
-        row |= {"evaluations": evaluations[method]} | cost(found.curve, method, k, [own], found.metrics)
-        elsewhere = [found.curve.gaps(BEFORE, here, found.metrics[task], task) for task in others]
-        rows.append(row | mean_gap(elsewhere).row("others"))
+    for name, draws in scores.items():
+        metric, together = metrics[name], Condition.top(name, plan.k)
+        alone = {
+            one.method: drops(curve, [one], metric, name)[0] for one in curve.conditions(name) if one.set == "given"
+        }
+        sums = pd.DataFrame({at: sum(alone[str(head)] for head in found.top(plan.k)) for at, found in enumerate(draws)})
+        whole = drops(curve, [together], metric, name)
+        whole, sums = whole.align(sums, join="inner")
+        row: dict[str, Any] = {"capability": name, "k": plan.k, **columns("together", over_trials(curve, whole, name))}
+        row |= columns("each_alone", over_trials(curve, sums, name)) | columns(
+            "excess", over_trials(curve, whole - sums, name)
+        )
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def alone(
+    curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], heads: Mapping[Head, list[tuple[str, int]]]
+) -> pd.DataFrame:
+    """One row per candidate, task and metric: what ablating that head alone costs, and how often it was found.
+
+    The task's own metric first ("own" is True), then those of the best choice. `found_in` capabilities have it among their
+    k heads by any draw of masks, `found` counts capabilities and draws. "low" and "high" hold for all candidates and tasks
+    together (Bonferroni).
+    """
+    rows: list[dict[str, Any]] = []
+    level = 1 - 0.05 / (len(heads) * len(plan.capabilities))
+    for head, found in heads.items():
+        here = Condition.given(str(head), 1)
+        about = {"head": str(head), "found_in": len({name for name, _ in found}), "found": len(found)}
+        for task in plan.capabilities:
+            for metric in dict.fromkeys((metrics[task], "choice", "choice_logprob")):
+                if curve.draws(BEFORE, metric, task).isna().all(axis=None):
+                    continue
+                value, low, high = curve.difference(BEFORE, here, metric, task, level)
+                row = {**about, "task": task, "metric": metric, "own": metric == metrics[task]}
+                rows.append({**row, "damage": value, "low": low, "high": high})
+    return pd.DataFrame(rows)
+
+
+def methods(
+    curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], evaluations: Mapping[str, int]
+) -> pd.DataFrame:
+    """One row per method: its heads, its evaluations, and what its heads cost their own capability and others."""
+    own, others, random = plan.compared, [task for task in plan.capabilities if task != plan.compared], Condition.random
+    rows: list[dict[str, Any]] = []
+    chance = mean_cost(curve, {own: [random(plan.k)]}, metrics)
+    for method, count in evaluations.items():
+        here = Condition.top(method, plan.k)
+        cost = mean_cost(curve, {own: [here]}, metrics)
+        row: dict[str, Any] = {"method": method, "heads": curve.heads(here).replace(",", ", "), "evaluations": count}
+        row |= columns("damage", cost) | columns("random", chance)
+        row |= columns("beyond_random", difference(cost, chance))
+        rows.append(row | columns("others", mean_cost(curve, {task: [here] for task in others}, metrics)))
     return pd.DataFrame(rows)

@@ -9,36 +9,39 @@ import pandas as pd
 from lens_heads import plots, report
 from lens_heads.studies.calls import described
 from lens_heads.studies.capability_paper.capabilities import Capability
+from lens_heads.studies.capability_paper.claims import registered
 from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.claims import HOLDS, published
 from lens_heads.studies.pages import bars, claims_table, counted, folded, table
 
 CLAIMS = (
-    'A claim holds, or does not hold, if the whole 95 % interval of the number in "judged by" says so. Right answers are counted '
-    "above chance. Intervals of their shares are widened to allow for what so few trials may have missed (at least "
-    "1 - 0.025 ** (1 / trials) on either side). Other differences are paired, in the metric of each task, with intervals widened "
-    "for few trials and few draws of heads."
+    'A claim holds, or does not hold, if the whole 95 % interval of the number in "judged by" says so (for few heads, also the '
+    "rank among random ones). Intervals are over trials, in whole groups, and over draws of masks, each of which finds its own "
+    "heads. Where a claim cannot be told, the page says how many trials and draws would have told, if the numbers seen are "
+    "the true ones. Capabilities that the unablated model does not have are not judged."
 )
 COST = ("damage", "random", "beyond_random")
 
 
 def page(findings: Sequence[CapabilityFinding]) -> report.Page:
     """The page for everything found so far."""
-    plan = findings[0].plan
-    claims = [claims_table(each.claims, f"{each.model}, k = {each.plan.k}") for each in findings]
-    sections = [report.Section("The paper's claims", CLAIMS, tables=claims), _maps(findings)]
-    sections += [_scale(findings, plan.k)] if len(findings) > 1 else []
+    plan, first = findings[0].plan, report.Table(registered(findings[0].plan), "Written down before the run")
+    claims = [claims_table(each.claims, f"{each.model}, k = {each.plan.k}", ("p", "trials")) for each in findings]
+    sections = [report.Section("The paper's claims", CLAIMS, tables=claims)]
+    sections += [folded("What was registered", tables=[first]), _maps(findings), _scale(findings, plan.k)]
     for each in findings:
         sections += [_localization(each), _universal(each), _generality(each), _curves(each), _methods(each)]
+    control = {"Negative control": plan.control} if plan.control else {}
     summary = report.Summary(
         model=", ".join(each.model for each in findings),
-        trials=f"{plan.n_select} per capability to find its heads, {plan.n_test} others to ablate them on{_shares(plan)}",
+        trials=f"{plan.n_select} per capability to find its heads, up to {plan.most_trials} others to ablate them on"
+        f"{_shares(plan)}",
         heads=[
-            f"{each.name} {head} ({name})"
+            f"{each.name} {row['head']} ({name})"
             for each in findings
-            for name, one in each.scores.items()
-            for head in one.top(1)
+            for name, listed in each.frames["best_heads"].groupby("capability", sort=False)
+            for row in listed.head(1).to_dict("records")
         ],
         verdict=" ".join(map(_sentence, findings)),
         figures=[
@@ -48,10 +51,13 @@ def page(findings: Sequence[CapabilityFinding]) -> report.Page:
         facts={
             "Claims": "; ".join(f"{each.model}: {counted(each.claims)}" for each in findings),
             "Capabilities": "; ".join(_asked(name, one) for name, one in plan.capabilities.items()),
-            "Heads": f"the top {plan.k} by compressed sensing: {plan.n_masks} random masks, each ablating {plan.sparsity:.0%} of "
-            "the heads, and a lasso regression on their cost",
+            "Heads": f"the top {plan.k} by compressed sensing: {plan.mask_draws} draws of {plan.n_masks} random masks, each "
+            f"ablating {plan.sparsity:.0%} of the heads, and a lasso regression on their cost",
+            "Random heads": f"{plan.random_draws} sets of all heads and {plan.random_draws} with the same layers, on the first "
+            f"{plan.random_trials} trials",
             "Ablation": f"{plan.kind}, at all positions",
-            "Intervals": "95 % bootstrap over trials (and draws of random heads); for coefficients, over masks",
+            "Intervals": "95 %, over draws of masks or random heads crossed with trials",
+            **control,
         },
     )
     return report.Page("Which few heads carry a capability?", summary, sections)
@@ -59,12 +65,10 @@ def page(findings: Sequence[CapabilityFinding]) -> report.Page:
 
 def _sentence(each: CapabilityFinding) -> str:
     """One model's answer: the capabilities that few heads carry, out of those asked."""
-    verdicts = each.claims.loc[each.claims["id"] == "carries", "verdict"]
-    names = [name for name, verdict in zip([*each.scores, *each.reasons], verdicts, strict=True) if verdict == HOLDS]
+    carries = each.claims[each.claims["id"] == "carries"]
+    names = list(carries.loc[carries["verdict"] == HOLDS, "capability"])
     carried = f": {', '.join(names)}" if names else ""
-    return (
-        f"{each.model}: {each.plan.k} heads demonstrably carry {len(names)} of {len(verdicts)} capabilities{carried}."
-    )
+    return f"{each.model}: {each.plan.k} heads demonstrably carry {len(names)} of {len(carries)} capabilities{carried}."
 
 
 def _shares(plan: Preset) -> str:
@@ -81,10 +85,10 @@ def _maps(findings: Sequence[CapabilityFinding]) -> report.Section:
     """Head maps of all capabilities and models, side by side."""
     return report.Section(
         "Which heads each capability needs",
-        "The change of the metric when a head is ablated, by regression, relative to heads that the regression did not "
-        "choose. Orange hurts.",
+        "The change of the metric when a head is ablated, by regression on the first draw of masks, relative to heads that the "
+        "regression did not choose. Orange hurts.",
         figures=[
-            plots.head_map(scores, f"{each.name}: {name}") for each in findings for name, scores in each.scores.items()
+            plots.head_map(each.scores[name][0], f"{each.name}: {name}") for each in findings for name in each.own
         ],
         side_by_side=True,
     )
@@ -92,19 +96,21 @@ def _maps(findings: Sequence[CapabilityFinding]) -> report.Section:
 
 def _scale(findings: Sequence[CapabilityFinding], k: int) -> report.Section:
     models = beside(findings)
+    measured = models[models["damage"].notna()]
     unit = _unit(one.metric for one in findings[0].plan.localized.values())
-    rows = bars(models, models["capability"], models["model"], "damage")
+    rows = bars(measured, measured["capability"], measured["model"], "damage")
     figure = plots.drop_bars(rows, f"The cost of ablating each capability's top {k} heads", unit=unit, axis="damage")
-    several = f"{len(findings)} models" if len(findings) > 2 else "Two models"
+    tables = [
+        table(models, "The share lost, by parameters", "damage", "lost", formats={"parameters": ",.0f"}),
+        *([table(depths(findings, k), "Do the top heads sit at the same depth?")] if len(findings) > 1 else []),
+    ]
     return folded(
-        "Models compared",
-        f"{several} of different families do not make a scaling law: they differ in more than size, and {k} heads are a "
-        "different share of each. Damage is in the capability's own metric; lost is the share of right answers above chance.",
+        "Scale: models compared, and the paper's",
+        f"{len(findings) + 1} models of different families do not make a scaling law: they differ in more than size, and "
+        f"{k} heads are a different share of each. Damage is in the capability's own metric; lost is the share of right answers "
+        "above chance; the paper's point is its own accuracy.",
         figures=[figure],
-        tables=[
-            table(models, "Capabilities and models", "damage", "lost", formats={"parameters": ",.0f"}),
-            table(depths(findings, k), "Do the top heads sit at the same depth?"),
-        ],
+        tables=tables,
     )
 
 
@@ -118,63 +124,64 @@ def _localization(each: CapabilityFinding) -> report.Section:
     return folded(
         f"{each.model}: how well masks find the heads",
         "held_out_r2 is the share of the variance of held-out masks that the heads predict; below 0, they predict worse than the "
-        f"mean. {lost}",
+        "mean. damage is what that draw's heads cost their capability on other trials; the spread between draws is luck. "
+        f"{lost}",
         tables=[
-            table(each.frames["fits"], "Fits"),
+            table(each.frames["fits"], "Fits, by draw of masks"),
             table(
-                each.frames["best_heads"],
-                "Top heads. The coefficient's interval is over masks, and too narrow for a head chosen by luck. Stability is the "
-                "share of halves of the masks with a negative lasso coefficient. Heads rank by their lasso coefficients over all "
-                "masks; heads with a coefficient of 0 rank by the plain difference",
-                "coefficient",
+                each.frames["agreement"],
+                "Jaccard of the top heads, beside that of random ones. same: draws of masks of one capability; else two "
+                "capabilities, which share heads as far as their Jaccard comes near that of draws",
             ),
+            table(each.frames["best_heads"], "Top heads: in how many draws of masks, mean coefficient and rank"),
         ],
     )
 
 
 def _universal(each: CapabilityFinding) -> report.Section:
-    found = each.universal
-    text = (
-        f"{found!r}. They are reported separately: heads that everything needs say nothing about one capability."
-        if found is not None
-        else f"Capabilities with heads: {len(each.scores)}; calling a head universal takes at least {each.plan.at_least}."
+    alone = each.frames["alone"]
+    own = alone[alone["own"]].pivot(index="head", columns="task", values="damage").reset_index()
+    found = "; ".join(f"draw {draw}: {one!r}" for draw, one in enumerate(each.universal))
+    return folded(
+        f"{each.model}: universal heads, one by one",
+        f"{found or 'Too few capabilities that the model has.'} The {each.plan.candidates} heads in the top {each.plan.k} of the "
+        "most capabilities, each ablated alone. found counts capabilities and draws of masks. Where a task has no choices, the "
+        "answers of other trials are the choices.",
+        tables=[
+            table(own, "Damage by one head, in each task's own metric"),
+            table(alone, "The same with intervals for all together, and in metrics of the best choice", "damage"),
+        ],
     )
-    tables = [table(each.frames["universal"], "Heads among the top k")] if found is not None else []
-    tables.append(table(each.frames["shared_heads"], "Heads that two capabilities share, compared with chance"))
-    return folded(f"{each.model}: universal heads", text, tables=tables)
 
 
 def _generality(each: CapabilityFinding) -> report.Section:
-    spread, unit = each.frames["spread"], _unit(each.generality.metrics.values())
-    own = spread[~spread["heads"].str.contains(", specific|universal")]
-    rows = bars(own, own["heads"], own["on"], "beyond_random")
+    spread, unit = each.frames["spread"], _unit(each.metrics.values())
+    rows = bars(spread, spread["heads"], spread["on"], "damage")
     return folded(
         f"{each.model}: what else the heads serve",
-        "Damage on a capability's own trials, on other data of it, and averaged over unrelated tasks, minus the damage by the "
-        "same number of random heads. Each task counts in its own metric.",
-        figures=[plots.drop_bars(rows, "Damage beyond that of random heads", unit=unit, axis="damage beyond random")],
-        tables=[table(spread, "Damage by kind of task", *COST, "right_lost")],
+        "Damage on a capability's own trials, on other data of it, and averaged over unrelated tasks; and the other way, by "
+        "heads found on the other data. Each task counts in its own metric.",
+        figures=[plots.drop_bars(rows, "Damage by kind of task", unit=unit, axis="damage")],
+        tables=[table(spread, "Damage by kind of task, beside random heads", *COST)],
     )
 
 
 def _curves(each: CapabilityFinding) -> report.Section:
     gsm8k, shown = published(__name__)["gsm8k"], each.frames["right_answers"]
-    wide = shown.pivot(index="capability", columns="k", values="value").loc[list(each.scores)]
+    wide = shown.pivot(index="capability", columns="k", values="value").loc[each.own]
     wide.loc["the paper's GSM8K"] = pd.Series(gsm8k).reindex(wide.columns)
     wide = wide.rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
-    figures = []
-    for name, curve in each.curves.items():
-        one = each.plan.capabilities[name]
-        for metric in dict.fromkeys((one.metric, one.right)):
-            figures.append(report.Figure(plots.ablation_curves(curve, metric, title=name), plots.METRIC_LABELS[metric]))
+    unit = _unit(each.metrics[name] for name in each.own)
     return folded(
         f"{each.model}: ablating more heads",
-        figures=figures,
+        f"Each capability's own heads on its own first {each.plan.random_trials} trials. Additivity: excess is what the heads "
+        "cost together beyond the sum of what each costs alone; above 0, they stand in for one another.",
+        figures=[plots.task_curves(each.frames["curves"], "Every capability's own curve", unit)],
         tables=[
+            table(each.frames["additivity"], "Heads together, and one by one", "together", "each_alone", "excess"),
             table(wide, "Right answers by number of ablated heads"),
-            table(shown, "Right answers lost, above chance", "value", "lost"),
+            table(shown, "Right answers lost, above chance", "lost"),
         ],
-        side_by_side=True,
     )
 
 
@@ -183,12 +190,16 @@ def _methods(each: CapabilityFinding) -> report.Section:
     labels = [plots.look(method).label for method in each.methods]
     parts = {"damage": "own capability", "others": "mean of the others"}
     rows = pd.concat([bars(methods, labels, label, part) for part, label in parts.items()])
-    unit = _unit(each.compared.metrics.values())
     return folded(
         f"{each.model}: methods compared on {name}",
-        f"Every method finds heads on the same trials; its top {each.plan.k} are ablated on others. An evaluation is one run "
-        f"over all selection trials; methods that need more than {each.plan.most_evaluations} were skipped. Damage is in "
-        f"{each.compared.metrics[name]}, that of others in their own metrics.",
-        figures=[plots.drop_bars(rows, "The cost of ablating each method's heads", unit=unit, axis="damage")],
+        f"Every method finds heads on the same trials; its top {each.plan.k} are ablated on others, those by compressed sensing "
+        f"in every draw of masks (heads of the first are shown). An evaluation is one run over all selection trials; methods "
+        f"that need more than {each.plan.most_evaluations} were skipped. Damage is in {each.metrics[name]}, that of others in "
+        "their own metrics.",
+        figures=[
+            plots.drop_bars(
+                rows, "The cost of ablating each method's heads", unit=_unit(each.metrics.values()), axis="damage"
+            )
+        ],
         tables=[table(methods, "Methods", *COST, "others")],
     )

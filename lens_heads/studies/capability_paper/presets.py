@@ -10,36 +10,47 @@ from lens_heads.interventions.ablate import KINDS
 from lens_heads.localize.heads import DESIGNED, SEARCHES
 from lens_heads.localize.lasso import FOLDS
 from lens_heads.runs import checks
+from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.capability_paper.capabilities import HUB, OFFLINE, Capability
 
 LEAD, PASS = "css", "locos"
 """The study's own method, and the one that scores heads in a single pass, for trials with needles."""
+CONTROLS = (None, "random_initialised", "permuted_answers")
 
 
 @dataclass(frozen=True)
 class Preset:
     """One size of the study.
 
-    `n_select` trials of a capability find its heads; `n_test` other trials, and as many of its kin, measure the damage.
-    `n_masks` and `sparsity` are as in `localize`. Each capability has `k` heads; universal heads are shared by `at_least`
-    capabilities. `ks` are the points of the curves. Damage is compared with `random_draws` random sets, curves with
-    `curve_draws` of each kind. `methods` are compared on the capability `compared`, except those that need more than
-    `most_evaluations` (one-shot greedy needs one per head, greedy about k times as many). `kind` is a kind of `ablate` that needs
-    neither reference nor options.
+    `n_select` trials of a capability find its heads; `n_test` other trials, and as many of its kin, measure the damage
+    (`max_trials`, if given; in nats, a capability's own trials stop at intervals of half-width `precision`). `n_masks` and
+    `sparsity` are as in `localize`, repeated with `mask_draws` draws of masks (`kin_draws` on other data). Each capability has
+    `k` heads; universal heads are shared by `at_least` capabilities, and the `candidates` most shared are ablated one by one.
+    Damage is compared with `random_draws` random sets of all heads and as many with the same layers, on the first
+    `random_trials` trials; so many trials have the curves at `ks`, with `curve_draws` random sets. `methods` are compared on the
+    capability `compared`, except those that need more than `most_evaluations` (one-shot greedy needs one per head, greedy about k
+    times as many). `kind` is a kind of `ablate` that needs neither reference nor options. `control` is a negative control:
+    "random_initialised" (the model) or "permuted_answers" (of the trials that test heads).
 
-    Raises ValueError for a `compared` without selection trials, for unknown methods or a missing lead, and for sizes that
-    allow no measurement.
+    Raises ValueError for a `compared` without selection trials, for unknown methods or a missing lead, an unknown control,
+    and for sizes that allow no measurement.
     """
 
     capabilities: dict[str, Capability]
     n_select: int = 100
     n_test: int = 100
+    max_trials: int | None = None
+    precision: float = 0.25
     n_masks: int = 200
     sparsity: float = 0.02
+    mask_draws: int = 3
+    kin_draws: int = 1
     k: int = 5
     at_least: int = 3
+    candidates: int = 5
     ks: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
-    random_draws: int = 5
+    random_draws: int = 40
+    random_trials: int = 20
     curve_draws: int = 5
     methods: tuple[str, ...] = (LEAD, "csb", "elastic_net", "one_shot", "greedy", PASS)
     compared: str = "retrieval"
@@ -47,6 +58,7 @@ class Preset:
     kind: str = "zero"
     batch_size: int = 8
     seed: int = 0
+    control: str | None = None
 
     def __post_init__(self) -> None:
         if self.compared not in self.localized:
@@ -65,19 +77,32 @@ class Preset:
             raise ValueError(
                 f"kind={self.kind!r}: use {' or '.join(map(repr, ready))}, which need no reference or options"
             )
-        checks.whole_fields(self, n_select=1, n_test=1, random_draws=2, curve_draws=1, at_least=2, n_masks=FOLDS)
-        checks.whole_fields(self, k=1, most_evaluations=1, batch_size=1, seed=0)
+        if self.control not in CONTROLS:
+            raise ValueError(f"control={self.control!r}: use one of {', '.join(map(repr, CONTROLS))}")
+        checks.whole_fields(self, n_select=1, n_test=1, mask_draws=1, kin_draws=0, random_draws=2, curve_draws=1)
+        checks.whole_fields(
+            self, n_masks=FOLDS, k=1, at_least=2, candidates=1, most_evaluations=1, batch_size=1, seed=0
+        )
+        checks.whole_number("random_trials", self.random_trials, FEWEST, remedy=", as intervals need")
+        if self.max_trials is not None:
+            checks.whole_number("max_trials", self.max_trials)
+        checks.finite("precision", self.precision, 0)
         checks.whole_numbers("ks", self.ks)
         checks.share("sparsity", self.sparsity, "0.02")
         for name, one in self.capabilities.items():
-            if one.count(self.n_test) < 2:
-                raise ValueError(
-                    f"n_test={self.n_test} gives fewer than two trials of {name!r}: intervals need at least two"
-                )
+            if one.count(self.most_trials) < FEWEST:
+                found = f"{one.count(self.most_trials)} trials of {name!r}"
+                raise ValueError(f"n_test={self.n_test} gives {found}: intervals need at least {FEWEST}")
 
-    def mask_seed(self, name: str) -> int:
+    @property
+    def most_trials(self) -> int:
+        """The most trials that test a capability, before its share."""
+        return self.n_test if self.max_trials is None else self.max_trials
+
+    def mask_seed(self, name: str, draw: int = 0, kin: bool = False) -> int:
         """The seed of a capability's masks. With shared masks, heads that are ablated together would be confounded in all."""
-        return self.seed + list(self.capabilities).index(name)
+        names = list(self.capabilities)
+        return self.seed + names.index(name) + len(names) * (2 * draw + kin)
 
     @property
     def localized(self) -> dict[str, Capability]:
@@ -85,39 +110,61 @@ class Preset:
         return {name: one for name, one in self.capabilities.items() if one.select is not None}
 
 
-QUICK = ("arithmetic", "retrieval", "capitals", "induction")
+FEW = ("arithmetic", "retrieval", "capitals", "induction")
+_SMALL = Preset(
+    {name: OFFLINE[name] for name in FEW},
+    n_select=6,
+    n_test=10,
+    n_masks=32,
+    sparsity=0.06,
+    ks=(1, 2, 5, 10),
+    random_trials=6,
+    curve_draws=3,
+    most_evaluations=400,
+)
+_QUICK = replace(
+    _SMALL,
+    capabilities={name: replace(OFFLINE[name], share=1) for name in ("arithmetic", "capitals", "induction")},
+    n_select=3,
+    n_test=5,
+    n_masks=12,
+    sparsity=0.1,
+    kin_draws=0,
+    candidates=2,
+    at_least=2,
+    ks=(1, 5),
+    random_draws=10,
+    random_trials=5,
+    curve_draws=1,
+    methods=(LEAD, "elastic_net"),
+    compared="arithmetic",
+    most_evaluations=60,
+)
 
 PRESETS: dict[str, Preset] = {
-    "packaged": Preset(
-        OFFLINE,
-        n_select=8,
-        n_test=10,
-        n_masks=48,
-        sparsity=0.06,
-        ks=(1, 2, 5, 10),
-        random_draws=4,
-        curve_draws=2,
-        most_evaluations=400,
-    ),
-    "quick": Preset(
-        {name: OFFLINE[name] for name in QUICK},
-        n_select=4,
-        n_test=4,
-        n_masks=30,
-        sparsity=0.1,
-        ks=(1, 5),
-        random_draws=3,
-        curve_draws=1,
-        methods=(LEAD, "elastic_net", PASS),
-        most_evaluations=60,
+    "packaged": _SMALL,
+    "quick": _QUICK,
+    "thorough": replace(
+        _SMALL,
+        capabilities=OFFLINE,
+        n_select=40,
+        n_test=200,
+        n_masks=150,
+        kin_draws=3,
+        random_trials=20,
+        curve_draws=8,
+        most_evaluations=2000,
     ),
     "paper": Preset(HUB, compared="gsm8k"),
+    "negative-model": replace(_SMALL, control="random_initialised"),
+    "negative-answers": replace(_SMALL, control="permuted_answers"),
 }
-"""`packaged` and `quick` need no download and suit models with a few hundred million parameters. At the paper's sparsity each
-mask would ablate one or five of their 72 or 270 heads; they ablate more per mask, so that fewer masks suffice. `quick` leaves
-out the two capabilities with choices. `paper` has the paper's sizes, with data from the hub; `mbpp` needs permission to run
-generated code, and `swearing` a list of words. It skips greedy search, which would decode 100 solutions 5,110 times on a model
-with 1,024 heads, unless you raise `most_evaluations`."""
+"""All but `paper` need no download and suit models with a few hundred million parameters. At the paper's sparsity each
+mask would ablate one or five of their 72 or 270 heads; they ablate more per mask, so that fewer masks suffice. Only `thorough`
+has the two capabilities with choices, which the packaged models hardly have. Sums of one digit, capitals and continuations have
+fewer than 100 trials. `negative-model` and `negative-answers` are `packaged` with nothing to find. `paper` has the paper's
+sizes, with data from the hub; `mbpp` needs permission to run generated code, and `swearing` a list of words. It skips greedy
+search, which would decode 100 solutions 5,110 times on a model with 1,024 heads, unless you raise `most_evaluations`."""
 
 
 def of_capabilities(plan: Preset, capabilities: Sequence[str] | None = None, **given: Any) -> Preset:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -15,19 +14,17 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import report
-from lens_heads.compare import head_overlaps
-from lens_heads.heads.scores import HeadScores
-from lens_heads.localize import Generality, universal_heads
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
-from lens_heads.studies.capability_paper import damage, stages
+from lens_heads.studies.capability_paper import ablations, damage, passes, rankings, stages
 from lens_heads.studies.capability_paper.capabilities import chance
-from lens_heads.studies.capability_paper.claims import claims
-from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
+from lens_heads.studies.capability_paper.claims import claims, registered
+from lens_heads.studies.capability_paper.finding import CapabilityFinding, able, beside, depths
 from lens_heads.studies.capability_paper.page import page
-from lens_heads.studies.capability_paper.presets import PASS, PRESETS, Preset, of_capabilities
-from lens_heads.studies.capability_paper.stages import Asked, Bench, Rankings
+from lens_heads.studies.capability_paper.presets import LEAD, PASS, PRESETS, Preset, of_capabilities
+from lens_heads.studies.capability_paper.stages import Asked, Bench, Repeated, owner
 from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, records, run_study
 from lens_heads.trials.sandbox import permission
+from lens_heads.trials.trial import Trial
 
 
 def capability(
@@ -45,7 +42,8 @@ def capability(
     Args:
         models: names as `load_model` takes them, or loaded models. Several are compared at the end.
         capabilities: some of the preset's, by name; None for all (with "paper", all whose arguments are given).
-        preset: "packaged" (offline, small models), "quick", "paper", or your own `Preset`.
+        preset: "packaged" (offline, small models), "quick", "thorough" (hours), "paper", a negative control
+            ("negative-model", "negative-answers"), or your own `Preset`.
         out: the run folder. It gets a folder per model (masks, scores, curves, Parquet tables), `report.html` and
             `study_capability.json`. The same call continues it; other settings are refused.
         words: a list of swear words, required by the paper's capability "swearing".
@@ -81,16 +79,33 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         require_raw_weights(model)
         stages.check_trials(Bench(model, self.plan, self.asked, Path()))
 
+    def registered(self) -> pd.DataFrame:
+        return registered(self.plan)
+
+    def costs(self, model: Model) -> dict[str, int]:
+        return passes.costs(self.plan, self.asked, geometry(model))
+
+    def probe(self) -> list[Trial]:
+        return [trials[0] for trials in self.asked.evaluation.values()]
+
     def one(self, model: Model, run: StageRun) -> CapabilityFinding:
         bench = Bench(model, self.plan, self.asked, run.folder)
         scores, reasons = _localized(bench, run)
-        if self.plan.compared not in scores:
-            bench = replace(bench, plan=replace(self.plan, compared=next(iter(scores))))
+        own = [name for name in scores if name == owner(name)]
+        if self.plan.compared not in own:
+            bench = replace(bench, plan=replace(self.plan, compared=own[0]))
         plan = bench.plan
-        universal = universal_heads(scores, plan.k, plan.at_least) if len(scores) >= plan.at_least else None
-        general = run.stage("generality", stages.everywhere, bench, scores, universal)
-        curves = run.stage("curves", stages.curves, bench, scores)
-        methods, compared = _compared(bench, scores, run)
+        curve = run.stage("damage", ablations.damage, bench, scores)
+        curves = run.stage("curves", ablations.curves, bench, scores)
+        each = run.stage("each alone", ablations.each_alone, bench, scores)
+        mine = {name: scores[name] for name in own}
+        shared = rankings.shared(mine, plan.k, plan.candidates)
+        alone = run.stage("candidates", ablations.candidates, bench, list(shared))
+        methods = _methods(bench, scores, run)
+        compared = run.stage("methods, ablated", ablations.methods, bench, methods)
+        chances = {task: chance(made, bench.capability(task).right) for task, made in self.asked.tests.items()}
+        metrics = {task: bench.capability(task).metric for task in self.asked.tests}
+        universal = rankings.universal(mine, [name for name in own if able(curve, plan, chances, name)], plan)
         finding = CapabilityFinding(
             model=geometry(model).name,
             frames={},
@@ -98,15 +113,30 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             parameters=sum(weights.numel() for weights in model.parameters()),
             scores=scores,
             reasons=reasons,
+            curve=curve,
+            metrics=metrics,
+            chances=chances,
             universal=universal,
-            generality=general,
-            curves=curves,
+            luck=[rankings.by_luck(found) for found in universal],
+            shared=shared,
             methods=methods,
             compared=compared,
-            chances={name: chance(made, plan.capabilities[name].right) for name, made in self.asked.evaluation.items()},
-            luck=math.nan if universal is None else stages.by_luck(universal, universal.n_heads),
         )
-        finding.frames.update(_frames(finding))
+        evaluations = {method: found[0].meta.get("evaluations", 1) for method, found in methods.items()}
+        finding.frames.update(
+            fits=rankings.fits(scores, rankings.by_draw(curve, scores, plan, metrics)),
+            best_heads=rankings.best_heads(scores, plan.k),
+            agreement=rankings.agreement(mine, plan.k),
+            spread=damage.spread(curve, plan, metrics, list(scores)),
+            right_answers=damage.right_answers(curves, plan, own, chances),
+            curves=damage.growing(curves, plan, metrics, own),
+            additivity=damage.additivity(each, plan, metrics, mine),
+            alone=damage.alone(alone, plan, metrics, shared),
+            methods=damage.methods(compared, plan, metrics, evaluations),
+        )
+        finding.frames["everywhere"] = finding.generality.frame.drop(
+            columns=["beyond_random", "beyond_low", "beyond_high"]
+        )
         finding.frames["claims"] = claims(finding)
         return finding
 
@@ -117,43 +147,24 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         return {"scale": records(beside(findings)), "depths": records(depths(findings, self.plan.k))}
 
 
-def _localized(bench: Bench, run: StageRun) -> tuple[Rankings, dict[str, str]]:
-    """The heads of every capability, and why some have none. Raises ValueError if none has any."""
+def _localized(bench: Bench, run: StageRun) -> tuple[Repeated, dict[str, str]]:
+    """The heads of every capability by draw of masks, and why some have none. Raises ValueError if none has any."""
     found = {name: run.stage(f"heads of {name}", stages.localized, bench, name) for name in bench.asked.selection}
-    scores = {name: one for name, one in found.items() if isinstance(one, HeadScores)}
+    scores = {
+        name: one for name, one in found.items() if isinstance(one, list) and isinstance(found[owner(name)], list)
+    }
     reasons = {name: one for name, one in found.items() if isinstance(one, str)}
     if not scores:
         raise ValueError(f"{geometry(bench.model).name}: no capability has heads: {' '.join(reasons.values())}")
     return scores, reasons
 
 
-def _compared(bench: Bench, scores: Rankings, run: StageRun) -> tuple[Rankings, Generality]:
-    """The heads of one capability by every method, and the damage that ablating them does."""
+def _methods(bench: Bench, scores: Repeated, run: StageRun) -> Repeated:
+    """The heads of one capability by every method; by the study's own, in every draw of masks."""
     plan, lead = bench.plan, scores[bench.plan.compared]
     needles = all(trial.needle for trial in bench.asked.selection[plan.compared])
-    methods = stages.affordable(plan, lead.values.numel(), needles)
-    found = run.stage("methods", stages.by_method, bench, lead, methods)
-    if PASS in methods:
-        found[PASS] = run.stage(PASS, stages.by_pass, bench)
-    heads = {method: ranking.top(plan.k) for method, ranking in found.items()}
-    return found, run.stage("methods, ablated", stages.ablated, bench, heads, bench.asked.evaluation, "methods")
-
-
-def _frames(found: CapabilityFinding) -> dict[str, pd.DataFrame]:
-    """Every table of a model but its claims."""
-    plan, universal = found.plan, found.universal
-    evaluations = {method: int(scores.meta.get("evaluations", 1)) for method, scores in found.methods.items()}
-    curves = [curve.frame.assign(task=name) for name, curve in found.curves.items()]
-    return {
-        "fits": stages.fits(found.scores),
-        "best_heads": stages.best_heads(found.scores, plan.k),
-        "shared_heads": head_overlaps(found.scores, plan.k)
-        if len(found.scores) > 1
-        else pd.DataFrame({"a": [], "b": []}),
-        "spread": damage.spread(found.generality, plan),
-        "everywhere": found.generality.frame,
-        "right_answers": damage.right_answers(found.curves, plan, found.chances),
-        "curves": pd.concat(curves, ignore_index=True),
-        "methods": damage.methods(found.compared, evaluations, plan),
-        **({} if universal is None else {"universal": universal.frame}),
-    }
+    listed = stages.affordable(plan, lead[0].values.numel(), needles)
+    found = {LEAD: lead, **run.stage("methods", stages.by_method, bench, listed)}
+    if PASS in listed:
+        found[PASS] = [run.stage(PASS, stages.by_pass, bench)]
+    return found

@@ -1,0 +1,145 @@
+"""Costs and rankings of the capability study as tables: parity with formulas, on numbers that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from lens_heads.ablation.conditions import Condition
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.localize import Universal
+from lens_heads.stats import crossed_interval, sum_interval
+from lens_heads.studies.capability_paper import ablations, effects, rankings
+from lens_heads.studies.capability_paper.stages import Asked, Bench
+from tests import zoo
+from tests.studies.test_capability import TINY
+
+Values = Mapping[tuple[str, str], np.ndarray]
+"""By method and task: [draw, trial]; the method "none" is no ablation."""
+HERE, THERE = Condition.top("a", 2), Condition.top("b", 2)
+
+
+def curve_of(values: Values, metric: str = "logprob") -> AblationCurve:
+    rows: list[dict[str, Any]] = []
+    for (method, task), table in values.items():
+        row = {
+            "method": method,
+            "set": "none" if method == "none" else "top",
+            "k": 2 * (method != "none"),
+            "task": task,
+        }
+        for draw, trials in enumerate(table):
+            rows += [{**row, "seed": draw, "trial": f"t{i:02}", metric: float(v)} for i, v in enumerate(trials)]
+    return AblationCurve(pd.DataFrame(rows), {})
+
+
+@pytest.fixture(scope="module")
+def values() -> Values:
+    """Two sets of heads on two tasks with other numbers of trials; set b has a draw more than a."""
+    generator = np.random.default_rng(0)
+    found = {}
+    for task, trials in (("x", 7), ("y", 12)):
+        found["none", task] = generator.normal(0, 1, (1, trials))
+        found["a", task] = found["none", task] - generator.normal(1, 1, (3, trials))
+        found["b", task] = found["none", task] - generator.normal(0.5, 1, (4, trials))
+    return found
+
+
+def test_a_mean_over_tasks_is_a_sum_of_crossed_tables(values: Values) -> None:
+    curve, metrics = curve_of(values), {"x": "logprob", "y": "logprob"}
+    costs = {key: torch.tensor(values["none", key[1]] - table) for key, table in values.items()}
+    for task in "xy":
+        alone = crossed_interval(costs["a", task])
+        assert effects.mean_cost(curve, {task: [HERE]}, metrics) == pytest.approx(alone)
+        assert curve.difference(effects.BEFORE, HERE, "logprob", task) == pytest.approx(alone)
+    both = sum_interval([costs["a", "x"] / 2, costs["a", "y"] / 2], [None, None])
+    assert effects.mean_cost(curve, {"x": [HERE], "y": [HERE]}, metrics) == pytest.approx(both)
+    assert both.value == pytest.approx(float(costs["a", "x"].mean() + costs["a", "y"].mean()) / 2)
+    pair = crossed_interval((costs["a", "x"] + costs["b", "x"][:3]) / 2)  # The fourth draw of b has no partner.
+    assert effects.mean_cost(curve, {"x": [HERE, THERE]}, metrics) == pytest.approx(pair)
+    gap = crossed_interval(costs["a", "y"] - costs["b", "y"][:3])
+    assert effects.gap(curve, HERE, [THERE], "logprob", "y") == pytest.approx(gap)
+    given = crossed_interval(costs["a", "y"].mean(0)[None])
+    assert effects.within_heads(curve, HERE, "logprob", "y") == pytest.approx(given)
+    assert np.isnan(effects.mean_cost(curve, {}, metrics).value)
+
+
+def test_right_answers_that_never_change_still_have_an_interval() -> None:
+    right = {("none", task): np.ones((1, 10)) for task in "xy"} | {("a", task): np.ones((3, 10)) for task in "xy"}
+    found = effects.mean_cost(curve_of(right, "correct"), {"x": [HERE], "y": [HERE]}, {"x": "correct", "y": "correct"})
+    assert found.value == 0
+    assert found.low < -0.1 < 0.1 < found.high
+
+
+@pytest.mark.parametrize(("chance", "share"), [(0.0, 1 / 3), (0.25, 0.5), (0.65, None)])
+def test_the_share_lost_is_counted_from_chance_on(chance: float, share: float | None) -> None:
+    """.75 of right answers fall to .50; of .75 not all is surely above a chance of .65."""
+    before, after = np.arange(40) < 30, np.arange(40) < 20
+    curve = curve_of({("none", "x"): before[None], ("a", "x"): np.stack([after] * 3)}, "choice")
+    found = effects.lost(curve, HERE, "choice", "x", chance)
+    if share is None:
+        assert np.isnan(found.value)
+    else:
+        assert found.value == pytest.approx(share)
+        assert found.low < share - 0.1 < share + 0.1 < found.high
+    wiped = curve_of({("none", "x"): before[None], ("a", "x"): np.zeros((3, 40))}, "choice")
+    assert 0.8 < effects.lost(wiped, HERE, "choice", "x", 0.0).low < 1, "thirty do not show that all are lost"
+
+
+def scores(*heads: str, worst: float = -1.0) -> HeadScores:
+    """Scores whose best heads are these, in this order."""
+    values = torch.zeros(1, 3, 4)
+    for place, head in enumerate(map(Head.parse, heads)):
+        values[0, head.layer, head.head] = worst / (place + 1)
+    return HeadScores.from_trials("css", values, ["t"], best="lowest")
+
+
+def test_draws_of_masks_agree_as_far_as_their_heads_do() -> None:
+    """One of three heads shared makes a Jaccard of a third; two heads of twelve share any by chance."""
+    found = {"x": [scores("L0H0", "L0H1"), scores("L0H0", "L1H1")], "y": [scores("L2H0", "L2H1")]}
+    table = rankings.agreement(found, 2).set_index(["a", "b"])
+    assert list(table.index) == [("x", "x"), ("x", "y")], "one draw agrees with nothing"
+    assert table.loc[("x", "x"), "jaccard"] == pytest.approx(1 / 3)
+    assert table.loc[("x", "y"), "jaccard"] == 0
+    chance = (2 * 10 * 2 / (12 * 11)) / 3 + 2 / (12 * 11)
+    assert table["expected_jaccard"].to_list() == pytest.approx([chance] * 2)
+    best = rankings.best_heads(found, 2).query("capability == 'x'").set_index("head")
+    assert best["draws"].to_dict() == {"L0H0": 2, "L0H1": 1, "L1H1": 1}
+    assert best.loc["L0H0", ["coefficient", "mean_rank"]].to_list() == [-1, 1]
+    assert rankings.shared({**found, "z": [scores("L2H1", "L1H0")]}, 2, most=2) == {
+        Head(2, 1): [("y", 0), ("z", 0)],
+        Head(0, 0): [("x", 0), ("x", 1)],
+    }
+    plan = replace(TINY, at_least=2)
+    assert rankings.universal(found, ["x"], plan) == []
+    assert len(rankings.universal(found, ["x", "y"], plan)) == 1, "as many draws as both have"
+
+
+def test_by_luck_is_a_share_of_random_sets() -> None:
+    """Two tasks of one head among four: they have it in common in a quarter of all draws."""
+    head = Head(0, 0)
+    found = Universal([head], {head: ("a", "b")}, k=1, at_least=2, n_tasks=2, n_heads=4, expected=0.25)
+    assert rankings.by_luck(found) == pytest.approx(0.25, abs=0.03)
+    assert rankings.by_luck(replace(found, heads=[])) == 1
+    assert rankings.by_luck(replace(found, heads=[head, Head(0, 1)])) == pytest.approx(1 / 2001)
+
+
+def test_a_capability_stops_at_the_wanted_precision(tmp_path: Any) -> None:
+    """The first block of twenty trials is enough for a wide interval; a narrow one takes them all."""
+    model, found = zoo.bridge("qwen3", n_ctx=2048), {"induction": [scores("L0H0", "L0H1"), scores("L0H0", "L1H1")]}
+    small = replace(TINY, capabilities={"induction": TINY.capabilities["induction"]}, compared="induction", n_test=30)
+    for precision, trials in ((1e6, 20), (0.0, 30)):
+        plan = replace(small, precision=precision)
+        bench = Bench(model, plan, Asked.of(plan), tmp_path)
+        curve = ablations.damage(bench, found)
+        assert len(curve.values(effects.BEFORE, "logprob", "induction")) == trials
+        assert len(curve.values(Condition.random(2), "logprob", "induction")) == 5
+        assert len(curve.values(Condition.top("induction", 2), "logprob", "induction, other data")) == 30
