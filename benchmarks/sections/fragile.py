@@ -77,10 +77,17 @@ def _verdict(claim: Row) -> str:
 def _sources(name: str, one: Row) -> list[str]:
     """What each source of heads costs the trials of all tasks; nothing for a file without sources."""
     rows = [
-        [row["source"], of(row, "drop", "drop"), of(row, "beyond", "beyond"), row["trials"], row["random_trials"]]
+        [
+            row["source"],
+            of(row, "drop", "drop"),
+            of(row, "beyond", "beyond"),
+            num(row["p"], 3),
+            row["trials"],
+            row["random_trials"],
+        ]
         for row in pick(one.get("sources", []), task="all tasks")
     ]
-    columns = ["heads", "cost, nats", "beyond random heads", "trials", "of these beside random heads"]
+    columns = ["heads", "cost, nats", "beyond random heads", "p by rank", "trials", "of these beside random heads"]
     return [f"What each source of heads costs the trials of all tasks in {name}:", table(columns, rows)] if rows else []
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from lens_heads import compare
+from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.stats import Interval
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
@@ -19,7 +20,7 @@ from lens_heads.studies.fragile_paper.finding import ALL
 from lens_heads.studies.fragile_paper.pairs import JUDGED, _disruptivity_beyond_random
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS
 from lens_heads.studies.fragile_paper.related import FORMATS, Gap, over_orders, related_gap, relation, weights
-from lens_heads.studies.fragile_paper.sources import OTHERS, OWN
+from lens_heads.studies.fragile_paper.sources import OTHERS, OWN, sources
 
 PLAN = PRESETS["packaged"]
 
@@ -97,7 +98,9 @@ def test_without_unrelated_tasks_there_is_no_gap() -> None:
     assert math.isnan(found.p)
 
 
-def frames(beyond: float, specificity: float, recovered: float, own: float = 1.0) -> dict[str, pd.DataFrame]:
+def frames(
+    beyond: float, specificity: float, recovered: float, own: float = 1.0, p: float = 1 / 41
+) -> dict[str, pd.DataFrame]:
     """A model's tables, with these numbers and intervals of 0.1 to either side."""
 
     def around(value: float, name: str = "value") -> dict[str, float]:
@@ -105,7 +108,7 @@ def frames(beyond: float, specificity: float, recovered: float, own: float = 1.0
         return {name: value, low: value - 0.1, high: value + 0.1}
 
     sources = [
-        {"source": source, "task": ALL, "random_trials": 20, **around(value, "beyond")}
+        {"source": source, "task": ALL, "random_trials": 20, "p": p, **around(value, "beyond")}
         for source, value in ((OTHERS, beyond), (OWN, own))
     ]
     about = {"task": ALL, "statistic": "specificity", "metric": "logprob", "k": 64}
@@ -128,6 +131,8 @@ def test_claims_on_one_model_follow_their_thresholds() -> None:
     assert set(verdicts(frames(-0.2, 0.5, 0.1), -0.5, 0.99).values()) == {DOES_NOT}
     assert set(verdicts(frames(0.05, 0.2, 0.3), 0.05, 0.01).values()) == {UNTOLD}
     assert verdicts(frames(1, 0, 1), gap=0.5, p=0.06)["related"] == UNTOLD
+    common = verdicts(frames(1.0, 0.0, 0.6, p=3 / 41), 0.5, 0.01)
+    assert common == {"transfer": UNTOLD, "interchangeable": UNTOLD, "related": HOLDS, "recovery": UNTOLD}
 
 
 def test_heads_that_cost_nothing_are_not_called_interchangeable_or_restored() -> None:
@@ -142,6 +147,43 @@ def test_a_claim_that_cannot_be_told_says_how_many_trials_would_have_told() -> N
     assert table.loc["transfer", "n"] == "20 trials"
     lacking = {**frames(1, 0, 1), "recovery_differences": pd.DataFrame({"k": [], "set": [], "of": []})}
     assert verdicts(lacking)["recovery"] == UNTOLD
+
+
+def lead_at_random(seed: int, tasks: tuple[str, ...] = TASKS[:2]) -> tuple[Any, AblationCurve]:
+    """A matrix and a curve in which the lead of every task is one set of random heads, a draw like the others.
+
+    Sets differ in what they cost (1 nat); trials hardly matter (0.3 nats): the lead's luck is the same in all of them.
+    """
+    rng = np.random.default_rng(seed)
+    costs = {"lead": rng.normal(), **{draw: rng.normal() for draw in range(40)}}
+    rows, drawn = [], []
+    for task in tasks:
+        for item in (f"{task}-{item}" for item in range(10)):
+            cost = {name: each + 0.3 * rng.normal() for name, each in costs.items()} | {"none": 0.0}
+            about = {"target": task, "item": item, "draw": 0}
+            rows += [{**about, "source": source, "k": 64, "logprob": -cost["lead"]} for source in tasks]
+            rows.append({**about, "source": NONE, "k": 0, "logprob": 0.0})
+            for name, each in cost.items():
+                condition = {"none": ("none", "none", 0), "lead": (ALL, "top", 4)}.get(name, ("any", "random", 4))
+                about_draw = {"task": ALL, "trial": item, "seed": name if isinstance(name, int) else 0, "heads": ""}
+                drawn.append(
+                    {**about_draw, **dict(zip(("method", "set", "k"), condition, strict=True)), "logprob": -each}
+                )
+    found = compare.TransferMatrix(per_item=pd.DataFrame(rows), metric="logprob")
+    return found, AblationCurve(pd.DataFrame(drawn), {})
+
+
+def test_random_heads_as_a_lead_transfer_no_more_often_than_their_level() -> None:
+    """The interval alone is of these heads, lucky or not; the rank among random sets asks whether they are lucky."""
+    held, above = 0, 0
+    for seed in range(60):
+        table = sources(*lead_at_random(seed), 64)
+        other = {**frames(0.0, 0.0, 0.6), "sources": table}
+        found = claims_of_model("tiny", PLAN, other, Gap(Interval(0, -1, 1), 0.5, 20), 64).set_index("id")["verdict"]
+        held += (found == HOLDS).any()
+        above += (table[(table["source"] == OTHERS) & (table["task"] == ALL)]["beyond_low"] > 0).all()
+    assert held <= 5
+    assert above > 12
 
 
 def correlated(x: np.ndarray, y: np.ndarray) -> pd.DataFrame:

@@ -7,7 +7,7 @@ computed from the authors' data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -20,6 +20,7 @@ from lens_heads.studies.fragile_paper.finding import ALL
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.related import Gap
 from lens_heads.studies.fragile_paper.sources import OTHERS, OWN
+from lens_heads.studies.pages import ends
 
 COLUMNS = ["id", "claim", "models", "metric", "k", "n", "paper", "found", "value", "low", "high", "p", "verdict"]
 COLUMNS += ["would_tell", "holds_if"]
@@ -40,23 +41,25 @@ def registered(plan: Preset) -> pd.DataFrame:
 
 def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame], gap: Gap, k: int) -> pd.DataFrame:
     """Do heads transfer between tasks? One row per claim (`COLUMNS`); `frames` holds the model's tables, k names the headline."""
-    measured = {
-        "transfer": _row(frames["sources"], "beyond", "random_trials", source=OTHERS, task=ALL),
-        "interchangeable": _row(
-            frames["statistics"], "value", None, statistic="specificity", task=ALL, metric=METRIC, k=k
-        ),
-        "related": (gap.gap, gap.items),
-        "recovery": _row(frames["recovery_differences"], "difference", "examples", set="random", of="recovery", k=k),
+    heads = {
+        source: _row(frames["sources"], "beyond", ("random_trials", "p"), source=source, task=ALL)
+        for source in (OWN, OTHERS)
     }
-    own, _ = _row(frames["sources"], "beyond", None, source=OWN, task=ALL)
+    own, (_, own_p) = heads[OWN]
+    specificity, _ = _row(frames["statistics"], "value", (), statistic="specificity", task=ALL, metric=METRIC, k=k)
+    recovered, (n,) = _row(
+        frames["recovery_differences"], "difference", ("examples",), set="random", of="recovery", k=k
+    )
+    measured = {
+        "transfer": (heads[OTHERS][0], *heads[OTHERS][1]),
+        "interchangeable": (specificity, gap.items, own_p),
+        "related": (gap.gap, gap.items, gap.p),
+        "recovery": (recovered, n, own_p),
+    }
     rows = []
     for claim in published(__name__)["model"]:
-        found, n = measured[claim["id"]]
-        n = gap.items if n is None else n
-        possible = "requires" not in claim or own.low > 0
-        possible &= claim["rule"] != "related" or gap.p <= claim["threshold"]
-        p = gap.p if claim["rule"] == "related" else math.nan
-        rows.append(_judged(claim, plan, (found, n, p), possible) | {"models": model, "n": f"{n} trials"})
+        possible = measured[claim["id"]][-1] <= claim["alpha"] and ("requires" not in claim or own.low > 0)
+        rows.append(_judged(claim, plan, measured[claim["id"]], possible) | {"models": model})
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
 
 
@@ -78,7 +81,7 @@ def _correlation(one: compare.Correlation, claim: Mapping[str, Any]) -> Found:
     for name, other in (("without log-probability and length", one.partial_all), ("of random heads alone", one.random)):
         if other is not None and math.isfinite(other.r):
             beside.append(f"R² {other.r2:.2f} {name} (p {other.p:.2g})")
-    alpha = claim["threshold"]
+    alpha = claim["alpha"]
     few = "" if inside.can_tell(alpha) else f"; no data of these formats could have p <= {alpha:g}"
     text = f"r {inside.r:+.2f}, R² {inside.r2:.2f}, p {inside.p:.2g}{few}; {'; '.join(beside)}".rstrip("; ")
     if_sure = HOLDS if claim["rule"] == "correlated" else DOES_NOT
@@ -91,27 +94,29 @@ def _judged(
 ) -> dict[str, Any]:
     """A claim on one model, judged by its rule; where the interval cannot tell, the number of trials that would have told.
 
-    `measured`: the number, its trials and its p. The claim cannot hold unless `possible`.
+    `measured`: the number, its trials and its p. A claim that is not `possible`, by p or by what it requires, cannot hold.
     """
-    (found, n, p), at = measured, 0.0 if claim["rule"] == "related" else claim["threshold"]
-    value, low, high = found
-    verdict = (at_most if claim["rule"] == "at_most" else above)(low, high, at, possible)
-    told = verdict != UNTOLD or not low <= at <= high
-    more = {"metric": claim["metric"], "k": claim["k"].format(**plan.words())}
-    more["would_tell"] = None if told else n_to_tell(value, found.half_width, n, at)
-    text = "not measured, or nothing was lost" if math.isnan(value) else f"{value:.3g}"
-    return Found(value, low, high, text, verdict, p).row(claim, **_words(claim, plan)) | more
+    (found, n, p), at = measured, claim["threshold"]
+    verdict = (at_most if claim["rule"] == "at_most" else above)(found.low, found.high, at, possible)
+    told = verdict != UNTOLD or not found.low <= at <= found.high
+    text = "not measured, or nothing was lost" if math.isnan(found.value) else f"{found.value:.3g}"
+    return Found(*found, text, verdict, p).row(claim, **_words(claim, plan)) | {
+        "metric": claim["metric"],
+        "k": claim["k"].format(**plan.words()),
+        "n": f"{n} trials",
+        "would_tell": None if told else n_to_tell(found.value, found.half_width, n, at),
+    }
 
 
 def _words(claim: Mapping[str, Any], plan: Preset) -> dict[str, Any]:
-    return {**plan.words(), "threshold": claim["threshold"]}
+    return {**plan.words(), "threshold": claim["threshold"], "alpha": claim["alpha"]}
 
 
-def _row(frame: pd.DataFrame, value: str, n: str | None, **wanted: Any) -> tuple[Interval, Any]:
-    """The number in the only row with these values, its bounds, and its number of trials if a column has it."""
+def _row(frame: pd.DataFrame, value: str, more: Sequence[str], **wanted: Any) -> tuple[Interval, tuple[Any, ...]]:
+    """The number in the only row with these values and its bounds, and the values of further columns (0 without a row)."""
     rows = frame.loc[(frame[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     if rows.empty:
-        return NOTHING, 0
+        return NOTHING, (0,) * len(more)
     (row,) = rows.to_dict("records")
-    ends = (f"{value}_low", f"{value}_high") if f"{value}_low" in row else ("low", "high")
-    return Interval(row[value], *(row[end] for end in ends)), None if n is None else row[n]
+    bounds = (row[end] for end in ends(frame, value))
+    return Interval(row[value], *bounds), tuple(row[name] for name in more)

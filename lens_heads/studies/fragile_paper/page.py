@@ -132,7 +132,9 @@ def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
     found = each.frames["sources"]
     by_task = found[found["task"] != ALL].pivot(index="source", columns="task", values="drop").reset_index()
     kept = [name for name in ("drop", "beyond", "beyond_layers") if found[name].notna().any()]
-    whole = found[found["task"] == ALL][["source", *(f"{name}{end}" for name in kept for end in ("", "_low", "_high"))]]
+    whole = found[found["task"] == ALL][
+        ["source", *(f"{name}{end}" for name in kept for end in ("", "_low", "_high")), "p"]
+    ]
     best = each.frames["best_heads"].query("method == @plan.lead and task == @ALL").drop(columns=["method", "task"])
     return [
         folded(

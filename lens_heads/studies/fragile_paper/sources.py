@@ -5,9 +5,11 @@ All are compared trial by trial with the same random sets of all heads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -15,7 +17,7 @@ from lens_heads import compare
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare.cells import NONE, RANDOM
-from lens_heads.stats import Interval, crossed_interval
+from lens_heads.stats import Interval, crossed_interval, rank_p
 from lens_heads.stats.intervals import NOTHING
 from lens_heads.studies.fragile_paper.finding import ALL
 from lens_heads.studies.fragile_paper.presets import METRIC
@@ -26,9 +28,10 @@ OWN, OTHERS = "the task's own heads", "other tasks' heads"
 def sources(matrix: compare.TransferMatrix, curve: AblationCurve, k: int) -> pd.DataFrame:
     """One row per source and task, and per source over all tasks (`ALL`).
 
-    Columns: source, task; drop: nats per answer token that the source costs, with low, high; trials; beyond: the same beyond
-    random heads, with beyond_low, beyond_high, on `random_trials` of the trials; for rankings that random heads with their layers
-    were drawn for, beyond_layers with its bounds. `k` is that of the matrix; the curve has a single one.
+    Columns: source, task; drop: nats per answer token that the source costs, with drop_low, drop_high; trials; beyond: the same
+    beyond random heads, with its bounds, on `random_trials` of the trials, and p of the source's rank among the random sets; for
+    rankings that random heads with their layers were drawn for, beyond_layers with its bounds. Several tasks' heads are ranked as
+    one set, which is on the safe side. `k` is that of the matrix; the curve has a single one.
     """
     (size,) = {one.k for one in curve.conditions() if one.k}
     targets = _targets(matrix)
@@ -40,31 +43,44 @@ def sources(matrix: compare.TransferMatrix, curve: AblationCurve, k: int) -> pd.
             controls = {"drop": Condition.none(), "beyond": Condition.random(size)}
             controls["beyond_layers"] = Condition.random_like(name, size)
             costs = {
-                column: _cost(curve, own, condition) if condition in measured else (NOTHING, 0)
+                column: _cost(curve, own, condition) if condition in measured else UNMEASURED
                 for column, condition in controls.items()
             }
             rows.append({"source": name, "task": task} | _columns(costs))
     return pd.DataFrame(rows)
 
 
-def _columns(costs: Mapping[str, tuple[Interval, int]]) -> dict[str, Any]:
+class Cost(NamedTuple):
+    """What a source costs beyond a condition, on how many trials, and p of its rank among the condition's draws."""
+
+    cost: Interval
+    trials: int
+    p: float
+
+
+UNMEASURED = Cost(NOTHING, 0, math.nan)
+
+
+def _columns(costs: Mapping[str, Cost]) -> dict[str, Any]:
     """Every cost with its bounds; trials of the drop, and of the cost beyond random heads."""
     bounds = {
-        f"{name}{end}": getattr(found, at)
-        for name, (found, _) in costs.items()
+        f"{name}{end}": getattr(found.cost, at)
+        for name, found in costs.items()
         for end, at in (("", "value"), ("_low", "low"), ("_high", "high"))
     }
-    return bounds | {"trials": costs["drop"][1], "random_trials": costs["beyond"][1]}
+    beyond = costs["beyond"]
+    return bounds | {"p": beyond.p, "trials": costs["drop"].trials, "random_trials": beyond.trials}
 
 
-def _cost(curve: AblationCurve, values: pd.Series, against: Condition) -> tuple[Interval, int]:
-    """What a source costs beyond a condition of the curve on the trials that both have, and how many those are."""
+def _cost(curve: AblationCurve, values: pd.Series, against: Condition) -> Cost:
+    """What a source costs beyond a condition of the curve, on the trials that both have."""
     draws = curve.draws(against, METRIC).dropna()
     draws = draws.loc[draws.index.intersection(values.index)]
     if draws.empty:
-        return NOTHING, 0
+        return UNMEASURED
     gaps = draws.sub(values.loc[draws.index], axis=0).to_numpy().T.copy()
-    return crossed_interval(torch.from_numpy(gaps), curve.groups(draws.index)), len(draws)
+    rank = rank_p(np.zeros(len(draws)), gaps)
+    return Cost(crossed_interval(torch.from_numpy(gaps), curve.groups(draws.index)), len(draws), rank.p)
 
 
 def _targets(matrix: compare.TransferMatrix) -> dict[str, str]:
