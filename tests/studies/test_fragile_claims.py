@@ -138,6 +138,9 @@ def test_claims_on_one_model_follow_their_thresholds() -> None:
 def test_heads_that_cost_nothing_are_not_called_interchangeable_or_restored() -> None:
     idle = verdicts(frames(0.0, 0.0, 0.6, own=0.05))
     assert idle["interchangeable"] == idle["recovery"] == UNTOLD
+    table = claims_of_model("tiny", PLAN, frames(0.0, 0.0, 0.6, own=0.05), Gap(Interval(0, -1, 1), 0.5, 40), 64)
+    said = table.set_index("id").loc["recovery", "found"]
+    assert said == "0.6; own heads 0.05 [-0.05, 0.15] nats beyond random ones, p 0.024"
 
 
 def test_a_claim_that_cannot_be_told_says_how_many_trials_would_have_told() -> None:

@@ -52,14 +52,18 @@ def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame]
     )
     measured = {
         "transfer": (heads[OTHERS][0], *heads[OTHERS][1]),
-        "interchangeable": (specificity, gap.items, own_p),
+        "interchangeable": (specificity, gap.items, math.nan),
         "related": (gap.gap, gap.items, gap.p),
-        "recovery": (recovered, n, own_p),
+        "recovery": (recovered, n, math.nan),
     }
+    costly = f"own heads {own.value:.2f} [{own.low:.2f}, {own.high:.2f}] nats beyond random ones, p {own_p:.2g}"
     rows = []
     for claim in published(__name__)["model"]:
-        possible = measured[claim["id"]][-1] <= claim["alpha"] and ("requires" not in claim or own.low > 0)
-        rows.append(_judged(claim, plan, measured[claim["id"]], possible) | {"models": model})
+        found = measured[claim["id"]]
+        requires = "requires" in claim
+        possible = own.low > 0 and own_p <= claim["alpha"] if requires else found[-1] <= claim["alpha"]
+        row = _judged(claim, plan, found, possible) | {"models": model}
+        rows.append(row | {"found": f"{row['found']}; {costly}"} if requires else row)
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
 
 

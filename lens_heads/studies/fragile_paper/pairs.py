@@ -35,7 +35,8 @@ def correlation_tables(correlations: dict[str, compare.Correlation]) -> dict[str
         low, high = found.interval or (math.nan, math.nan)
         ceiling = math.nan if found.noise_ceiling_r2 is None else found.noise_ceiling_r2
         alike = {"low": low, "high": high, "noise_ceiling_r2": ceiling}
-        frame = found.to_frame().assign(statistic=label)
+        frame = found.to_frame()
+        frame.insert(0, "statistic", label)
         for name, value in alike.items():
             frame[name] = [value if how == "tasks alike" else math.nan for how in frame["how"]]
         rows.append(frame)
