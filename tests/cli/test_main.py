@@ -344,7 +344,7 @@ def test_study_capability_hands_its_options_on(
         assert run("study", "capability", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
         assert "--quick conflicts with --preset paper" in capsys.readouterr().err
     assert run("study", "capability", "--preset", "big", monkeypatch=monkeypatch) == 2
-    assert "error: preset='big': use packaged, quick, paper" in capsys.readouterr().err
+    assert "error: preset='big': use packaged, quick, thorough, paper" in capsys.readouterr().err
     assert run("study", "capability", "--capability", "poetry", monkeypatch=monkeypatch) == 2
     assert "there is no capability 'poetry' in this preset: use arithmetic, retrieval" in capsys.readouterr().err
     assert run("study", "capability", "--allow-code-execution", monkeypatch=monkeypatch) == 2

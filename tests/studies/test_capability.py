@@ -166,6 +166,21 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     assert finding.depths(findings[:1], 2).empty
 
 
+def test_the_results_page_shows_a_study_of_this_shape(done: Any) -> None:
+    from benchmarks.sections.capability import capability
+    from benchmarks.sections.reading import Results
+
+    found, text = done[0][0], capability(Results(done[1]))
+    for title in ("other masks find", "Both ways", "costs of heads add up", "By size", "Methods, on retrieval", "Fits"):
+        assert f"### {title}" in text or title in text
+    excess = found.frames["additivity"].set_index("capability").loc["induction", "excess"]
+    assert f"| qwen3 | induction | {found.frames['additivity']['together'][1]:.2f} [" in text
+    assert f"{excess:.2f} [" in text
+    assert "| gsm8k | Llama-3.1-8B (the paper) | 8,030 M | 5 of 1024 | 0.62 |" in text
+    assert f"| qwen3 | {BACK} | " in text
+    assert "nan" not in text.lower().replace("finance", "")
+
+
 def test_a_run_takes_the_passes_that_were_planned(
     models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

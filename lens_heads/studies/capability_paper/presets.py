@@ -147,9 +147,9 @@ PRESETS: dict[str, Preset] = {
     "thorough": replace(
         _SMALL,
         capabilities=OFFLINE,
-        n_select=40,
+        n_select=24,
         n_test=200,
-        n_masks=150,
+        n_masks=100,
         kin_draws=3,
         random_trials=20,
         curve_draws=8,
