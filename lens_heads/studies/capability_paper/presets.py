@@ -124,20 +124,20 @@ _SMALL = Preset(
 )
 _QUICK = replace(
     _SMALL,
-    capabilities={name: replace(OFFLINE[name], share=1) for name in ("arithmetic", "capitals", "induction")},
+    capabilities={name: OFFLINE[name] for name in ("capitals", "induction")},
     n_select=3,
-    n_test=5,
+    n_test=6,
     n_masks=12,
     sparsity=0.1,
+    mask_draws=2,
     kin_draws=0,
     candidates=2,
     at_least=2,
     ks=(1, 5),
     random_draws=10,
-    random_trials=5,
     curve_draws=1,
     methods=(LEAD, "elastic_net"),
-    compared="arithmetic",
+    compared="capitals",
     most_evaluations=60,
 )
 
