@@ -19,8 +19,11 @@ from lens_heads.ablation.verdicts import (
     Verdict,
     breaks,
     costs_more,
+    harms,
     judged_break,
     judged_spared,
+    negligible,
+    smallest_k,
     spared,
 )
 from lens_heads.stats import Interval, Precision, crossed_interval, difference, mean_interval, rank_p, ratio_interval
@@ -231,11 +234,47 @@ def test_what_was_not_measured_is_named() -> None:
         breaks(curve, "locos")
     with pytest.raises(ValueError, match="k=7 was not measured for lead: use 5"):
         breaks(curve, "lead", k=7)
-    bare = AblationCurve(curve.per_trial[curve.per_trial["set"] != "random_like"], {})
-    with pytest.raises(ValueError, match="nothing was measured for lead random_like k=5 on 'main': run the curve with"):
+    bare = AblationCurve(curve.per_trial[curve.per_trial["set"] != "random"], {})
+    with pytest.raises(ValueError, match="nothing was measured for any random k=5 on 'main': run the curve with"):
         breaks(bare, "lead")
+    selecting = AblationCurve(curve.per_trial, {"selecting": True})
+    with pytest.raises(ValueError, match="this curve's trials selected something, so it proves nothing"):
+        breaks(selecting, "lead")
     bare = AblationCurve(curve.per_trial[curve.per_trial["set"] != "no_needle"], {})
     with pytest.raises(ValueError, match="without the needle"):
         breaks(bare, "lead")
     with pytest.raises(ValueError, match="share=2"):
         breaks(curve, "lead", share=2)
+
+
+def test_layer_matched_heads_decide_only_where_they_ran() -> None:
+    curve = made(np.random.default_rng(8), 60, lost=3.5)
+    bare = AblationCurve(curve.per_trial[curve.per_trial["set"] != "random_like"], {})
+    assert list(breaks(bare, "lead").ranks) == ["random"]
+    assert list(breaks(curve, "lead").ranks) == ["random", "random_like"]
+
+
+def test_harms_needs_no_needle_and_negligible_no_ranking() -> None:
+    curve = made(np.random.default_rng(9), 60, lost=1.5)
+    bare = AblationCurve(curve.per_trial[curve.per_trial["set"] != "no_needle"], {})
+    assert harms(bare, "lead").word == HOLDS
+    assert harms(made(np.random.default_rng(9), 60, lost=-1.0), "lead").word == DOES_NOT
+    assert negligible(bare, 5, margin=1.0).word == HOLDS
+    assert negligible(bare, 5, margin=0.01).word == DOES_NOT
+    assert negligible(bare, 5, margin=0.2).word == UNTOLD
+
+
+def test_the_smallest_k_that_takes_half_of_the_benefit() -> None:
+    parts = [made(np.random.default_rng(10), 30, lost=lost).per_trial for lost in (0.5, 2.5, 3.5)]
+    tables = [part.assign(k=part["k"].where(part["k"] == 0, k)) for k, part in zip((1, 5, 9), parts, strict=True)]
+    base = parts[0].loc[parts[0]["set"].isin(["none", "no_needle"]), ["trial", "set", "logprob"]]
+    rows = [table[table["k"] > 0] for table in tables]
+    shift = base[base["set"] == "none"].set_index("trial")["logprob"]
+    for part, row in zip(parts, rows, strict=True):
+        own = part[part["set"] == "none"].set_index("trial")["logprob"]
+        row["logprob"] += row["trial"].map(shift - own)
+    curve = AblationCurve(pd.concat([tables[0][tables[0]["k"] == 0], *rows], ignore_index=True), {"selecting": True})
+    assert smallest_k(curve, "lead") == 5
+    assert smallest_k(curve, "lead", share=0.8) == 9
+    assert smallest_k(curve, "lead", share=0.05) == 1
+    assert smallest_k(curve, "lead", share=0.999) == 9
