@@ -160,7 +160,9 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     assert list(summary["models"]) == ["qwen3", "gemma3"]
     damages = {(row["capability"], row["model"]): row for row in summary["scale"]}
     assert len(damages) == 2 * len(LOCALIZED) + 2
-    own = findings[1].generality.matrix().loc["retrieval", "retrieval"]
+    everywhere = findings[1].frames["everywhere"].set_index(["source", "task"])
+    own = everywhere.loc[("retrieval", "retrieval"), "damage"]
+    assert finding.TaskMap(everywhere.reset_index(), findings[1].metrics).matrix("damage").iloc[0, 0] == own
     assert damages["retrieval", "gemma3"]["damage"] == pytest.approx(own, rel=1e-3)
     assert damages["gsm8k", "Llama-3.1-8B (the paper)"]["lost"] == pytest.approx(1 - 0.301 / 0.785, rel=1e-3)
     assert finding.depths(findings[:1], 2).empty

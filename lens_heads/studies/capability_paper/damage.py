@@ -44,6 +44,18 @@ SPREAD = ["heads", "k", "on", "tasks", "damage", "damage_low", "damage_high", "r
 SPREAD += ["beyond_random", "beyond_random_low", "beyond_random_high", "p"]
 
 
+def everywhere(curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], sources: Sequence[str]) -> pd.DataFrame:
+    """One row per capability's heads (source) and task: metric, base, value, and damage = base - value with its interval."""
+    rows: list[dict[str, Any]] = []
+    for source in sources:
+        for task, metric in metrics.items():
+            here, base = Condition.top(source, plan.k), float(curve.values(BEFORE, metric, task).mean())
+            cost, low, high = mean_cost(curve, {task: [here]}, metrics)
+            row = {"source": source, "task": task, "k": plan.k, "metric": metric, "base": base, "value": base - cost}
+            rows.append({**row, "damage": cost, "low": low, "high": high})
+    return pd.DataFrame(rows)
+
+
 def right_answers(
     curve: AblationCurve, plan: Preset, names: Sequence[str], chances: Mapping[str, float]
 ) -> pd.DataFrame:

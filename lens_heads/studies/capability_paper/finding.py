@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -13,7 +12,7 @@ import pandas as pd
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare import overlap_by_depth
 from lens_heads.heads.head import Head
-from lens_heads.localize import Generality, Universal
+from lens_heads.localize import Universal
 from lens_heads.studies.capability_paper.effects import BEFORE, above_chance
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.capability_paper.stages import Repeated, owner
@@ -50,19 +49,25 @@ class CapabilityFinding(Finding):
         """The capabilities that have heads."""
         return [name for name in self.scores if name == owner(name)]
 
-    @cached_property
-    def generality(self) -> Generality:
-        """Every capability's heads on every task."""
-        table = self.curve.per_trial
-        kept = table[table["method"].isin(["none", "any", *self.own]) & (table["set"] != "random_like")]
-        return Generality(AblationCurve(kept, self.curve.meta), self.metrics)
-
     def able(self, task: str) -> bool:
         """Whether the unablated model does a task better than chance. What it cannot do, no heads carry."""
         return able(self.curve, self.plan, self.chances, task)
 
     def notes(self) -> dict[str, Any]:
         return {"parameters": self.parameters, "reasons": self.reasons, "chances": self.chances}
+
+
+@dataclass(frozen=True)
+class TaskMap:
+    """Every capability's heads on every task, for a map: `frame` has a row per source and task, `metrics` are by task."""
+
+    frame: pd.DataFrame
+    metrics: dict[str, str]
+
+    def matrix(self, column: str) -> pd.DataFrame:
+        """A column of the frame as a table of sources by tasks."""
+        wide = self.frame.pivot(index="source", columns="task", values=column)
+        return wide.loc[list(dict.fromkeys(self.frame["source"])), list(self.metrics)]
 
 
 def able(curve: AblationCurve, plan: Preset, chances: dict[str, float], task: str) -> bool:

@@ -10,7 +10,7 @@ from lens_heads import plots, report
 from lens_heads.studies.calls import described
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.claims import registered
-from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
+from lens_heads.studies.capability_paper.finding import CapabilityFinding, TaskMap, beside, depths
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.claims import HOLDS, published
 from lens_heads.studies.pages import bars, claims_table, counted, folded, table
@@ -45,7 +45,10 @@ def page(findings: Sequence[CapabilityFinding]) -> report.Page:
         ],
         verdict=" ".join(map(_sentence, findings)),
         figures=[
-            each.generality.plot(title=f"{each.name}: the cost of ablating each capability's heads")
+            plots.generality_map(
+                TaskMap(each.frames["everywhere"], each.metrics),
+                title=f"{each.name}: the cost of ablating each capability's heads",
+            )
             for each in findings
         ],
         facts={

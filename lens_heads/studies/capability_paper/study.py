@@ -128,14 +128,12 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             best_heads=rankings.best_heads(scores, plan.k),
             agreement=rankings.agreement(mine, plan.k),
             spread=damage.spread(curve, plan, metrics, list(scores)),
+            everywhere=damage.everywhere(curve, plan, metrics, own),
             right_answers=damage.right_answers(curves, plan, own, chances),
             curves=damage.growing(curves, plan, metrics, own),
             additivity=damage.additivity(each, plan, metrics, mine),
             alone=damage.alone(alone, plan, metrics, shared),
             methods=damage.methods(compared, plan, metrics, evaluations),
-        )
-        finding.frames["everywhere"] = finding.generality.frame.drop(
-            columns=["beyond_random", "beyond_low", "beyond_high"]
         )
         finding.frames["claims"] = claims(finding)
         return finding
