@@ -67,9 +67,14 @@ def locos(
 @app.command("fragile-tasks")
 def fragile_tasks(
     model: Models = None,
-    preset: Annotated[str, typer.Option(help="packaged (no download), quick, or paper (needs --path).")] = "packaged",
+    preset: Annotated[
+        str, typer.Option(help=f"packaged (no download), {LONG}, quick, {NEGATIVE}, or paper (--path).")
+    ] = "packaged",
     quick: Quick = False,
     path: Annotated[Path | None, typer.Option(help="Real 10-K filings: folder or .zip of edgar-crawler JSON.")] = None,
+    precision: Precision = None,
+    max_trials: MaxTrials = None,
+    plan: Plan = False,
     out: Folder = Path("runs/fragile-tasks"),
     device: Device = None,
     dtype: Dtype = "float32",
@@ -78,8 +83,9 @@ def fragile_tasks(
     from lens_heads.model.load import dtype_named
     from lens_heads.studies.fragile_paper import study
 
-    size, loading = _size(preset, quick), {"device": device, "dtype": dtype_named(dtype)}
-    study.fragile_tasks(model or study.MODELS, size, out, path, **loading)
+    more = {"precision": precision, "max_trials": max_trials, "plan": plan}
+    loading = {"device": device, "dtype": dtype_named(dtype)}
+    study.fragile_tasks(model or study.MODELS, _size(preset, quick), out, path, **more, **loading)
 
 
 @app.command()

@@ -274,6 +274,9 @@ def test_an_interrupt_is_reported_and_not_a_traceback(
     assert "interrupted" in capsys.readouterr().err.lower()
 
 
+SIZES = {"precision": None, "max_trials": None, "plan": False}
+
+
 def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from lens_heads.studies.locos_paper import study
 
@@ -292,12 +295,14 @@ def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_p
         "bfloat16",
         "--device",
         "cpu",
+        "--max-trials",
+        "30",
     ]
     assert run("study", "locos", *given, monkeypatch=monkeypatch) == 0
     assert run("study", "locos", monkeypatch=monkeypatch) == 0
     assert calls == [
-        (["a", "b"], "quick", tmp_path, None, {"device": "cpu", "dtype": torch.bfloat16}),
-        (study.MODELS, "packaged", Path("runs/locos"), None, {"device": None, "dtype": torch.float32}),
+        (["a", "b"], "quick", tmp_path, None, {**SIZES, "max_trials": 30, "device": "cpu", "dtype": torch.bfloat16}),
+        (study.MODELS, "packaged", Path("runs/locos"), None, {**SIZES, "device": None, "dtype": torch.float32}),
     ]
 
 
@@ -310,8 +315,8 @@ def test_study_fragile_tasks_hands_its_options_on(monkeypatch: pytest.MonkeyPatc
     assert run("study", "fragile-tasks", *given, monkeypatch=monkeypatch) == 0
     assert run("study", "fragile-tasks", monkeypatch=monkeypatch) == 0
     assert calls == [
-        (["a"], "quick", tmp_path, Path("10-K.zip"), {"device": None, "dtype": torch.bfloat16}),
-        (study.MODELS, "packaged", Path("runs/fragile-tasks"), None, {"device": None, "dtype": torch.float32}),
+        (["a"], "quick", tmp_path, Path("10-K.zip"), {**SIZES, "device": None, "dtype": torch.bfloat16}),
+        (study.MODELS, "packaged", Path("runs/fragile-tasks"), None, {**SIZES, "device": None, "dtype": torch.float32}),
     ]
     assert run("study", "fragile-tasks", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
 
@@ -384,7 +389,7 @@ def test_options_that_document_trials_cannot_use_are_refused(
 def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("study", "locos", "--preset", "big", monkeypatch=monkeypatch) == 2
     assert (
-        "error: preset='big': use demo-quick, demo, demo-full, packaged, quick, paper, scripts"
+        "error: preset='big': use demo-quick, demo, demo-full, packaged, thorough, negative-model, negative-needles"
         in capsys.readouterr().err
     )
 

@@ -14,10 +14,11 @@ import pytest
 
 from lens_heads import report, studies
 from lens_heads.model.geometry import geometry
+from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import runner
 from lens_heads.studies.fragile_paper import PRESETS as FRAGILE
 from lens_heads.studies.runner import Finding, StageRun, Study, named_preset, records, run_study
-from tests.conftest import tiny
+from tests.conftest import random_trial, tiny
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,16 @@ class OneLine(Study[Plan, Noted]):
     """Every model has one claim, whose value is its number of layers; every two have none that is measured."""
 
     name = "one_line"
+
+    def registered(self) -> pd.DataFrame:
+        row = {"id": "layers", "claim": "It has layers", "estimand": "their number", "metric": "layers", "threshold": 0}
+        return pd.DataFrame([row | {"k": "none", "n": "one model", "holds_if": "above 0"}])
+
+    def costs(self, model: Any) -> dict[str, int]:
+        return {"counting": 3, "nothing": 0}
+
+    def probe(self) -> list[Any]:
+        return [random_trial(seed) for seed in range(2)]
 
     def one(self, model: Any, run: StageRun) -> Noted:
         layers = run.stage("counting", lambda: model.cfg.n_layers)
@@ -166,3 +177,41 @@ def test_only_one_other_model_is_loaded_for_a_pair(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(runner, "load_model", lambda name: loaded.append(str(name)) or tiny(str(name)))
     run(THREE, tmp_path)
     assert loaded == ["qwen3", "gemma3", "qwen3", "olmo3", "qwen3", "gemma3"]
+
+
+def test_claims_are_printed_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run([tiny("qwen3")], tmp_path)
+    printed = capsys.readouterr().out
+    assert printed.index("registered before the run") < printed.index("counting: ")
+    assert "their number" in printed
+
+
+def test_a_plan_counts_passes_and_runs_no_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = runner.plan_study(OneLine(Plan(), "own"), [tiny("qwen3"), tiny("gemma3")], {})
+    assert found["passes"].tolist() == [3, 0, 3, 0]
+    assert (found["minutes"] >= 0).all()
+    assert found.loc[found["passes"] == 0, "minutes"].sum() == 0
+    assert found.loc[0, "minutes"] > 0
+    assert not has_hooks(tiny("qwen3"))
+    printed = capsys.readouterr().out
+    assert "what it would cost" in printed
+    assert "counting: " not in printed
+
+
+@dataclass(frozen=True)
+class Negative:
+    control: str | None = None
+    precision: float = 0.25
+    max_trials: int | None = None
+
+
+def test_a_negative_control_of_the_model_is_untrained() -> None:
+    model = tiny("qwen3")
+    assert runner.controlled(model, Negative()) is model
+    untrained = runner.controlled(model, Negative("random_initialised"))
+    assert geometry(untrained).name == "qwen3 random-initialised seed 0"
+
+
+def test_a_preset_takes_another_precision() -> None:
+    assert runner.resized(Negative(), None, None) == Negative()
+    assert runner.resized(Negative(), 0.1, 50) == Negative(None, 0.1, 50)
