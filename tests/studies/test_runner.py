@@ -191,7 +191,7 @@ def test_a_plan_counts_passes_and_runs_no_stage(tmp_path: Path, capsys: pytest.C
     assert found["passes"].tolist() == [3, 0, 3, 0]
     assert (found["minutes"] >= 0).all()
     assert found.loc[found["passes"] == 0, "minutes"].sum() == 0
-    assert found.loc[0, "minutes"] > 0
+    assert found["minutes"].iloc[0] > 0
     assert not has_hooks(tiny("qwen3"))
     printed = capsys.readouterr().out
     assert "what it would cost" in printed
