@@ -83,7 +83,7 @@ def curve(task: str, method: str = "locos", text: str = "x") -> Any:
     seen = [
         {**row(Condition(name, set_, k), task, str(i), {"logprob": -1.0 - k - i}), "text": text, "answer": text}
         for name, set_, k in (("none", "none", 0), (method, "top", 1))
-        for i in range(2)
+        for i in range(6)
     ]
     return curve_of(seen)
 
