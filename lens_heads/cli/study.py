@@ -9,7 +9,7 @@ import typer
 
 from lens_heads.cli.options import AllowCode, Device, Dtype, Folder, Models, permission
 
-LONG, NEGATIVE = "thorough (hours)", "negative-model, negative-needles (nothing may hold)"
+LONG, NEGATIVE = "thorough (hours)", "negative-... (nothing may hold)"
 Quick = Annotated[bool, typer.Option("--quick", help="Short for --preset quick.")]
 
 Precision = Annotated[
@@ -92,9 +92,14 @@ def fragile_tasks(
 def capability(
     model: Models = None,
     capability: Annotated[list[str] | None, typer.Option(help="A capability, repeatable (default: all).")] = None,
-    preset: Annotated[str, typer.Option(help="packaged (no download), quick, or paper (downloads).")] = "packaged",
+    preset: Annotated[
+        str, typer.Option(help=f"packaged (offline), {LONG}, quick, {NEGATIVE}, or paper (downloads).")
+    ] = "packaged",
     quick: Quick = False,
     words: Annotated[Path | None, typer.Option(help="Word list of the paper's swearing task, one per line.")] = None,
+    precision: Precision = None,
+    max_trials: MaxTrials = None,
+    plan: Plan = False,
     allow_code_execution: AllowCode = None,
     out: Folder = Path("runs/capability"),
     device: Device = None,
@@ -104,8 +109,9 @@ def capability(
     from lens_heads.model.load import dtype_named
     from lens_heads.studies.capability_paper import study
 
-    size, loading = _size(preset, quick), {"device": device, "dtype": dtype_named(dtype)}
-    study.capability(model or study.MODELS, capability, size, out, words, permission(allow_code_execution), **loading)
+    more = {"precision": precision, "max_trials": max_trials, "plan": plan}
+    loading, allowed = {"device": device, "dtype": dtype_named(dtype)}, permission(allow_code_execution)
+    study.capability(model or study.MODELS, capability, _size(preset, quick), out, words, allowed, **more, **loading)
 
 
 def _size(preset: str, quick: bool) -> str:

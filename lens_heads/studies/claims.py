@@ -53,14 +53,3 @@ def above(low: float, high: float, at: float, possible: bool = True) -> str:
 def at_most(low: float, high: float, at: float, possible: bool = True) -> str:
     """Is the number no larger than a threshold? As in `above`."""
     return HOLDS if high <= at and possible else DOES_NOT if low > at else UNTOLD
-
-
-def within(low: float, high: float, at: float, possible: bool = True) -> str:
-    """Is the number within a threshold of zero, on either side? As in `above`."""
-    return HOLDS if -at <= low and high <= at and possible else DOES_NOT if low > at or high < -at else UNTOLD
-
-
-def widened(value: float, low: float, high: float, trials: int) -> tuple[float, float]:
-    """The interval, widened to at least 1 - 0.025 ** (1 / trials) on either side of the value."""
-    unseen = 1 - 0.025 ** (1 / max(trials, 1))
-    return min(low, value - unseen), max(high, value + unseen)

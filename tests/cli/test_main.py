@@ -333,7 +333,7 @@ def test_study_capability_hands_its_options_on(
         more = ["--dtype", "bfloat16", "--allow-code-execution", "--words", "list.txt"]
         assert run("study", "capability", *given, *more, monkeypatch=monkeypatch) == 0
         assert run("study", "capability", monkeypatch=monkeypatch) == 0
-        loading = {"device": None, "dtype": torch.float32}
+        loading = {**SIZES, "device": None, "dtype": torch.float32}
         assert calls == [
             (
                 ["a"],

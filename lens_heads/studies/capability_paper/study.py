@@ -22,7 +22,17 @@ from lens_heads.studies.capability_paper.finding import CapabilityFinding, able,
 from lens_heads.studies.capability_paper.page import page
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, PRESETS, Preset, of_capabilities
 from lens_heads.studies.capability_paper.stages import Asked, Bench, Repeated, owner
-from lens_heads.studies.runner import MODELS, Models, StageRun, Study, named_preset, records, run_study
+from lens_heads.studies.runner import (
+    MODELS,
+    Models,
+    StageRun,
+    Study,
+    named_preset,
+    plan_study,
+    records,
+    resized,
+    run_study,
+)
 from lens_heads.trials.sandbox import permission
 from lens_heads.trials.trial import Trial
 
@@ -35,6 +45,9 @@ def capability(
     words: str | Path | None = None,
     allow_code_execution: bool | str = False,
     command: str | None = None,
+    precision: float | None = None,
+    max_trials: int | None = None,
+    plan: bool = False,
     **loading: Any,
 ) -> list[CapabilityFinding]:
     """Find the few heads that carry each capability, and what else they serve   (Compressed Sensing for Capability Localization)
@@ -50,6 +63,9 @@ def capability(
         allow_code_execution: True permits running generated programs, confined (`trials.sandbox`), "unsafe" on a disposable
             machine also unconfined; required by the paper's capability "mbpp".
         command: shown on the page; default: the running command.
+        precision, max_trials: in place of the preset's: the half-width, in nats, at which a capability's own trials stop, and the
+            most test trials of each task.
+        plan: only print what it would cost, from the preset and one measured block, and return nothing.
         **loading: options of `load_model` (device, dtype, ...) for models given by name.
 
     Returns one finding per model, and prints the claims of each.
@@ -59,8 +75,11 @@ def capability(
     """
     allowed = permission("allow_code_execution", allow_code_execution)
     given = {"words": None if words is None else str(words), "allow_code_execution": allowed}
-    plan, name = named_preset(preset, PRESETS)
-    study = CapabilityStudy(of_capabilities(plan, capabilities, **given), name)
+    size, name = named_preset(preset, PRESETS)
+    study = CapabilityStudy(of_capabilities(resized(size, precision, max_trials), capabilities, **given), name)
+    if plan:
+        plan_study(study, models, loading)
+        return []
     return run_study(study, models, out, command, loading)[0]
 
 
