@@ -177,19 +177,21 @@ def test_a_study_is_killed_and_continued(tmp_path: Path, study: Any, monkeypatch
         for name, frame in whole.items():
             pd.testing.assert_frame_equal(found[name], frame, rtol=1e-3, atol=1e-4)
 
-    killed_and_continued(call, tmp_path, same)
+    killed_and_continued(call, tmp_path, same, kills=KILLS // 5)  # A study takes a while.
 
 
 def equal(found: str, whole: str) -> None:
     assert found == whole
 
 
-def killed_and_continued(call: Callable[[Path], Any], folder: Path, same: Callable[[Any, Any], None] = equal) -> None:
+def killed_and_continued(
+    call: Callable[[Path], Any], folder: Path, same: Callable[[Any, Any], None] = equal, kills: int = KILLS
+) -> None:
     """Kill the call, again and again, in the middle of its work; it continues, and ends as it does undisturbed."""
     out, chance, during = folder / "run", random.Random(0), 0
     whole = call(folder / "whole")
     units = len(shards(folder / "whole"))
-    for _ in range(KILLS):
+    for _ in range(kills):
         before = shards(out)
         process = multiprocessing.get_context("fork").Process(target=call, args=(out,))
         process.start()
