@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import random
@@ -190,6 +191,7 @@ def killed_and_continued(
     """Kill the call, again and again, in the middle of its work; it continues, and ends as it does undisturbed."""
     out, chance, during = folder / "run", random.Random(0), 0
     whole = call(folder / "whole")
+    gc.freeze()  # Or the garbage collection of every child would copy all that the tests before have left.
     units = len(shards(folder / "whole"))
     for _ in range(kills):
         before = shards(out)
@@ -209,3 +211,4 @@ def killed_and_continued(
     same(call(out), whole)
     assert during > 0, "some kills came in the middle of the work"
     assert not [file for file in out.rglob("*") if file.suffix == ".partial"]
+    gc.unfreeze()
