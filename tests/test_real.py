@@ -185,7 +185,15 @@ def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> 
 
 
 def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: dict[str, Any] = {"draws": 2, "few": 3, "few_others": 2, "choose": 2, "text_trials": 3, "curve_trials": 3, "seeds": 1}
+    sizes: dict[str, Any] = {
+        "draws": 2,
+        "few": 3,
+        "few_others": 2,
+        "choose": 2,
+        "text_trials": 3,
+        "curve_trials": 3,
+        "seeds": 1,
+    }
     small = presets._demo(
         4, 3, 2, 240, ks=(1, 5), ablated=("locos", "attention_spatial"), calibrate=2, controls=("random",), **sizes
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -152,8 +153,9 @@ def difference(first: Interval, second: Interval, correlation: float = 0.0) -> I
 def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
     """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts."""
     trials = _trials(values, n, seed)
-    weights = _weights(np.random.default_rng(seed), trials, n)
-    return (torch.from_numpy(weights) @ values.reshape(len(values), -1).double()).reshape(n, *values.shape[1:])
+    weights = _weights(trials, n, seed)
+    means = weights @ values.detach().double().cpu().reshape(len(values), -1).numpy()
+    return torch.from_numpy(means).reshape(n, *values.shape[1:])
 
 
 def percentile_interval(
@@ -240,12 +242,11 @@ def _bootstrap_t(
     They are the estimate itself, so that Student's t is the wider, where too many resamples have no spread: a few right
     answers among wrong ones have no bound of this kind.
     """
-    generator = np.random.default_rng(seed)
     mean = np.sum([table.mean(0) for table in tables], axis=0)
     error, means, variance, squares = (np.zeros_like(mean) for _ in range(4))
-    for table in tables:
+    for number, table in enumerate(tables):
         trials, centred = len(table), table - table.mean(0)
-        weights = _weights(generator, trials, n)
+        weights = _weights(trials, n, seed, number)
         drawn, drawn_squares = weights @ centred, weights @ centred**2
         means, squares = means + drawn, squares + drawn_squares
         variance = variance + (drawn_squares - drawn**2) / (trials - 1)
@@ -280,6 +281,10 @@ def _trials(values: Tensor | np.ndarray, n: int, seed: int) -> int:
     return len(values)
 
 
-def _weights(generator: np.random.Generator, trials: int, n: int) -> Float[np.ndarray, "sample trial"]:
-    """The share of every trial in each of n resamples."""
-    return generator.multinomial(trials, [1 / trials] * trials, size=n) / trials
+@lru_cache(maxsize=16)
+def _weights(trials: int, n: int, seed: int, number: int = 0) -> Float[np.ndarray, "sample trial"]:
+    """The share of every trial in each of n resamples, not to be written to. Drawing them takes longer than all else."""
+    generator = np.random.default_rng([seed, number] if number else seed)
+    found = generator.multinomial(trials, [1 / trials] * trials, size=n) / trials
+    found.flags.writeable = False
+    return found
