@@ -96,9 +96,8 @@ def recovery(
     check_independent(rankings, ablation.reference, encoded)
     sets = _sets(shape, broken, mended, controls, scores, draws)
     sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]] if fair else []
-    settings = {
-        **identify(model).settings,
-        **ablation.settings,
+    settings = identify(model).settings | ablation.settings
+    settings |= {
         "trials": trials_digest(encoded),
         "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],
         "max_new_tokens": room,
@@ -110,9 +109,8 @@ def recovery(
         progress=run.progress,
         description="recovery",
     )
-    kept = [
-        (trial.id, found.record | labels(trial)) for trial, found in zip(encoded, results, strict=True) if found.keep
-    ]
+    rows = zip(encoded, results, strict=True)
+    kept = [(trial.id, found.record | labels(trial)) for trial, found in rows if found.keep]
     return Recovery.from_records(kept, sets, flipped, {**settings, "flipped": flipped})
 
 
