@@ -24,6 +24,7 @@ the suppressor, and the answer's own embedding asks for a newline next, which en
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -106,11 +107,14 @@ def hf_model() -> Any:
 
 
 def model(hf: Any = None, dtype: torch.dtype = torch.float32) -> Any:
-    """A fresh TransformerBridge over the planted weights: over a model of its own, or the one that all others share."""
+    """A fresh TransformerBridge over the planted weights: over `hf`, or a model of its own.
+
+    A bridge wraps the parts of its model; wrapped again and again, one that all share would get deeper and slower.
+    """
     from transformer_lens.model_bridge import TransformerBridge
 
     bridge = TransformerBridge.boot_transformers(
-        "planted", hf_model=hf or hf_model(), tokenizer=zoo.tokenizer(), device="cpu", dtype=dtype
+        "planted", hf_model=hf or copy.deepcopy(hf_model()), tokenizer=zoo.tokenizer(), device="cpu", dtype=dtype
     )
     bridge.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     return bridge.eval()

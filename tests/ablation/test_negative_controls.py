@@ -25,7 +25,7 @@ Ranked = tuple[Any, list[Any], HeadScores]
 
 @cache
 def retrieves() -> Any:
-    """The planted model, made once: every bridge wraps the weights that all share once more."""
+    """The planted model, made once."""
     return planted.model()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -448,8 +449,9 @@ def test_what_is_refused_names_the_remedy(gqa: Any, call: Any) -> None:
 
 def test_a_second_bridge_over_the_same_model_is_ablated_too() -> None:
     """Its attention wraps the first bridge's, which would run past the second one's hooks."""
-    planted.model()
-    second = planted.model()
+    shared = copy.deepcopy(planted.hf_model())
+    planted.model(shared)
+    second = planted.model(shared)
     trials = planted.trials(2)
     before = lh.evaluate(second, trials, generate=False, progress=False).mean("logprob")
     with lh.ablate(second, [planted.COPIER, planted.WRITER], "zero"):
