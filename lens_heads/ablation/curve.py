@@ -40,13 +40,14 @@ BARE = ", without needles"
 class CurveRun(AblationRun, total=False):
     """`AblationRun`, and when to stop.
 
-    precision: evaluate block after block of the trials, until the lead's damage has the wanted half-width at every k, or
-        the trials (or `at_most` of them) are used up. The sign of the damage plays no part. Default: all trials.
+    precision: evaluate the main task block after block, until the lead's damage has the wanted half-width at every k, or the
+        trials (or `at_most` of them) are used up; other tasks run whole. The sign of the damage plays no part. A `Precision`,
+        or its half-width in nats. Default: all trials.
     selecting: the trials may be those that the rankings were made on, because they only select further (a k, a baseline).
         No verdict is given on such a curve.
     """
 
-    precision: Precision
+    precision: Precision | float
     selecting: bool
 
 
@@ -85,6 +86,7 @@ def ablation_curve(
     chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
     precision, selecting = options.pop("precision", None), options.pop("selecting", False)
     ablation, run = ablation_run(model, kind, options)
+    precision = precision if precision is None or isinstance(precision, Precision) else Precision(precision)
     controls = controls if isinstance(controls, Controls) else Controls(controls)
     main, tasks = _named_tasks(trials, specificity or {})
     bare = _bare(tasks) if NO_NEEDLE in controls.names else {}
@@ -112,16 +114,26 @@ def ablation_curve(
 
 
 def _until(precision: Precision | None, grid: Grid, planned: Sequence[HeadSet], meta: dict[str, Any]) -> AblationCurve:
-    """The curve of all trials, or of as many blocks of trials as the precision takes."""
+    """The curve of all trials, or of as many blocks of the main task's as the precision takes."""
     if precision is None:
         return AblationCurve(_named(grid.run(planned)), meta)
+    own = (meta["task"], _bare_name(meta["task"]))
     most, tables, done = min(precision.at_most, len(grid.tasks[meta["task"]])), [], 0
     while True:
         end = min(most, done + precision.next_block(done))
-        tables.append(_named(grid.run(planned, done, end)))
+        tables.append(_named(grid.run(_on(planned, own), done, end)))
         curve, done = AblationCurve(pd.concat(tables, ignore_index=True), {**meta, "trials": end}), end
         if done >= most or precision.enough(_half_width(curve), done):
-            return curve
+            break
+    others = [task for task in grid.tasks if task not in own]
+    table = pd.concat([curve.per_trial, _named(grid.run(_on(planned, others)))], ignore_index=True) if others else None
+    return curve if table is None else AblationCurve(table, curve.meta)
+
+
+def _on(planned: Sequence[HeadSet], tasks: Sequence[str]) -> list[HeadSet]:
+    """The sets that run on any of the tasks, on those alone."""
+    kept = [replace(one, tasks=tuple(task for task in one.tasks or () if task in tasks)) for one in planned]
+    return [one for one in kept if one.tasks]
 
 
 def _half_width(curve: AblationCurve) -> float:
@@ -134,15 +146,20 @@ def _half_width(curve: AblationCurve) -> float:
 def _bare(tasks: Mapping[str, Sequence[AnyTrial]]) -> dict[str, list[Trial]]:
     """The prompts without needles, of every task whose trials have some. ValueError if the main task has none."""
     return {
-        f"{name}{BARE}": without_needle(trials)
+        _bare_name(name): without_needle(trials)
         for place, (name, trials) in enumerate(tasks.items())
         if place == 0 or all(isinstance(trial, Trial) and trial.needle for trial in trials)
     }
 
 
+def _bare_name(task: str) -> str:
+    return f"{task}{BARE}"
+
+
 def _named(table: pd.DataFrame) -> pd.DataFrame:
     """The table with prompts without needles as a condition of their task."""
-    return table.assign(task=table["task"].str.removesuffix(BARE))
+    bare = table["set"] == NO_NEEDLE
+    return table.assign(task=table["task"].mask(bare, table["task"].str.removesuffix(BARE)))
 
 
 def _named_tasks(trials: Any, others: Tasks) -> tuple[str, dict[str, list[AnyTrial]]]:

@@ -24,6 +24,8 @@ MARGIN = 0.25
 HALF = 0.5
 """The share of the needle's benefit that must be lost for "breaks"."""
 ALPHA = 0.05
+CONTROLLED = 'Controls(("random", "random_like", "no_needle"), draws=40, of="all")'
+"""What a curve needs so that every verdict can be given."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def breaks(
     lead = _condition(curve, ranking, k)
     task = task or curve.main_task
     cost, ranks, against = _beyond_random(curve, lead, metric, task)
+    _check(curve, [Condition.no_needle()], task)
     lost, trials = curve.share_lost(lead, metric, task), len(curve.values(lead, metric, task))
     text = f"{_nats(cost)} beyond {against}, {_percent(lost)} of the needle's benefit lost"
     question = f"{lead.method}'s top {lead.k} heads break {task}"
@@ -244,11 +247,23 @@ def _condition(curve: AblationCurve, ranking: str | None, k: int | None) -> Cond
 
 
 def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None:
-    measured = set(curve.conditions(task))
+    """ValueError unless the task was measured under every condition."""
+    tasks = list(curve.per_trial["task"].unique())
+    if task not in tasks:
+        raise ValueError(f"task {task!r} was not measured: use {', '.join(tasks)}")
+    measured = curve.conditions(task)
     missing = next((one for one in conditions if one not in measured), None)
-    if missing is not None:
-        remedy = 'Controls(("random", "random_like", "no_needle"), draws=40, of="all")'
-        raise ValueError(f"nothing was measured for {missing} on {task!r}: run the curve with controls={remedy}")
+    if missing is None:
+        return
+    alike = [one for one in measured if one.set == missing.set]
+    ks = sorted({one.k for one in alike if one.method == missing.method})
+    if ks:
+        remedy = f"use k = {', '.join(map(str, ks))}"
+    elif missing.set == "top":
+        remedy = f"use {', '.join(dict.fromkeys(one.method for one in alike))}"
+    else:
+        remedy = f"run the curve with controls={CONTROLLED}"
+    raise ValueError(f"nothing was measured for {missing} on {task!r}: {remedy}")
 
 
 def _untold(verdict: Verdict, found: Interval, at: float) -> Verdict:

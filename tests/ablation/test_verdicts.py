@@ -228,6 +228,18 @@ def test_precision_stops_on_width_and_keeps_what_was_run() -> None:
     assert width > 0
 
 
+def test_precision_is_the_main_tasks_and_a_number_will_do() -> None:
+    """Other tasks run whole, however few trials the main task takes; a task may be named as prompts without needles are."""
+    model, trials = tiny("llama-gqa"), [random_trial(seed) for seed in range(12)]
+    options: dict[str, Any] = {"ks": (2,), "kind": "zero", "controls": (), "generate": False, "progress": False}
+    others = {"longer, without needles": trials[4:]}
+    ranking = lh.controls.random_ranking(model)
+    found = lh.ablation_curve(model, {"short": trials[:4]}, ranking, precision=0.3, specificity=others, **options)
+    assert found.per_trial.groupby("task")["trial"].nunique().to_dict() == {"short": 4, "longer, without needles": 8}
+    with pytest.raises(ValueError, match="half_width=-1: must be above 0"):
+        lh.ablation_curve(model, trials, ranking, precision=-1, **options)
+
+
 def test_what_was_not_measured_is_named() -> None:
     curve = made(np.random.default_rng(6), 12, lost=1.0)
     with pytest.raises(ValueError, match="ranking 'locos' was not ablated: use lead, other"):
@@ -241,8 +253,14 @@ def test_what_was_not_measured_is_named() -> None:
     with pytest.raises(ValueError, match="this curve's trials selected something, so it proves nothing"):
         breaks(selecting, "lead")
     bare = AblationCurve(curve.per_trial[curve.per_trial["set"] != "no_needle"], {})
-    with pytest.raises(ValueError, match="without the needle"):
+    with pytest.raises(ValueError, match="without the needle on 'main': run the curve with controls=Controls"):
         breaks(bare, "lead")
+    with pytest.raises(ValueError, match="task 'arithmetic' was not measured: use main"):
+        spared(curve, "lead", task="arithmetic")
+    with pytest.raises(ValueError, match="nothing was measured for locos top k=5 on 'main': use lead, other"):
+        costs_more(curve, "lead", "locos")
+    with pytest.raises(ValueError, match="any random k=9 on 'main': use k = 5"):
+        negligible(curve, 9)
     with pytest.raises(ValueError, match="share=2"):
         breaks(curve, "lead", share=2)
 
