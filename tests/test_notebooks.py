@@ -115,6 +115,7 @@ def test_is_committed_with_its_outputs(path: Path) -> None:
     assert faults(notebook) == []
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.notebook
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_top_to_bottom_and_keeps_to_the_rules(path: Path, tmp_path: Path) -> None:
