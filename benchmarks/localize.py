@@ -36,10 +36,10 @@ from record import append
 from torch import Tensor
 
 import lens_heads as lh
+from lens_heads.heads.grouping import groups_of
 from lens_heads.localize import MaskedMetric, draw_masks, localize
 from lens_heads.model import gguf as gguf_files
 from lens_heads.stats import crossed_interval
-from lens_heads.trials.grouping import groups_of
 
 TARGETS = {"share_of_the_loops_time": 0.7, "agreement": 1e-4, "reached": 0.9}
 LENGTH, K, STEP, SPARSITY = 250, 5, 20, 0.05

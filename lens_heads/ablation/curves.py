@@ -16,12 +16,12 @@ from lens_heads.ablation import statistics
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.evaluation import METRICS
 from lens_heads.ablation.statistics import Draws
+from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.runs.files import path_of, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.stats import Interval, difference, effective_n
 from lens_heads.stats.intervals import NOTHING
-from lens_heads.trials.grouping import Labels, groups_in
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

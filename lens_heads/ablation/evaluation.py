@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ablation.choices import CHOICE_METRICS, answers_and_choices
+from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.interventions.replay import Prefilled
 from lens_heads.model.decoding import greedy, text_of
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill
@@ -25,7 +26,6 @@ from lens_heads.stats import are_shares, mean_interval, share_interval
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.grouping import Labels, groups_of
 from lens_heads.trials.metrics import TEXT_METRICS, text_scores
 from lens_heads.trials.trial import AnyTrial
 

@@ -16,6 +16,7 @@ import pandas as pd
 from lens_heads.ablation.conditions import HeadSet
 from lens_heads.ablation.evaluation import METRICS, answer_batch, finite
 from lens_heads.ablation.independence import check_independent
+from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablate import ablate
@@ -30,7 +31,6 @@ from lens_heads.runs.store import RunFolder
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.grouping import labels
 from lens_heads.trials.trial import AnyTrial
 
 Tasks = Mapping[str, Iterable[AnyTrial]]

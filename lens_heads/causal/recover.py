@@ -17,6 +17,7 @@ from lens_heads.causal.patching import patch
 from lens_heads.causal.recovery_table import Recovery
 from lens_heads.causal.runs import Z
 from lens_heads.heads import sets as control_sets
+from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
@@ -36,7 +37,6 @@ from lens_heads.runs.shards import Result
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.grouping import labels
 from lens_heads.trials.trial import AnyTrial
 
 CONTROLS = ("random", "matched_layers", "same_layer", "bottom")

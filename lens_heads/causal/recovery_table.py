@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.heads.grouping import COLUMNS, Labels, groups_in
 from lens_heads.stats import crossed_interval, ratio_interval
-from lens_heads.trials.grouping import COLUMNS, Labels, groups_in
 
 SMALL = 0.5
 """Nats. With a smaller denominator, ablation cost next to nothing and the ratio is meaningless."""

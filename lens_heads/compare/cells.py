@@ -22,9 +22,9 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 
+from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.stats import bootstrap_means
 from lens_heads.stats.clusters import whole_clusters
-from lens_heads.trials.grouping import Labels, groups_in
 
 Means: TypeAlias = Float[np.ndarray, "sample condition"]
 

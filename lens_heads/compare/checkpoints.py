@@ -12,13 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.compare.overlap import check_pair, top_heads
+from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import highest_first
 from lens_heads.runs import checks
 from lens_heads.stats import benjamini_hochberg, bootstrap_means, gap_interval, mean_interval, percentile_interval
 from lens_heads.stats.clusters import fewest_clusters, whole_clusters
 from lens_heads.stats.intervals import FEWEST
-from lens_heads.trials.grouping import Labels, groups_of
 
 
 def compare_checkpoints(
@@ -89,9 +89,7 @@ class _Side(NamedTuple):
     @property
     def whole(self) -> Float[Tensor, "cluster layer head"]:
         """The units of resampling."""
-        return torch.from_numpy(whole_clusters(self.per_trial.double().flatten(1).numpy(), self.groups)).reshape(
-            -1, *self.per_trial.shape[1:]
-        )
+        return torch.from_numpy(whole_clusters(self.per_trial.double().numpy(), self.groups))
 
 
 def _sides(before: HeadScores, after: HeadScores, paired: bool | None) -> tuple[tuple[_Side, _Side], bool]:

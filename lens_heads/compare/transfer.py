@@ -17,6 +17,7 @@ from lens_heads.ablation.grid import Grid
 from lens_heads.ablation.plan import capped, warn_of_ties
 from lens_heads.compare.cells import NONE, RANDOM, seed_of
 from lens_heads.compare.transfer_matrix import TransferMatrix
+from lens_heads.heads.grouping import COLUMNS
 from lens_heads.heads.head import Head
 from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
@@ -27,7 +28,6 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.grouping import COLUMNS
 from lens_heads.trials.trial import AnyTrial
 
 Ranking = HeadScores | Iterable[Head | str | Sequence[int]]

@@ -17,6 +17,7 @@ from lens_heads.ablation.grid import Grid, Tasks
 from lens_heads.compare.depth import depth_bins
 from lens_heads.compare.head_match import AnyHeads, HeadMatch
 from lens_heads.compare.saved import read_tables, write_tables
+from lens_heads.heads.grouping import COLUMNS, groups_in
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
@@ -27,7 +28,6 @@ from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.stats import crossed_interval, pearson
-from lens_heads.trials.grouping import COLUMNS, groups_in
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -20,6 +20,7 @@ from torch import Tensor
 from lens_heads import stats
 from lens_heads.heads.fields import check_finite, check_names, check_null, check_shapes
 from lens_heads.heads.files import read_scores, write_envelope, write_lists
+from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.sets import layer_matched, random_heads
@@ -127,6 +128,12 @@ class HeadScores:
         return float(self.values[found.layer, found.head])
 
     @property
+    def groups(self) -> Labels:
+        """The trials' groups, one list of labels per kind of group; () without groups. Intervals and p resample them whole."""
+        known = {one.id: one for one in self.made_on}
+        return groups_of(known.get(trial) or MadeOn(trial) for trial in self.trial_ids)
+
+    @property
     def sign(self) -> int:
         """-1 if the lowest scores are best, else 1."""
         return -1 if self.best == "lowest" else 1
@@ -162,14 +169,14 @@ class HeadScores:
     ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
         """(low, high) of every head's mean over trials, each [layer, head]; see `stats.mean_interval`.
 
-        NaN below five trials, and for heads `selected` on these trials, whose intervals would be biased upwards.
+        NaN below five trials or groups, and for heads `selected` on these trials, whose intervals would be biased upwards.
         """
         checks.share("level", level)
         checks.whole_number("n", n)
         checks.seed(seed)
         if self.selected:
             return self.values * torch.nan, self.values * torch.nan
-        return stats.mean_interval(self.per_trial, level=level, n=n, seed=seed)
+        return stats.mean_interval(self.per_trial, self.groups, level=level, n=n, seed=seed)
 
     def p_values(self) -> Float[Tensor, "layer head"]:
         """One-sided p per head, float64: is its score above the null's (below, if the lowest are best)?
@@ -181,7 +188,7 @@ class HeadScores:
         self._check_tested(1.0)
         if self.null is not None:
             return stats.family_wise_p(self.sign * self.values, self.sign * self.null)
-        return stats.positive_mean_p(self.sign * self.per_trial)
+        return stats.positive_mean_p(self.sign * self._independent)
 
     def significant(self, alpha: float = 0.05) -> Bool[Tensor, "layer head"]:
         """Heads above the null at alpha: their family-wise error with a `null`, else their false-discovery rate.
@@ -194,7 +201,10 @@ class HeadScores:
 
     def untested(self, alpha: float = 0.05) -> str:
         """Why `significant(alpha)` has no answer, and what to do about it; empty if it has one."""
-        n, remedy = len(self.per_trial), "score with null_spans=99, or compare with controls"
+        n, remedy = (
+            stats.fewest_clusters(self.groups, len(self.per_trial)),
+            "score with null_spans=99, or compare with controls",
+        )
         if self.selected:
             return f"{self.method} chose its heads on these trials: test them on others (ablation_curve)"
         if self.null is not None:
@@ -203,7 +213,7 @@ class HeadScores:
             return f"{self.method}: {few}: score with null_spans={math.ceil(1 / alpha - 1e-9) - 1} or more" * short
         if not self.signed:
             return f"{self.method} cannot be negative, so a mean above zero shows nothing: {remedy}"
-        few = f"{n} trials are too few to tell skew from an effect"
+        few = f"{n} {'groups of ' * (n < len(self.per_trial))}trials are too few to tell skew from an effect"
         return f"{self.method}: {few}: use {stats.FEWEST_TRIALS} or more, or {remedy}" * (n < stats.FEWEST_TRIALS)
 
     def ties(self, k: int) -> list[Head]:
@@ -217,6 +227,18 @@ class HeadScores:
         checks.whole_number("n", n)
         checks.seed(seed)
         return math.nan if self.selected else stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
+
+    def stability(self, k: int, n: int = 100, seed: int = 0) -> stats.TopKStability:
+        """Would other trials choose the same top k? Jaccard of random halves against chance; see `stats.top_k_stability`.
+
+        ValueError for heads `selected` on these trials.
+        """
+        if self.selected:
+            raise ValueError(
+                f"{self.method} chose its heads on all of these trials: compare two rankings of other trials"
+            )
+        scores = (self.sign * self.per_trial).flatten(1).double().numpy()
+        return stats.top_k_stability(scores, self._count(k), n, seed)
 
     def to_frame(self, interval: bool = True) -> pd.DataFrame:
         """One row per head, best first: layer, head, name, score, and the 95 % `interval` (low, high)."""
@@ -290,6 +312,11 @@ class HeadScores:
         named, values = method or meta.pop("method", None) or "copy", meta.pop("values", None)
         found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, null=read.null, **about)
         return found if values is None else replace(found, values=torch.tensor(values))
+
+    @property
+    def _independent(self) -> Float[Tensor, "group layer head"]:
+        """One value per group of trials, with the same mean; the trials themselves without groups."""
+        return torch.from_numpy(stats.whole_clusters(self.per_trial.double().numpy(), self.groups))
 
     def _check_tested(self, alpha: float) -> None:
         if why := self.untested(alpha):

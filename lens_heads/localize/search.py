@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from lens_heads.ablation.independence import check_made_on
+from lens_heads.heads.grouping import groups_of
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, random_heads
@@ -23,7 +24,6 @@ from lens_heads.model.geometry import Model
 from lens_heads.runs import checks
 from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on
-from lens_heads.trials.grouping import groups_of
 from lens_heads.trials.trial import AnyTrial
 
 

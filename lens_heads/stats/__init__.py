@@ -1,6 +1,6 @@
 """Statistics over trials: arrays in, arrays out. Standard tests come from scipy."""
 
-from lens_heads.stats.clusters import effective_n, icc
+from lens_heads.stats.clusters import effective_n, fewest_clusters, icc, whole_clusters
 from lens_heads.stats.correlation import pearson, spearman, spearman_brown, split_half_reliability
 from lens_heads.stats.intervals import (
     Interval,
@@ -36,6 +36,7 @@ __all__ = [
     "difference",
     "effective_n",
     "family_wise_p",
+    "fewest_clusters",
     "gap_interval",
     "icc",
     "mean_interval",
@@ -55,5 +56,6 @@ __all__ = [
     "split_half_reliability",
     "sum_interval",
     "top_k_stability",
+    "whole_clusters",
     "wilson",
 ]

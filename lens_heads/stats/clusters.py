@@ -61,10 +61,10 @@ def cluster_values(
     return mean + np.einsum("ct,dti->dci", member, values - mean) * (len(counts) / values.shape[1])
 
 
-def whole_clusters(values: Float[np.ndarray, "trial item"], groups: Groups) -> Float[np.ndarray, "cluster item"]:
+def whole_clusters(values: Float[np.ndarray, "trial *item"], groups: Groups) -> Float[np.ndarray, "cluster *item"]:
     """`cluster_values` of the clusters to resample: of two kinds that cross, those of which there are fewer."""
     cluster = min(partitions(groups, len(values)), key=lambda numbers: numbers.max())
-    return cluster_values(values[None], cluster)[0]
+    return cluster_values(values.reshape(1, len(values), -1), cluster)[0].reshape(-1, *values.shape[1:])
 
 
 def icc(values: Float[np.ndarray, " trial"], labels: Labels) -> float:

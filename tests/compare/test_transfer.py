@@ -17,10 +17,10 @@ from lens_heads.ablation import grid as ablation
 from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.evaluation import METRICS, Evaluation
 from lens_heads.compare import TransferMatrix, transfer_matrix
+from lens_heads.heads.grouping import COLUMNS
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.model.hooks import has_hooks
-from lens_heads.trials.grouping import COLUMNS
 from tests.ablation.test_curves import ALL, Counted, ranking, trials
 from tests.conftest import tiny
 

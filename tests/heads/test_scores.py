@@ -15,6 +15,7 @@ from scipy import stats as scipy_stats
 
 from lens_heads import stats
 from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.stats.positive_mean import positive_mean_p
@@ -416,3 +417,39 @@ def test_every_draw_without_an_effect_errs_at_most_at_its_level() -> None:
         found = HeadScores.from_trials("m", drawn[:1].exp(), ["a"], null=drawn[1:].exp())
         any_hit += bool(found.significant(0.1).any())
     assert 24 <= any_hit <= 56  # 40 expected, 2.7 standard deviations to each side.
+
+
+def grouped(per_trial: torch.Tensor, groups: int) -> HeadScores:
+    """Every trial once in each of so many places, as a member of its group."""
+    ids = tuple(f"t{i}" for i in range(len(per_trial)))
+    made_on = tuple(MadeOn(name, group=f"g{i % groups:02d}") for i, name in enumerate(ids))
+    return HeadScores.from_trials("m", per_trial, ids, made_on=made_on, signed=True)
+
+
+def test_a_trial_that_comes_four_times_counts_once() -> None:
+    """Intervals and p are those of the groups' means; groups below the fewest trials have none."""
+    once = noise(12, 3, 4, seed=5) + 0.5
+    four = grouped(once.repeat(4, 1, 1), 12)
+    assert len(four.groups[0]) == 48
+    alone = HeadScores.from_trials("m", once, tuple(f"t{i}" for i in range(12)), signed=True)
+    for mine, other in zip(four.interval(), alone.interval(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0.02, atol=1e-3)
+    torch.testing.assert_close(four.p_values(), alone.p_values(), rtol=1e-4, atol=1e-6)
+    few = grouped(once[:4].repeat(6, 1, 1), 4)
+    assert few.interval()[0].isnan().all()
+    assert "4 groups of trials are too few" in few.untested()
+
+
+def test_stability_counts_the_trials_that_another_set_would_need() -> None:
+    strong = torch.zeros(40, 4, 8)
+    strong[:, 1, :5] = 1
+    found = HeadScores.from_trials("m", strong + 0.5 * noise(40, 4, 8, seed=1), tuple(f"t{i}" for i in range(40)))
+    stable = found.stability(5)
+    assert (stable.k, stable.heads, stable.trials) == (5, 32, 40)
+    assert stable.jaccard > 0.9 > stable.expected
+    nothing = HeadScores.from_trials("m", noise(40, 4, 8, seed=2), found.trial_ids).stability(5)
+    assert nothing.chance[0] <= nothing.jaccard <= nothing.chance[1]
+    lowest = replace(found, per_trial=-found.per_trial, values=-found.values, best="lowest").stability(5)
+    assert lowest.jaccard == stable.jaccard
+    with pytest.raises(ValueError, match="chose its heads on all of these trials"):
+        replace(found, selected=True).stability(5)

@@ -18,10 +18,10 @@ from jaxtyping import Bool, Float
 
 from lens_heads import compare
 from lens_heads.compare.cells import NONE, RANDOM
+from lens_heads.heads.grouping import groups_in
 from lens_heads.stats import Interval, sum_interval
 from lens_heads.stats.correlation import ROUNDING
 from lens_heads.stats.intervals import NOTHING
-from lens_heads.trials.grouping import groups_in
 
 FORMATS = {
     "registrant_name": "name",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lens_heads.trials.grouping import groups_in, groups_of, labels
+from lens_heads.heads.grouping import groups_in, groups_of, labels
 
 
 @dataclass(frozen=True)
