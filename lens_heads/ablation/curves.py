@@ -47,6 +47,11 @@ class AblationCurve:
         return str(self.per_trial["task"].iloc[0])
 
     @property
+    def tasks(self) -> list[str]:
+        """The tasks, the main one first."""
+        return [str(task) for task in self.per_trial["task"].unique()]
+
+    @property
     def rankings(self) -> list[str]:
         """Names of the rankings, the lead first."""
         return list(self.per_trial.loc[self.per_trial["set"] == "top", "method"].unique())
@@ -164,7 +169,7 @@ class AblationCurve:
         where trials share groups. Intervals need five trials: `stats` says which they are.
         """
         rows: list[dict[str, Any]] = []
-        for task in self.per_trial["task"].unique():
+        for task in self.tasks:
             for metric in self.metrics:
                 if self.per_trial.loc[self.per_trial["task"] == task, metric].isna().all():
                     continue

@@ -248,9 +248,8 @@ def _condition(curve: AblationCurve, ranking: str | None, k: int | None) -> Cond
 
 def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None:
     """ValueError unless the task was measured under every condition."""
-    tasks = list(curve.per_trial["task"].unique())
-    if task not in tasks:
-        raise ValueError(f"task {task!r} was not measured: use {', '.join(tasks)}")
+    if task not in curve.tasks:
+        raise ValueError(f"task {task!r} was not measured: use {', '.join(curve.tasks)}")
     measured = curve.conditions(task)
     missing = next((one for one in conditions if one not in measured), None)
     if missing is None:
@@ -281,6 +280,24 @@ def _percent(found: Interval) -> str:
     return (
         f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]" if not math.isnan(found.low) else f"{found.value:.0%}"
     )
+
+
+def judge(
+    curve: AblationCurve, ranking: str | None = None, k: int | None = None, metric: str = "logprob"
+) -> list[Verdict]:
+    """Every verdict on a ranking's top k heads that a curve allows.
+
+    Its task `breaks`, or `harms` where nothing was measured without the needle; the heads `costs_more` than those of every
+    other ranking; every other task is `spared`. Raises ValueError as `breaks` does.
+    """
+    lead = _condition(curve, ranking, k)
+    first = breaks if Condition.no_needle() in curve.conditions() else harms
+    alike = [one.method for one in curve.conditions() if (one.set, one.k) == (lead.set, lead.k) and one != lead]
+    return [
+        first(curve, lead.method, lead.k, metric),
+        *(costs_more(curve, lead.method, other, lead.k, metric) for other in alike),
+        *(spared(curve, lead.method, lead.k, metric, task) for task in curve.tasks[1:]),
+    ]
 
 
 def verdict_table(verdicts: list[Verdict]) -> pd.DataFrame:

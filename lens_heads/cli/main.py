@@ -6,26 +6,22 @@ Heavy imports happen inside the commands, so that `lens-heads --help` starts fas
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from lens_heads.cli import ablate as cli_ablate
 from lens_heads.cli import causal as cli_causal
 from lens_heads.cli import ending
 from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
 from lens_heads.cli import study as cli_study
-from lens_heads.cli.options import MODEL, AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, Top, With
+from lens_heads.cli.options import MODEL, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, Top, With
 from lens_heads.runs.showing import one_line, visible
-
-if TYPE_CHECKING:
-    from lens_heads.heads.scores import HeadScores
 
 app = typer.Typer(
     name="lens-heads",
@@ -37,6 +33,7 @@ app = typer.Typer(
 
 app.add_typer(cli_study.app, name="study")
 app.command("demo")(cli_study.demo)
+app.command("ablate")(cli_ablate.ablate)
 app.command("patch")(cli_causal.patch)
 app.command("localize")(cli_localize.localize)
 
@@ -49,6 +46,9 @@ def score(
     methods: Annotated[str, typer.Option(help="Comma-separated methods, or 'all'.")] = "all",
     direction: Annotated[str, typer.Option(help="raw, exact, or the safetensors file of a tuned lens.")] = "raw",
     teacher_forced: Annotated[bool, typer.Option("--teacher-forced", help="Use gold answers; do not decode.")] = False,
+    null_spans: Annotated[
+        int, typer.Option(help="Other spans scored as if they were the needle, for p (99: p < 0.01).")
+    ] = 0,
     max_new_tokens: NewTokens = 50,
     batch_size: Batch = 1,
     top: Top = 5,
@@ -65,60 +65,13 @@ def score(
     chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
     trials = cli_options.trials(task, with_)
     loaded = cli_options.load(model, device, dtype, lens)
-    run: dict[str, Any] = {"out": out}
+    run: dict[str, Any] = {"out": out, "null_spans": null_spans}
     if not isinstance(trials[0], DocumentTrial):  # Those are not decoded, and run one by one.
         run |= {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
     scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **run)
     tables.show(tables.top_heads(scores, top))
     outcomes = next(iter(scores.values())).meta["outcomes"]
     cli_options.say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
-
-
-@app.command()
-def ablate(
-    model: Model,
-    scores: Annotated[list[Path], typer.Option("--scores", "-s", help="JSON score files; the first is the main one.")],
-    task: Task = "packaged",
-    with_: With = None,
-    ks: Annotated[str, typer.Option(help="Comma-separated numbers of heads.")] = "1,5,10,20,50,100",
-    kind: Annotated[str, typer.Option(help="mean, zero, query_mean, query_zero, uniform, ...")] = "mean",
-    option: Annotated[list[str] | None, typer.Option(help="Option of the kind as name=value, repeatable.")] = None,
-    calibrate: Annotated[str, typer.Option(help="Task whose trials give the means.")] = "packaged",
-    calibrate_with: Annotated[list[str] | None, typer.Option(help="Its arguments as name=value, repeatable.")] = None,
-    specificity: Annotated[list[str] | None, typer.Option(help="Another task to evaluate, repeatable.")] = None,
-    seeds: Annotated[int, typer.Option(help="Number of draws of each random control.")] = 3,
-    no_text: Annotated[bool, typer.Option("--no-text", help="Log-probabilities only, without decoding.")] = False,
-    allow_code_execution: AllowCode = None,
-    max_new_tokens: NewTokens = 50,
-    batch_size: Batch = 1,
-    out: Out = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
-) -> None:
-    """Ablate a growing number of each ranking's top heads, with controls, on trials that the rankings did not use."""
-    from lens_heads.ablation import curve as ablation
-    from lens_heads.ablation.conditions import Controls
-    from lens_heads.interventions import activations
-    from lens_heads.report import tables
-
-    rankings, numbers, options = _rankings(scores), _numbers(ks), _kind_options(option)
-    needs_means = _needs_means(kind)
-    allowed = cli_options.code_execution([task, *(specificity or [])], allow_code_execution, not no_text)
-    defaults = {"split": "test"} if task in ("packaged", "ioi") else allowed[task]
-    trials = cli_options.trials(task, with_, **defaults)
-    others = {name: cli_options.trials(name, None, **allowed[name]) for name in specificity or []}
-    calibration = cli_options.trials(calibrate, calibrate_with) if needs_means else []
-    loaded = cli_options.load(model, device, dtype, lens)
-    reference = activations.mean_activations(loaded, calibration) if needs_means else None
-    run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
-    run |= {"specificity": others, "controls": Controls(draws=seeds), "generate": not no_text}
-    curve = ablation.ablation_curve(
-        loaded, {task: trials}, rankings, numbers, kind, reference=reference, **run, **options
-    )
-    for name in [task, *others]:
-        tables.show(tables.curve(curve, task=name))
-    cli_options.say(f"{len(curve.per_trial)} evaluations", out)
 
 
 @app.command()
@@ -171,50 +124,6 @@ def heads(
     if save is not None:
         scores.save(save, "lists" if form == "lists" else form)  # type: ignore[arg-type]  # save names a wrong form
         typer.echo(visible(f"written to {save}"))
-
-
-def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:
-    """Score files by method name. If a name is taken, the folder and file name are used, then a number is added."""
-    from lens_heads.heads.scores import HeadScores
-
-    rankings: dict[str, HeadScores] = {}
-    for path in paths:
-        found = HeadScores.load(path)
-        where = f"{path.absolute().parent.name}/{path.stem}"
-        names = itertools.chain([found.method, where], (f"{where} #{n}" for n in itertools.count(2)))
-        rankings[next(name for name in names if name not in rankings)] = found
-    return rankings
-
-
-def _numbers(ks: str) -> list[int]:
-    """Parse comma-separated numbers of heads."""
-    for part in ks.split(","):
-        if not part.strip().isdecimal() or int(part) < 1:
-            raise ValueError(f"--ks {ks!r}: {part!r} is not a positive integer. Use a list such as 1,5,10.")
-    return [int(part) for part in ks.split(",")]
-
-
-def _kind_options(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """The options of a kind of ablation. ValueError for a name that no kind has."""
-    from lens_heads.interventions.kinds import KINDS
-
-    given, known = cli_options.options(pairs), dict.fromkeys(name for kind in KINDS.values() for name in kind.options)
-    for name in given:
-        if name not in known:
-            raise ValueError(f"--option {name}=...: no kind of ablation has this option. Use {', '.join(known)}.")
-    return given
-
-
-def _needs_means(kind: str) -> bool:
-    """Whether a kind of ablation needs mean activations; ValueError for a kind that the command line cannot run."""
-    from lens_heads.interventions.activations import MeanActivations
-    from lens_heads.interventions.kinds import KINDS
-
-    usable = [name for name, known in KINDS.items() if known.reference in (None, MeanActivations)]
-    if kind not in usable:
-        why = "needs activations of another trial, which only Python can pass" if kind in KINDS else "does not exist"
-        raise ValueError(f"--kind {kind!r} {why}. Use {', '.join(usable)}.")
-    return KINDS[kind].reference is not None
 
 
 def main() -> None:

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from lens_heads.ablation.conditions import NO_NEEDLE
 from lens_heads.ablation.curves import AblationCurve
+from lens_heads.ablation.verdicts import Verdict
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.check import CheckReport
@@ -97,9 +99,11 @@ def curve(found: AblationCurve, metric: str | None = None, task: str | None = No
     ks = sorted(k for k in frame["k"].unique() if k)
     base = frame[frame["k"] == 0].iloc[0]
     about = f"{task}: {metric} with k heads ablated; unablated {_cell(base)}, {_trials(int(base['trials']))}"
+    bare = frame[frame["set"] == NO_NEEDLE]
+    about += "" if bare.empty else f"; without the needle {_cell(bare.iloc[0])}"
     table = Table("heads", *(Column(f"k = {k}", justify="right") for k in ks), title=plain(title or about))
     for method, set_ in dict.fromkeys(zip(frame["method"], frame["set"], strict=True)):
-        if set_ == "none":
+        if set_ in ("none", NO_NEEDLE):
             continue
         rows = frame[(frame["method"] == method) & (frame["set"] == set_)].set_index("k")
         name = {"top": method, "random": "random"}.get(set_, f"{method}, {set_}")
@@ -115,6 +119,15 @@ def _trials(n: int) -> str:
 def _cell(row: Any) -> str:
     """Value and interval of one row of a curve's frame."""
     return f"{row['value']:.3f} {_interval((row['low'], row['high']), int(row['trials']), '.3f')}"
+
+
+def verdicts(found: Sequence[Verdict], title: str = "Verdicts") -> Table:
+    """One row per verdict: the question, the answer, and why."""
+    table = Table("question", "verdict", "because", "trials", "would tell", title=plain(title))
+    for one in found:
+        more = str(one.would_tell) if one.would_tell else NOTHING
+        table.add_row(*map(plain, (one.question, one.word, one.because, one.trials, more)))
+    return table
 
 
 def claims(found: pd.DataFrame, title: str) -> Table:

@@ -73,7 +73,7 @@ def relative_loss_interval(before: Hits, after: Hits, groups: Groups = None, lev
     The linearized ratio, and never narrower than Wilson's interval of the loss on as many trials as were right before.
     """
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    above, below = (torch.from_numpy(values)[None] for values in (before - after, before))
+    above, below = (torch.tensor(values)[None] for values in (before - after, before))
     ratio = ratio_interval(above, below, groups, level)
     if math.isnan(ratio.value) or fewest_clusters(groups, len(before)) < FEWEST:
         return Interval(ratio.value, math.nan, math.nan)

@@ -20,6 +20,7 @@ from lens_heads.ablation.verdicts import (
     breaks,
     costs_more,
     harms,
+    judge,
     judged_break,
     judged_spared,
     negligible,
@@ -280,6 +281,23 @@ def test_harms_needs_no_needle_and_negligible_no_ranking() -> None:
     assert negligible(bare, 5, margin=1.0).word == HOLDS
     assert negligible(bare, 5, margin=0.01).word == DOES_NOT
     assert negligible(bare, 5, margin=0.2).word == UNTOLD
+
+
+def test_every_verdict_that_a_curve_allows() -> None:
+    curve = made(np.random.default_rng(11), 60, lost=3.5)
+    other = curve.per_trial[curve.per_trial["set"] != "no_needle"].assign(task="arithmetic")
+    whole = AblationCurve(pd.concat([curve.per_trial, other], ignore_index=True), {})
+    found = judge(whole, "lead")
+    assert [one.question for one in found] == [
+        "lead's top 5 heads break main",
+        "lead's top 5 heads cost main more than other's",
+        "arithmetic is spared by lead's top 5 heads",
+    ]
+    assert found[0] == breaks(curve, "lead")
+    assert (
+        judge(AblationCurve(other, {}), "lead")[0].question
+        == "lead's top 5 heads cost arithmetic more than random heads"
+    )
 
 
 def test_the_smallest_k_that_takes_half_of_the_benefit() -> None:

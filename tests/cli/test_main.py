@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from lens_heads.cli import main as cli
+from lens_heads.cli import ablate as cli_ablate
 from lens_heads.heads.scores import HeadScores
 from tests.commands import model_folder, needles, run, score_file
 from tests.sandboxed import needs_confinement
@@ -67,9 +67,25 @@ def test_score_then_heads_then_ablate(
         "--ks",
         "1,2",
     ]
-    assert run(*arguments, "--seeds", "1", "--max-new-tokens", "2", "-o", str(curve), monkeypatch=monkeypatch) == 0
+    assert run(*arguments, "--draws", "1", "--max-new-tokens", "2", "-o", str(curve), monkeypatch=monkeypatch) == 0
     assert "k = 2" in capsys.readouterr().out
     assert (curve / "per_trial.parquet").exists()
+
+    monkeypatch.setenv("COLUMNS", "200")
+    judged = [*arguments, "--verdict", "3", "--precision", "0.5", "--no-text"]
+    assert run(*judged, "--specificity", "arithmetic", monkeypatch=monkeypatch) == 0
+    shown = capsys.readouterr().out
+    assert "k = 3" in shown
+    assert "without the needle" in shown
+    assert "locos's top 3 heads break nolima" in shown
+    assert "arithmetic is spared by locos's top 3 heads" in shown
+
+
+def test_scores_are_held_against_other_spans(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    arguments = ["score", "-m", str(folder), *task(needles(tmp_path / "data"), "one"), "--teacher-forced"]
+    assert run(*arguments, "--methods", "locos", "--null-spans", "19", "-o", str(out), monkeypatch=monkeypatch) == 0
+    assert HeadScores.load(out / "locos.json").p_values().min() >= 0.05
 
 
 def test_check_says_whether_it_holds(
@@ -155,7 +171,7 @@ def test_a_missing_package_or_a_full_disk_ends_in_one_line_too(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli.cli_options, "load", fail)
+    monkeypatch.setattr(cli_ablate.cli_options, "load", fail)
     assert run("check", "anything", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == f"error: {error}\n"
 
@@ -182,11 +198,11 @@ def test_work_that_is_done_is_shown_whatever_top_says_and_nothing_saved_is_said(
 def test_score_files_of_one_method_keep_their_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [score_file(tmp_path / run / f"{name}.json", name) for run in ("a", "b") for name in ("locos", "copy")]
     names = ["locos", "copy", "b/locos", "b/copy", "b/locos #2", "b/locos #3"]
-    found = cli._rankings([*files, files[2], files[2]])
+    found = cli_ablate._rankings([*files, files[2], files[2]])
     assert list(found) == names
     assert [scores.method for scores in found.values()] == ["locos", "copy", "locos", "copy", "locos", "locos"]
     monkeypatch.chdir(tmp_path / "b")
-    assert list(cli._rankings([files[0], Path("locos.json")])) == ["locos", "b/locos"]
+    assert list(cli_ablate._rankings([files[0], Path("locos.json")])) == ["locos", "b/locos"]
 
 
 @pytest.mark.parametrize(

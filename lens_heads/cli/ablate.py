@@ -1,0 +1,125 @@
+"""`lens-heads ablate`: ablate more and more of each ranking's heads, beside controls, and judge what that shows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lens_heads.cli import options as cli_options
+from lens_heads.cli.options import AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, With
+
+if TYPE_CHECKING:
+    from lens_heads.ablation.conditions import Controls
+    from lens_heads.heads.scores import HeadScores
+    from lens_heads.trials.trial import AnyTrial
+
+
+def ablate(
+    model: Model,
+    scores: Annotated[list[Path], typer.Option("--scores", "-s", help="JSON score files; the first is the main one.")],
+    task: Task = "packaged",
+    with_: With = None,
+    ks: Annotated[str, typer.Option(help="Comma-separated numbers of heads.")] = "1,5,10,20,50,100",
+    kind: Annotated[str, typer.Option(help="mean, zero, query_mean, query_zero, uniform, ...")] = "mean",
+    option: Annotated[list[str] | None, typer.Option(help="Option of the kind as name=value, repeatable.")] = None,
+    calibrate: Annotated[str, typer.Option(help="Task whose trials give the means.")] = "packaged",
+    calibrate_with: Annotated[list[str] | None, typer.Option(help="Its arguments as name=value, repeatable.")] = None,
+    specificity: Annotated[list[str] | None, typer.Option(help="Another task to evaluate, repeatable.")] = None,
+    draws: Annotated[int, typer.Option("--draws", "--seeds", help="Number of draws of each random control.")] = 8,
+    precision: Annotated[float | None, typer.Option(help="Stop at this half-width of the damage, in nats.")] = None,
+    verdict: Annotated[int | None, typer.Option(help="Judge the top so many heads, beside 40 random sets.")] = None,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Log-probabilities only, without decoding.")] = False,
+    allow_code_execution: AllowCode = None,
+    max_new_tokens: NewTokens = 50,
+    batch_size: Batch = 1,
+    out: Out = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Ablate a growing number of each ranking's top heads, with controls, on trials that the rankings did not use."""
+    from lens_heads.ablation import curve as ablation
+    from lens_heads.ablation import verdicts
+    from lens_heads.interventions import activations
+    from lens_heads.report import tables
+
+    rankings, options = _rankings(scores), _kind_options(option)
+    numbers = _numbers(ks if verdict is None else f"{ks},{verdict}")
+    needs_means = _needs_means(kind)
+    allowed = cli_options.code_execution([task, *(specificity or [])], allow_code_execution, not no_text)
+    defaults = {"split": "test"} if task in ("packaged", "ioi") else allowed[task]
+    trials = cli_options.trials(task, with_, **defaults)
+    others = {name: cli_options.trials(name, None, **allowed[name]) for name in specificity or []}
+    calibration = cli_options.trials(calibrate, calibrate_with) if needs_means else []
+    loaded = cli_options.load(model, device, dtype, lens)
+    reference = activations.mean_activations(loaded, calibration) if needs_means else None
+    run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
+    run |= {"specificity": others, "controls": _controls(trials, draws, verdict), "generate": not no_text}
+    run |= {} if precision is None else {"precision": precision}
+    curve = ablation.ablation_curve(
+        loaded, {task: trials}, rankings, numbers, kind, reference=reference, **run, **options
+    )
+    for name in [task, *others]:
+        tables.show(tables.curve(curve, task=name))
+    if verdict is not None:
+        tables.show(tables.verdicts(verdicts.judge(curve, k=verdict)))
+    cli_options.say(f"{len(curve.per_trial)} evaluations", out)
+
+
+def _controls(trials: Sequence[AnyTrial], draws: int, verdict: int | None) -> Controls:
+    """The default controls, or those that a verdict takes: the needle can be left out of trials that have one."""
+    from lens_heads.ablation.conditions import NO_NEEDLE, Controls
+    from lens_heads.trials.trial import Trial
+
+    if verdict is None:
+        return Controls(draws=draws)
+    needles = all(isinstance(trial, Trial) and trial.needle for trial in trials)
+    return Controls(("random", "random_like", *[NO_NEEDLE] * needles), max(draws, 40))
+
+
+def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:
+    """Score files by method name. If a name is taken, the folder and file name are used, then a number is added."""
+    from lens_heads.heads.scores import HeadScores
+
+    rankings: dict[str, HeadScores] = {}
+    for path in paths:
+        found = HeadScores.load(path)
+        where = f"{path.absolute().parent.name}/{path.stem}"
+        names = itertools.chain([found.method, where], (f"{where} #{n}" for n in itertools.count(2)))
+        rankings[next(name for name in names if name not in rankings)] = found
+    return rankings
+
+
+def _numbers(ks: str) -> list[int]:
+    """Parse comma-separated numbers of heads."""
+    for part in ks.split(","):
+        if not part.strip().isdecimal() or int(part) < 1:
+            raise ValueError(f"--ks {ks!r}: {part!r} is not a positive integer. Use a list such as 1,5,10.")
+    return [int(part) for part in ks.split(",")]
+
+
+def _kind_options(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """The options of a kind of ablation. ValueError for a name that no kind has."""
+    from lens_heads.interventions.kinds import KINDS
+
+    given, known = cli_options.options(pairs), dict.fromkeys(name for kind in KINDS.values() for name in kind.options)
+    for name in given:
+        if name not in known:
+            raise ValueError(f"--option {name}=...: no kind of ablation has this option. Use {', '.join(known)}.")
+    return given
+
+
+def _needs_means(kind: str) -> bool:
+    """Whether a kind of ablation needs mean activations; ValueError for a kind that the command line cannot run."""
+    from lens_heads.interventions.activations import MeanActivations
+    from lens_heads.interventions.kinds import KINDS
+
+    usable = [name for name, known in KINDS.items() if known.reference in (None, MeanActivations)]
+    if kind not in usable:
+        why = "needs activations of another trial, which only Python can pass" if kind in KINDS else "does not exist"
+        raise ValueError(f"--kind {kind!r} {why}. Use {', '.join(usable)}.")
+    return KINDS[kind].reference is not None
