@@ -24,7 +24,7 @@ from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import registered, rejudged
 from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LocosFinding
-from lens_heads.studies.locos_paper.presets import ATTENTION, CONTROLLED, PARTS, PRESETS, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, CONTROLLED, PARTS, PRESETS, RIVALS, Preset
 from tests import zoo
 
 TINY = Preset(
@@ -35,6 +35,7 @@ TINY = Preset(
     calibration={"arithmetic": ("arithmetic", {"n": 3, "digits": 1, "split": "select"})},
     ks=(1, 2),
     choose=2,
+    rivals=2,
     draws=3,
     few=2,
     few_others=2,
@@ -81,7 +82,7 @@ def test_tiny_models_of_the_papers_other_families_do_too(family: str, tmp_path: 
 
 
 def check_study(found: LocosFinding, out: Path) -> None:
-    assert set(found.scores) == set(SCORERS)
+    assert set(found.scores) == {*SCORERS, *RIVALS}
     assert found.cri is not None
     assert found.cri.method == "cri"
     assert len(found.cri.trial_ids) == 2
@@ -110,7 +111,7 @@ def check_tables(found: LocosFinding, folder: Path) -> None:
     for name, frame in frames.items():
         pd.testing.assert_frame_equal(pd.read_parquet(folder / "tables" / f"{name}.parquet"), frame, check_dtype=False)
     ablated, headline = frames["ablation"], frames["headline"]
-    assert set(ablated[ablated["set"] == "top"]["method"]) == set(SCORERS)
+    assert set(ablated[ablated["set"] == "top"]["method"]) == {*SCORERS, *RIVALS}
     of_task = {task: set(rows["set"]) for task, rows in headline.groupby("task")}
     assert of_task["retrieval"] == {"none", "no_needle", "top", "random", "random_like"}
     assert of_task["arithmetic"] == of_task["babilong"] == {"none", "top", "random"}

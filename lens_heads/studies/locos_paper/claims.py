@@ -22,7 +22,7 @@ from lens_heads.ablation.verdicts import (
 )
 from lens_heads.studies.claims import Found, published
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
-from lens_heads.studies.locos_paper.presets import ATTENTION, PARTS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, PARTS, RIVALS, TASK, Preset
 
 
 def registered(plan: Preset) -> pd.DataFrame:
@@ -33,7 +33,7 @@ def registered(plan: Preset) -> pd.DataFrame:
         {name: claim[name] for name in ("id", "claim", "estimand", "threshold")}
         | {"metric": whole["metric"], "k": rule, "n": calls[claim["task"]], "holds_if": claim["holds"]}
         for claim in whole["claims"]
-        if claim["task"] in calls
+        if claim["task"] in calls and (plan.rivals or claim.get("other") not in RIVALS)
     ]
     return pd.DataFrame(rows)
 
@@ -65,7 +65,7 @@ def claims(finding: LocosFinding, calls: Mapping[str, str]) -> pd.DataFrame:
     """One row per claim; `calls` describes each task. Claims about a task that was not measured are omitted."""
     rows = []
     for claim in published(__name__)["claims"]:
-        if claim["task"] in finding.headline:
+        if claim["task"] in finding.headline and _measured(claim, finding):
             verdict = RULES[claim["rule"]](finding, claim)
             cost = verdict.cost
             found = Found(cost.value, cost.low, cost.high, verdict.because, verdict.word, verdict.p)
@@ -74,6 +74,11 @@ def claims(finding: LocosFinding, calls: Mapping[str, str]) -> pd.DataFrame:
             more = {"trials": verdict.trials, "would_tell": verdict.would_tell}
             rows.append({**found.row(claim), **share, **about, **more})
     return pd.DataFrame(rows).astype({"would_tell": float})
+
+
+def _measured(claim: Mapping[str, Any], finding: LocosFinding) -> bool:
+    """Rivals cost hundreds of runs, so that not every preset has them."""
+    return claim.get("other") not in RIVALS or claim["other"] in finding.headline[TASK].rankings
 
 
 def _costs_more(finding: LocosFinding, claim: Mapping[str, Any]) -> Verdict:

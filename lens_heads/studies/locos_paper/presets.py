@@ -32,7 +32,10 @@ ATTENTION = ("attention_spatial", "attention_spatial_no_sink", "attention_mass",
 """The baselines: methods that use attention alone."""
 
 HEADLINE_METHODS = ("locos", "locos_exact", *PARTS)
-"""What the headline ablates besides the best baseline."""
+"""What the headline ablates besides the best baseline and the rivals."""
+
+RIVALS = ("one_shot", "patching")
+"""Rankings that take a run per head and trial: every head ablated alone, and every head patched."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Preset:
     Headline: at one k, LOCOS, its parts and the best baseline on test trials, until the interval of LOCOS's cost has the
     half-width `precision` (nats) or `max_trials` ran; beside `draws` uniform and as many layer-matched sets of random heads on
     the first `few` trials (`few_others` on other tasks). `k`: "half" (claims.json), "share" (the paper's), or a number.
+
+    On `rivals` selection trials every head is also ablated alone and patched; both rankings join headline and curve.
 
     Curve: `ablated` methods at every k of `ks`, on `curve_trials` trials, with `controls` and `seeds` random draws.
     `exclusive` also ablates the heads that only one of two methods finds. Texts: `text_trials` answers are decoded and judged
@@ -67,6 +72,7 @@ class Preset:
     ks: tuple[int, ...]
     calibration: dict[str, TaskCall] = field(default_factory=dict)
     choose: int = 12
+    rivals: int = 0
     k: int | str = "half"
     precision: float = 0.25
     max_trials: int = 60
@@ -96,7 +102,9 @@ class Preset:
 
     def __post_init__(self) -> None:
         checks.whole_fields(self, seeds=0, calibrate=1, max_new_tokens=1, detect_new_tokens=1, batch_size=1, choose=1)
-        checks.whole_fields(self, cri_trials=0, recovery_trials=0, recovery_draws=0, read_heads=0, text_trials=1)
+        checks.whole_fields(
+            self, rivals=0, cri_trials=0, recovery_trials=0, recovery_draws=0, read_heads=0, text_trials=1
+        )
         checks.whole_fields(self, max_trials=1, draws=1, few=1, few_others=1, curve_trials=1)
         checks.whole_numbers("ks", self.ks)
         if self.k not in ("half", "share"):
@@ -222,11 +230,12 @@ PRESETS: dict[str, Preset] = {
     "demo-full": _demo(100, 100, 50, 400, ks=(1, 2, 5, 10, 20, 50), judge_text_everywhere=True),
     "packaged": _STUDY,
     "thorough": replace(
-        _packaged(60, 200, 70, 30, 320, ks=(1, 2, 3, 6, 12, 24, 48), seeds=20, recovery_trials=40),
+        _packaged(60, 200, 50, 30, 320, ks=(1, 2, 3, 6, 12, 24, 48), recovery_trials=20, ablated=_STUDY.ablated),
         precision=0.1,
-        few_others=20,
         choose=30,
-        curve_trials=40,
+        rivals=10,
+        controls=_FEW,
+        curve_trials=30,
         text_trials=60,
         cri_trials=30,
     ),

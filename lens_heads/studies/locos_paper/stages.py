@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from lens_heads import compare
 from lens_heads.ablation.conditions import NO_NEEDLE, Condition, Controls
@@ -24,7 +25,7 @@ from lens_heads.scoring import anatomy
 from lens_heads.scoring.score import score_heads
 from lens_heads.stats import Precision
 from lens_heads.studies.locos_paper.finding import LEAD
-from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, RIVALS, TASK, Preset
 from lens_heads.trials.trial import Trial
 
 TUNED = "locos (tuned lens)"
@@ -90,10 +91,25 @@ def chosen(bench: Bench, scores: Mapping[str, HeadScores]) -> AblationCurve:
     return bench.ablate(TASK, trials, rankings, ks=bench.plan.ks, controls=controls, selecting=True, out=out)
 
 
+def rivals(bench: Bench, scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
+    """What hundreds of runs find on selection trials: what each head costs when it is ablated alone, and its patching effect."""
+    lead, trials, heads = scores[LEAD], bench.select[: bench.plan.rivals], scores[LEAD].ranking()
+    how: dict[str, Any] = {"ks": [1], "controls": (), "selecting": True, "out": bench.out / "alone"}
+    found = bench.ablate(TASK, trials, {LEAD: lead}, sets={str(head): head for head in heads}, **how)
+    none = found.values(Condition.none(), "logprob")
+    costs = torch.zeros(len(none), lead.n_layers, lead.n_heads)
+    for head in heads:
+        cost = none - found.values(Condition.given(str(head), 1), "logprob")[none.index]
+        costs[:, head.layer, head.head] = torch.tensor(cost.to_numpy())
+    about: dict[str, Any] = {"model": lead.model, "made_on": lead.made_on, "score_unit": "nats"}
+    alone = HeadScores.from_trials("one_shot", costs, list(none.index), **about)
+    return {"one_shot": alone, "patching": patch_heads(bench.model, trials, out=bench.out / "patching")}
+
+
 def headline(bench: Bench, scores: Mapping[str, HeadScores], k: int, baseline: str) -> dict[str, AblationCurve]:
     """The headline at one k, by task: the test trials with every control, other tasks with LOCOS and random heads alone."""
     plan, found = bench.plan, {}
-    names = [name for name in dict.fromkeys((*HEADLINE_METHODS, baseline, TUNED)) if name in scores]
+    names = [name for name in dict.fromkeys((*HEADLINE_METHODS, baseline, TUNED, *RIVALS)) if name in scores]
     controls = Controls(("random", "random_like", NO_NEEDLE), plan.draws, trials=plan.few)
     precision, rankings = Precision(plan.precision, plan.max_trials), {name: scores[name] for name in names}
     out = bench.out / "headline"
@@ -108,7 +124,9 @@ def headline(bench: Bench, scores: Mapping[str, HeadScores], k: int, baseline: s
 def curve(bench: Bench, scores: Mapping[str, HeadScores], k: int) -> AblationCurve:
     """RQ1 to RQ3: more and more of every ranking's heads on fewer test trials, with controls."""
     plan = bench.plan
-    rankings = {name: scores[name] for name in dict.fromkeys((*plan.ablated, "locos_exact", TUNED)) if name in scores}
+    rankings = {
+        name: scores[name] for name in dict.fromkeys((*plan.ablated, "locos_exact", TUNED, *RIVALS)) if name in scores
+    }
     return bench.ablate(
         TASK,
         bench.test[: plan.curve_trials],

@@ -91,6 +91,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         choice = run.stage("choice", stages.chosen, bench, scores)
         k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
         baseline = best_baseline(choice, k)
+        scores |= run.stage("rivals", stages.rivals, bench, scores) if plan.rivals else {}
         headline = run.stage("headline", stages.headline, bench, scores, k, baseline)
         curve = run.stage("ablation", stages.curve, bench, scores, k)
         tables.show(tables.curve(curve, "logprob"))
