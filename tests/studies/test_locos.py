@@ -7,8 +7,10 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,6 +20,7 @@ from lens_heads import studies
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.verdicts import smallest_k
+from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.locos_paper import stages
@@ -125,8 +128,33 @@ def check_tables(found: LocosFinding, folder: Path) -> None:
 
 def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[LocosFinding, Path]) -> None:
     found, _ = done
-    of_retrieval = ["retrieval", "retrieval_exact", "exact", "baseline", "factorial", "random"]
-    assert found.claims["id"].to_list() == [*of_retrieval, "babilong", "arithmetic"]
+    rivals, first = ["one_shot", "one_shot_exact", "patching"], ["retrieval", "retrieval_exact", "exact", "baseline"]
+    assert found.claims["id"].to_list() == [*first, *rivals, "factorial", "random", "babilong", "arithmetic"]
+    assert not set(rivals) & set(registered(replace(TINY, rivals=0))["id"])
+
+
+def test_a_head_ablated_alone_costs_what_the_score_says(done: tuple[LocosFinding, Path], qwen: Any) -> None:
+    found, out = done
+    trials, alone = TINY.trials(TINY.select)[: TINY.rivals], found.scores["one_shot"]
+    assert list(alone.trial_ids) == [trial.id for trial in trials]
+    (file,) = out.glob("*/means-retrieval.safetensors")
+    means, head = MeanActivations.load(file), alone.top(1)[0]
+    before = lh.evaluate(qwen, trials, generate=False, progress=False).metrics["logprob"]
+    with lh.ablate(qwen, head, "mean", reference=means):
+        after = lh.evaluate(qwen, trials, generate=False, progress=False).metrics["logprob"]
+    np.testing.assert_allclose(alone.per_trial[:, head.layer, head.head], before - after, atol=1e-3)
+    assert found.scores["patching"].values.shape == alone.values.shape
+
+
+@pytest.mark.parametrize("name", [name for name, one in PRESETS.items() if one.select[0] == "packaged"])
+def test_the_trials_of_every_packaged_preset_exist(name: str) -> None:
+    plan, shape = PRESETS[name], SimpleNamespace(n_layers=30, n_heads=9)
+    passes = costs(plan, shape)  # type: ignore[arg-type]  # reads the two fields
+    assert min(passes["detection"], passes["headline"]) > 0
+    assert len(plan.tested()) >= plan.max_trials
+    for task, call in plan.calibration.items():
+        if task in {**plan.spared, **plan.downstream}:
+            assert plan.trials(call)
 
 
 def test_the_claims_are_registered_before_the_run(done: tuple[LocosFinding, Path]) -> None:
