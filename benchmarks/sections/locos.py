@@ -1,43 +1,52 @@
-"""The LOCOS study: the paper's claims, and what the same run shows beyond them."""
+"""The LOCOS study: the claims, what every ranking's heads cost, and what the same run shows beyond them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from .reading import Results, Row, only, pick, study_by
-from .writing import NOTHING, judged, num, of, table
+from .writing import NOTHING, judged, num, of, percent, table
 
 RECOVERED = {
     "random": "random heads",
     "matched_layers": "random heads of the same layers",
     "same_layer": "neighbours in the layers",
+    "bottom": "LOCOS's bottom heads",
 }
-RECOVERED |= {"bottom": "LOCOS's bottom heads"}
+HEADS = {
+    "top": "`{}`",
+    "random": "random heads",
+    "random_like": "random heads, layers as `{}`",
+    "bottom": "`{}`, bottom",
+    "no_needle": "no ablation, prompt without the needle",
+}
+RANKINGS = {"one_shot": "every head ablated alone", "patching": "every head patched"}
 
 
 def locos(results: Results) -> str:
     found = results.study("study_locos")
-    models: dict[str, Row] = found["models"]
+    models: dict[str, Row] = {Path(name).name: one for name, one in found["models"].items()}
     preset = next(iter(models.values()))["settings"]["preset"]
-    heads = ", ".join(f"k = {one['k']} on {name}" for name, one in models.items())
     parts = [
-        "The argument of the LOCOS paper ([arXiv 2607.01002](https://arxiv.org/abs/2607.01002)) on other models: "
-        "each claim beside the paper's number. A claim holds, does not hold, or cannot be told; intervals are "
-        "widened by what so few trials may have missed.",
-        f"{study_by(found, 'study_locos.json')} {preset['select'][1]['n']} trials choose the heads, "
-        f"{preset['test'][1]['n']} others test them. As large a share of the heads is ablated as in the paper: "
-        f"{heads}.",
+        "The argument of the LOCOS paper ([arXiv 2607.01002](https://arxiv.org/abs/2607.01002)) on other models, each claim "
+        "beside the paper's number. Claims, estimands, thresholds and the rule for k were written down before the run "
+        "([claims.json](../lens_heads/studies/locos_paper/claims.json)); verdicts rest on what "
+        "[the statistics](../lens_heads/stats/README.md) say. `python benchmarks/verdicts.py` judges every claim again from the "
+        "values of every trial in [results/trials](results/trials).",
+        f"{study_by(found, 'study_locos.json')} {_selection(preset)} {_sizes(models)}",
         _claims(models),
-        "### Cost of ablation at that k",
-        "Drop of the gold answer's log-probability on the test trials. `locos (exact)` scores by the true linear "
-        "read-out, which differs from the raw unembedding where a model has norms after attention.",
-        _costs(models),
-        "A negative cost is a gain: those heads suppress the answer.",
+        "### What k heads cost",
+        "Nats of log-probability that the answer loses on the test trials with k heads ablated, at the k of the claims.",
+        _headline(models),
+        "The same over k, on the first test trials.",
+        *(f"{name}:\n\n{_curve(one)}" for name, one in models.items()),
+        "### Answers in words",
+        _texts(models),
         "### Agreement with patching",
-        "`cri` patches every head alone from the clean into the corrupt run. Overlap is of the k best heads; "
+        "`cri` patches every head alone from the clean into the corrupt run, on test trials. Overlap is of the k best heads; "
         "Spearman's rank correlation is over all heads, most of which do next to nothing.",
         _agreement(models),
-        "\n".join(_directions(name, one) for name, one in models.items()),
         "### Recovery",
         "LOCOS's heads are ablated at every position, then heads are given back at the answer rows. Recovery is the "
         "share of the cost that this undoes. Ablated too: the control heads were themselves ablated, so cost is "
@@ -47,87 +56,100 @@ def locos(results: Results) -> str:
     return "\n\n".join(parts)
 
 
+def _selection(preset: Row) -> str:
+    rivals = f"; the two searches used {preset['rivals']} of them" if preset["rivals"] else ""
+    return (
+        f"{preset['select'][1]['n']} trials choose the heads{rivals}, k and the baseline are chosen on the first "
+        f"{preset['choose']}, and up to {preset['max_trials']} others test them. {preset['draws']} sets of random heads of "
+        f"all heads and as many of the same layers run on {preset['few']} of these."
+    )
+
+
+def _sizes(models: dict[str, Row]) -> str:
+    chosen = ", ".join(f"k = {one['k']} of {one['heads']} heads on {name}" for name, one in models.items())
+    baselines = ", ".join(f"`{one['best_attention_baseline']}` on {name}" for name, one in models.items())
+    dtypes = dict.fromkeys(one["settings"]["dtype"].removeprefix("torch.") for one in models.values())
+    return f"Chosen: {chosen}; the attention baseline {baselines}. Weights and activations are {', '.join(dtypes)}."
+
+
 def _claims(models: dict[str, Row]) -> str:
     by_id = {name: {claim["id"]: claim for claim in one["claims"]} for name, one in models.items()}
     rows = []
     for claim in next(iter(models.values()))["claims"]:
         here = [by_id[name].get(claim["id"]) for name in models]
-        cells = [f"{one['found']}; {judged(one)}" if one else NOTHING for one in here]
-        rows.append([claim["claim"], claim["paper"], *cells, claim["holds_if"]])
+        rows.append([claim["claim"], claim["paper"], *map(_told, here), claim["holds_if"]])
     return table(["claim", "paper", *models, "it holds if"], rows)
 
 
-def _costs(models: dict[str, Row]) -> str:
+def _told(claim: Row | None) -> str:
+    """A verdict with the cost in nats, the share of the benefit where that is the claim, and the number of trials."""
+    if claim is None:
+        return NOTHING
+    lost = f"; {percent(claim['share'])} of the benefit" if claim["share"] is not None else ""
+    more = f"; {claim['would_tell']:.0f} would tell" if claim["would_tell"] else ""
+    return f"{judged(claim)} nats{lost}; {claim['trials']} trials{more}"
+
+
+def _named(method: str, which: str) -> str:
+    return RANKINGS[method] if which == "top" and method in RANKINGS else HEADS[which].format(method)
+
+
+def _headline(models: dict[str, Row]) -> str:
     """One row per set of heads that is ablated at the headline k in any model."""
-    costs: dict[tuple[str, str], dict[str, str]] = {}
+    costs: dict[str, dict[str, str]] = {}
     for name, one in models.items():
-        for row in pick(one["ablation"], task="retrieval", metric="logprob", k=one["k"]):
-            if row["set"] != "given":
-                costs.setdefault((row["method"], row["set"]), {})[name] = of(row, "drop", "drop")
-    names = {"top": "`{}`", "bottom": "`{}`, bottom", "random": "random", "random_like": "random, layers as `{}`"}
-    rows = [
-        [names[which].format(method), *(cells.get(name, NOTHING) for name in models)]
-        for (method, which), cells in costs.items()
-    ]
+        for row in pick(one["headline"], task="retrieval", metric="logprob"):
+            if row["set"] in HEADS:
+                costs.setdefault(_named(row["method"], row["set"]), {})[name] = of(row, "drop", "drop")
+    rows = [[which, *(cells.get(name, NOTHING) for name in models)] for which, cells in costs.items()]
     return table(["heads ablated", *models], rows)
 
 
-def _shared(row: Row) -> int:
-    """How many heads two rankings share."""
-    return len([head for head in row["both"].split(", ") if head])
+def _curve(one: Row) -> str:
+    """The mean cost of every ranking's top k by k."""
+    rows = [row for row in pick(one["ablation"], metric="logprob") if row["set"] in ("top", "random", "random_like")]
+    ks = sorted({row["k"] for row in rows})
+    costs: dict[str, dict[int, str]] = {}
+    for row in rows:
+        costs.setdefault(_named(row["method"], row["set"]), {})[row["k"]] = num(row["drop"])
+    trials = max(row["trials"] for row in rows)
+    body = [[which, *(cells.get(k, NOTHING) for k in ks)] for which, cells in costs.items()]
+    return table([f"heads ablated ({trials} trials)", *(f"k = {k}" for k in ks)], body)
 
 
-def _directions(name: str, one: Row) -> str:
-    """Which direction LOCOS should read, on this model: what its heads cost, and whether patching chooses them too."""
-    said = []
-    for method in ("locos", "locos (exact)"):
-        (cost,) = pick(one["ablation"], task="retrieval", metric="logprob", method=method, set="top", k=one["k"])
-        (shared,) = pick(one["against_cri"], method=method)
-        said.append(
-            f"by the {'exact' if 'exact' in method else 'raw'} direction LOCOS's {one['k']} best heads cost "
-            f"{of(cost, 'drop', 'drop')} nats; patching's {one['k']} best heads share {_shared(shared)} with them"
-        )
-    return f"- {name}: {'; '.join(said)}."
+def _texts(models: dict[str, Row]) -> str:
+    rows = []
+    for name, one in models.items():
+        for row in pick(one["texts"], metric="contains", set="none"):
+            (after,) = pick(one["texts"], metric="contains", set="top", task=row["task"])
+            rows.append([name, row["task"], of(row), of(after), row["trials"]])
+    return table(["model", "task", "right without ablation", "right with LOCOS's heads ablated", "trials"], rows)
 
 
 def _agreement(models: dict[str, Row]) -> str:
     rows: list[list[Any]] = []
     for name, one in models.items():
         for row in one["against_cri"]:
-            rows.append(
-                [
-                    name,
-                    f"`{row['method']}`",
-                    f"{_shared(row)} of {row['k']}",
-                    num(row["jaccard"]),
-                    num(row["chance"]),
-                    num(row["p"], 3),
-                    of(row, "spearman"),
-                ]
-            )
+            shared = len([head for head in row["both"].split(", ") if head])
+            numbers = [num(row["jaccard"]), num(row["chance"]), num(row["p"], 3), of(row, "spearman")]
+            rows.append([name, f"`{row['method']}`", f"{shared} of {row['k']}", *numbers])
     return table(["model", "ranking", "heads shared", "Jaccard", "by chance", "p", "Spearman"], rows)
 
 
 def _recovery(name: str, one: Row) -> str:
     if not one.get("recovery"):
         return f"{name}: {one.get('recovery_note')}"
-    patched = only(one["recovery"], set="patched")
-    about = one["recovery_note"]
+    patched, about = only(one["recovery"], set="patched"), one["recovery_note"]
     rows = [["LOCOS's heads", "", of(patched, "recovery"), num(patched["cost"]), patched["examples"]]]
     for row in one["recovery"]:
         if row["set"] != "patched":
             fair = "yes" if row["fair"] else "no"
             rows.append([RECOVERED[row["set"]], fair, of(row, "recovery"), num(row["cost"]), row["examples"]])
     columns = ["given back", "ablated too", "recovery", "cost, nats", "examples"]
-    flipped = (
-        f"{name}: of {about['all']} trials {about['right_clean']} are right without ablation and "
-        f"{about['right_ablated']} with it; the {about['used']} that ablation turned wrong count."
+    counted = (
+        f"of {about['all']} trials {about['right_clean']} are right without ablation and {about['right_ablated']} with it; "
+        f"the {about['used']} that ablation turned wrong count."
+        if "right_clean" in about
+        else f"{about['used']} of {about['all']} trials count."
     )
-    again = only(one["recovery"], set="random", fair=True)
-    sentence = (
-        f"Giving LOCOS's heads back at the answer rows mends {of(patched, 'recovery')} of the cost, random heads that "
-        f"were not ablated {of(only(one['recovery'], set='random', fair=False), 'recovery')}. Random heads that were "
-        f"ablated cost {num(again['cost'])} nats instead of {num(patched['cost'])}, of which giving them back mends "
-        f"{of(again, 'recovery')}."
-    )
-    return f"{flipped}\n\n{table(columns, rows)}\n\n{sentence}"
+    return f"{name}: {counted}\n\n{table(columns, rows)}"

@@ -273,13 +273,17 @@ def _untold(verdict: Verdict, found: Interval, at: float) -> Verdict:
 
 
 def _nats(found: Interval) -> str:
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}] nats"
+    return f"{_said(found, '.2f')} nats"
 
 
 def _percent(found: Interval) -> str:
-    return (
-        f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]" if not math.isnan(found.low) else f"{found.value:.0%}"
-    )
+    return _said(found, ".0%")
+
+
+def _said(found: Interval, form: str) -> str:
+    """The number, and its interval where it has one."""
+    value, low, high = (format(number, form) for number in found)
+    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
 def judge(

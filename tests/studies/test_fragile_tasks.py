@@ -22,8 +22,10 @@ from lens_heads.causal import recover
 from lens_heads.controls import random_ranking
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies.claims import DOES_NOT, UNTOLD
-from lens_heads.studies.fragile_paper import stages
+from lens_heads.studies.fragile_paper import pairs, stages
+from lens_heads.studies.fragile_paper.claims import claims_of_pair
 from lens_heads.studies.fragile_paper.finding import ALL
+from lens_heads.studies.fragile_paper.judged import rejudged
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, on_reports
 from lens_heads.studies.fragile_paper.sources import OTHERS, OWN
 from lens_heads.studies.fragile_paper.study import FragileStudy
@@ -82,7 +84,7 @@ def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> N
         assert each.scores["qr"][ALL].values.numpy() == pytest.approx(np.concatenate(everyone).mean(0))
         restored = each.frames["recovery"][["task", "k"]].drop_duplicates()
         assert sorted(map(tuple, restored.to_numpy())) == sorted((task, k) for task in (*FOUR, ALL) for k in TINY.ks)
-        assert {file.stem for file in (out / each.name / "tables").glob("*.parquet")} == set(each.frames)
+        assert {file.stem for file in (out / each.name / "tables").glob("*.parquet")} == {*each.frames, *each.trials}
     assert pair.names == ("qwen3", "gemma3")
     assert len(pair.match.pairs) == min(model.cfg.n_layers * model.cfg.n_heads for model in models)
 
@@ -180,6 +182,17 @@ def test_the_results_page_tells_the_same_claims(done: Any) -> None:
     assert f"| {OTHERS} | {others['drop']:.2f} [{others['drop_low']:.2f}, {others['drop_high']:.2f}] |" in text
     first = pair.frames["correlations"].iloc[0]
     assert f"| {first['statistic']} | {first['how']} | {first['r']:.2f} |" in text
+
+
+def test_claims_can_be_judged_again_from_the_stored_trials(models: list[Any], done: Any) -> None:
+    (findings, (pair,)), out = done
+    again = []
+    for each, model in zip(findings, models, strict=True):
+        stored = {name: pd.read_parquet(out / each.model / "tables" / f"{name}.parquet") for name in each.trials}
+        heads = model.cfg.n_layers * model.cfg.n_heads
+        again.append(rejudged(each.model, stored, each.frames["tasks"], TINY, heads))
+        pd.testing.assert_frame_equal(again[-1].claims, each.claims)
+    pd.testing.assert_frame_equal(claims_of_pair(pair.names, TINY, pairs.correlated(*again, TINY)[0]), pair.claims)
 
 
 def test_the_same_call_continues_and_runs_nothing_again(

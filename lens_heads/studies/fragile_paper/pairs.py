@@ -13,9 +13,10 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
 from lens_heads.runs.digests import digest
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding
+from lens_heads.studies.fragile_paper.judged import by_metric
 from lens_heads.studies.fragile_paper.presets import Preset
 from lens_heads.studies.fragile_paper.related import FORMATS
-from lens_heads.studies.fragile_paper.stages import by_metric, of_tasks
+from lens_heads.studies.fragile_paper.stages import of_tasks
 from lens_heads.trials.trial import AnyTrial
 
 JUDGED = ("fragility beyond random", "disruptivity beyond random")

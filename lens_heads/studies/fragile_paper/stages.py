@@ -126,25 +126,14 @@ def headline(bench: Bench, scores: Rankings) -> AblationCurve:
     )
 
 
-def mended(bench: Bench, scores: Mapping[str, HeadScores]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Recovery of each task's own heads and over all tasks, at every k; and its differences to random heads over all tasks.
-
-    Columns as in `Recovery.frame` and `Recovery.differences`, plus k, task and the number of examples. Tasks without a trial to
-    restore are missing.
-    """
-    frames, gaps = [], []
-    for size, k in bench.sizes.items():
-        found = _recovered(bench, scores, size)
-        if not found:
-            continue
-        rows = pd.concat([one.per_example for one in found.values()], ignore_index=True)
-        used = rows["example"].nunique()
-        whole = Recovery(rows, {"used": used}, {})
-        frames += [one.frame.assign(k=k, task=task) for task, one in {**found, ALL: whole}.items()]
-        gaps.append(whole.differences().assign(k=k, examples=used))
-    if not frames:
-        return pd.DataFrame({"task": [], "set": []}), pd.DataFrame({"k": [], "set": [], "of": []})
-    return pd.concat(frames, ignore_index=True), pd.concat(gaps, ignore_index=True)
+def mended(bench: Bench, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
+    """Recovery of each task's own heads: `Recovery.per_example` of every k and task with a trial to restore, by k and task."""
+    rows = [
+        one.per_example.assign(k=k, task=task)
+        for size, k in bench.sizes.items()
+        for task, one in _recovered(bench, scores, size).items()
+    ]
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame({"k": [], "task": [], "set": []})
 
 
 def _recovered(bench: Bench, scores: Mapping[str, HeadScores], size: int) -> dict[str, Recovery]:
@@ -161,25 +150,6 @@ def _recovered(bench: Bench, scores: Mapping[str, HeadScores], size: int) -> dic
         except NothingFlipped:
             continue
     return found
-
-
-def by_metric(matrix: compare.TransferMatrix, plan: Preset) -> dict[str, compare.TransferMatrix]:
-    """The matrix in log-probability, and in right answers."""
-    return {metric: replace(matrix, metric=metric) for metric in dict.fromkeys((METRIC, plan.right))}
-
-
-def statistics(matrix: compare.TransferMatrix) -> pd.DataFrame:
-    """Fragility, disruptivity, specificity and harm beyond random heads, with 95 % intervals over items and random draws.
-
-    One row per statistic, k and task; the task `ALL` is the mean over tasks.
-    """
-    frames = []
-    for name in ("fragility", "disruptivity", "specificity", "beyond_random"):
-        tables = zip(("value", "low", "high"), (matrix.statistic(name), *matrix.interval(name)), strict=True)
-        by_task = pd.DataFrame({end: table.rename_axis(columns="task").stack() for end, table in tables}).reset_index()
-        whole = matrix.over_tasks(name).reset_index().assign(task=ALL)
-        frames.append(pd.concat([by_task, whole]).assign(metric=matrix.metric, statistic=name))
-    return pd.concat(frames, ignore_index=True)[["metric", "statistic", "k", "task", "value", "low", "high"]]
 
 
 def about_tasks(bench: Bench, matrix: compare.TransferMatrix) -> pd.DataFrame:

@@ -16,12 +16,11 @@ from lens_heads import report
 from lens_heads.controls import exchanged_needles, permuted_answers
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.studies.fragile_paper import pairs, stages
-from lens_heads.studies.fragile_paper.claims import claims_of_model, claims_of_pair, registered
+from lens_heads.studies.fragile_paper.claims import claims_of_pair, registered
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
+from lens_heads.studies.fragile_paper.judged import by_metric, judged
 from lens_heads.studies.fragile_paper.page import page
 from lens_heads.studies.fragile_paper.presets import PRESETS, Preset, on_reports, split_by_task
-from lens_heads.studies.fragile_paper.related import related_gap
-from lens_heads.studies.fragile_paper.sources import sources
 from lens_heads.studies.runner import (
     MODELS,
     Models,
@@ -126,9 +125,8 @@ class FragileStudy(Study[Preset, FragileFinding]):
         lead = scores[plan.lead]
         matrix = run.stage("transfer", stages.transfer, bench, lead)
         curve = run.stage("headline", stages.headline, bench, scores)
-        mended, differences = run.stage("recovery", stages.mended, bench, lead)
-        metrics, k = stages.by_metric(matrix, plan), bench.sizes[bench.headline]
-        gap = related_gap(matrix, k)
+        restored = run.stage("recovery", stages.mended, bench, lead)
+        metrics, k = by_metric(matrix, plan), bench.sizes[bench.headline]
         cells = [
             one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=metric) for metric, one in metrics.items()
         ]
@@ -138,22 +136,21 @@ class FragileStudy(Study[Preset, FragileFinding]):
             for task, found in by_task.items()
         ]
         frames = {
-            "statistics": pd.concat([stages.statistics(one) for one in metrics.values()], ignore_index=True),
-            "sources": sources(matrix, curve, k),
-            "related": pd.DataFrame([{**gap.gap._asdict(), "p": gap.p, "trials": gap.items, "k": k}]),
+            **judged(name, matrix, curve, restored, plan, k),
             "tasks": stages.about_tasks(bench, matrix),
             "cells": pd.concat(cells),
-            "recovery": mended,
-            "recovery_differences": differences,
             "shared_heads": stages.shared_heads(bench, lead),
             "best_heads": pd.concat(best, ignore_index=True),
         }
+        items = matrix.per_item
+        assert items is not None
         first = ", ".join(map(str, lead[ALL].ranking()[:5]))
         base = ", ".join(f"{metric} {one.cells.base.mean():.2f}" for metric, one in metrics.items())
         run.console.print(f"Top heads of {plan.lead} over all tasks: {first}. Without ablation: {base}.")
         return FragileFinding(
             model=name,
-            frames={"claims": claims_of_model(name, plan, frames, gap, k), **frames},
+            frames=frames,
+            trials={"matrix_trials": items, "headline_trials": curve.per_trial, "recovery_examples": restored},
             scores=scores,
             matrix=matrix,
             curve=curve,
