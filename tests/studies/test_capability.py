@@ -24,6 +24,7 @@ from lens_heads.localize import measure
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies.capability_paper import finding, stages
 from lens_heads.studies.capability_paper.capabilities import Capability
+from lens_heads.studies.capability_paper.judged import rejudged
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.capability_paper.stages import kin_of
 from lens_heads.studies.capability_paper.study import CapabilityStudy
@@ -92,8 +93,17 @@ def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> N
         assert list(each.frames["methods"]["method"]) == list(each.methods)
         assert len(each.frames["alone"]["head"].unique()) == 2
         stored = {file.stem for file in (out / each.name / "tables").glob("*.parquet")}
-        assert stored == set(each.frames)
+        assert stored == {*each.frames, *each.trials}
         assert set(each.frames["claims"]["id"]) == {claim["id"] for claim in published(stages.__name__)["claims"]}
+
+
+def test_claims_can_be_judged_again_from_the_stored_trials(done: Any) -> None:
+    findings, out = done
+    said = json.loads((out / "study_capability.json").read_text())["models"]
+    for each in findings:
+        stored = {name: pd.read_parquet(out / each.name / "tables" / f"{name}.parquet") for name in each.trials}
+        again = rejudged(each.model, TINY, stored, said[each.model])
+        pd.testing.assert_frame_equal(again.claims, each.claims)
 
 
 def test_the_numbers_are_those_of_evaluate(models: list[Any], done: Any) -> None:

@@ -17,8 +17,9 @@ from lens_heads import report
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.studies.capability_paper import ablations, damage, passes, rankings, stages
 from lens_heads.studies.capability_paper.capabilities import chance
-from lens_heads.studies.capability_paper.claims import claims, registered
-from lens_heads.studies.capability_paper.finding import CapabilityFinding, able, beside, depths
+from lens_heads.studies.capability_paper.claims import registered
+from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
+from lens_heads.studies.capability_paper.judged import Measured, judged
 from lens_heads.studies.capability_paper.page import page
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, PRESETS, Preset, of_capabilities
 from lens_heads.studies.capability_paper.stages import Asked, Bench, Repeated, owner
@@ -118,43 +119,32 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         curves = run.stage("curves", ablations.curves, bench, scores)
         each = run.stage("each alone", ablations.each_alone, bench, scores)
         mine = {name: scores[name] for name in own}
-        shared = rankings.shared(mine, plan.k, plan.candidates)
-        alone = run.stage("candidates", ablations.candidates, bench, list(shared))
+        alone = run.stage(
+            "candidates", ablations.candidates, bench, list(rankings.shared(mine, plan.k, plan.candidates))
+        )
         methods = _methods(bench, scores, run)
-        compared = run.stage("methods, ablated", ablations.methods, bench, methods)
-        chances = {task: chance(made, bench.capability(task).right) for task, made in self.asked.tests.items()}
-        metrics = {task: bench.capability(task).metric for task in self.asked.tests}
-        universal = rankings.universal(mine, [name for name in own if able(curve, plan, chances, name)], plan)
-        finding = CapabilityFinding(
-            model=geometry(model).name,
-            frames={},
-            plan=plan,
-            parameters=sum(weights.numel() for weights in model.parameters()),
+        measured = Measured(
             scores=scores,
             reasons=reasons,
+            chances={task: chance(made, bench.capability(task).right) for task, made in self.asked.tests.items()},
+            parameters=sum(weights.numel() for weights in model.parameters()),
             curve=curve,
-            metrics=metrics,
-            chances=chances,
-            universal=universal,
-            luck=[rankings.by_luck(found) for found in universal],
-            shared=shared,
+            alone=alone,
+            compared=run.stage("methods, ablated", ablations.methods, bench, methods),
+            evaluations={method: found[0].meta.get("evaluations", 1) for method, found in methods.items()},
             methods=methods,
-            compared=compared,
         )
-        evaluations = {method: found[0].meta.get("evaluations", 1) for method, found in methods.items()}
+        finding = judged(geometry(model).name, plan, measured)
+        metrics = finding.metrics
         finding.frames.update(
             fits=rankings.fits(scores, rankings.by_draw(curve, scores, plan, metrics)),
             best_heads=rankings.best_heads(scores, plan.k),
             agreement=rankings.agreement(mine, plan.k),
-            spread=damage.spread(curve, plan, metrics, list(scores)),
             everywhere=damage.everywhere(curve, plan, metrics, own),
-            right_answers=damage.right_answers(curves, plan, own, chances),
+            right_answers=damage.right_answers(curves, plan, own, measured.chances),
             curves=damage.growing(curves, plan, metrics, own),
             additivity=damage.additivity(each, plan, metrics, mine),
-            alone=damage.alone(alone, plan, metrics, shared),
-            methods=damage.methods(compared, plan, metrics, evaluations),
         )
-        finding.frames["claims"] = claims(finding)
         return finding
 
     def page(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> report.Page:
