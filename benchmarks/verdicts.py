@@ -1,7 +1,7 @@
-"""Judge every claim of a study again from the stored values per trial, and compare with what the study said.
+"""Judge every claim of the studies again from the stored values per trial, and compare with what the studies said.
 
 Run: python benchmarks/verdicts.py                     exits with 1 where a verdict or its numbers differ
-     python benchmarks/verdicts.py --keep runs/locos   copies the values per trial of a finished study to results/trials
+     python benchmarks/verdicts.py --keep runs/locos   copies a finished study's summary and values per trial to results
 
 Values are log-probabilities and the other metrics of every trial under every set of heads, without the texts.
 """
@@ -11,67 +11,112 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from lens_heads.studies.capability_paper import judged as capability
+from lens_heads.studies.capability_paper.presets import PRESETS as CAPABILITY
+from lens_heads.studies.fragile_paper import judged as fragile
+from lens_heads.studies.fragile_paper.claims import claims_of_pair
+from lens_heads.studies.fragile_paper.pairs import correlated
+from lens_heads.studies.fragile_paper.presets import PRESETS as FRAGILE
 from lens_heads.studies.locos_paper import claims as locos
 from lens_heads.studies.locos_paper.presets import PRESETS as LOCOS
 
 HERE = Path(__file__).parent / "results"
-TABLES = {"locos": ("choice_trials", "headline_trials")}
+Tables = dict[str, pd.DataFrame]
+TABLES = {
+    "locos": ("choice_trials", "headline_trials"),
+    "fragile_tasks": ("matrix_trials", "headline_trials", "recovery_examples"),
+    "capability": ("damage_trials", "alone_trials", "methods_trials", "scores"),
+}
 """What the verdicts of a study need."""
 
 
 def kept(study: str, model: str, table: str) -> Path:
     """The file of one table."""
-    return HERE / "trials" / f"{study}--{model}--{table}.parquet"
+    return HERE / "trials" / f"{study}--{Path(model).name}--{table}.parquet"
 
 
 def keep(run: Path) -> None:
-    """Copy the tables of a finished study."""
+    """Copy the summary and the tables of a finished study."""
     (summary,) = run.glob("study_*.json")
     study = summary.stem.removeprefix("study_")
+    shutil.copy(summary, HERE / summary.name)
     for model in json.loads(summary.read_text())["models"]:
-        name = Path(model).name
         for table in TABLES[study]:
-            found = pd.read_parquet(run / name / "tables" / f"{table}.parquet").drop(columns=["text", "answer"])
+            found = pd.read_parquet(run / Path(model).name / "tables" / f"{table}.parquet")
+            found = found.drop(columns=["text", "answer"], errors="ignore")
             texts = found.select_dtypes(["object", "string"]).columns
-            file = kept(study, name, table)
+            file = kept(study, model, table)
             file.parent.mkdir(exist_ok=True)
             found.astype(dict.fromkeys(texts, "category")).to_parquet(file, compression="zstd", index=False)
             print(f"{file.relative_to(HERE.parent)}: {len(found)} rows, {file.stat().st_size / 1000:.0f} kB")
 
 
-def of_locos(summary: dict[str, Any], tables: dict[str, pd.DataFrame], one: dict[str, Any]) -> pd.DataFrame:
-    return locos.rejudged(tables, LOCOS[summary["preset"]], one.get("heads", 0))
+def read(study: str, model: str) -> Tables:
+    """The stored tables of a model."""
+    found = {}
+    for table in TABLES[study]:
+        stored = pd.read_parquet(kept(study, model, table))
+        texts = stored.select_dtypes("category").columns
+        found[table] = stored.astype(dict.fromkeys(texts, "object"))
+    return found
 
 
-AGAIN: dict[str, Callable[..., pd.DataFrame]] = {"locos": of_locos}
+def of_locos(summary: dict[str, Any], tables: dict[str, Tables]) -> Tables:
+    plan = LOCOS[summary["preset"]]
+    return {model: locos.rejudged(found, plan, summary["models"][model]["heads"]) for model, found in tables.items()}
+
+
+def of_fragile(summary: dict[str, Any], tables: dict[str, Tables]) -> Tables:
+    """The claims of every model, then those of every pair."""
+    plan, findings = FRAGILE[summary["preset"]], []
+    for model, found in tables.items():
+        one = summary["models"][model]
+        findings.append(fragile.rejudged(model, found, pd.DataFrame(one["tasks"]), plan, one["heads"]))
+    pairs = {
+        f"{a.model} and {b.model}": claims_of_pair((a.model, b.model), plan, correlated(a, b, plan)[0])
+        for a, b in combinations(findings, 2)
+    }
+    return {one.model: one.claims for one in findings} | pairs
+
+
+def of_capability(summary: dict[str, Any], tables: dict[str, Tables]) -> Tables:
+    plan, models = CAPABILITY[summary["preset"]], summary["models"]
+    return {model: capability.rejudged(model, plan, found, models[model]).claims for model, found in tables.items()}
+
+
+AGAIN: dict[str, Callable[[dict[str, Any], dict[str, Tables]], Tables]] = {
+    "locos": of_locos,
+    "fragile_tasks": of_fragile,
+    "capability": of_capability,
+}
 
 
 def differences(study: str) -> list[str]:
     """What the study said and what its trials say now, where the two differ."""
     summary = json.loads((HERE / f"study_{study}.json").read_text())
+    again = AGAIN[study](summary, {model: read(study, model) for model in summary["models"]})
+    parts = summary["models"] | {" and ".join(pair["models"]): pair for pair in summary.get("pairs", [])}
     found = []
-    for model, one in summary["models"].items():
-        tables = {}
-        for table in TABLES[study]:
-            read = pd.read_parquet(kept(study, Path(model).name, table))
-            texts = read.select_dtypes("category").columns
-            tables[table] = read.astype(dict.fromkeys(texts, "object"))
-        again = AGAIN[study](summary, tables, one).to_dict("records")
-        said = {claim["id"]: claim for claim in one["claims"]}
-        for claim in again:
-            known = said.pop(claim["id"], {})
-            for name in ("verdict", "value", "low", "high", "p"):
-                if not same(known.get(name), claim[name]):
-                    found.append(f"{study}, {model}, {claim['id']}: {name} was {known.get(name)}, is {claim[name]}")
-        found += [f"{study}, {model}, {missing}: cannot be judged again" for missing in said]
-        print(f"{study}, {model}: {len(again)} claims judged again")
+    for name, part in parts.items():
+        said = {(claim["id"], claim.get("capability")): claim for claim in part["claims"]}
+        for claim in again[name].to_dict("records"):
+            known = said.pop((claim["id"], claim.get("capability")), {})
+            for number in ("verdict", "value", "low", "high", "p"):
+                if not same(known.get(number), claim[number]):
+                    found.append(
+                        f"{study}, {name}, {claim['id']}: {number} was {known.get(number)}, is {claim[number]}"
+                    )
+        found += [f"{study}, {name}, {missing}: cannot be judged again" for missing, _ in said]
+        print(f"{study}, {name}: {len(again[name])} claims judged again")
     return found
 
 
@@ -91,7 +136,8 @@ def main() -> None:
     if args.keep:
         keep(args.keep)
         return
-    wrong = [line for study in TABLES for line in differences(study)]
+    stored = [study for study in TABLES if list((HERE / "trials").glob(f"{study}--*.parquet"))]
+    wrong = [line for study in stored for line in differences(study)]
     if wrong:
         sys.exit("\n".join(wrong))
 

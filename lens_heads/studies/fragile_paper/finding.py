@@ -30,7 +30,8 @@ class FragileFinding(Finding):
     headline: int
 
     def notes(self) -> dict[str, Any]:
-        return {"heads_for_k": {k: size for size, k in self.sizes.items()}}
+        (heads,) = {found.values.numel() for by_task in self.scores.values() for found in by_task.values()}
+        return {"heads": heads, "heads_for_k": {k: size for size, k in self.sizes.items()}}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
