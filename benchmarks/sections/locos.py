@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .reading import Results, Row, only, pick, study_by
-from .writing import NOTHING, judged, num, of, percent, table
+from .writing import NOTHING, judged, num, of, percent, span, table
 
 RECOVERED = {
     "random": "random heads",
@@ -41,6 +41,10 @@ def locos(results: Results) -> str:
         _headline(models),
         "The same over k, on the first test trials.",
         *(f"{name}:\n\n{_curve(one)}" for name, one in models.items()),
+        "### Raw against exact",
+        "What the heads of the exact read-out cost beyond those of the raw direction, in nats, paired by trial. The two differ "
+        "where norms scale what a head writes: after every attention block in Gemma 3, before the unembedding in all.",
+        _read_outs(models),
         "### Answers in words",
         _texts(models),
         "### Agreement with patching",
@@ -115,6 +119,22 @@ def _curve(one: Row) -> str:
     trials = max(row["trials"] for row in rows)
     body = [[which, *(cells.get(k, NOTHING) for k in ks)] for which, cells in costs.items()]
     return table([f"heads ablated ({trials} trials)", *(f"k = {k}" for k in ks)], body)
+
+
+def _read_outs(models: dict[str, Row]) -> str:
+    """The paired differences by k."""
+    ks = sorted({row["k"] for one in models.values() for row in pick(one["differences"], against="locos_exact")})
+    rows = []
+    for name, one in models.items():
+        found = {row["k"]: row for row in pick(one["differences"], against="locos_exact", set="top")}
+        rows.append([name, *(_more(found[k]) if k in found else NOTHING for k in ks)])
+    return table(["model", *(f"k = {k}" for k in ks)], rows)
+
+
+def _more(row: Row) -> str:
+    """A difference the other way round; a dash where the heads are the same."""
+    value, low, high = (-row[name] for name in ("difference", "high", "low"))
+    return NOTHING if value == low == high == 0 else span(value, low, high)
 
 
 def _texts(models: dict[str, Row]) -> str:
