@@ -54,8 +54,8 @@ def sentences(locos: dict[str, Any]) -> list[str]:
         f"On SmolLM2, the {smol['k']} best of the exact read-out cost {bounds(claim(smol, 'exact'))} nats more than those of the "
         f"raw direction, and {bounds(claim(smol, 'one_shot_exact'))} more than those of ablating every head alone.",
         f"on SmolLM2 the raw direction's heads cost less than those of patching (by {bounds(less(claim(smol, 'patching')))} "
-        f"nats) and of plain attribution, and parametric recall is not spared ({bounds(claim(smol, 'parametric'))} nats beyond random "
-        "heads).",
+        f"nats) and of plain attribution, and parametric recall is not spared ({bounds(claim(smol, 'parametric'))} nats beyond "
+        "random heads).",
     ]
 
 
