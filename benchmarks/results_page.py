@@ -17,17 +17,19 @@ from sections.writing import anchor
 HERE = Path(__file__).parent
 
 SECTIONS = {
+    "Study: LOCOS": locos.locos,
+    "Study: fragile tasks": fragile.fragile,
+    "Study: capabilities": capability.capability,
     "Demo": demo.demo,
     "Activation patching": measured.patching,
     "Sparse recovery of planted heads": measured.recovery,
     "Localizing heads of a real model": measured.localize,
     "The cost of a mask": measured.masks,
     "The cost of a scoring pass": measured.score_pass,
+    "Coverage of the intervals": measured.coverage,
+    "bfloat16 against float32": measured.half_precision,
     "Import time": measured.import_time,
     "What the packaged models can do": measured.capabilities,
-    "Study: LOCOS": locos.locos,
-    "Study: fragile tasks": fragile.fragile,
-    "Study: capabilities": capability.capability,
 }
 
 HEAD = """# Results

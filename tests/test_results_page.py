@@ -105,5 +105,5 @@ def test_the_demo_is_read_from_the_study_s_own_layout(results: Path) -> None:
 
 def test_links_lead_somewhere() -> None:
     links = re.findall(r"\]\((results[^)]*)\)", (BENCHMARKS / "RESULTS.md").read_text())
-    assert {"results/demo_curves.png", "results/study_locos.json", "results/patching.jsonl"} <= set(links)
+    assert {"results/locos_curves.png", "results/study_locos.json", "results/patching.jsonl"} <= set(links)
     assert [link for link in links if not (BENCHMARKS / link).exists()] == []

@@ -35,7 +35,6 @@ def demo(results: Results) -> str:
     shown = [_shown(name, one) for name, one in found["models"].items()]
     preset = next(iter(found["models"].values()))["settings"]["preset"]
     parts.append(f"{study_by(found, 'demo.json')} {preset['select'][1]['n']} trials choose the heads.")
-    parts.append("![Log-probability of the answer against the number of ablated heads](results/demo_curves.png)")
     parts.append("\n".join(f"- {sentence}" for one in shown for sentence in _sentences(one)))
     for one in shown:
         parts += _tables(one)

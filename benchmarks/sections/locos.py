@@ -40,6 +40,7 @@ def locos(results: Results) -> str:
         "Nats of log-probability that the answer loses on the test trials with k heads ablated, at the k of the claims.",
         _headline(models),
         "The same over k, on the first test trials.",
+        "![Log-probability of the answer against the number of ablated heads](results/locos_curves.png)",
         *(f"{name}:\n\n{_curve(one)}" for name, one in models.items()),
         "### Raw against exact",
         "What the heads of the exact read-out cost beyond those of the raw direction, in nats, paired by trial. The two differ "

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from .reading import Results, Row, described, measured_by
-from .writing import NOTHING, few, num, percent, span, table
+from .writing import NOTHING, few, num, of, percent, span, table
 
 LOOPS = {"transformer_lens": "`run_with_hooks`", "hugging_face": "Hugging Face sdpa"}
 """The plain loops that are timed beside ours."""
@@ -67,6 +67,47 @@ def recovery(results: Results) -> str:
     columns = [re.sub(r"masks of ([\d.]+)", lambda size: f"masks of {percent(float(size[1]))}", case) for case in cases]
     parts.append("The regressions beside each other, saturating costs:\n\n" + table(["regression", *columns], rows))
     return section(*parts)
+
+
+def coverage(results: Results) -> str:
+    run = results.latest("coverage")
+    found = run["results"]
+    rows = [
+        [one["of"], one["n"], num(one["covered"], 3), num(one["too_high"], 3), num(one["too_low"], 3)]
+        for one in found["intervals"]
+    ]
+    return section(
+        described("coverage"),
+        measured_by("python benchmarks/coverage.py", [run], "coverage.jsonl"),
+        f"Of {found['studies']:,} simulated studies each; the nominal level is {percent(found['level'])}.",
+        table(["interval of", "trials", "covered", "all above the truth", "all below it"], rows),
+    )
+
+
+def half_precision(results: Results) -> str:
+    runs = results.latest_by_model("half_precision")
+    found = {name: run["results"] for name, run in runs.items()}
+    rankings = [
+        [name, f"`{method}`", num(row["spearman"], 3), f"{row['shared']} of {one['k']}"]
+        for name, one in found.items()
+        for method, row in one["rankings"].items()
+    ]
+    costs = [
+        [name, which, num(row["float32"]), num(row["bfloat16"]), of(row, "difference"), num(row["correlation"], 3)]
+        for name, one in found.items()
+        for which, row in one["costs"].items()
+    ]
+    said = [
+        [name, row["question"], row["float32"], row["bfloat16"]] for name, one in found.items() for row in one["verdicts"]
+    ]
+    return section(
+        described("half_precision"),
+        measured_by("python benchmarks/half_precision.py --model NAME", runs.values(), "half_precision.jsonl"),
+        table(["model", "ranking", "Spearman of all heads", "best heads shared"], rankings),
+        "What ablation costs, nats:",
+        table(["model", "heads", "float32", "bfloat16", "difference", "correlation over trials"], costs),
+        table(["model", "question", "float32", "bfloat16"], said),
+    )
 
 
 def _recovered(found: dict[str, Row]) -> str:

@@ -1,4 +1,4 @@
-"""The README's figure, from a finished demo: python benchmarks/demo_figure.py [runs/demo]
+"""The README's figure, from a finished study of LOCOS: python benchmarks/figure.py [runs/locos]
 
 One panel per model, drawn by `AblationCurve.plot`. Needs `pip install 'kaleido>=1'` and a Chromium (set BROWSER_PATH where
 it is not found).
@@ -14,20 +14,29 @@ from plotly.subplots import make_subplots
 
 from lens_heads import AblationCurve
 
-TO = Path(__file__).parent / "results" / "demo_curves.png"
+TO = Path(__file__).parent / "results" / "locos_curves.png"
+SHOWN = ("locos", "locos_exact", "attention_spatial", "copy", "one_shot", "patching")
+"""The rankings in the figure, beside random heads."""
+
+
+def shown(curve: AblationCurve) -> AblationCurve:
+    """The curve without other rankings and controls."""
+    rows = curve.per_trial
+    kept = rows["set"].isin(["none", "random"]) | ((rows["set"] == "top") & rows["method"].isin(SHOWN))
+    return AblationCurve(rows[kept], curve.meta)
 
 
 def main(run: Path) -> None:
     folders = sorted(file.parent for file in run.glob("*/ablation/curve.json"))
     if not folders:
-        raise SystemExit(f"error: {run} contains no finished demo: run lens-heads demo --out {run}")
+        raise SystemExit(f"error: {run} contains no finished study: run lens-heads study locos --out {run}")
     names = [folder.parent.name for folder in folders]
     figure: Any = make_subplots(1, len(folders), subplot_titles=names, horizontal_spacing=0.08)
     for column, folder in enumerate(folders, 1):
-        panel: Any = AblationCurve.load(folder).plot("logprob")
+        panel: Any = shown(AblationCurve.load(folder)).plot("logprob")
         for trace in panel.data:
-            shown = bool(trace.showlegend is not False and column == 1)
-            figure.add_trace(trace.update(showlegend=shown), row=1, col=column)
+            listed = bool(trace.showlegend is not False and column == 1)
+            figure.add_trace(trace.update(showlegend=listed), row=1, col=column)
         axis = panel.layout.xaxis
         about = {"type": "log", "range": axis.range, "tickvals": axis.tickvals, "ticktext": axis.ticktext}
         figure.update_xaxes(title=axis.title.text, row=1, col=column, **about)
@@ -41,4 +50,4 @@ def main(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/locos"))
