@@ -332,10 +332,12 @@ def test_two_processes_at_once_both_get_a_whole_model(
     context = multiprocessing.get_context("fork")
     results: Any = context.Queue()
     start = time.time() + 0.2
-    processes = [context.Process(target=convert_in_a_process, args=(source, start, results)) for _ in range(2)]
+    processes = [
+        context.Process(target=convert_in_a_process, args=(source, start, results), daemon=True) for _ in range(2)
+    ]
     for process in processes:
         process.start()
-    found = [results.get(timeout=20) for _ in processes]
+    found = [results.get(timeout=120) for _ in processes]
     for process in processes:
         process.join()
     assert found == [(1, ["checksums.json", "config.json", "model.safetensors"], True)] * 2

@@ -176,10 +176,10 @@ def test_confined_processes_die_with_the_call(started: list[int]) -> None:
     sleep = "import time\ntime.sleep(60)"
     caller = threading.Thread(target=lambda: done.append(program(sleep, seconds=1, clock=2)))
     caller.start()
-    time.sleep(1)
-    inside = set(started)
-    for _ in range(4):  # Bubblewrap, its init, the program.
-        inside |= {pid for pid, (parent, _) in processes().items() if parent in inside}
+    inside, until = set(started), time.monotonic() + 1.9
+    while len(inside) < 6 and time.monotonic() < until:  # Bubblewrap, its init, the program; twice.
+        inside |= set(started) | {pid for pid, (parent, _) in processes().items() if parent in inside}
+        time.sleep(0.01)
     assert len(inside) >= 6
     caller.join()
     assert done == [Verdict(False, "stopped after 2 s of elapsed time")]
