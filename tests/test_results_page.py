@@ -97,10 +97,13 @@ def test_the_demo_is_read_from_the_study_s_own_layout(results: Path) -> None:
     before, file = page_of(results), results / "demo.json"
     study = json.loads(file.read_text())
     assert "28 trials choose the heads." in before
-    one = study["models"]["gemma-3-270m"]
-    one["right_answers"] = {"no ablation": 8 / 12, "locos top k=5": 3 / 12}
+    for row in study["models"]["gemma-3-270m"]["texts"]:
+        if (row["task"], row["metric"], row["set"]) == ("retrieval", "contains", "top"):
+            row |= {"value": 0.123, "low": 0.012, "high": 0.456}
     file.write_text(json.dumps(study))
-    assert any("8 of 12 (no ablation), 3 of 12 (locos top k=5)" in line for line in changed_lines(results, before))
+    (line,) = changed_lines(results, before)
+    assert line.startswith("| gemma-3-270m | retrieval |")
+    assert "0.12 [0.01, 0.46]" in line
 
 
 def test_links_lead_somewhere() -> None:

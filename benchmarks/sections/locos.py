@@ -34,11 +34,11 @@ def locos(results: Results) -> str:
         "([claims.json](../lens_heads/studies/locos_paper/claims.json)); verdicts rest on what "
         "[the statistics](../lens_heads/stats/README.md) say. `python benchmarks/verdicts.py` judges every claim again from the "
         "values of every trial in [results/trials](results/trials).",
-        f"{study_by(found, 'study_locos.json')} {_selection(preset)} {_sizes(models)}",
-        _claims(models),
+        f"{study_by(found, 'study_locos.json')} {_selection(preset)} {sizes(models)}",
+        claims_table(models),
         "### What k heads cost",
         "Nats of log-probability that the answer loses on the test trials with k heads ablated, at the k of the claims.",
-        _headline(models),
+        costs_at_k(models),
         "The same over k, on the first test trials.",
         "![Log-probability of the answer against the number of ablated heads](results/locos_curves.png)",
         *(f"{name}:\n\n{_curve(one)}" for name, one in models.items()),
@@ -47,7 +47,7 @@ def locos(results: Results) -> str:
         "where norms scale what a head writes: after every attention block in Gemma 3, before the unembedding in all.",
         _read_outs(models),
         "### Answers in words",
-        _texts(models),
+        answers(models),
         "### Agreement with patching",
         "`cri` patches every head alone from the clean into the corrupt run, on test trials. Overlap is of the k best heads; "
         "Spearman's rank correlation is over all heads, most of which do next to nothing.",
@@ -70,14 +70,14 @@ def _selection(preset: Row) -> str:
     )
 
 
-def _sizes(models: dict[str, Row]) -> str:
+def sizes(models: dict[str, Row]) -> str:
     chosen = ", ".join(f"k = {one['k']} of {one['heads']} heads on {name}" for name, one in models.items())
     baselines = ", ".join(f"`{one['best_attention_baseline']}` on {name}" for name, one in models.items())
     dtypes = dict.fromkeys(one["settings"]["dtype"].removeprefix("torch.") for one in models.values())
     return f"Chosen: {chosen}; the attention baseline {baselines}. Weights and activations are {', '.join(dtypes)}."
 
 
-def _claims(models: dict[str, Row]) -> str:
+def claims_table(models: dict[str, Row]) -> str:
     by_id = {name: {claim["id"]: claim for claim in one["claims"]} for name, one in models.items()}
     rows = []
     for claim in next(iter(models.values()))["claims"]:
@@ -92,14 +92,15 @@ def _told(claim: Row | None) -> str:
         return NOTHING
     lost = f"; {percent(claim['share'])} of the benefit" if claim["share"] is not None else ""
     more = f"; {claim['would_tell']:.0f} would tell" if claim["would_tell"] else ""
-    return f"{judged(claim)} nats{lost}; {claim['trials']} trials{more}"
+    unit = " nats" if claim["low"] is not None else ""
+    return f"{judged(claim)}{unit}{lost}; {claim['trials']} trials{more}"
 
 
 def _named(method: str, which: str) -> str:
     return RANKINGS[method] if which == "top" and method in RANKINGS else HEADS[which].format(method)
 
 
-def _headline(models: dict[str, Row]) -> str:
+def costs_at_k(models: dict[str, Row]) -> str:
     """One row per set of heads that is ablated at the headline k in any model."""
     costs: dict[str, dict[str, str]] = {}
     for name, one in models.items():
@@ -138,7 +139,7 @@ def _more(row: Row) -> str:
     return NOTHING if value == low == high == 0 else span(value, low, high)
 
 
-def _texts(models: dict[str, Row]) -> str:
+def answers(models: dict[str, Row]) -> str:
     rows = []
     for name, one in models.items():
         for row in pick(one["texts"], metric="contains", set="none"):

@@ -98,7 +98,9 @@ def half_precision(results: Results) -> str:
         for which, row in one["costs"].items()
     ]
     said = [
-        [name, row["question"], row["float32"], row["bfloat16"]] for name, one in found.items() for row in one["verdicts"]
+        [name, row["question"], row["float32"], row["bfloat16"]]
+        for name, one in found.items()
+        for row in one["verdicts"]
     ]
     return section(
         described("half_precision"),

@@ -46,13 +46,6 @@ def few(low: float, high: float, digits: int = 1) -> str:
     return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
-def told(
-    low: float, high: float, above: str, below: str, untold: str = "is statistically indistinguishable from zero"
-) -> str:
-    """A word by where the interval lies."""
-    return above if low > 0 else below if high < 0 else untold
-
-
 def anchor(title: str) -> str:
     """The address of a heading, as code hosts make it."""
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c == "-")
