@@ -147,7 +147,7 @@ PRESETS: dict[str, Preset] = {
         _SMALL,
         capabilities=OFFLINE,
         n_select=12,
-        n_test=120,
+        n_test=200,
         n_masks=80,
         random_trials=12,
         curve_draws=5,
