@@ -6,66 +6,50 @@ Thresholds and k belong to the question and are set before the numbers are seen.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-import pandas as pd
+from dataclasses import replace
 
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
+from lens_heads.ablation.verdict import (
+    ALPHA,
+    DOES_NOT,
+    HALF,
+    HOLDS,
+    MARGIN,
+    UNTOLD,
+    Verdict,
+    judged_break,
+    judged_spared,
+    nats,
+    percent,
+    ranked,
+    untold,
+    verdict_table,
+)
 from lens_heads.runs import checks
-from lens_heads.stats import Interval, RandomRank, n_to_tell, rank_p
-from lens_heads.stats.intervals import NOTHING
+from lens_heads.stats import Interval, RandomRank, rank_p
 
-HOLDS, DOES_NOT, UNTOLD = "holds", "does not hold", "cannot be told"
-MARGIN = 0.25
-"""Nats. A task that loses less than this beyond random heads is spared."""
-HALF = 0.5
-"""The share of the needle's benefit that must be lost for "breaks"."""
-ALPHA = 0.05
+__all__ = [
+    "DOES_NOT",
+    "HALF",
+    "HOLDS",
+    "MARGIN",
+    "UNTOLD",
+    "Verdict",
+    "breaks",
+    "costs_more",
+    "harms",
+    "judge",
+    "judged_break",
+    "judged_spared",
+    "negligible",
+    "smallest_k",
+    "spared",
+    "verdict_table",
+]
+
 CONTROLLED = 'Controls(("random", "random_like", "no_needle"), draws=40, of="all")'
 """What a curve needs so that every verdict can be given."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """An answer with its reasons.
-
-    `word`: "holds", "does not hold" or "cannot be told"; `because`: why. `cost`: nats beyond the harder of the random controls
-    (or beyond the other ranking), with its interval. `share`: the share of the needle's benefit that is lost. `ranks`: the
-    ranking among random sets, by control. `trials`; `would_tell`: the number of trials that would have told, if the numbers
-    seen are the true ones; None if it was told, or if no number would.
-    """
-
-    question: str
-    word: str
-    because: str
-    cost: Interval = NOTHING
-    share: Interval = NOTHING
-    ranks: dict[str, RandomRank] = field(default_factory=dict)
-    trials: int = 0
-    would_tell: int | None = None
-
-    def __str__(self) -> str:
-        more = f"; about {self.would_tell} trials would tell" if self.would_tell else ""
-        return f"{self.question}: {self.word}, {self.because}{more}"
-
-    @property
-    def p(self) -> float:
-        """The largest p among the random controls; NaN without any."""
-        return max((rank.p for rank in self.ranks.values()), default=math.nan)
-
-    def row(self) -> dict[str, Any]:
-        """One row of a table."""
-        parts = {"cost": self.cost, "share": self.share}
-        bounds = {
-            f"{name}{end}": getattr(part, at)
-            for name, part in parts.items()
-            for end, at in (("", "value"), ("_low", "low"), ("_high", "high"))
-        }
-        told = {"verdict": self.word, "because": self.because, "trials": self.trials, "would_tell": self.would_tell}
-        return {"question": self.question, **bounds, "p": self.p, **told}
 
 
 def breaks(
@@ -94,27 +78,9 @@ def breaks(
     cost, ranks, against = _beyond_random(curve, lead, metric, task)
     _check(curve, [Condition.no_needle()], task)
     lost, trials = curve.share_lost(lead, metric, task), len(curve.values(lead, metric, task))
-    text = f"{_nats(cost)} beyond {against}, {_percent(lost)} of the needle's benefit lost"
+    text = f"{nats(cost)} beyond {against}, {percent(lost)} of the needle's benefit lost"
     question = f"{lead.method}'s top {lead.k} heads break {task}"
     return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials), share)
-
-
-def judged_break(found: Verdict, share: float = HALF) -> Verdict:
-    """`breaks` from its numbers: the cost, the share lost and the ranks of a verdict that has no word yet."""
-    if found.share.high < share or found.cost.high < 0:
-        return replace(found, word=DOES_NOT)
-    if not found.cost.low > 0:
-        return _untold(found, found.cost, 0.0)
-    if not found.share.low > share:
-        return _untold(found, found.share, share)
-    return _ranked(found)
-
-
-def _ranked(found: Verdict) -> Verdict:
-    """Whether it holds by the rank among random sets."""
-    worst = max(found.ranks.values(), key=lambda rank: rank.p)
-    ranked = f"{found.because}, rank {worst.rank} among {worst.draws} random sets (p {worst.p:.3f})"
-    return replace(found, word=HOLDS if worst.p <= ALPHA else UNTOLD, because=ranked)
 
 
 def harms(
@@ -136,10 +102,10 @@ def harms(
         f"{lead.method}'s top {lead.k} heads cost {task} more than random heads",
         len(curve.values(lead, metric, task)),
     )
-    found = Verdict(question, UNTOLD, f"{_nats(cost)} beyond {against}", cost, ranks=ranks, trials=trials)
+    found = Verdict(question, UNTOLD, f"{nats(cost)} beyond {against}", cost, ranks=ranks, trials=trials)
     if cost.high < 0:
         return replace(found, word=DOES_NOT)
-    return _ranked(found) if cost.low > 0 else _untold(found, cost, 0.0)
+    return ranked(found) if cost.low > 0 else untold(found, cost, 0.0)
 
 
 def negligible(
@@ -151,7 +117,7 @@ def negligible(
     _check(curve, [none, random], task)
     cost = curve.difference(none, random, metric, task)
     upper = curve.difference(none, random, metric, task, level=1 - 2 * ALPHA).high
-    text = f"{_nats(cost)}, one-sided bound {upper:.2f}, margin {margin:g}"
+    text = f"{nats(cost)}, one-sided bound {upper:.2f}, margin {margin:g}"
     trials = len(curve.values(random, metric, task))
     return judged_spared(
         Verdict(f"{k} random heads cost {task} next to nothing", UNTOLD, text, cost, trials=trials), upper, margin
@@ -178,16 +144,9 @@ def spared(
     _check(curve, [lead, random, Condition.none()], task)
     cost = curve.difference(random, lead, metric, task)
     upper = curve.difference(random, lead, metric, task, level=1 - 2 * ALPHA).high
-    text = f"{_nats(cost)} beyond random heads, one-sided bound {upper:.2f}, margin {margin:g}"
+    text = f"{nats(cost)} beyond random heads, one-sided bound {upper:.2f}, margin {margin:g}"
     question, trials = f"{task} is spared by {lead.method}'s top {lead.k} heads", len(curve.values(lead, metric, task))
     return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials), upper, margin)
-
-
-def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdict:
-    """`spared` from its numbers: the cost of a verdict that has no word yet, and its one-sided bound."""
-    if upper < margin or found.cost.low > margin:
-        return replace(found, word=HOLDS if upper < margin else DOES_NOT)
-    return _untold(found, found.cost, margin)
 
 
 def costs_more(
@@ -207,12 +166,12 @@ def costs_more(
         f"{ranking}'s top {lead.k} heads cost {task} more than {other}'s",
         len(curve.values(lead, metric, task)),
     )
-    verdict = Verdict(question, UNTOLD, _nats(cost), cost, trials=trials)
+    verdict = Verdict(question, UNTOLD, nats(cost), cost, trials=trials)
     if curve.heads(lead) == curve.heads(against):
         return replace(verdict, word=DOES_NOT, because="they are the same heads")
     if cost.low > 0 or cost.high < 0:
         return replace(verdict, word=HOLDS if cost.low > 0 else DOES_NOT)
-    return _untold(verdict, cost, 0.0)
+    return untold(verdict, cost, 0.0)
 
 
 def _beyond_random(
@@ -265,27 +224,6 @@ def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None
     raise ValueError(f"nothing was measured for {missing} on {task!r}: {remedy}")
 
 
-def _untold(verdict: Verdict, found: Interval, at: float) -> Verdict:
-    """Cannot be told, and how many trials would have been needed."""
-    if math.isnan(found.half_width):
-        return replace(verdict, because=f"{verdict.because} (too few trials for an interval)")
-    return replace(verdict, would_tell=n_to_tell(found.value, found.half_width, verdict.trials, at))
-
-
-def _nats(found: Interval) -> str:
-    return f"{_said(found, '.2f')} nats"
-
-
-def _percent(found: Interval) -> str:
-    return _said(found, ".0%")
-
-
-def _said(found: Interval, form: str) -> str:
-    """The number, and its interval where it has one."""
-    value, low, high = (format(number, form) for number in found)
-    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
-
-
 def judge(
     curve: AblationCurve, ranking: str | None = None, k: int | None = None, metric: str = "logprob"
 ) -> list[Verdict]:
@@ -302,11 +240,6 @@ def judge(
         *(costs_more(curve, lead.method, other, lead.k, metric) for other in alike),
         *(spared(curve, lead.method, lead.k, metric, task) for task in curve.tasks[1:]),
     ]
-
-
-def verdict_table(verdicts: list[Verdict]) -> pd.DataFrame:
-    """One row per verdict."""
-    return pd.DataFrame([verdict.row() for verdict in verdicts])
 
 
 def smallest_k(curve: AblationCurve, ranking: str, share: float = HALF, metric: str = "logprob") -> int:

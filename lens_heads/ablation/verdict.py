@@ -1,0 +1,110 @@
+"""A verdict: the word that follows from numbers, and why. `verdicts.py` reads the numbers off a curve."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from lens_heads.stats import Interval, RandomRank, n_to_tell
+from lens_heads.stats.intervals import NOTHING
+
+HOLDS, DOES_NOT, UNTOLD = "holds", "does not hold", "cannot be told"
+MARGIN = 0.25
+"""Nats. A task that loses less than this beyond random heads is spared."""
+HALF = 0.5
+"""The share of the needle's benefit that must be lost for "breaks"."""
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer with its reasons.
+
+    `word`: "holds", "does not hold" or "cannot be told"; `because`: why. `cost`: nats beyond the harder of the random controls
+    (or beyond the other ranking), with its interval. `share`: the share of the needle's benefit that is lost. `ranks`: the
+    ranking among random sets, by control. `trials`; `would_tell`: the number of trials that would have told, if the numbers
+    seen are the true ones; None if it was told, or if no number would.
+    """
+
+    question: str
+    word: str
+    because: str
+    cost: Interval = NOTHING
+    share: Interval = NOTHING
+    ranks: dict[str, RandomRank] = field(default_factory=dict)
+    trials: int = 0
+    would_tell: int | None = None
+
+    def __str__(self) -> str:
+        more = f"; about {self.would_tell} trials would tell" if self.would_tell else ""
+        return f"{self.question}: {self.word}, {self.because}{more}"
+
+    @property
+    def p(self) -> float:
+        """The largest p among the random controls; NaN without any."""
+        return max((rank.p for rank in self.ranks.values()), default=math.nan)
+
+    def row(self) -> dict[str, Any]:
+        """One row of a table."""
+        parts = {"cost": self.cost, "share": self.share}
+        bounds = {
+            f"{name}{end}": getattr(part, at)
+            for name, part in parts.items()
+            for end, at in (("", "value"), ("_low", "low"), ("_high", "high"))
+        }
+        told = {"verdict": self.word, "because": self.because, "trials": self.trials, "would_tell": self.would_tell}
+        return {"question": self.question, **bounds, "p": self.p, **told}
+
+
+def judged_break(found: Verdict, share: float = HALF) -> Verdict:
+    """`breaks` from its numbers: the cost, the share lost and the ranks of a verdict that has no word yet."""
+    if found.share.high < share or found.cost.high < 0:
+        return replace(found, word=DOES_NOT)
+    if not found.cost.low > 0:
+        return untold(found, found.cost, 0.0)
+    if not found.share.low > share:
+        return untold(found, found.share, share)
+    return ranked(found)
+
+
+def ranked(found: Verdict) -> Verdict:
+    """Whether it holds by the rank among random sets."""
+    worst = max(found.ranks.values(), key=lambda rank: rank.p)
+    ranked = f"{found.because}, rank {worst.rank} among {worst.draws} random sets (p {worst.p:.3f})"
+    return replace(found, word=HOLDS if worst.p <= ALPHA else UNTOLD, because=ranked)
+
+
+def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdict:
+    """`spared` from its numbers: the cost of a verdict that has no word yet, and its one-sided bound."""
+    if upper < margin or found.cost.low > margin:
+        return replace(found, word=HOLDS if upper < margin else DOES_NOT)
+    return untold(found, found.cost, margin)
+
+
+def untold(verdict: Verdict, found: Interval, at: float) -> Verdict:
+    """Cannot be told, and how many trials would have been needed."""
+    if math.isnan(found.half_width):
+        return replace(verdict, because=f"{verdict.because} (too few trials for an interval)")
+    return replace(verdict, would_tell=n_to_tell(found.value, found.half_width, verdict.trials, at))
+
+
+def nats(found: Interval) -> str:
+    return f"{_said(found, '.2f')} nats"
+
+
+def percent(found: Interval) -> str:
+    return _said(found, ".0%")
+
+
+def _said(found: Interval, form: str) -> str:
+    """The number, and its interval where it has one."""
+    value, low, high = (format(number, form) for number in found)
+    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
+
+
+def verdict_table(verdicts: list[Verdict]) -> pd.DataFrame:
+    """One row per verdict."""
+    return pd.DataFrame([verdict.row() for verdict in verdicts])
