@@ -30,7 +30,7 @@ def main(run: Path) -> None:
     folders = sorted(file.parent for file in run.glob("*/ablation/curve.json"))
     if not folders:
         raise SystemExit(f"error: {run} contains no finished study: run lens-heads study locos --out {run}")
-    names = [folder.parent.name for folder in folders]
+    names = [folder.parent.name.removesuffix(".gguf") for folder in folders]
     figure: Any = make_subplots(1, len(folders), subplot_titles=names, horizontal_spacing=0.08)
     for column, folder in enumerate(folders, 1):
         panel: Any = shown(AblationCurve.load(folder)).plot("logprob")
@@ -46,7 +46,7 @@ def main(run: Path) -> None:
         legend={"orientation": "h", "y": -0.2},
         margin={"t": 40, "l": 60, "r": 20, "b": 20},
     )
-    figure.write_image(TO, width=1000, height=430, scale=2)
+    figure.write_image(TO, width=200 + 400 * len(folders), height=430, scale=2)
 
 
 if __name__ == "__main__":

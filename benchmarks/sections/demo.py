@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .locos import answers, claims_table, costs_at_k, sizes
-from .reading import Results, study_by
+from .reading import Results, by_model, study_by
 
 
 def demo(results: Results) -> str:
     found = results.study("demo")
-    models = found["models"]
+    models = by_model(found)
     preset = next(iter(models.values()))["settings"]["preset"]
     return "\n\n".join(
         [

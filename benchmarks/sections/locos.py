@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from .reading import Results, Row, only, pick, study_by
+from .reading import Results, Row, by_model, only, pick, study_by
 from .writing import NOTHING, judged, num, of, percent, span, table
 
 RECOVERED = {
@@ -26,7 +25,7 @@ RANKINGS = {"one_shot": "every head ablated alone", "patching": "every head patc
 
 def locos(results: Results) -> str:
     found = results.study("study_locos")
-    models: dict[str, Row] = {Path(name).name: one for name, one in found["models"].items()}
+    models = by_model(found)
     preset = next(iter(models.values()))["settings"]["preset"]
     parts = [
         "The argument of the LOCOS paper ([arXiv 2607.01002](https://arxiv.org/abs/2607.01002)) on other models, each claim "
@@ -48,6 +47,10 @@ def locos(results: Results) -> str:
         _read_outs(models),
         "### Answers in words",
         answers(models),
+        "### Would other trials choose the same heads?",
+        "Jaccard of the top k between random halves of the selection trials, and the number of trials with which another set as "
+        "large would share four fifths (a mean Jaccard of .8).",
+        _stability(models),
         "### Agreement with patching",
         "`cri` patches every head alone from the clean into the corrupt run, on test trials. Overlap is of the k best heads; "
         "Spearman's rank correlation is over all heads, most of which do next to nothing.",
@@ -73,8 +76,7 @@ def _selection(preset: Row) -> str:
 def sizes(models: dict[str, Row]) -> str:
     chosen = ", ".join(f"k = {one['k']} of {one['heads']} heads on {name}" for name, one in models.items())
     baselines = ", ".join(f"`{one['best_attention_baseline']}` on {name}" for name, one in models.items())
-    dtypes = dict.fromkeys(one["settings"]["dtype"].removeprefix("torch.") for one in models.values())
-    return f"Chosen: {chosen}; the attention baseline {baselines}. Weights and activations are {', '.join(dtypes)}."
+    return f"Chosen: {chosen}; the attention baseline {baselines}."
 
 
 def claims_table(models: dict[str, Row]) -> str:
@@ -146,6 +148,24 @@ def answers(models: dict[str, Row]) -> str:
             (after,) = pick(one["texts"], metric="contains", set="top", task=row["task"])
             rows.append([name, row["task"], of(row), of(after), row["trials"]])
     return table(["model", "task", "right without ablation", "right with LOCOS's heads ablated", "trials"], rows)
+
+
+def _stability(models: dict[str, Row]) -> str:
+    columns = ["model", "ranking", "k", "trials", "Jaccard of halves", "by chance", "trials for .8"]
+    shares = ("jaccard", "expected")
+    rows = [
+        [
+            name,
+            f"`{row['method']}`",
+            row["k"],
+            row["trials"],
+            *(num(row[part]) for part in shares),
+            num(row["needed"], 0),
+        ]
+        for name, one in models.items()
+        for row in one["stability"]
+    ]
+    return table(columns, rows)
 
 
 def _agreement(models: dict[str, Row]) -> str:

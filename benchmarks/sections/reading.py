@@ -58,13 +58,31 @@ def measured_by(command: str, runs: Iterable[Row], *files: str) -> str:
 
 
 def study_by(found: Row, file: str) -> str:
-    """The same of a study, which stores its versions and how long its stages took."""
+    """The same of a study, which stores its versions, how long its stages took, and sums of the weights and of a model's file."""
     parts = [*found["models"].values(), *found.get("pairs", [])]
     minutes = sum(sum(part["seconds"].values()) for part in parts) / 60
+    sums = "; ".join(_sums(name, one) for name, one in by_model(found).items())
     return (
         f"Measured by `{found['command']}` ({minutes:.0f} minutes; {versions(found)}; the file does not say on which "
-        f"machine). Data: {links([file])}."
+        f"machine). Models: {sums}. Data: {links([file])}."
     )
+
+
+def _sums(name: str, one: Row) -> str:
+    """A model's dtype, the hash of its weights, and the sum of its file, if it is one."""
+    about = one["settings"]
+    file = f", file sha256 {one['file_sha256']}" if one["file_sha256"] else ""
+    return f"{name} in {about['dtype'].removeprefix('torch.')}, weights {about['weights']}{file}"
+
+
+def by_model(found: Row) -> dict[str, Row]:
+    """What a study found in each model, by the model's short name."""
+    return {short(name): one for name, one in found["models"].items()}
+
+
+def short(model: str) -> str:
+    """A model's name without its folder or organisation, and without the end of its file's name."""
+    return Path(model).name.removesuffix(".gguf")
 
 
 def machine(run: Row) -> str:

@@ -5,16 +5,15 @@ A study supplies its presets, stages, claims and page (`Study`). Folders, timing
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 
@@ -31,6 +30,7 @@ from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
+from lens_heads.studies.finding import Finding, plain
 from lens_heads.trials.trial import Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
@@ -38,45 +38,6 @@ MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 Models = Iterable[str | Path | Model] | str | Path | Model
 Value = TypeVar("Value")
 Plan = TypeVar("Plan")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Finding:
-    """What a study found in one model, or in a pair of models.
-
-    `frames` holds every table by name, "claims" among them; `trials` holds tables of single trials, which the JSON leaves
-    out. The runner adds `settings`, which identify the run folder, and `seconds` by stage.
-    """
-
-    model: str
-    frames: dict[str, pd.DataFrame]
-    trials: dict[str, pd.DataFrame] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The model's name without its organisation or folder."""
-        return Path(self.model).name
-
-    @property
-    def claims(self) -> pd.DataFrame:
-        """One row per claim, with its verdict."""
-        return self.frames["claims"]
-
-    def all_frames(self) -> dict[str, pd.DataFrame]:
-        """Every table that the run folder keeps."""
-        return {**self.frames, **self.trials}
-
-    def notes(self) -> dict[str, Any]:
-        """What the JSON holds besides the tables."""
-        return {}
-
-    def summary(self) -> dict[str, Any]:
-        """The finding for the JSON."""
-        seconds = {stage: round(spent, 1) for stage, spent in self.seconds.items()}
-        frames = {name: records(frame) for name, frame in self.frames.items()}
-        return {"settings": self.settings, "seconds": seconds, **self.notes(), **frames}
 
 
 Found = TypeVar("Found", bound=Finding)
@@ -189,7 +150,7 @@ def run_study(
         console.rule(tables.plain(name))
         settings = {**identify(model).settings, "preset": asdict(plan), **study.extra}  # type: ignore[call-overload]  # a dataclass
         run = StageRun.begin(out / plain_name(Path(name).name, "model"), settings, console)
-        findings.append(run.keep(study.one(model, run)))
+        findings.append(replace(run.keep(study.one(model, run)), file_sha256=file_sha256(given)))
         _write(study, findings, pairs, out, command)
         for earlier, a in zip(listed, findings[:-1], strict=False):
             b, settings = findings[-1], study.pair_settings(a, findings[-1])
@@ -283,21 +244,9 @@ def loaded(given: Any, loading: dict[str, Any]) -> Model:
     return load_model(given, **loading) if isinstance(given, str | Path) else given
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows for JSON, with four significant digits."""
-    return plain(
-        frame.map(lambda value: float(f"{value:.4g}") if isinstance(value, float) else value).to_dict("records")
-    )
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON holds it: NumPy values become Python's, NaN and infinity None, unknown objects text."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
+def file_sha256(given: Any) -> str | None:
+    """The sha256 of the file that a model is loaded from, if it is a single one."""
+    if not isinstance(given, str | Path) or not Path(given).is_file():
         return None
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    with open(given, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -122,6 +122,10 @@ def check_tables(found: LocosFinding, folder: Path) -> None:
     draws = found.trials["headline_trials"].query("set == 'random' and task == 'retrieval'")
     assert len(draws) == TINY.draws * TINY.few
     assert set(frames["texts"]["task"]) == {"retrieval", "arithmetic", "babilong"}
+    stable = frames["stability"].set_index("method")
+    assert set(stable.index) == {*found.ranked} - {"literal_share"}
+    again = found.scores["locos"].stability(found.k)
+    assert stable.loc["locos", ["jaccard", "expected", "trials"]].to_list() == [again.jaccard, again.expected, again.trials]
     shares = frames["provenance"].drop(columns=["head", "trials"]).sum(axis=1)
     assert shares.to_list() == pytest.approx([1] * len(shares))
 

@@ -16,8 +16,9 @@ from lens_heads import report, studies
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import runner
+from lens_heads.studies.finding import Finding, records
 from lens_heads.studies.fragile_paper import PRESETS as FRAGILE
-from lens_heads.studies.runner import Finding, StageRun, Study, named_preset, records, run_study
+from lens_heads.studies.runner import StageRun, Study, named_preset, run_study
 from tests.conftest import random_trial, tiny
 
 
@@ -177,6 +178,19 @@ def test_only_one_other_model_is_loaded_for_a_pair(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(runner, "load_model", lambda name: loaded.append(str(name)) or tiny(str(name)))
     run(THREE, tmp_path)
     assert loaded == ["qwen3", "gemma3", "qwen3", "olmo3", "qwen3", "gemma3"]
+
+
+def test_a_model_from_a_file_is_named_with_the_sum_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "one.gguf"
+    file.write_bytes(b"abc")
+    monkeypatch.setattr(runner, "load_model", lambda given: tiny("qwen3"))
+    run([file], tmp_path / "file")
+    run(["qwen3"], tmp_path / "name")
+    (stored,), (named,) = (summary(tmp_path / each)["models"].values() for each in ("file", "name"))
+    assert stored["file_sha256"] == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2
+    assert named["file_sha256"] is None
 
 
 def test_claims_are_printed_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from lens_heads.studies.capability_paper.effects import BEFORE, above_chance
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.capability_paper.stages import Repeated, owner
 from lens_heads.studies.claims import published
-from lens_heads.studies.runner import Finding
+from lens_heads.studies.finding import Finding
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

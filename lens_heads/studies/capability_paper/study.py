@@ -23,6 +23,7 @@ from lens_heads.studies.capability_paper.judged import Measured, judged
 from lens_heads.studies.capability_paper.page import page
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, PRESETS, Preset, of_capabilities
 from lens_heads.studies.capability_paper.stages import Asked, Bench, Repeated, owner
+from lens_heads.studies.finding import records
 from lens_heads.studies.runner import (
     MODELS,
     Models,
@@ -30,7 +31,6 @@ from lens_heads.studies.runner import (
     Study,
     named_preset,
     plan_study,
-    records,
     resized,
     run_study,
 )

@@ -8,7 +8,7 @@ from typing import Any
 from lens_heads import compare
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.scores import HeadScores
-from lens_heads.studies.runner import Finding
+from lens_heads.studies.finding import Finding
 
 ALL = "all tasks"
 Rankings = dict[str, dict[str, HeadScores]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -95,7 +96,7 @@ def _beats_parts(finding: LocosFinding, claim: Mapping[str, Any]) -> Verdict:
     found = {name: costs_more(curve, LEAD, name, finding.k) for name in PARTS}
     every = ", ".join(f"{name} {verdict.cost.value:+.2f}" for name, verdict in found.items())
     worst = min(found.values(), key=lambda verdict: (verdict.word == HOLDS, verdict.cost.low))
-    return Verdict(claim["claim"], worst.word, f"{every} nats", worst.cost, trials=worst.trials)
+    return replace(worst, question=claim["claim"], because=f"{every} nats")
 
 
 def _by(judge: Callable[..., Verdict], threshold: str | None = None) -> Callable[..., Verdict]:

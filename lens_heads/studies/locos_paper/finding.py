@@ -10,7 +10,7 @@ import pandas as pd
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.causal import Recovery
 from lens_heads.heads.scores import HeadScores
-from lens_heads.studies.runner import Finding, records
+from lens_heads.studies.finding import Finding, records
 
 LEAD = "locos"
 

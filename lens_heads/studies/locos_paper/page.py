@@ -133,11 +133,16 @@ def _agreement(finding: LocosFinding) -> report.Section:
     shown = ["method_b", "k_a", "jaccard", "expected_jaccard", "p_value", "layer_matched_jaccard"]
     shown += ["layer_matched_p_value", "rank_biased_overlap", "spearman", "both", "only_a", "only_b"]
     overlaps = frames["overlaps"].assign(method_b=list(curves))[shown]
+    stable = frames["stability"].rename(columns={"expected": "by chance", "needed": "trials for .8"})
     return folded(
         f"{finding.model}: do methods find the same heads?",
         figures=[report.Figure(plots.jaccard_curves(curves), "Jaccard index of the top k heads with LOCOS's")],
         tables=[
             table(overlaps, f"LOCOS (a) compared with each other ranking (b), k = {finding.k}"),
+            table(
+                stable,
+                "Would other trials choose the same top k? Jaccard index of random halves of the selection trials",
+            ),
             table(frames["spread"], "How concentrated the scores are, and over how many kv groups"),
         ],
     )

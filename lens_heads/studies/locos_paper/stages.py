@@ -207,7 +207,7 @@ def read(bench: Bench, scores: Mapping[str, HeadScores]) -> tuple[dict[str, pd.D
 def agreement(
     model: Model, scores: Mapping[str, HeadScores], cri: HeadScores | None, k: int
 ) -> dict[str, pd.DataFrame]:
-    """Tables from scores alone: overlaps with LOCOS, Jaccard curves, agreement with CRI, layer thirds, and concentration."""
+    """Tables from scores alone: overlaps with LOCOS, Jaccard curves, agreement with CRI, thirds, concentration, stability."""
     lead, group = scores[LEAD], geometry(model).group
     others = {name: found for name, found in scores.items() if name != LEAD}
     others |= {"cri": cri} if cri is not None else {}
@@ -226,7 +226,16 @@ def agreement(
         "against_cri": _against_cri(scores, cri, k),
         "thirds": pd.concat(thirds, ignore_index=True) if thirds else pd.DataFrame({"method": []}),
         "spread": pd.DataFrame(spread),
+        "stability": pd.DataFrame([_stability(name, found, k) for name, found in {LEAD: lead, **others}.items()]),
     }
+
+
+def _stability(name: str, scores: HeadScores, k: int) -> dict[str, Any]:
+    """Whether other trials would choose the same top k of a ranking, as a row."""
+    found = scores.stability(k)
+    low, high = found.chance
+    names = ("k", "trials", "jaccard", "expected", "needed")
+    return {"method": name, **{each: getattr(found, each) for each in names}, "chance_low": low, "chance_high": high}
 
 
 def _overlap(lead: HeadScores, other: HeadScores, k: int) -> dict[str, Any]:

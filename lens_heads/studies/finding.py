@@ -1,0 +1,73 @@
+"""What a study found in one model or in a pair of models, and how tables are stored in the JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Finding:
+    """What a study found in one model, or in a pair of models.
+
+    `frames` holds every table by name, "claims" among them; `trials` holds tables of single trials, which the JSON leaves
+    out. The runner adds `settings`, which identify the run folder, `seconds` by stage, and `file_sha256` of a model's own file.
+    """
+
+    model: str
+    frames: dict[str, pd.DataFrame]
+    trials: dict[str, pd.DataFrame] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    file_sha256: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name without its organisation or folder."""
+        return Path(self.model).name
+
+    @property
+    def claims(self) -> pd.DataFrame:
+        """One row per claim, with its verdict."""
+        return self.frames["claims"]
+
+    def all_frames(self) -> dict[str, pd.DataFrame]:
+        """Every table that the run folder keeps."""
+        return {**self.frames, **self.trials}
+
+    def notes(self) -> dict[str, Any]:
+        """What the JSON holds besides the tables."""
+        return {}
+
+    def summary(self) -> dict[str, Any]:
+        """The finding for the JSON."""
+        seconds = {stage: round(spent, 1) for stage, spent in self.seconds.items()}
+        frames = {name: records(frame) for name, frame in self.frames.items()}
+        about = {"settings": self.settings, "file_sha256": self.file_sha256, "seconds": seconds}
+        return {**about, **self.notes(), **frames}
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows for JSON, with four significant digits."""
+    return plain(
+        frame.map(lambda value: float(f"{value:.4g}") if isinstance(value, float) else value).to_dict("records")
+    )
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON holds it: NumPy values become Python's, NaN and infinity None, unknown objects text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(value)
