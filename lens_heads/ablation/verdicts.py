@@ -157,7 +157,10 @@ def costs_more(
     metric: str = "logprob",
     task: str | None = None,
 ) -> Verdict:
-    """Do a ranking's top k heads cost more than another's? The paired difference decides. Raises ValueError as `breaks` does."""
+    """Do a ranking's top k heads cost more than another's? The paired difference decides; the same heads, in any order, do not.
+
+    Raises ValueError as `breaks` does.
+    """
     lead, task = _condition(curve, ranking, k), task or curve.main_task
     against = Condition.top(other, lead.k)
     _check(curve, [lead, against], task)
@@ -167,7 +170,8 @@ def costs_more(
         len(curve.values(lead, metric, task)),
     )
     verdict = Verdict(question, UNTOLD, nats(cost), cost, trials=trials)
-    if curve.heads(lead) == curve.heads(against):
+    mine, theirs = (set(curve.heads(one).split(",")) for one in (lead, against))
+    if mine == theirs:
         return replace(verdict, word=DOES_NOT, because="they are the same heads")
     if cost.low > 0 or cost.high < 0:
         return replace(verdict, word=HOLDS if cost.low > 0 else DOES_NOT)

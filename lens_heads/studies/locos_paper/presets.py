@@ -203,8 +203,8 @@ _BRIEF |= {"choose": 4, "text_trials": 3, "curve_trials": 5, "calibrate": 6}
 _STUDY = replace(
     _packaged(40, 60, 40, 30, 320, ks=(1, 3, 6, 12, 24, 48), recovery_trials=12, ablated=(*FACTORIAL, "copy")),
     choose=8,
-    few=12,
-    few_others=6,
+    few=10,
+    few_others=5,
     controls=("random",),
     seeds=4,
     curve_trials=10,
