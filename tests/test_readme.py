@@ -10,6 +10,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 GEMMA, SMOL = "gemma-3-270m", "smollm2-135m-instruct"
+QWEN = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+MODELS = (GEMMA, SMOL, QWEN)
+BEYOND = {
+    "the best attention baseline": "baseline",
+    "every head ablated alone": "one_shot",
+    "every head patched": "patching",
+}
+"""Rows of the README's table, and the claims they stand for."""
 
 
 @pytest.fixture(scope="module")
@@ -38,30 +46,27 @@ def bounds(row: dict[str, Any]) -> str:
     return f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
 
 
+def difference(row: dict[str, Any]) -> str:
+    return "the same heads" if row["found"] == "they are the same heads" else bounds(row)
+
+
 def sentences(locos: dict[str, Any]) -> list[str]:
-    """The README's sentences about results, filled from the file."""
+    """The README's sentences and rows about results, filled from the file."""
     gemma, smol = locos[GEMMA], locos[SMOL]
     few: dict[str, Any] = {"frame": "ablation", "k": 6}
-    shares = [f"{claim(one, 'retrieval')['share']:.0%}".replace("%", " %") for one in (gemma, smol)]
+    rows = {"heads ablated": [f"{locos[name]['k']} of {locos[name]['heads']}" for name in MODELS]}
+    lost = [f"{claim(locos[name], 'retrieval')['share']:.0%}".replace("%", " %") for name in MODELS]
+    rows["lost of what the needle adds to the answer's log-probability"] = lost
+    for label, id in BEYOND.items():
+        rows[f"cost beyond the heads of: {label}"] = [difference(claim(locos[name], id)) for name in MODELS]
+    rows["cost of the exact read-out's heads beyond these"] = [difference(claim(locos[name], "exact")) for name in MODELS]
     return [
-        f"the {gemma['k']} best heads by LOCOS are ablated, Gemma-3-270m ({gemma['heads']} heads) loses {shares[0]} of what the "
-        f"needle adds to the answer's log-probability, SmolLM2-135M ({smol['heads']} heads) {shares[1]}; no set of random heads "
-        "among 40, nor among 40 in the same layers, costs as much.",
+        *(f"| {label} | {' | '.join(cells)} |" for label, cells in rows.items()),
         f"On Gemma, the six best heads of the exact read-out cost {cost(gemma, 'locos_exact', **few)} nats, of the raw direction "
         f"{cost(gemma, 'locos', **few)}, of attention {cost(gemma, 'attention_spatial', **few)}, of ablating every head alone "
-        f"{cost(gemma, 'one_shot', **few)}, of patching every head {cost(gemma, 'patching', **few)} (30 trials). At {gemma['k']} "
-        f"heads raw is ahead of exact by {bounds(less(claim(gemma, 'exact')))}.",
-        f"On SmolLM2, the {smol['k']} best of the exact read-out cost {bounds(claim(smol, 'exact'))} nats more than those of the "
-        f"raw direction, and {bounds(claim(smol, 'one_shot_exact'))} more than those of ablating every head alone.",
-        f"on SmolLM2 the raw direction's heads cost less than those of patching (by {bounds(less(claim(smol, 'patching')))} "
-        f"nats) and of plain attribution, and parametric recall is not spared ({bounds(claim(smol, 'parametric'))} nats beyond "
-        "random heads).",
+        f"{cost(gemma, 'one_shot', **few)}, of patching every head {cost(gemma, 'patching', **few)} (30 trials).",
+        f"parametric recall is not spared on SmolLM2 ({bounds(claim(smol, 'parametric'))} nats beyond random heads)",
     ]
-
-
-def less(row: dict[str, Any]) -> dict[str, Any]:
-    """A difference the other way round."""
-    return {"value": -row["value"], "low": -row["high"], "high": -row["low"]}
 
 
 def test_every_sentence_about_results_is_in_the_readme(locos: dict[str, Any]) -> None:
@@ -73,22 +78,20 @@ def test_every_sentence_about_results_is_in_the_readme(locos: dict[str, Any]) ->
 def test_the_verdicts_behind_the_sentences(locos: dict[str, Any]) -> None:
     """Words such as "more", "less" and "suffers" stand only where a verdict does."""
     said = {(name, row["id"]): row["verdict"] for name, one in locos.items() for row in one["claims"]}
-    holds = [(GEMMA, "retrieval"), (SMOL, "retrieval"), (SMOL, "exact"), (SMOL, "one_shot_exact")]
-    assert [said[one] for one in holds] == ["holds"] * len(holds)
-    refuted = [(GEMMA, "exact"), (SMOL, "patching"), (SMOL, "factorial"), (SMOL, "parametric")]
+    for id in ("retrieval", "baseline"):
+        assert [said[name, id] for name in MODELS] == ["holds"] * len(MODELS)
+    assert [said[SMOL, id] for id in ("exact", "one_shot_exact")] == ["holds"] * 2
+    refuted = [(GEMMA, "exact"), (QWEN, "exact"), (SMOL, "one_shot"), (SMOL, "patching"), (SMOL, "factorial")]
+    refuted.append((SMOL, "parametric"))
     assert [said[one] for one in refuted] == ["does not hold"] * len(refuted)
-    for name in (GEMMA, SMOL):
+    assert said[QWEN, "patching"] == "cannot be told"
+    for name in MODELS:
         assert "rank 1 among 40 random sets" in claim(locos[name], "retrieval")["found"]
     assert claim(locos[SMOL], "factorial")["found"].startswith("dla -")
 
 
 def test_every_number_is_on_the_page_of_results(locos: dict[str, Any]) -> None:
     page = flat("benchmarks/RESULTS.md")
-    for name, id in (
-        (SMOL, "exact"),
-        (SMOL, "one_shot_exact"),
-        (SMOL, "parametric"),
-        (GEMMA, "exact"),
-        (SMOL, "patching"),
-    ):
-        assert bounds(claim(locos[name], id)) in page
+    for name in MODELS:
+        for id in (*BEYOND.values(), "exact", "parametric"):
+            assert difference(claim(locos[name], id)) in page, (name, id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from functools import cache
 from typing import Any
@@ -74,6 +76,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     raw.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     PreTrainedTokenizerFast(
         tokenizer_object=raw, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
     ).save_pretrained(folder)

@@ -92,6 +92,8 @@ def _told(claim: Row | None) -> str:
     """A verdict with the cost in nats, the share of the benefit where that is the claim, and the number of trials."""
     if claim is None:
         return NOTHING
+    if claim["low"] == claim["high"] == 0:
+        return f"**{claim['verdict']}**: {claim['found']}"
     lost = f"; {percent(claim['share'])} of the benefit" if claim["share"] is not None else ""
     more = f"; {claim['would_tell']:.0f} would tell" if claim["would_tell"] else ""
     unit = " nats" if claim["low"] is not None else ""
