@@ -54,13 +54,17 @@ def sentences(locos: dict[str, Any]) -> list[str]:
     """The README's sentences and rows about results, filled from the file."""
     gemma, smol = locos[GEMMA], locos[SMOL]
     few: dict[str, Any] = {"frame": "ablation", "k": 6}
+    (preset,) = {json.dumps(one["settings"]["preset"]): one["settings"]["preset"] for one in locos.values()}.values()
     rows = {"heads ablated": [f"{locos[name]['k']} of {locos[name]['heads']}" for name in MODELS]}
     lost = [f"{claim(locos[name], 'retrieval')['share']:.0%}".replace("%", " %") for name in MODELS]
     rows["lost of what the needle adds to the answer's log-probability"] = lost
     for label, id in BEYOND.items():
         rows[f"cost beyond the heads of: {label}"] = [difference(claim(locos[name], id)) for name in MODELS]
-    rows["cost of the exact read-out's heads beyond these"] = [difference(claim(locos[name], "exact")) for name in MODELS]
+    rows["cost of the exact read-out's heads beyond these"] = [
+        difference(claim(locos[name], "exact")) for name in MODELS
+    ]
     return [
+        f"and had {preset['rivals']} of the {preset['select'][1]['n']} selection trials.",
         *(f"| {label} | {' | '.join(cells)} |" for label, cells in rows.items()),
         f"On Gemma, the six best heads of the exact read-out cost {cost(gemma, 'locos_exact', **few)} nats, of the raw direction "
         f"{cost(gemma, 'locos', **few)}, of attention {cost(gemma, 'attention_spatial', **few)}, of ablating every head alone "

@@ -125,7 +125,11 @@ def check_tables(found: LocosFinding, folder: Path) -> None:
     stable = frames["stability"].set_index("method")
     assert set(stable.index) == {*found.ranked} - {"literal_share"}
     again = found.scores["locos"].stability(found.k)
-    assert stable.loc["locos", ["jaccard", "expected", "trials"]].to_list() == [again.jaccard, again.expected, again.trials]
+    assert stable.loc["locos", ["jaccard", "expected", "trials"]].to_list() == [
+        again.jaccard,
+        again.expected,
+        again.trials,
+    ]
     shares = frames["provenance"].drop(columns=["head", "trials"]).sum(axis=1)
     assert shares.to_list() == pytest.approx([1] * len(shares))
 

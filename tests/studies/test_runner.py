@@ -180,9 +180,7 @@ def test_only_one_other_model_is_loaded_for_a_pair(tmp_path: Path, monkeypatch: 
     assert loaded == ["qwen3", "gemma3", "qwen3", "olmo3", "qwen3", "gemma3"]
 
 
-def test_a_model_from_a_file_is_named_with_the_sum_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_from_a_file_is_named_with_the_sum_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "one.gguf"
     file.write_bytes(b"abc")
     monkeypatch.setattr(runner, "load_model", lambda given: tiny("qwen3"))
