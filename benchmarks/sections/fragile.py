@@ -73,7 +73,7 @@ def _sources(models: dict[str, Row]) -> str:
     rows = [
         [
             name,
-            row["source"],
+            _ranking(row["source"]),
             *(of(row, part, part) for part in costs),
             num(row["p"], 3),
             *(row[part] for part in counts),
@@ -82,6 +82,14 @@ def _sources(models: dict[str, Row]) -> str:
         for row in pick(one["sources"], task=ALL)
     ]
     return table(columns, rows)
+
+
+def _ranking(source: str) -> str:
+    """A pooled ranking, named by the method where it is not the study's own."""
+    if not source.endswith(ALL):
+        return source
+    method = source.removesuffix(ALL).removesuffix(", ")
+    return f"pooled over tasks, by `{method}`" if method else "pooled over tasks"
 
 
 def _fragility(models: dict[str, Row]) -> str:
