@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -102,7 +103,7 @@ def judged(
         metrics=metrics,
         compared=AblationCurve(pd.DataFrame(by_method), {}),
         chances=dict.fromkeys(TASKS, 0.2),
-        **{**rankings, "universal": [universal(1)] * DRAWS, "luck": [0.01] * DRAWS, **more},
+        **{**rankings, "universal": universal(1), "luck": 0.01, **more},
     )
     return claims(finding).set_index("id")
 
@@ -125,7 +126,7 @@ def test_everything_the_paper_claims_holds_where_it_is_so() -> None:
     assert found.loc["specific", "found"].to_list() == ["damage 1.00, by others' heads 0.00"] * 2
     assert found.loc["general", "found"] == "damage 1.00, by others' heads 0.00"
     assert found.loc["returns", "capability"] == "capitals"
-    assert found.loc["universal", "found"].startswith("by draw of masks: L0H0; L0H0; L0H0; 0.4 expected by chance")
+    assert found.loc["universal", "found"] == "L0H0; 0.4 expected by chance, p 0.01"
     assert found.loc["alone", "value"] == 3
     assert found.loc["cheaper", "found"] == "damage 1.00 with 100 evaluations, 1.00 with 350 (capitals)"
     assert set(found.index) == {claim["id"] for claim in published(stages.__name__)["claims"]}
@@ -134,7 +135,7 @@ def test_everything_the_paper_claims_holds_where_it_is_so() -> None:
 def test_nothing_holds_where_the_opposite_is_so() -> None:
     """A capability's own heads cost nothing, those of others everything, greedy's heads too."""
     methods = {"css": (100, [1.0] * N), "greedy": (350, [0.0] * N)}
-    none = {"universal": [universal(0)], "luck": [1.0], "single": (-0.1, 0.05)}
+    none = {"universal": universal(0), "luck": 1.0, "single": (-0.1, 0.05)}
     found = judged([1.0] * N, [0.0] * N, methods=methods, **none)
     assert set(found.drop("universal")["verdict"]) == {DOES_NOT}
     assert found.loc["universal", "verdict"] == UNTOLD  # Noisy rankings have none in common either.
@@ -145,7 +146,7 @@ def test_nothing_holds_where_the_opposite_is_so() -> None:
 def test_what_the_interval_does_not_decide_cannot_be_told() -> None:
     mixed, few = [1.0] * 30 + [0.0] * 10, [0.8] * 5 + [1.0] * 35
     methods = {"css": (100, mixed), "greedy": (350, mixed[::-1])}
-    found = judged(mixed, mixed[::-1], few, methods=methods, luck=[0.01, 0.2], single=(0.05, 0.9))
+    found = judged(mixed, mixed[::-1], few, methods=methods, luck=0.2, single=(0.05, 0.9))
     for name in ("carries", "specific", "general", "returns", "universal", "alone", "cheaper"):
         assert set(found.loc[[name], "verdict"]) == {UNTOLD}, name
     again = judged(mixed, [1.0] * 28 + [0.0] * 12).loc["carries"].iloc[0]
@@ -171,7 +172,7 @@ def test_what_the_model_cannot_do_is_not_judged() -> None:
     found = judged(lacked=("mmlu",)).loc["spared"]
     assert found["verdict"] == HOLDS
     assert "on 2 of 3 tasks" in found["found"]
-    found = judged(lacked=TASKS, reasons={"rhyme": "every mask gives the response 0"}, universal=[], luck=[])
+    found = judged(lacked=TASKS, reasons={"rhyme": "every mask gives the response 0"}, universal=None, luck=math.nan)
     assert set(found["verdict"]) == {UNTOLD}
     assert found.loc["carries", "found"].to_list()[1:] == [
         "0.000 → 0.000: the unablated model is not above chance (0.20)",

@@ -46,7 +46,8 @@ def test_headlines_have_the_trials_and_draws_that_they_take() -> None:
         **{"arithmetic": 30, "retrieval": 100, "capitals": 75, "induction": 200, "rhyme": 100, "continuation": 40}
     }
     for each in (plan, PRESETS["packaged"], PRESETS["paper"]):
-        assert (each.random_draws, each.mask_draws) == (40, 3)
+        assert each.random_draws == 40
+        assert min(each.mask_draws, each.kin_draws) >= 3
 
 
 def test_trials_without_choices_get_answers_of_others() -> None:

@@ -119,8 +119,12 @@ def test_draws_of_masks_agree_as_far_as_their_heads_do() -> None:
         Head(0, 0): [("x", 0), ("x", 1)],
     }
     plan = replace(TINY, at_least=2)
-    assert rankings.universal(found, ["x"], plan) == []
-    assert len(rankings.universal(found, ["x", "y"], plan)) == 1, "as many draws as both have"
+    assert rankings.universal(found, ["x"], plan) is None
+    assert rankings.pooled(found["x"]).ranking()[0] == Head(0, 0), "in both draws"
+    with_x = {**found, "z": [scores("L2H1", "L1H0"), scores("L0H0", "L1H0")]}
+    shared = rankings.universal(with_x, ["x", "y", "z"], replace(plan, at_least=2))
+    assert shared is not None
+    assert shared.heads[0] == Head(0, 0), "z has it in one of two draws"
 
 
 def test_by_luck_is_a_share_of_random_sets() -> None:

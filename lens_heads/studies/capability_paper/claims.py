@@ -175,16 +175,15 @@ def _returns(finding: CapabilityFinding, at: float) -> Judged:
 
 
 def _universal(finding: CapabilityFinding, at: float) -> Judged:
-    """In every draw of masks: the largest p decides."""
-    if not finding.universal:
+    """By the mean over draws of masks: in a single draw, few heads are in the right place."""
+    if finding.universal is None:
         able = sum(finding.able(name) for name in finding.own)
         yield "", _nothing(f"too few capabilities that the model has: {able}")
         return
-    draws = [" ".join(map(str, one.heads)) or "none" for one in finding.universal]
-    p, expected = max(finding.luck), finding.universal[0].expected
-    text = f"by draw of masks: {'; '.join(draws)}; {expected:.2g} expected by chance, largest p {p:.2g}"
-    mean = sum(len(one.heads) for one in finding.universal) / len(finding.universal)
-    yield "", Verdict("", HOLDS if p < at else UNTOLD, text, Interval(mean, math.nan, math.nan))
+    found, p = finding.universal, finding.luck
+    listed = ", ".join(map(str, found.heads)) or "none"
+    text = f"{listed}; {found.expected:.2g} expected by chance, p {p:.2g}"
+    yield "", Verdict("", HOLDS if p < at else UNTOLD, text, Interval(len(found.heads), math.nan, math.nan))
 
 
 def _alone(finding: CapabilityFinding, at: float) -> Judged:

@@ -26,7 +26,7 @@ class CapabilityFinding(Finding):
 
     `scores` are by capability and draw of masks, "<capability>, other data" among them; `reasons` says why one has none.
     `curve` has every set of k heads on every task, `metrics` each task's metric, `chances` the share of answers that are right
-    without the question. `universal` and `luck` (the p-value of as many universal heads) are by draw of masks; `shared` are the
+    without the question. `luck` is the p-value of as many `universal` heads, None with too few capabilities; `shared` are the
     candidates, with the capabilities and draws that have them. `methods` is by method, on the capability `plan.compared`, and
     `compared` ablates their heads.
     """
@@ -38,8 +38,8 @@ class CapabilityFinding(Finding):
     curve: AblationCurve
     metrics: dict[str, str]
     chances: dict[str, float]
-    universal: list[Universal]
-    luck: list[float]
+    universal: Universal | None
+    luck: float
     shared: dict[Head, list[tuple[str, int]]]
     methods: Repeated
     compared: AblationCurve

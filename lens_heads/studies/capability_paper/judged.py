@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -79,7 +80,7 @@ def judged(model: str, plan: Preset, found: Measured) -> CapabilityFinding:
         metrics=metrics,
         chances=found.chances,
         universal=universal,
-        luck=[rankings.by_luck(one) for one in universal],
+        luck=math.nan if universal is None else rankings.by_luck(universal),
         shared=shared,
         methods=found.methods,
         compared=found.compared,

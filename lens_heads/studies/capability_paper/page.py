@@ -144,12 +144,11 @@ def _localization(each: CapabilityFinding) -> report.Section:
 def _universal(each: CapabilityFinding) -> report.Section:
     alone = each.frames["alone"]
     own = alone[alone["own"]].pivot(index="head", columns="task", values="damage").reset_index()
-    found = "; ".join(f"draw {draw}: {one!r}" for draw, one in enumerate(each.universal))
     return folded(
         f"{each.model}: universal heads, one by one",
-        f"{found or 'Too few capabilities that the model has.'} The {each.plan.candidates} heads in the top {each.plan.k} of the "
-        "most capabilities, each ablated alone. found counts capabilities and draws of masks. Where a task has no choices, the "
-        "answers of other trials are the choices.",
+        f"{each.universal or 'Too few capabilities that the model has.'} The {each.plan.candidates} heads in the top "
+        f"{each.plan.k} of the most capabilities, each ablated alone. found counts capabilities and draws of masks. Where a task "
+        "has no choices, the answers of other trials are the choices.",
         tables=[
             table(own, "Damage by one head, in each task's own metric"),
             table(alone, "The same with intervals for all together, and in metrics of the best choice", "damage"),

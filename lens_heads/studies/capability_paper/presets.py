@@ -44,7 +44,7 @@ class Preset:
     n_masks: int = 200
     sparsity: float = 0.02
     mask_draws: int = 3
-    kin_draws: int = 1
+    kin_draws: int = 3
     k: int = 5
     at_least: int = 3
     candidates: int = 5
@@ -149,6 +149,8 @@ PRESETS: dict[str, Preset] = {
         n_select=12,
         n_test=200,
         n_masks=80,
+        mask_draws=6,
+        kin_draws=4,
         random_trials=12,
         curve_draws=5,
     ),

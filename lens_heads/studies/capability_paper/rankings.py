@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare import overlap
 from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import Universal, universal_heads
 from lens_heads.studies.capability_paper.effects import drops
 from lens_heads.studies.capability_paper.presets import Preset
@@ -86,12 +88,18 @@ def shared(scores: Repeated, k: int, most: int) -> dict[Head, list[tuple[str, in
     return {head: found[head] for head in order[:most]}
 
 
-def universal(scores: Repeated, names: Sequence[str], plan: Preset) -> list[Universal]:
-    """The universal heads of the named capabilities by every draw of masks; none with fewer than it takes."""
+def universal(scores: Repeated, names: Sequence[str], plan: Preset) -> Universal | None:
+    """The universal heads of the named capabilities, each by its mean over draws of masks; None with fewer than it takes."""
     if len(names) < plan.at_least:
-        return []
-    draws = min(len(scores[name]) for name in names)
-    return [universal_heads({name: scores[name][at] for name in names}, plan.k, plan.at_least) for at in range(draws)]
+        return None
+    return universal_heads({name: pooled(scores[name]) for name in names}, plan.k, plan.at_least)
+
+
+def pooled(draws: Sequence[HeadScores]) -> HeadScores:
+    """A capability's heads by the mean coefficient over draws of masks."""
+    values = torch.stack([one.values for one in draws])
+    about: dict[str, Any] = {"best": draws[0].best, "model": draws[0].model}
+    return HeadScores.from_trials(draws[0].method, values, [f"draw {at}" for at in range(len(draws))], **about)
 
 
 def by_luck(found: Universal, n: int = 2000, seed: int = 0) -> float:
