@@ -55,6 +55,7 @@ TINY = Preset(
     n_masks=10,
     sparsity=0.25,
     mask_draws=2,
+    kin_draws=1,
     k=2,
     at_least=2,
     candidates=2,
