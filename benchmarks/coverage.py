@@ -1,6 +1,6 @@
 """How often do the intervals of `stats` contain the true value? Simulated at the sizes that studies use.
 
-Run: python benchmarks/coverage.py    appends to results/coverage.jsonl (a few minutes)
+Run: python benchmarks/coverage.py    appends to results/coverage.jsonl (about a minute)
 """
 
 from __future__ import annotations
