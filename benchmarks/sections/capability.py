@@ -4,34 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from .reading import Results, Row, pick, study_by
+from .reading import Results, Row, by_model, pick, study_by
 from .writing import NOTHING, judged, num, of, span, table
 
+BY_CAPABILITY = ("carries", "specific", "general", "returns")
+"""Claims about a capability."""
 ALL_MODELS = ("spared", "universal", "alone", "cheaper")
 """Claims about a model, not about a capability."""
 
 
 def capability(results: Results) -> str:
     found = results.study("study_capability")
-    models: dict[str, Row] = found["models"]
+    models = by_model(found)
     preset = next(iter(models.values()))["settings"]["preset"]
     k = preset["k"]
-    masks = f"{preset['n_masks']} masks"
-    draws = f", in each of {preset['mask_draws']} draws of masks" if "mask_draws" in preset else ""
     parts = [
-        "Which few heads carry a capability, by compressed sensing, and what else do they serve? The claims are "
-        f"those of the paper on capability localization. {INTERVALS[bool(draws)]}",
-        f"{study_by(found, 'study_capability.json')} Up to {preset['n_select']} trials a capability find {k} heads in "
-        f"{masks}{draws}; up to {preset['n_test']} others test them.",
+        "Which few heads carry a capability, by compressed sensing, and what else do they serve? The claims are those of the "
+        "paper on capability localization; thresholds, k and n were written down before the run "
+        "([claims.json](../lens_heads/studies/capability_paper/claims.json)). Intervals are over draws of masks crossed with "
+        "trials; damage is beyond random heads where a claim says so.",
+        f"{study_by(found, 'study_capability.json')} Up to {preset['n_select']} trials a capability find {k} heads in each of "
+        f"{preset['mask_draws']} draws of {preset['n_masks']} masks; up to {preset['n_test']} others test them, and "
+        f"{preset['random_draws']} sets of random heads of all heads and as many of the same layers run on the first "
+        f"{preset['random_trials']}.",
         f"### The {k} heads of each capability",
         _by_capability(models),
         _unable(models),
         "### Claims about all of them",
         _claims(models),
-        *_draws(models),
-        *_both_ways(models),
-        *_together(models),
-        *_scale(found["scale"]),
+        "### Do other masks find the same heads?",
+        "Jaccard of the top heads: of a capability by other masks, by chance, and of other capabilities.",
+        _draws(models),
+        "### Both ways: heads of a capability and of its other data",
+        _both_ways(models),
+        "### Do the costs of heads add up?",
+        "A difference above 0 says that heads stand in for one another: alone each costs less than its part.",
+        _together(models),
+        "### By size",
+        "Models of different families are no scaling law: they differ in more than size.",
+        _scale(found["scale"]),
         f"### Methods, on {preset['compared']}",
         "Damage in nats on trials that the heads were not found on, and what the same heads cost the other "
         "capabilities.",
@@ -46,27 +57,18 @@ def capability(results: Results) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-INTERVALS = {
-    False: "Intervals are widened for few trials and few draws of random heads.",
-    True: "Intervals are over draws of masks crossed with trials; damage is beyond random heads where a claim says so.",
-}
-
-
-def _draws(models: dict[str, Row]) -> list[str]:
-    """How far draws of masks find the same heads, and capabilities too; a file of a single draw says nothing about it."""
+def _draws(models: dict[str, Row]) -> str:
+    """How far draws of masks find the same heads, and capabilities too."""
     rows = []
     for name, one in models.items():
-        table_of = one.get("agreement", [])
-        for own in pick(table_of, same=True):
-            others = [row["jaccard"] for row in pick(table_of, same=False) if own["a"] in (row["a"], row["b"])]
+        for own in pick(one["agreement"], same=True):
+            others = [row["jaccard"] for row in pick(one["agreement"], same=False) if own["a"] in (row["a"], row["b"])]
             between = num(sum(others) / len(others)) if others else NOTHING
             rows.append([name, own["a"], num(own["jaccard"]), num(own["expected_jaccard"]), between])
-    columns = ["model", "capability", "other draws of masks", "random heads", "other capabilities"]
-    text = "Jaccard of the top heads: of a capability by other masks, by chance, and of other capabilities."
-    return ["### Do other masks find the same heads?", text, table(columns, rows)] if rows else []
+    return table(["model", "capability", "other draws of masks", "random heads", "other capabilities"], rows)
 
 
-def _both_ways(models: dict[str, Row]) -> list[str]:
+def _both_ways(models: dict[str, Row]) -> str:
     """Damage by a capability's heads and by those of its other data, on either."""
     rows = []
     for name, one in models.items():
@@ -74,69 +76,50 @@ def _both_ways(models: dict[str, Row]) -> list[str]:
         for source in [part for found in back for part in (found.removesuffix(OTHER), found)]:
             cells = [pick(one["spread"], heads=source, on=on) for on in ("own", "other data")]
             rows.append([name, source, *(of(cell[0], "damage", "damage") if cell else NOTHING for cell in cells)])
-    columns = ["model", "heads of", "damage to the capability", "damage to its other data"]
-    return ["### Both ways: heads of a capability and of its other data", table(columns, rows)] if rows else []
+    return table(["model", "heads of", "damage to the capability", "damage to its other data"], rows)
 
 
 OTHER = ", other data"
 
 
-def _together(models: dict[str, Row]) -> list[str]:
+def _together(models: dict[str, Row]) -> str:
     """Damage by heads together, and the sum of what each costs alone."""
     rows = [
         [name, row["capability"], *(of(row, part, part) for part in ("together", "each_alone", "excess"))]
         for name, one in models.items()
-        for row in one.get("additivity", [])
+        for row in one["additivity"]
     ]
-    columns = ["model", "capability", "all heads together", "sum of each alone", "difference"]
-    text = "A difference above 0 says that heads stand in for one another: alone each costs less than its part."
-    return ["### Do the costs of heads add up?", text, table(columns, rows)] if rows else []
+    return table(["model", "capability", "all heads together", "sum of each alone", "difference"], rows)
 
 
-def _scale(rows: list[Row]) -> list[str]:
-    """The share lost by parameters, with the paper's points; old files have only the models' own."""
-    if not any("paper" in row["model"] for row in rows):
-        return []
-    listed = [
-        [
-            row["capability"],
-            row["model"],
-            f"{row['parameters'] / 1e6:,.0f} M",
-            f"{row['k']} of {row['heads']}",
-            _lost(row),
-        ]
-        for row in rows
-    ]
+def _scale(rows: list[Row]) -> str:
+    """The share lost by parameters, with the paper's points."""
     columns = ["capability", "model", "parameters", "heads", "share of right answers above chance lost"]
-    text = "Models of different families are no scaling law: they differ in more than size."
-    return ["### By size", text, table(columns, listed)]
-
-
-def _lost(row: Row) -> str:
-    return span(row["lost"], row.get("lost_low"), row.get("lost_high"))
+    listed = []
+    for row in rows:
+        size, share = f"{row['parameters'] / 1e6:,.0f} M", span(row["lost"], row["lost_low"], row["lost_high"])
+        listed.append([row["capability"], row["model"], size, f"{row['k']} of {row['heads']}", share])
+    return table(columns, listed)
 
 
 def _by_capability(models: dict[str, Row]) -> str:
     rows = []
     for name, one in models.items():
-        capabilities = _found(one)
-        for capability in capabilities:
-            carries, specific, general = (_claim(one, rule, capability) for rule in ("carries", "specific", "general"))
+        for capability in _found(one):
+            carries, specific, general, returns = (_claim(one, rule, capability) for rule in BY_CAPABILITY)
             right = carries["found"].split(":")[0].split(",")[0] if carries else NOTHING
-            rows.append(
-                [
-                    name,
-                    capability,
-                    right,
-                    *(judged(claim) if claim else NOTHING for claim in (carries, specific, general)),
-                ]
-            )
+            rows.append([name, capability, right, *map(_judged, (carries, specific, general, returns))])
     columns = [
         "right answers, before and after",
         "share lost: do few heads carry it?",
         "cost beyond others' heads, nats",
     ]
-    return table(["model", "capability", *columns, "the same on other data"], rows)
+    columns += ["the same on other data", "the same of heads found on other data"]
+    return table(["model", "capability", *columns], rows)
+
+
+def _judged(claim: Row | None) -> str:
+    return judged(claim) if claim else NOTHING
 
 
 def _found(one: Row) -> list[str]:
@@ -145,10 +128,7 @@ def _found(one: Row) -> list[str]:
 
 
 def _claim(one: Row, rule: str, capability: str) -> Row | None:
-    """The claim about a capability, which its sentence names."""
-    return next(
-        (claim for claim in one["claims"] if claim["id"] == rule and capability in claim["claim"].split()), None
-    )
+    return next(iter(pick(one["claims"], id=rule, capability=capability)), None)
 
 
 def _unable(models: dict[str, Row]) -> str:
@@ -216,12 +196,18 @@ def _fitted(name: str, one: Row) -> str:
 
 
 def _fits(models: dict[str, Row]) -> str:
-    drawn = any("draw" in fit for one in models.values() for fit in one["fits"])
-    rows = []
-    for name, one in models.items():
-        for fit in one["fits"]:
-            draw = [fit["draw"], num(fit["damage"])] if drawn else []
-            counts = [fit["trials"], fit["evaluations"], fit["chosen_heads"]]
-            rows.append([name, fit["capability"], *draw, *counts, num(fit["held_out_r2"])])
-    columns = ["model", "capability", *(["draw of masks", "damage by its heads"] if drawn else [])]
-    return table([*columns, "trials", "evaluations", "heads chosen by the lasso", "held-out R²"], rows)
+    columns = ["model", "capability", "draw of masks", "damage by its heads", "trials", "evaluations"]
+    counts = ("trials", "evaluations", "chosen_heads")
+    rows = [
+        [
+            name,
+            fit["capability"],
+            fit["draw"],
+            num(fit["damage"]),
+            *(fit[part] for part in counts),
+            num(fit["held_out_r2"]),
+        ]
+        for name, one in models.items()
+        for fit in one["fits"]
+    ]
+    return table([*columns, "heads chosen by the lasso", "held-out R²"], rows)

@@ -2,115 +2,127 @@
 
 from __future__ import annotations
 
-from statistics import mean
+from collections.abc import Iterable
+from typing import Any
 
-from .reading import Results, Row, pick, study_by
-from .writing import few, num, of, span, table
+from .reading import Results, Row, by_model, only, pick, short, study_by
+from .writing import NOTHING, few, judged, num, of, table
 
-METRICS = {"logprob": "log-probability", "greedy_match": "right answers"}
+ALL = "all tasks"
 
 
 def fragile(results: Results) -> str:
     found = results.study("study_fragile_tasks")
-    models: dict[str, Row] = found["models"]
+    models = by_model(found)
     preset = next(iter(models.values()))["settings"]["preset"]
-    ks = ", ".join(map(str, preset["ks"]))
-    heads = "; ".join(
-        f"{name}: {', '.join(map(str, (one.get('heads_for_k') or one['heads_for_k_of_1024']).values()))}"
-        for name, one in models.items()
-    )
-    unit = " of 1,024 heads" if preset.get("relative_k", True) else " heads"
-    right = "; ".join(f"{name} {_unablated(one['cells']):.2f}" for name, one in models.items())
+    heads = "; ".join(f"{name}: {_listed(one['heads_for_k'].values())}" for name, one in models.items())
+    right = "; ".join(f"{name} {_unablated(one)}" for name, one in models.items())
     parts = [
-        "Query-focused heads on facts of made-up annual reports: every task's heads are ablated on every task, "
-        "beside random heads, and two models are compared. The study it follows (Different Heads, Same Fragile "
-        "Tasks) used models of 7 to 8 billion parameters.",
-        f"{study_by(found, 'study_fragile_tasks.json')} Of {len(preset['tasks'])} tasks, {preset['documents']['n']} "
-        f"document trials each choose the heads and {preset['trials']['n']} trials of other companies test them; k = "
-        f"{ks}{unit}, which is ({heads}). Right answers are greedy matches; without ablation their share is "
-        f"{right}.",
-        *_claims(found),
+        "Query-focused heads on facts of made-up annual reports: every task's heads are ablated on every task, beside random "
+        "heads, and models are compared. The study it follows (Different Heads, Same Fragile Tasks) used models of 7 to 8 "
+        "billion parameters. Claims, thresholds, k and n were written down before the run "
+        "([claims.json](../lens_heads/studies/fragile_paper/claims.json)).",
+        f"{study_by(found, 'study_fragile_tasks.json')} Of {len(preset['tasks'])} tasks, {preset['documents']['n']} document "
+        f"trials each choose the heads and {preset['trials']['n']} trials of other companies test them; k = "
+        f"{_listed(preset['ks'])} of 1,024 heads, which is ({heads}). Claims are judged at {preset['headline_k']}. Right answers "
+        f"are greedy matches; without ablation their share is {right}.",
+        "### Inside each model",
+        _by_model(models),
+        "### What each source of heads costs",
+        "Nats per answer token, over the trials of all tasks; the rank is among random sets of all heads.",
+        _sources(models),
+        "### Which tasks are fragile",
+        "What the heads of other tasks cost each task beyond random heads, at the k of the claims.",
+        _fragility(models),
+        "### Between models",
+        "r is taken inside answer formats, with p over permutations of the tasks inside them.",
+        _by_pair(found["pairs"]),
+        *(part for pair in found["pairs"] for part in _pair(pair)),
     ]
-    for name, one in models.items():
-        parts += _sources(name, one)
-    for pair in found["pairs"]:
-        parts += _pair(pair)
     return "\n\n".join(parts)
 
 
-def _claims(found: Row) -> list[str]:
-    """Every claim with its number and verdict. Files without estimands have one list of claims, judged by two metrics."""
-    if "claims" in found:
-        columns = ["claim", "models", "by", "the study", "found", "p", "verdict"]
-        rows = []
-        for one in found["claims"]:
-            told = [_number(one), num(one["p"], 3), f"**{one['verdict']}**"]
-            rows.append([one["claim"], one["models"], METRICS[one["metric"]], one["paper"], *told])
-        return [
-            table(columns, rows),
-            "Right answers move in few trials, and where a model gives few of them they say little; the log-probability "
-            "moves in every trial.",
-        ]
-    claims = [claim for part in [*found["models"].values(), *found["pairs"]] for claim in part["claims"]]
-    rows = [
-        [one["claim"], one["models"], one["k"].split(": ")[-1], one["n"], one["paper"], _said(one), _verdict(one)]
-        for one in claims
-    ]
-    return [
-        table(["claim", "models", "k", "n", "the study", "found", "verdict"], rows),
-        "Claims, thresholds, k and n were written down before the run (`claims.json`). All are judged by nats per answer "
-        "token; correlations by r inside answer formats, with p over permutations of the tasks.",
-    ]
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, values))
 
 
-def _said(claim: Row) -> str:
-    """The number behind a verdict: with its interval, or the sentence about a correlation."""
-    number = claim["found"] if claim["low"] is None else of(claim)
-    return number if claim["p"] is None or claim["low"] is None else f"{number}, p {claim['p']:.3f}"
+def _unablated(one: Row) -> str:
+    shares = [cell["mean"] for cell in pick(one["cells"], source="none", metric="greedy_match")]
+    return num(sum(shares) / len(shares))
 
 
-def _verdict(claim: Row) -> str:
-    more = f"; about {claim['would_tell']:.0f} trials would tell" if claim["would_tell"] else ""
-    return f"**{claim['verdict']}**{more}"
+def _by_model(models: dict[str, Row]) -> str:
+    rows = []
+    for claim in next(iter(models.values()))["claims"]:
+        here = [only(one["claims"], id=claim["id"]) for one in models.values()]
+        rows.append([claim["claim"], claim["paper"], *map(_told, here), claim["holds_if"]])
+    return table(["claim", "the study", *models, "it holds if"], rows)
 
 
-def _sources(name: str, one: Row) -> list[str]:
-    """What each source of heads costs the trials of all tasks; nothing for a file without sources."""
+def _told(claim: Row) -> str:
+    """A verdict with its number, its p and its trials; a correlation says in words what else could explain it."""
+    p = f", p {claim['p']:.3f}" if claim["p"] is not None and claim["low"] is not None else ""
+    more = f"; about {claim['would_tell']:.0f} would tell" if claim["would_tell"] else ""
+    said = "" if claim["low"] is not None else f": {claim['found']}"
+    return f"{judged(claim)}{said}{p}; {claim['n']}{more}"
+
+
+def _sources(models: dict[str, Row]) -> str:
+    columns = ["model", "heads", "cost", "beyond random heads", "p by rank", "trials", "of these beside random heads"]
+    costs, counts = ("drop", "beyond"), ("trials", "random_trials")
     rows = [
         [
-            row["source"],
-            of(row, "drop", "drop"),
-            of(row, "beyond", "beyond"),
+            name,
+            _ranking(row["source"]),
+            *(of(row, part, part) for part in costs),
             num(row["p"], 3),
-            row["trials"],
-            row["random_trials"],
+            *(row[part] for part in counts),
         ]
-        for row in pick(one.get("sources", []), task="all tasks")
+        for name, one in models.items()
+        for row in pick(one["sources"], task=ALL)
     ]
-    columns = ["heads", "cost, nats", "beyond random heads", "p by rank", "trials", "of these beside random heads"]
-    return [f"What each source of heads costs the trials of all tasks in {name}:", table(columns, rows)] if rows else []
+    return table(columns, rows)
 
 
-def _number(claim: Row) -> str:
-    number = span(
-        claim.get("value", claim["found"]), claim["low"], claim["high"]
-    )  # `found` is a sentence since there is `value`.
-    return f"R² {number}" if claim["paper"].startswith("R²") else f"{number} nats"
+def _ranking(source: str) -> str:
+    """A pooled ranking, named by the method where it is not the study's own."""
+    if not source.endswith(ALL):
+        return source
+    method = source.removesuffix(ALL).removesuffix(", ")
+    return f"pooled over tasks, by `{method}`" if method else "pooled over tasks"
 
 
-def _unablated(cells: list[Row]) -> float:
-    return mean(cell["mean"] for cell in pick(cells, source="none", metric="greedy_match"))
+def _fragility(models: dict[str, Row]) -> str:
+    """One row per task: beyond random heads, and the share of right answers without ablation."""
+    found: dict[str, dict[str, str]] = {}
+    for name, one in models.items():
+        k = int(next(row["k"] for row in one["related"]))
+        for row in pick(one["statistics"], statistic="beyond_random", metric="logprob", k=k):
+            found.setdefault(row["task"], {})[name] = of(row)
+    rows = [[task, *(cells.get(name, NOTHING) for name in models)] for task, cells in found.items()]
+    return table(["task", *models], rows)
+
+
+def _by_pair(pairs: list[Row]) -> str:
+    rows = [
+        [claim["claim"], " and ".join(_short(pair)), claim["paper"], _told(claim)]
+        for pair in pairs
+        for claim in pair["claims"]
+    ]
+    return table(["claim", "models", "the study", "found"], rows)
+
+
+def _short(pair: Row) -> list[str]:
+    return [short(name) for name in pair["models"]]
 
 
 def _pair(pair: Row) -> list[str]:
-    a, b = pair["models"]
-    ways = "how" in pair["correlations"][0]  # Files with a single way to correlate do not name it.
-    columns = ["statistic", *(["by", "r"] if ways else []), "R²", "p", "noise ceiling R²"]
+    a, b = _short(pair)
     correlations = [
-        [one["statistic"], *([one["how"], num(one["r"])] if ways else []), of(one, "r2"), num(one["p"], 3)]
+        [one["statistic"], one["how"], num(one["r"]), of(one, "r2"), num(one["p"], 3), num(one["noise_ceiling_r2"])]
         for one in pair["correlations"]
+        if one["statistic"].startswith("logprob: ")
     ]
-    ceilings = [num(one["noise_ceiling_r2"]) for one in pair["correlations"]]
     matched = [
         f"{how} {one['mean_distance']:.2f} (by chance {one['chance']:.2f}, p {one['p']:.3f})"
         for how, one in pair["match"].items()
@@ -123,9 +135,8 @@ def _pair(pair: Row) -> list[str]:
     ranges = [f"{label} {few(*_ends(pick(pair['validation'], set=which)))}" for which, label in sets.items()]
     return [
         f"### {a} and {b}",
-        "Correlation over tasks and k; p is over orders of the tasks, the noise ceiling says what a perfect "
-        "agreement could reach.",
-        table(columns, [[*row, ceiling] for row, ceiling in zip(correlations, ceilings, strict=True)]),
+        "Correlation over tasks and k; p is over orders of the tasks, the noise ceiling says what perfect agreement could reach.",
+        table(["statistic", "by", "r", "R²", "p", "noise ceiling R²"], correlations),
         f"Heads are matched one to one; mean distance: {'; '.join(matched)}. Do partners do the same? Ablating them "
         f"costs each task, in nats: {'; '.join(ranges)}.",
         table(["task", *sets.values()], costs),

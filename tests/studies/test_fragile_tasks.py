@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -175,9 +176,10 @@ def test_the_results_page_tells_the_same_claims(done: Any) -> None:
 
     (findings, (pair,)), out = done
     text = fragile(Results(out))
-    for each in [*findings, pair]:
-        for row in each.claims.to_dict("records"):
-            assert f"| {row['claim']} | {row['models']} |" in text
+    for row in [row for each in [*findings, pair] for row in each.claims.to_dict("records")]:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {row['claim']} |")]
+        number = "" if math.isnan(row["low"]) else f": {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        assert f"**{row['verdict']}**{number}" in line
     (others,) = findings[1].frames["sources"].query("source == @OTHERS and task == @ALL").to_dict("records")
     assert f"| {OTHERS} | {others['drop']:.2f} [{others['drop_low']:.2f}, {others['drop_high']:.2f}] |" in text
     first = pair.frames["correlations"].iloc[0]
@@ -230,6 +232,12 @@ def test_presets_have_other_companies_on_either_side() -> None:
     assert real.documents == {"chunk_words": 400, "n_documents": 20, "path": "10-K.zip"}
     with pytest.raises(ValueError, match="preset='paper' needs real filings: pass path="):
         studies.fragile_tasks("any", "paper")
+
+
+def test_the_headline_has_at_least_the_trials_of_the_random_sets() -> None:
+    first = {name: PRESETS[name].stops(trials=128).next_block(0) for name in ("packaged", "thorough")}
+    assert first == {"packaged": 20, "thorough": 100}
+    assert PRESETS["thorough"].stops(trials=30).next_block(0) == 30
 
 
 @pytest.mark.parametrize(

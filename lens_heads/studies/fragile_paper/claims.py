@@ -104,12 +104,20 @@ def _judged(
     verdict = (at_most if claim["rule"] == "at_most" else above)(found.low, found.high, at, possible)
     told = verdict != UNTOLD or not found.low <= at <= found.high
     text = "not measured, or nothing was lost" if math.isnan(found.value) else f"{found.value:.3g}"
+    more = None if told else n_to_tell(found.value, found.half_width, n, at)
+    if more:
+        text += f"; about {more} trials{_sets(claim, plan, more / n)} would tell"
     return Found(*found, text, verdict, p).row(claim, **_words(claim, plan)) | {
         "metric": claim["metric"],
         "k": claim["k"].format(**plan.words()),
         "n": f"{n} trials",
-        "would_tell": None if told else n_to_tell(found.value, found.half_width, n, at),
+        "would_tell": more,
     }
+
+
+def _sets(claim: Mapping[str, Any], plan: Preset, times: float) -> str:
+    """So many times the random sets of a claim that has some: trials and sets narrow an interval only together."""
+    return f" and {math.ceil(times * getattr(plan, claim['draws']))} random sets" if "draws" in claim else ""
 
 
 def _words(claim: Mapping[str, Any], plan: Preset) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Preset:
 
     The matrix has `random_draws` random sets on all trials at every k. The headline has `random_sets` on the first
     `random_trials` of all tasks' trials; with `layer_matched`, also as many with the layers of the pooled ranking's heads; its
-    trials end at a half-width of `precision` nats, at `max_trials`, or with the trials. Beside log-probability, `right` is
+    trials end, not before these, at a half-width of `precision` nats, at `max_trials`, or with the trials. Beside log-probability, `right` is
     measured. `generate` decodes `max_new_tokens` and judges the text. Recovery takes `recovery_trials` trials per task:
     with `flipped` those of them that ablation turns from right to wrong; with `fair`, controls are also ablated themselves.
     `control` names a negative control (`lens_heads.controls`) in which no claim may hold.
@@ -88,6 +88,11 @@ class Preset:
         n = None if arguments.get("n") is None else arguments["n"] * len(self.tasks)
         trials = made(**{**arguments, "task": self.tasks, "split": split, "n": n})
         return split_by_task(trials, self.tasks)
+
+    def stops(self, trials: int) -> Precision:
+        """When the headline stops adding trials, of so many: not before the random sets have had theirs."""
+        most = self.max_trials or trials
+        return Precision(self.precision, most, block=max(Precision.block, self.random_trials))
 
     def size(self, k: int, heads: int) -> int:
         """How many of a model's heads k stands for, at least one: the same share as of 1,024, or k itself."""
@@ -153,6 +158,7 @@ PRESETS: dict[str, Preset] = {
         trials={"n": 16, "words": 100},
         ks=(16, 32, 64, 128),
         random_draws=10,
+        random_trials=100,
         layer_matched=True,
         recovery_trials=8,
         recovery_draws=10,

@@ -18,7 +18,6 @@ from lens_heads.causal import NothingFlipped, Recovery, recovery
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.scoring.score import score_heads
-from lens_heads.stats import Precision
 from lens_heads.studies.fragile_paper.finding import ALL, Rankings
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.related import FORMATS, SUBJECTS
@@ -120,7 +119,7 @@ def headline(bench: Bench, scores: Rankings) -> AblationCurve:
             draws=plan.random_sets,
             trials=plan.random_trials,
         ),
-        precision=Precision(plan.precision, plan.max_trials or len(trials)),
+        precision=plan.stops(len(trials)),
         out=bench.out / "headline",
         **bench.ablating,
     )
