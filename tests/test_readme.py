@@ -20,9 +20,13 @@ BEYOND = {
 """Rows of the README's table, and the claims they stand for."""
 
 
+def stored(study: str) -> dict[str, Any]:
+    return json.loads((ROOT / f"benchmarks/results/study_{study}.json").read_text())
+
+
 @pytest.fixture(scope="module")
 def locos() -> dict[str, Any]:
-    return json.loads((ROOT / "benchmarks/results/study_locos.json").read_text())["models"]
+    return stored("locos")["models"]
 
 
 def flat(file: str) -> str:
@@ -33,13 +37,17 @@ def flat(file: str) -> str:
 def cost(one: dict[str, Any], method: str, frame: str = "headline", **where: Any) -> str:
     """What a ranking's heads cost, in nats."""
     wanted = {"method": method, "set": "top", "metric": "logprob", "task": "retrieval", "k": one["k"], **where}
-    (row,) = [row for row in one[frame] if all(row[name] == value for name, value in wanted.items())]
-    return f"{row['drop']:.1f}"
+    return f"{the(one[frame], **wanted)['drop']:.1f}"
+
+
+def the(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    """The one row with these values."""
+    (found,) = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return found
 
 
 def claim(one: dict[str, Any], id: str) -> dict[str, Any]:
-    (found,) = [row for row in one["claims"] if row["id"] == id]
-    return found
+    return the(one["claims"], id=id)
 
 
 def bounds(row: dict[str, Any]) -> str:
@@ -99,3 +107,92 @@ def test_every_number_is_on_the_page_of_results(locos: dict[str, Any]) -> None:
     for name in MODELS:
         for id in (*BEYOND.values(), "exact", "parametric"):
             assert difference(claim(locos[name], id)) in page, (name, id)
+
+
+def rows(cells: dict[str, list[str]]) -> list[str]:
+    """Rows of a table in Markdown."""
+    return [f"| {label} | {' | '.join(each)} |" for label, each in cells.items()]
+
+
+def fragile_sentences() -> list[str]:
+    """The README's rows and numbers about tasks that share heads."""
+    found = stored("fragile_tasks")
+    assert list(found["models"]) == [GEMMA, SMOL]
+    models = found["models"].values()
+
+    def sources(source: str) -> list[dict[str, Any]]:
+        return [the(one["sources"], source=source, task="all tasks") for one in models]
+
+    def beyond(row: dict[str, Any]) -> str:
+        return bounds({name: row[f"beyond{end}"] for name, end in (("value", ""), ("low", "_low"), ("high", "_high"))})
+
+    def correlated(how: str) -> str:
+        row = the(found["pairs"][0]["correlations"], statistic="logprob: fragility beyond random", how=how)
+        return f"(r = {row['r']:.2f}, p = {row['p']:.3f})"
+
+    own, others = sources("the task's own heads"), sources("other tasks' heads")
+    preset = next(iter(models))["settings"]["preset"]
+    cells = {
+        "heads ablated": [f"{one['heads_for_k'][str(preset['headline_k'])]} of {one['heads']}" for one in models],
+        "cost of the fact's own heads": [beyond(row) for row in own],
+        "cost of other facts' heads": [beyond(row) for row in others],
+        f"p of these by rank among {preset['random_sets']} random sets": [f"{row['p']:.3f}" for row in others],
+    }
+    return [
+        *rows(cells),
+        f"looks alike in both models {correlated('tasks alike')}",
+        f"but not inside one format of answers {correlated('inside strata')}",
+    ]
+
+
+def capability_sentences() -> list[str]:
+    """The README's rows about heads found by compressed sensing."""
+    found = stored("capability")
+    assert list(found["models"]) == [GEMMA, SMOL]
+    models = found["models"].values()
+
+    def holding(one: dict[str, Any], id: str) -> str:
+        """In how many of the capabilities that the model has a claim holds."""
+        asked = [row for row in one["claims"] if row["id"] == id and "not above chance" not in row["found"]]
+        return f"{sum(row['verdict'] == 'holds' for row in asked)} of {len(asked)}"
+
+    def damage(method: str) -> list[str]:
+        rows = [the(one["methods"], method=method) for one in models]
+        return [f"{row['damage']:.2f} with {row['evaluations']}" for row in rows]
+
+    cells = {
+        "carry it, of the capabilities the model has": [holding(one, "carries") for one in models],
+        "cost it more than other capabilities' heads do": [holding(one, "specific") for one in models],
+        "cost other tasks, beyond random heads": [bounds(claim(one, "spared")) for one in models],
+        "a head that damages at least three alone": [claim(one, "alone")["found"].split(":")[0] for one in models],
+        "damage to retrieval, with evaluations": damage("css"),
+        "damage by ablating every head alone": damage("one_shot"),
+    }
+    preset = next(iter(models))["settings"]["preset"]
+    assert (preset["mask_draws"], preset["k"]) == (6, 5)
+    return [*rows(cells), f"in six draws of {preset['n_masks']} masks"]
+
+
+def test_the_other_studies_are_told_as_they_were_found() -> None:
+    readme = flat("README.md")
+    for sentence in [*fragile_sentences(), *capability_sentences()]:
+        assert sentence in readme
+
+
+def test_the_verdicts_behind_the_other_studies() -> None:
+    shared = {name: claim(one, "transfer")["verdict"] for name, one in stored("fragile_tasks")["models"].items()}
+    assert shared == {GEMMA: "holds", SMOL: "cannot be told"}
+    (pair,) = stored("fragile_tasks")["pairs"]
+    assert claim(pair, "fragility")["verdict"] == "cannot be told"
+    for one in stored("capability")["models"].values():
+        assert (claim(one, "spared")["verdict"], claim(one, "alone")["verdict"]) == ("does not hold", "holds")
+
+
+def test_the_rows_of_the_other_studies_are_on_the_page_of_results() -> None:
+    page = flat("benchmarks/RESULTS.md")
+    numbers = [
+        sentence for sentence in [*fragile_sentences(), *capability_sentences()] if sentence.startswith("| cost")
+    ]
+    for cell in (cell.strip() for row in numbers for cell in row.strip("| ").split("|")[1:]):
+        if "[" in cell:
+            assert cell in page

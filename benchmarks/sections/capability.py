@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from .reading import Results, Row, by_model, pick, study_by
-from .writing import NOTHING, judged, num, of, span, table
+from .writing import NOTHING, few, judged, num, of, span, table
 
+LATER = (
+    "There were three draws of masks at first; there are six, and four on other data, since three could not tell most claims on "
+    "Gemma. Universal heads are judged by the mean over draws since then, not in every draw."
+)
+"""What was changed after results had been seen."""
 BY_CAPABILITY = ("carries", "specific", "general", "returns")
 """Claims about a capability."""
 ALL_MODELS = ("spared", "universal", "alone", "cheaper")
@@ -26,7 +32,7 @@ def capability(results: Results) -> str:
         f"{study_by(found, 'study_capability.json')} Up to {preset['n_select']} trials a capability find {k} heads in each of "
         f"{preset['mask_draws']} draws of {preset['n_masks']} masks; up to {preset['n_test']} others test them, and "
         f"{preset['random_draws']} sets of random heads of all heads and as many of the same layers run on the first "
-        f"{preset['random_trials']}.",
+        f"{preset['random_trials']}. {LATER}",
         f"### The {k} heads of each capability",
         _by_capability(models),
         _unable(models),
@@ -49,8 +55,8 @@ def capability(results: Results) -> str:
         _methods(models),
         "\n".join(_beside_searches(name, one) for name, one in models.items()),
         "### Fits",
-        "Held-out R² is of masks that neither the fit nor its penalty has seen. Near zero or below, the masks did "
-        "not say which heads count.",
+        "Over the draws of masks. Held-out R² is of masks that neither the fit nor its penalty has seen. Near zero or below, the "
+        "masks did not say which heads count.",
         _fits(models),
         "\n".join(_fitted(name, one) for name, one in models.items()),
     ]
@@ -196,18 +202,29 @@ def _fitted(name: str, one: Row) -> str:
 
 
 def _fits(models: dict[str, Row]) -> str:
-    columns = ["model", "capability", "draw of masks", "damage by its heads", "trials", "evaluations"]
-    counts = ("trials", "evaluations", "chosen_heads")
-    rows = [
-        [
-            name,
-            fit["capability"],
-            fit["draw"],
-            num(fit["damage"]),
-            *(fit[part] for part in counts),
-            num(fit["held_out_r2"]),
-        ]
-        for name, one in models.items()
-        for fit in one["fits"]
+    columns = [
+        "model",
+        "heads of",
+        "draws of masks",
+        "trials",
+        "evaluations",
+        "damage by the heads",
+        "heads chosen by the lasso",
     ]
-    return table([*columns, "heads chosen by the lasso", "held-out R²"], rows)
+    rows = []
+    for name, one in models.items():
+        for capability in dict.fromkeys(fit["capability"] for fit in one["fits"]):
+            fits = pick(one["fits"], capability=capability)
+            found = {part: [fit[part] for fit in fits] for part in ("damage", "chosen_heads", "held_out_r2")}
+            counts = [len(fits), fits[0]["trials"], _ends(fit["evaluations"] for fit in fits)]
+            numbers = [few(min(found["damage"]), max(found["damage"]), 2), _ends(found["chosen_heads"])]
+            rows.append(
+                [name, capability, *counts, *numbers, few(min(found["held_out_r2"]), max(found["held_out_r2"]), 2)]
+            )
+    return table([*columns, "held-out R²"], rows)
+
+
+def _ends(counts: Iterable[int]) -> str:
+    """One whole number, or the smallest and the largest of several."""
+    found = sorted(set(counts))
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"

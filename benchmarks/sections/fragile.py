@@ -9,6 +9,8 @@ from .reading import Results, Row, by_model, only, pick, short, study_by
 from .writing import NOTHING, few, judged, num, of, table
 
 ALL = "all tasks"
+LATER = "Random sets ran on 20 trials at first; they run on 100 since these could not tell one claim on one model."
+"""What was changed after results had been seen."""
 
 
 def fragile(results: Results) -> str:
@@ -25,7 +27,7 @@ def fragile(results: Results) -> str:
         f"{study_by(found, 'study_fragile_tasks.json')} Of {len(preset['tasks'])} tasks, {preset['documents']['n']} document "
         f"trials each choose the heads and {preset['trials']['n']} trials of other companies test them; k = "
         f"{_listed(preset['ks'])} of 1,024 heads, which is ({heads}). Claims are judged at {preset['headline_k']}. Right answers "
-        f"are greedy matches; without ablation their share is {right}.",
+        f"are greedy matches; without ablation their share is {right}. {LATER}",
         "### Inside each model",
         _by_model(models),
         "### What each source of heads costs",
@@ -62,9 +64,9 @@ def _by_model(models: dict[str, Row]) -> str:
 def _told(claim: Row) -> str:
     """A verdict with its number, its p and its trials; a correlation says in words what else could explain it."""
     p = f", p {claim['p']:.3f}" if claim["p"] is not None and claim["low"] is not None else ""
-    more = f"; about {claim['would_tell']:.0f} would tell" if claim["would_tell"] else ""
+    more = [part for part in claim["found"].split("; ") if part.endswith("would tell")]
     said = "" if claim["low"] is not None else f": {claim['found']}"
-    return f"{judged(claim)}{said}{p}; {claim['n']}{more}"
+    return "; ".join([f"{judged(claim)}{said}{p}", claim["n"], *more])
 
 
 def _sources(models: dict[str, Row]) -> str:

@@ -61,17 +61,17 @@ def study_by(found: Row, file: str) -> str:
     """The same of a study, which stores its versions, how long its stages took, and sums of the weights and of a model's file."""
     parts = [*found["models"].values(), *found.get("pairs", [])]
     minutes = sum(sum(part["seconds"].values()) for part in parts) / 60
-    sums = "; ".join(_sums(name, one) for name, one in by_model(found).items() if "dtype" in one["settings"])
+    sums = "; ".join(_sums(name, one) for name, one in by_model(found).items())
     return (
         f"Measured by `{found['command']}` ({minutes:.0f} minutes; {versions(found)}; the file does not say on which "
-        f"machine). {f'Models: {sums}. ' * bool(sums)}Data: {links([file])}."
+        f"machine). Models: {sums}. Data: {links([file])}."
     )
 
 
 def _sums(name: str, one: Row) -> str:
     """A model's dtype, the hash of its weights, and the sum of its file, if it is one."""
     about = one["settings"]
-    file = f", file sha256 {one['file_sha256']}" if one.get("file_sha256") else ""
+    file = f", file sha256 {one['file_sha256']}" if one["file_sha256"] else ""
     return f"{name} in {about['dtype'].removeprefix('torch.')}, weights {about['weights']}{file}"
 
 
