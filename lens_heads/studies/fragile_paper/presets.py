@@ -31,11 +31,12 @@ class Preset:
     the other model.
 
     The matrix has `random_draws` random sets on all trials at every k. The headline has `random_sets` on the first
-    `random_trials` of all tasks' trials; with `layer_matched`, also as many with the layers of the pooled ranking's heads; its
-    trials end, not before these, at a half-width of `precision` nats, at `max_trials`, or with the trials. Beside log-probability, `right` is
-    measured. `generate` decodes `max_new_tokens` and judges the text. Recovery takes `recovery_trials` trials per task:
-    with `flipped` those of them that ablation turns from right to wrong; with `fair`, controls are also ablated themselves.
-    `control` names a negative control (`lens_heads.controls`) in which no claim may hold.
+    `random_trials` of all tasks' trials; with `layer_matched`, also as many with the layers of the pooled ranking's heads;
+    its trials end, not before these, at a half-width of `precision` nats, at `max_trials`, or with the trials. Beside
+    log-probability, `right` is measured. `generate` decodes `max_new_tokens` and judges the text. Recovery takes
+    `recovery_trials` trials per task: with `flipped` those of them that ablation turns from right to wrong; with `fair`,
+    controls are also ablated themselves. `control` names a negative control (`lens_heads.controls`) in which no claim may
+    hold.
 
     Raises ValueError for a `headline_k`, `lead`, `right` or `control` that the other settings do not provide.
     """
