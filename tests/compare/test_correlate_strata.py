@@ -17,7 +17,8 @@ from scipy import stats as scipy_stats
 from lens_heads.compare import correlate
 from tests.compare.matrices import planted
 
-MEASURED = Path(__file__).parents[2] / "benchmarks" / "results" / "study_fragile_tasks.json"
+MEASURED = Path(__file__).with_name("fragility.json")
+STUDY = Path(__file__).parents[2] / "benchmarks" / "results" / "study_fragile_tasks.json"
 FORMATS = {
     "registrant_name": "name",
     "ceo_lastname": "name",
@@ -142,23 +143,22 @@ def test_answer_format_alone_is_not_called_agreement() -> None:
     assert np.mean([each.p <= 0.05 for each in found]) > 0.3, "which it is without strata"
 
 
+def frame_of(by_k: dict[str, dict[str, float]]) -> pd.DataFrame:
+    """Rows k, columns tasks."""
+    return pd.DataFrame.from_dict(by_k, "index").rename(index=int).sort_index()
+
+
 def measured() -> list[pd.DataFrame]:
-    """The log-probability fragility of both models of the stored study, rows k, columns tasks."""
+    """The log-probability fragility of two models, from an earlier study of few trials; rows k, columns tasks."""
     models = json.loads(MEASURED.read_text(encoding="utf-8"))["models"].values()
-    chosen = "metric == 'logprob' and statistic == 'fragility' and not relative and task != 'mean'"
-    rows = [pd.DataFrame(each["statistics"]).query(chosen) for each in models]
-    return [each.pivot(index="k", columns="task", values="value") for each in rows]
+    return [frame_of(each["fragility"]) for each in models]
 
 
 def measured_covariates() -> dict[str, list[pd.DataFrame | pd.Series]]:
     """Random heads' drops (rows k of 1,024, as in the fragility) and the log-probability without ablation, of both models."""
-    random, base = [], []
-    for each in json.loads(MEASURED.read_text(encoding="utf-8"))["models"].values():
-        cells = pd.DataFrame(each["cells"]).query("metric == 'logprob'")
-        base.append(cells.query("source == 'none'").set_index("target")["mean"])
-        means = cells.query("source == 'random'").pivot_table(index="k", columns="target", values="mean")
-        random.append((base[-1] - means).rename(index={v: int(k) for k, v in each["heads_for_k_of_1024"].items()}))
-    return {"random heads": random, "log-probability": base}
+    models = json.loads(MEASURED.read_text(encoding="utf-8"))["models"].values()
+    base = [pd.Series(each["log-probability"]) for each in models]
+    return {"random heads": [frame_of(each["random heads"]) for each in models], "log-probability": base}
 
 
 def test_the_measured_fragility_cannot_be_told_inside_formats() -> None:
@@ -182,6 +182,16 @@ def test_random_heads_explain_much_of_the_measured_fragility() -> None:
     assert alone.r2 > 0.3
     found = correlate(a, b, strata=FORMATS, covariates=both)
     assert all(each.verdict() == "cannot be told" for each in [*found.partial.values(), found.partial_all])
+
+
+def test_more_trials_say_the_same() -> None:
+    """The stored study has three times the trials: alike over all tasks, and nothing inside one format of answers."""
+    pair = json.loads(STUDY.read_text(encoding="utf-8"))["pairs"][0]
+    found = {row["how"]: row for row in pair["correlations"] if row["statistic"] == "logprob: fragility"}
+    assert found["tasks alike"]["p"] < 0.02
+    assert found["tasks alike"]["r2"] > 0.4
+    assert found["inside strata"]["p"] > 0.05
+    assert {claim["verdict"] for claim in pair["claims"]} == {"cannot be told"}
 
 
 # What is said, and what is refused
