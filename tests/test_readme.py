@@ -141,7 +141,7 @@ def fragile_sentences() -> list[str]:
     return [
         *rows(cells),
         f"looks alike in both models {correlated('tasks alike')}",
-        f"but not inside one format of answers {correlated('inside strata')}",
+        f"inside one format of answers, that cannot be told {correlated('inside strata')}",
     ]
 
 
