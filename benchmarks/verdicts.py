@@ -46,7 +46,10 @@ def kept(study: str, model: str, table: str) -> Path:
 
 def keep(run: Path) -> None:
     """Copy the summary and the tables of a finished study."""
-    (summary,) = run.glob("study_*.json")
+    summaries = list(run.glob("study_*.json"))
+    if len(summaries) != 1:
+        sys.exit(f"{run} holds {len(summaries)} summaries of a study: pass the --out folder of one finished study")
+    (summary,) = summaries
     study = summary.stem.removeprefix("study_")
     shutil.copy(summary, HERE / summary.name)
     for model in json.loads(summary.read_text())["models"]:

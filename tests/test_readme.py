@@ -58,6 +58,11 @@ def difference(row: dict[str, Any]) -> str:
     return "the same heads" if row["found"] == "they are the same heads" else bounds(row)
 
 
+def rows_of(cells: dict[str, list[str]]) -> list[str]:
+    """Rows of a table in Markdown."""
+    return [f"| {label} | {' | '.join(each)} |" for label, each in cells.items()]
+
+
 def sentences(locos: dict[str, Any]) -> list[str]:
     """The README's sentences and rows about results, filled from the file."""
     gemma, smol = locos[GEMMA], locos[SMOL]
@@ -73,7 +78,7 @@ def sentences(locos: dict[str, Any]) -> list[str]:
     ]
     return [
         f"and had {preset['rivals']} of the {preset['select'][1]['n']} selection trials.",
-        *(f"| {label} | {' | '.join(cells)} |" for label, cells in rows.items()),
+        *rows_of(rows),
         f"On Gemma, the six best heads of the exact read-out cost {cost(gemma, 'locos_exact', **few)} nats, of the raw direction "
         f"{cost(gemma, 'locos', **few)}, of attention {cost(gemma, 'attention_spatial', **few)}, of ablating every head alone "
         f"{cost(gemma, 'one_shot', **few)}, of patching every head {cost(gemma, 'patching', **few)} (30 trials).",
@@ -109,11 +114,6 @@ def test_every_number_is_on_the_page_of_results(locos: dict[str, Any]) -> None:
             assert difference(claim(locos[name], id)) in page, (name, id)
 
 
-def rows(cells: dict[str, list[str]]) -> list[str]:
-    """Rows of a table in Markdown."""
-    return [f"| {label} | {' | '.join(each)} |" for label, each in cells.items()]
-
-
 def fragile_sentences() -> list[str]:
     """The README's rows and numbers about tasks that share heads."""
     found = stored("fragile_tasks")
@@ -139,7 +139,7 @@ def fragile_sentences() -> list[str]:
         f"p of these by rank among {preset['random_sets']} random sets": [f"{row['p']:.3f}" for row in others],
     }
     return [
-        *rows(cells),
+        *rows_of(cells),
         f"looks alike in both models {correlated('tasks alike')}",
         f"inside one format of answers, that cannot be told {correlated('inside strata')}",
     ]
@@ -170,7 +170,7 @@ def capability_sentences() -> list[str]:
     }
     preset = next(iter(models))["settings"]["preset"]
     assert (preset["mask_draws"], preset["k"]) == (6, 5)
-    return [*rows(cells), f"in six draws of {preset['n_masks']} masks"]
+    return [*rows_of(cells), f"in six draws of {preset['n_masks']} masks"]
 
 
 def test_the_other_studies_are_told_as_they_were_found() -> None:

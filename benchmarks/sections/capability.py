@@ -26,13 +26,14 @@ def capability(results: Results) -> str:
     k = preset["k"]
     parts = [
         "Which few heads carry a capability, by compressed sensing, and what else do they serve? The claims are those of the "
-        "paper on capability localization; thresholds, k and n were written down before the run "
-        "([claims.json](../lens_heads/studies/capability_paper/claims.json)). Intervals are over draws of masks crossed with "
+        "paper on capability localization; thresholds and k were written down before the run "
+        f"([claims.json](../lens_heads/studies/capability_paper/claims.json)). {LATER} "
+        "Intervals are over draws of masks crossed with "
         "trials; damage is beyond random heads where a claim says so.",
         f"{study_by(found, 'study_capability.json')} Up to {preset['n_select']} trials a capability find {k} heads in each of "
         f"{preset['mask_draws']} draws of {preset['n_masks']} masks; up to {preset['n_test']} others test them, and "
         f"{preset['random_draws']} sets of random heads of all heads and as many of the same layers run on the first "
-        f"{preset['random_trials']}. {LATER}",
+        f"{preset['random_trials']}.",
         f"### The {k} heads of each capability",
         _by_capability(models),
         _unable(models),

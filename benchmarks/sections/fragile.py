@@ -22,12 +22,12 @@ def fragile(results: Results) -> str:
     parts = [
         "Query-focused heads on facts of made-up annual reports: every task's heads are ablated on every task, beside random "
         "heads, and models are compared. The study it follows (Different Heads, Same Fragile Tasks) used models of 7 to 8 "
-        "billion parameters. Claims, thresholds, k and n were written down before the run "
-        "([claims.json](../lens_heads/studies/fragile_paper/claims.json)).",
+        "billion parameters. Claims, thresholds and k were written down before the run "
+        f"([claims.json](../lens_heads/studies/fragile_paper/claims.json)). {LATER}",
         f"{study_by(found, 'study_fragile_tasks.json')} Of {len(preset['tasks'])} tasks, {preset['documents']['n']} document "
         f"trials each choose the heads and {preset['trials']['n']} trials of other companies test them; k = "
         f"{_listed(preset['ks'])} of 1,024 heads, which is ({heads}). Claims are judged at {preset['headline_k']}. Right answers "
-        f"are greedy matches; without ablation their share is {right}. {LATER}",
+        f"are greedy matches; without ablation their share is {right}.",
         "### Inside each model",
         _by_model(models),
         "### What each source of heads costs",
@@ -95,7 +95,7 @@ def _ranking(source: str) -> str:
 
 
 def _fragility(models: dict[str, Row]) -> str:
-    """One row per task: beyond random heads, and the share of right answers without ablation."""
+    """One row per task: what other tasks' heads cost it beyond random heads, in every model."""
     found: dict[str, dict[str, str]] = {}
     for name, one in models.items():
         k = int(next(row["k"] for row in one["related"]))
