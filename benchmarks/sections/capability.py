@@ -195,7 +195,11 @@ def _fitted(name: str, one: Row) -> str:
     """How far to trust the fits."""
     low, high = (end(one["fits"], key=lambda fit: fit["held_out_r2"]) for end in (min, max))
     none = dict.fromkeys(fit["capability"] for fit in one["fits"] if not fit["chosen_heads"])
-    empty = f" For {' and '.join(none)} the lasso chooses no head: its heads rank by plain differences." if none else ""
+    empty = (
+        f" In some draws the lasso chooses no head, so that heads rank by plain differences: {'; '.join(none)}."
+        if none
+        else ""
+    )
     return (
         f"- {name}: held-out R² from {num(low['held_out_r2'])} ({low['capability']}) to {num(high['held_out_r2'])} "
         f"({high['capability']}).{empty}"
