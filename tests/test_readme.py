@@ -185,8 +185,8 @@ def capability_sentences() -> list[str]:
     return [
         *rows_of(cells),
         f"in six draws of {preset['n_masks']} masks",
-        f"On Qwen, five of {heads} heads break neither retrieval nor induction: by no method do they cost retrieval more than "
-        f"{most:.2f} nats.",
+        f"On Qwen, the five heads chosen of {heads} break neither retrieval nor induction: by no method do they cost retrieval "
+        f"more than {most:.2f} nats.",
     ]
 
 
