@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import torch
 import xxhash
-from torch import Tensor
 from torch.nn.modules import module as torch_hooks
 
 from lens_heads.model.geometry import Model, geometry, is_bridge
@@ -24,36 +22,23 @@ from lens_heads.runs.store import RunFolder
 _SCALES = re.compile("scal|cap|eps|window|causal|sliding|theta|multiplier|factor")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _LIBRARIES = {"accelerate", "torch", "transformer_lens", "transformers"}
-_hashed: dict[bytes, str] = {}
 
 
 def identify(model: Model) -> ModelIdentity:
-    """Name, hash of the weights, and dtype. Reads every byte, on all cores: the first time at about 1 GB/s per core.
-
-    Later calls take about a tenth of that, because each tensor is only compared, by all its bytes, with those seen before.
-    """
+    """Name, hash of the weights, and dtype. Reads every byte, at about 10 GB/s."""
     return ModelIdentity(geometry(model).name, fingerprint(model), str(model.cfg.dtype))
 
 
 def fingerprint(model: Model) -> str:
-    """Hash of every parameter and buffer: names, shapes, and all bytes."""
-    wrapped = _wrapped(model)
-    tensors = [*wrapped.named_parameters(), *wrapped.named_buffers()]
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        digests = list(pool.map(lambda named: _digest(named[1]), tensors))
-    seen = hashlib.sha256()
-    for (name, tensor), found in zip(tensors, digests, strict=True):
+    """Hash of every parameter and buffer: names, shapes, and all bytes (XXH3, 128 bits: no proof against forgery).
+
+    In this thread alone: Ctrl-C while threads are started may leave their locks held, or end in another error.
+    """
+    wrapped, seen = _wrapped(model), hashlib.sha256()
+    for name, tensor in [*wrapped.named_parameters(), *wrapped.named_buffers()]:
+        found = xxhash.xxh3_128_hexdigest(bytes_of(tensor))
         seen.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {found}\n".encode())
     return seen.hexdigest()[:16]
-
-
-def _digest(tensor: Tensor) -> str:
-    """The sha256 of all bytes, remembered by a hash ten times as fast: a tensor's version does not count writes to `.data`."""
-    data = bytes_of(tensor)
-    quick = xxhash.xxh3_128_digest(data)
-    if quick not in _hashed:
-        _hashed[quick] = hashlib.sha256(data).hexdigest()
-    return _hashed[quick]
 
 
 def _wrapped(model: Model) -> Any:

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 import lens_heads as lh
 from lens_heads.runs.code import code_of
 from lens_heads.runs.reads import is_library
-from lens_heads.scoring.scorers import Scorer
+from lens_heads.scoring.scorer import Scorer
 from tests import zoo
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny

@@ -22,7 +22,7 @@ import lens_heads as lh
 from lens_heads.runs import engine, files
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
-from lens_heads.scoring.scorers import Scorer
+from lens_heads.scoring.scorer import Scorer
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny
 

@@ -399,7 +399,7 @@ def test_options_that_document_trials_cannot_use_are_refused(
     (tmp_path / "data.json").write_text(json.dumps([row]))
     arguments = ["-m", str(folder), "-t", "qrhead", "-w", f"path={tmp_path / 'data.json'}", "--teacher-forced"]
     assert run("score", *arguments, monkeypatch=monkeypatch) == 2
-    assert "teacher_forced= does not apply to document trials" in capsys.readouterr().err
+    assert "teacher_forced= applies to trials with a needle" in capsys.readouterr().err
 
 
 def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
