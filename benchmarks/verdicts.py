@@ -85,7 +85,9 @@ def of_fragile(summary: dict[str, Any], tables: dict[str, Tables]) -> Tables:
         one = summary["models"][model]
         findings.append(fragile.rejudged(model, found, pd.DataFrame(one["tasks"]), plan, one["heads"]))
     pairs = {
-        f"{a.model} and {b.model}": claims_of_pair((a.model, b.model), plan, correlated(a, b, plan)[0])
+        f"{a.model} and {b.model}": claims_of_pair(
+            (a.model, b.model), plan, correlated(a, b, plan)[0], [each.frames["answered"] for each in (a, b)]
+        )
         for a, b in combinations(findings, 2)
     }
     return {one.model: one.claims for one in findings} | pairs

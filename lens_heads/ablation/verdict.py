@@ -65,6 +65,8 @@ def judged_break(found: Verdict, share: float = HALF) -> Verdict:
         return replace(found, word=DOES_NOT)
     if not found.cost.low > 0:
         return untold(found, found.cost, 0.0)
+    if math.isnan(found.share.low):
+        return replace(found, because=f"{found.because} (the needle adds too little to say what share of it is lost)")
     if not found.share.low > share:
         return untold(found, found.share, share)
     return ranked(found)
@@ -87,7 +89,7 @@ def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdi
 def untold(verdict: Verdict, found: Interval, at: float) -> Verdict:
     """Cannot be told, and how many trials would have been needed."""
     if math.isnan(found.half_width):
-        return replace(verdict, because=f"{verdict.because} (too few trials for an interval)")
+        return replace(verdict, because=f"{verdict.because} (no interval below five trials or groups of trials)")
     return replace(verdict, would_tell=n_to_tell(found.value, found.half_width, verdict.trials, at))
 
 
@@ -95,8 +97,14 @@ def nats(found: Interval) -> str:
     return f"{_said(found, '.2f')} nats"
 
 
-def percent(found: Interval) -> str:
-    return _said(found, ".0%")
+def bound(upper: float) -> str:
+    """A one-sided bound, if there is one."""
+    return "" if math.isnan(upper) else f", one-sided bound {upper:.2f}"
+
+
+def benefit(lost: Interval) -> str:
+    """The share of the needle's benefit that is lost, if it has an interval."""
+    return "" if math.isnan(lost.low) else f", {_said(lost, '.0%')} of the needle's benefit lost"
 
 
 def _said(found: Interval, form: str) -> str:

@@ -18,10 +18,11 @@ from lens_heads.ablation.verdict import (
     MARGIN,
     UNTOLD,
     Verdict,
+    benefit,
+    bound,
     judged_break,
     judged_spared,
     nats,
-    percent,
     ranked,
     untold,
     verdict_table,
@@ -78,7 +79,7 @@ def breaks(
     cost, ranks, against = _beyond_random(curve, lead, metric, task)
     _check(curve, [Condition.no_needle()], task)
     lost, trials = curve.share_lost(lead, metric, task), len(curve.values(lead, metric, task))
-    text = f"{nats(cost)} beyond {against}, {percent(lost)} of the needle's benefit lost"
+    text = f"{nats(cost)} beyond {against}{benefit(lost)}"
     question = f"{lead.method}'s top {lead.k} heads break {task}"
     return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials), share)
 
@@ -117,7 +118,7 @@ def negligible(
     _check(curve, [none, random], task)
     cost = curve.difference(none, random, metric, task)
     upper = curve.difference(none, random, metric, task, level=1 - 2 * ALPHA).high
-    text = f"{nats(cost)}, one-sided bound {upper:.2f}, margin {margin:g}"
+    text = f"{nats(cost)}{bound(upper)}, margin {margin:g}"
     trials = len(curve.values(random, metric, task))
     return judged_spared(
         Verdict(f"{k} random heads cost {task} next to nothing", UNTOLD, text, cost, trials=trials), upper, margin
@@ -144,7 +145,7 @@ def spared(
     _check(curve, [lead, random, Condition.none()], task)
     cost = curve.difference(random, lead, metric, task)
     upper = curve.difference(random, lead, metric, task, level=1 - 2 * ALPHA).high
-    text = f"{nats(cost)} beyond random heads, one-sided bound {upper:.2f}, margin {margin:g}"
+    text = f"{nats(cost)} beyond random heads{bound(upper)}, margin {margin:g}"
     question, trials = f"{task} is spared by {lead.method}'s top {lead.k} heads", len(curve.values(lead, metric, task))
     return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials), upper, margin)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -220,6 +221,8 @@ def named_preset(which: Any, presets: Mapping[str, Plan]) -> tuple[Plan, str]:
 
 def resized(plan: Plan, precision: float | None, max_trials: int | None) -> Plan:
     """The preset with another precision (half-width in nats) or another cap on test trials."""
+    if precision is not None and not 0 < precision < math.inf:
+        raise ValueError(f"precision={precision!r}: use a half-width in nats above 0, such as 0.25")
     changed = {"precision": precision, "max_trials": max_trials}
     return replace(plan, **{name: value for name, value in changed.items() if value is not None})  # type: ignore[type-var]  # a dataclass
 

@@ -95,8 +95,22 @@ def test_what_cannot_be_told_says_how_many_trials_would_tell() -> None:
     assert found.would_tell is not None
     assert found.would_tell > 12
     assert breaks(made(np.random.default_rng(2), 4, lost=3.5), "lead").because.endswith(
-        "(too few trials for an interval)"
+        "(no interval below five trials or groups of trials)"
     )
+
+
+def test_where_the_needle_helps_little_no_share_is_printed() -> None:
+    found = breaks(made(np.random.default_rng(4), 40, lost=2.0, benefit=0.0), "lead")
+    assert found.word == UNTOLD
+    assert str(found).endswith("(the needle adds too little to say what share of it is lost)")
+    assert "%" not in str(found)
+
+
+def test_without_an_interval_there_is_no_bound() -> None:
+    found = spared(made(np.random.default_rng(2), 4, lost=0.1), "lead")
+    assert found.word == UNTOLD
+    assert "nan" not in str(found)
+    assert "one-sided bound" not in str(found)
 
 
 def test_a_set_that_random_ones_match_does_not_break() -> None:

@@ -13,7 +13,7 @@ import pytest
 from lens_heads import compare
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare.cells import NONE, RANDOM
-from lens_heads.stats import Interval
+from lens_heads.stats import Interval, wilson
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
 from lens_heads.studies.fragile_paper.claims import claims_of_model, claims_of_pair, registered
 from lens_heads.studies.fragile_paper.finding import ALL
@@ -98,6 +98,12 @@ def test_without_unrelated_tasks_there_is_no_gap() -> None:
     assert math.isnan(found.p)
 
 
+def able(right: float) -> pd.DataFrame:
+    """The share of right answers without ablation, of 40 trials, as a model's table."""
+    low, high = wilson(right, 40)
+    return pd.DataFrame([{"task": ALL, "value": right, "low": low, "high": high, "trials": 40}])
+
+
 def frames(
     beyond: float, specificity: float, recovered: float, own: float = 1.0, p: float = 1 / 41
 ) -> dict[str, pd.DataFrame]:
@@ -115,6 +121,7 @@ def frames(
     restored = {"set": "random", "of": "recovery", "k": 64, "examples": 24, **around(recovered, "difference")}
     return {
         "sources": pd.DataFrame(sources),
+        "answered": able(0.5),
         "statistics": pd.DataFrame([{**about, **around(specificity)}]),
         "recovery_differences": pd.DataFrame([restored]),
     }
@@ -133,6 +140,15 @@ def test_claims_on_one_model_follow_their_thresholds() -> None:
     assert verdicts(frames(1, 0, 1), gap=0.5, p=0.06)["related"] == UNTOLD
     common = verdicts(frames(1.0, 0.0, 0.6, p=3 / 41), 0.5, 0.01)
     assert common == {"transfer": UNTOLD, "interchangeable": UNTOLD, "related": HOLDS, "recovery": UNTOLD}
+
+
+def test_nothing_holds_in_a_model_that_hardly_answers() -> None:
+    """Heads that suggest the kind of answer cost log-probability also where no prompt holds the answer."""
+    for right, words in ((0.5, {HOLDS}), (0.15, {UNTOLD}), (0.0, {UNTOLD})):
+        found = frames(1.0, 0.0, 0.6) | {"answered": able(right)}
+        assert set(verdicts(found, 0.5, 0.01).values()) == words
+    table = claims_of_model("tiny", PLAN, found, Gap(Interval(0, -1, 1), 0.5, 40), 64)
+    assert table["found"].str.contains("; tiny answers 0% of the trials without ablation").all()
 
 
 def test_heads_that_cost_nothing_are_not_called_interchangeable_or_restored() -> None:
@@ -190,11 +206,11 @@ def test_random_heads_as_a_lead_transfer_no_more_often_than_their_level() -> Non
     assert above > 12
 
 
-def correlated(x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
+def correlated(x: np.ndarray, y: np.ndarray, right: float = 0.5) -> pd.DataFrame:
     """The claims on two models with these fragilities (and disruptivities) per task, at one k."""
     a, b = (pd.DataFrame([values], [64], pd.Index(TASKS)) for values in (x, y))
     found = {f"logprob: {name}": compare.correlate(a, b, name, strata=FORMATS) for name in JUDGED}
-    return claims_of_pair(("a", "b"), PLAN, found).set_index("id")
+    return claims_of_pair(("a", "b"), PLAN, found, (able(0.5), able(right))).set_index("id")
 
 
 def test_the_verdict_on_a_pair_is_that_inside_answer_formats() -> None:
@@ -206,12 +222,15 @@ def test_the_verdict_on_a_pair_is_that_inside_answer_formats() -> None:
     same = correlated(formats + noise[0], formats + noise[0])
     assert same.loc["fragility", "verdict"] == HOLDS
     assert same.loc["disruptivity", "verdict"] == DOES_NOT
+    idle = correlated(formats + noise[0], formats + noise[0], right=0.0)
+    assert set(idle["verdict"]) == {UNTOLD}
+    assert idle["found"].str.endswith("; b answers 0% of the trials without ablation").all()
     assert same.loc["fragility", "value"] == pytest.approx(1)
     assert same.loc["fragility", "p"] == pytest.approx(1 / 72)
     opposed = correlated(formats + noise[0], formats - noise[0])
     assert opposed.loc["fragility", "value"] == pytest.approx(-1)
     assert set(opposed["verdict"]) == {UNTOLD}
-    assert set(claims_of_pair(("a", "b"), PLAN, {})["verdict"]) == {UNTOLD}
+    assert set(claims_of_pair(("a", "b"), PLAN, {}, (able(0.5), able(0.5)))["verdict"]) == {UNTOLD}
 
 
 def test_disruptivity_beyond_random_is_less_by_what_random_heads_cost_the_other_tasks() -> None:

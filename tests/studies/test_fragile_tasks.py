@@ -194,7 +194,12 @@ def test_claims_can_be_judged_again_from_the_stored_trials(models: list[Any], do
         heads = model.cfg.n_layers * model.cfg.n_heads
         again.append(rejudged(each.model, stored, each.frames["tasks"], TINY, heads))
         pd.testing.assert_frame_equal(again[-1].claims, each.claims)
-    pd.testing.assert_frame_equal(claims_of_pair(pair.names, TINY, pairs.correlated(*again, TINY)[0]), pair.claims)
+    pd.testing.assert_frame_equal(
+        claims_of_pair(
+            pair.names, TINY, pairs.correlated(*again, TINY)[0], [each.frames["answered"] for each in again]
+        ),
+        pair.claims,
+    )
 
 
 def test_the_same_call_continues_and_runs_nothing_again(

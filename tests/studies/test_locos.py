@@ -23,6 +23,7 @@ from lens_heads.ablation.verdicts import smallest_k
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import SCORERS
+from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import registered, rejudged
 from lens_heads.studies.locos_paper.costs import costs
@@ -86,9 +87,9 @@ def test_tiny_models_of_the_papers_other_families_do_too(family: str, tmp_path: 
 
 def check_study(found: LocosFinding, out: Path) -> None:
     assert set(found.scores) == {*SCORERS, *RIVALS}
-    assert found.cri is not None
-    assert found.cri.method == "cri"
-    assert len(found.cri.trial_ids) == 2
+    assert found.patched is not None
+    assert found.patched.method == "cri"
+    assert len(found.patched.trial_ids) == 2
     assert found.k in TINY.ks
     assert found.baseline in ATTENTION
     check_tables(found, out / found.model)
@@ -165,6 +166,13 @@ def test_the_trials_of_every_packaged_preset_exist(name: str) -> None:
             assert plan.trials(call)
 
 
+@pytest.mark.parametrize("name", ["demo", "packaged", "thorough", "negative-model", "negative-needles"])
+def test_random_heads_meet_enough_groups_of_trials_for_an_interval(name: str) -> None:
+    plan = PRESETS[name]
+    for call in {**plan.spared, **plan.downstream}.values():
+        assert len({trial.group for trial in plan.trials(call)[: plan.few_others]}) >= FEWEST
+
+
 def test_the_claims_are_registered_before_the_run(done: tuple[LocosFinding, Path]) -> None:
     before, after = registered(TINY), done[0].claims
     assert before["id"].to_list() == after["id"].to_list()
@@ -219,7 +227,7 @@ def test_what_it_costs_is_known_before(qwen: Any, done: tuple[LocosFinding, Path
 
 @pytest.mark.parametrize("control", CONTROLLED)
 def test_nothing_holds_in_a_negative_control(qwen: Any, control: str, tmp_path: Path) -> None:
-    brief = replace(TINY, control=control, cri_trials=0, recovery_trials=0, read_heads=0, exclusive=False)
+    brief = replace(TINY, control=control, recovery_trials=0, read_heads=0, exclusive=False)
     brief = replace(brief, ablated=("locos",), downstream={}, spared={}, draws=20, few=6)
     (found,) = studies.locos(qwen, brief, tmp_path / "run", command="the command")
     assert "holds" not in set(found.claims[found.claims["id"].isin(["retrieval", "retrieval_exact"])]["verdict"])
@@ -227,6 +235,25 @@ def test_nothing_holds_in_a_negative_control(qwen: Any, control: str, tmp_path: 
         assert found.model.endswith("random-initialised seed 0")
     else:
         assert found.headline["retrieval"].per_trial["trial"].str.contains("-needle-of-|-answer-of-").all()
+
+
+def test_a_model_that_answers_nothing_ends_its_study_without_patching(
+    qwen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patched = stages.patched
+
+    def of_answers(bench: stages.Bench, texts: Any) -> Any:
+        return patched(replace(bench, plan=replace(bench.plan, teacher_forced=False)), texts)
+
+    monkeypatch.setattr(stages, "patched", of_answers)
+    brief = replace(TINY, ablated=("locos",), downstream={}, spared={}, rivals=0, read_heads=0, exclusive=False)
+    (found,) = studies.locos(qwen, brief, tmp_path / "run")
+    reason = "the model answers none of 2 test trials"
+    assert found.cri == reason
+    assert found.patched is None
+    assert reason in (tmp_path / "run" / "report.html").read_text()
+    summary = json.loads((tmp_path / "run" / "study_locos.json").read_text())["models"][found.model]
+    assert summary["patching_note"] == reason
 
 
 def check_summary(found: LocosFinding, file: Path) -> None:

@@ -227,3 +227,9 @@ def test_a_negative_control_of_the_model_is_untrained() -> None:
 def test_a_preset_takes_another_precision() -> None:
     assert runner.resized(Negative(), None, None) == Negative()
     assert runner.resized(Negative(), 0.1, 50) == Negative(None, 0.1, 50)
+
+
+@pytest.mark.parametrize("precision", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_precision_that_is_no_half_width_is_named(precision: float) -> None:
+    with pytest.raises(ValueError, match=r"precision=.*use a half-width in nats above 0"):
+        runner.resized(FRAGILE["quick"], precision, None)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, judged_break, judged_spared
+from lens_heads.ablation.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, bound, judged_break, judged_spared
 from lens_heads.stats import Interval, difference, n_to_tell
 from lens_heads.studies.capability_paper.effects import BEFORE, drops, gap, lost, mean_cost, over_trials, rank
 from lens_heads.studies.capability_paper.finding import CapabilityFinding
@@ -121,7 +121,7 @@ def _spared(finding: CapabilityFinding, at: float) -> Judged:
     )
     lost_most = {task: mean_cost(curve, {task: theirs[task]}, finding.metrics).value for task in tasks}
     worst = max(lost_most, key=lost_most.__getitem__)
-    text = f"{found.value:.2f} beyond random heads, one-sided bound {narrow.high:.2f}, on {len(tasks)} of "
+    text = f"{found.value:.2f} beyond random heads{bound(narrow.high)}, on {len(tasks)} of "
     text += f"{len(plan.capabilities)} tasks; {worst} loses most: {lost_most[worst]:.2f}"
     trials = min(len(drops(curve, theirs[task], finding.metrics[task], task)) for task in tasks)
     verdict = judged_spared(Verdict("", UNTOLD, text, found, trials=trials), narrow.high, at)

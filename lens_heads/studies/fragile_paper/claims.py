@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -40,7 +41,11 @@ def registered(plan: Preset) -> pd.DataFrame:
 
 
 def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame], gap: Gap, k: int) -> pd.DataFrame:
-    """Do heads transfer between tasks? One row per claim (`COLUMNS`); `frames` holds the model's tables, k names the headline."""
+    """Do heads transfer between tasks? One row per claim (`COLUMNS`); `frames` holds the model's tables, k names the headline.
+
+    Nothing holds for a model that hardly answers the trials: heads that suggest the kind of answer cost something there, too.
+    """
+    right, _ = _row(frames["answered"], "value", (), task=ALL)
     heads = {
         source: _row(frames["sources"], "beyond", ("random_trials", "p"), source=source, task=ALL)
         for source in (OWN, OTHERS)
@@ -62,21 +67,43 @@ def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame]
         found = measured[claim["id"]]
         requires = "requires" in claim
         possible = own.low > 0 and own_p <= claim["alpha"] if requires else found[-1] <= claim["alpha"]
-        row = _judged(claim, plan, found, possible) | {"models": model}
+        row = _judged(claim, plan, found, possible and answers(right)) | {"models": model}
+        row["found"] += "" if answers(right) else f"; {unable(model, right)}"
         rows.append(row | {"found": f"{row['found']}; {costly}"} if requires else row)
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
 
 
-def claims_of_pair(names: tuple[str, str], plan: Preset, found: Mapping[str, compare.Correlation]) -> pd.DataFrame:
-    """Are the same tasks fragile, and the same tasks' heads disruptive, in both models? One row per claim."""
+def claims_of_pair(
+    names: tuple[str, str],
+    plan: Preset,
+    found: Mapping[str, compare.Correlation],
+    answered: Sequence[pd.DataFrame],
+) -> pd.DataFrame:
+    """Are the same tasks fragile, and the same tasks' heads disruptive, in both models? One row per claim.
+
+    `answered`: what each model answers right without ablation, as its table of that name.
+    """
+    rights = [_row(frame, "value", (), task=ALL)[0] for frame in answered]
+    idle = [unable(name, right) for name, right in zip(names, rights, strict=True) if not answers(right)]
     rows = []
     for claim in published(__name__)["pair"]:
         one = found.get(f"{METRIC}: {claim['id']} beyond random")
         judged = Found.nothing("not measured") if one is None else _correlation(one, claim)
+        if idle:
+            judged = replace(judged, verdict=UNTOLD, text="; ".join([judged.text, *idle]))
         about = {"models": " and ".join(names), "metric": METRIC, "k": claim["k"].format(**plan.words())}
         row = judged.row(claim, **_words(claim, plan)) | about
         rows.append(row | {"n": f"{0 if one is None else one.points['task'].nunique()} tasks", "would_tell": None})
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
+
+
+def answers(right: Interval) -> bool:
+    """Whether a model answers enough of the trials, without ablation, for anything to be lost."""
+    return right.low > published(__name__)["answered"]
+
+
+def unable(model: str, right: Interval) -> str:
+    return f"{model} answers {right.value:.0%} of the trials without ablation"
 
 
 def _correlation(one: compare.Correlation, claim: Mapping[str, Any]) -> Found:
@@ -121,7 +148,8 @@ def _sets(claim: Mapping[str, Any], plan: Preset, times: float) -> str:
 
 
 def _words(claim: Mapping[str, Any], plan: Preset) -> dict[str, Any]:
-    return {**plan.words(), "threshold": claim["threshold"], "alpha": claim["alpha"]}
+    numbers = {"threshold": claim["threshold"], "alpha": claim["alpha"]}
+    return {**plan.words(), **numbers, "answered": published(__name__)["answered"]}
 
 
 def _row(frame: pd.DataFrame, value: str, more: Sequence[str], **wanted: Any) -> tuple[Interval, tuple[Any, ...]]:

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pandas as pd
+import torch
 
 from lens_heads import compare
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.causal import Recovery
+from lens_heads.compare.cells import NONE
+from lens_heads.heads.grouping import groups_in
+from lens_heads.stats import are_shares, mean_interval, share_interval
 from lens_heads.studies.fragile_paper.claims import claims_of_model
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
@@ -26,6 +30,7 @@ def judged(
     frames = {
         "statistics": pd.concat(statistic, ignore_index=True),
         "sources": sources(matrix, curve, k),
+        "answered": answered(matrix, plan),
         "related": pd.DataFrame([{**gap.gap._asdict(), "p": gap.p, "trials": gap.items, "k": k}]),
         "recovery": recovered,
         "recovery_differences": differences,
@@ -46,6 +51,19 @@ def rejudged(
     frames = judged(model, matrix, curve, tables["recovery_examples"], plan, sizes[headline])
     about = {"matrix": matrix, "curve": curve, "sizes": sizes, "headline": headline}
     return FragileFinding(model=model, frames={**frames, "tasks": tasks}, scores={}, **about)
+
+
+def answered(matrix: compare.TransferMatrix, plan: Preset) -> pd.DataFrame:
+    """The share of trials of all tasks that the model answers right without ablation, with its interval, as a single row."""
+    rows = matrix.per_item
+    assert rows is not None
+    rows = rows[rows["source"] == NONE].reset_index()
+    hits, groups = rows[plan.right].to_numpy(float), groups_in(rows, rows["item"], "item")
+    if are_shares(hits):
+        low, high = share_interval(hits, groups)[1:]
+    else:
+        low, high = map(float, mean_interval(torch.from_numpy(hits), groups))
+    return pd.DataFrame([{"task": ALL, "value": hits.mean(), "low": low, "high": high, "trials": len(rows)}])
 
 
 def recovery_tables(restored: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -172,7 +172,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
         blind = run.stage("correspondence without scores", pairs.matched, models, None, plan, folder / "blind")
         validation = run.stage("validation", pairs.validated, blind, models, a, self.tests, plan, folder)
         frames = {
-            "claims": claims_of_pair(names, plan, found),
+            "claims": claims_of_pair(names, plan, found, [each.frames["answered"] for each in (a, b)]),
             **pairs.correlation_tables(found),
             "matched_heads": match.pairs,
             "validation": validation.frame,

@@ -21,8 +21,8 @@ class LocosFinding(Finding):
 
     `scores` is by method, `questions` by id of a test trial. `k` and `baseline`, the attention method whose heads cost most,
     were chosen on selection trials. `headline` (at k, by task) is judged, `curve` runs over k, `texts` is by task. `cri`,
-    `literal` and `recovered` are None if the preset skips their stages; `recovered` is a sentence if recovery could not be
-    measured.
+    `literal` and `recovered` are None if the preset skips their stages; `cri` and `recovered` are sentences if they could not
+    be measured.
     """
 
     k: int
@@ -32,14 +32,19 @@ class LocosFinding(Finding):
     curve: AblationCurve
     texts: dict[str, AblationCurve]
     questions: dict[str, str]
-    cri: HeadScores | None = None
+    cri: HeadScores | str | None = None
     literal: HeadScores | None = None
     recovered: Recovery | str | None = None
 
     @property
+    def patched(self) -> HeadScores | None:
+        """CRI of every head, if it was measured."""
+        return measured(self.cri)
+
+    @property
     def ranked(self) -> dict[str, HeadScores]:
         """Every ranking by name."""
-        others = {"cri": self.cri, "literal_share": self.literal}
+        others = {"cri": self.patched, "literal_share": self.literal}
         return {**self.scores, **{name: found for name, found in others.items() if found is not None}}
 
     def notes(self) -> dict[str, Any]:
@@ -55,8 +60,14 @@ class LocosFinding(Finding):
                 for one in right.conditions()
             },
             "top": {name: records(ranked(name, found).head(10)) for name, found in self.ranked.items()},
+            "patching_note": self.cri if isinstance(self.cri, str) else None,
             "recovery_note": note,
         }
+
+
+def measured(cri: HeadScores | str | None) -> HeadScores | None:
+    """The scores, where there are any; not the reason why there are none."""
+    return cri if isinstance(cri, HeadScores) else None
 
 
 def ranked(name: str, found: HeadScores) -> pd.DataFrame:

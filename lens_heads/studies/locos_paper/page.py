@@ -33,7 +33,7 @@ def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
     sections = [report.Section("The paper's claims", CLAIMS, tables=[before, *claims]), _maps(findings)]
     for each in findings:
         sections += [_headline(each), _ablation(each), _texts(each), _agreement(each)]
-        sections += [_causal(each, each.cri)] if each.cri is not None else []
+        sections += [_causal(each)] if each.cri is not None else []
         sections += [_reading(each, each.literal, plan)] if each.literal is not None else []
     summary = report.Summary(
         model=", ".join(each.model for each in findings),
@@ -148,26 +148,29 @@ def _agreement(finding: LocosFinding) -> report.Section:
     )
 
 
-def _causal(finding: LocosFinding, cri: HeadScores) -> report.Section:
-    lead, thirds = finding.scores[LEAD], finding.frames["thirds"]
-    thirds = thirds[thirds["method"] == "cri"]
-    figures = [
-        report.Figure(plots.head_map(cri), f"CRI: each head patched at the answer rows, {len(cri.trial_ids)} pairs"),
-        report.Figure(plots.score_scatter(lead, cri, thirds), "LOCOS and CRI"),
-    ]
-    tables = [
-        table(finding.frames["against_cri"], "Which ranking finds the heads that patching finds? Top k of each"),
-        table(thirds, "LOCOS and CRI by layer third"),
-    ]
-    text, recovered = "", finding.recovered
+def _causal(finding: LocosFinding) -> report.Section:
+    figures, tables, recovered = [], [], finding.recovered
+    text = f"No head was patched: {finding.cri}. " if isinstance(finding.cri, str) else ""
+    if (cri := finding.patched) is not None:
+        thirds = finding.frames["thirds"]
+        thirds = thirds[thirds["method"] == "cri"]
+        pairs = f"CRI: each head patched at the answer rows, {len(cri.trial_ids)} pairs"
+        figures = [
+            report.Figure(plots.head_map(cri), pairs),
+            report.Figure(plots.score_scatter(finding.scores[LEAD], cri, thirds), "LOCOS and CRI"),
+        ]
+        tables = [
+            table(finding.frames["against_cri"], "Which ranking finds the heads that patching finds? Top k of each"),
+            table(thirds, "LOCOS and CRI by layer third"),
+        ]
     if isinstance(recovered, Recovery):
         figures.append(report.Figure(recovered.plot(), "Recovery: ablated everywhere, patched at the answer rows"))
         tables.append(table(recovered.frame, "Recovery", "recovery"))
         tables.append(table(recovered.differences(), "Recovery compared with each control", "difference"))
         counts = ", ".join(f"{what.replace('_', ' ')} {n}" for what, n in recovered.examples.items())
-        text = f"Number of examples for recovery: {counts}."
+        text += f"Number of examples for recovery: {counts}."
     elif recovered:
-        text = f"Recovery could not be measured: {recovered}."
+        text += f"Recovery could not be measured: {recovered}."
     return folded(f"{finding.model}: causal evidence", text, figures=figures, tables=tables, side_by_side=True)
 
 

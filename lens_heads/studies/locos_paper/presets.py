@@ -201,13 +201,14 @@ _BRIEF: dict[str, Any] = {
 }
 _BRIEF |= {"choose": 4, "text_trials": 3, "curve_trials": 5, "calibrate": 6}
 _STUDY = replace(
-    _packaged(40, 60, 40, 30, 320, ks=(1, 3, 6, 12, 24, 48), recovery_trials=12, ablated=(*FACTORIAL, "copy")),
+    _packaged(40, 50, 40, 30, 256, ks=(1, 3, 6, 12, 24, 48), recovery_trials=8, ablated=(*FACTORIAL, "copy")),
     choose=8,
-    few=10,
-    few_others=5,
+    few=8,
+    few_others=6,
     controls=("random",),
     seeds=4,
-    curve_trials=10,
+    curve_trials=8,
+    recovery_draws=10,
 )
 PRESETS: dict[str, Preset] = {
     "demo-quick": _demo(8, 6, 4, 320, **_BRIEF),
@@ -223,7 +224,7 @@ PRESETS: dict[str, Preset] = {
         seeds=2,
         draws=40,
         few=5,
-        few_others=5,
+        few_others=6,
         choose=4,
         curve_trials=6,
     ),
@@ -240,12 +241,13 @@ PRESETS: dict[str, Preset] = {
         cri_trials=30,
     ),
     "negative-model": replace(_STUDY, control="random_initialised", teacher_forced=True, only_flipped=False),
-    "negative-needles": replace(_STUDY, control="exchanged_needles"),
+    "negative-needles": replace(_STUDY, control="exchanged_needles", downstream={}),
     "quick": replace(_packaged(6, 6, 3, 3, 280, **_BRIEF), cri_trials=3, recovery_trials=2, recovery_draws=3),
     "paper": _nolima("paper"),
     "scripts": _nolima("scripts"),
 }
 """`lens-heads demo` runs the demo presets: detection, ablation and judged texts. `packaged`, `thorough` (hours) and `quick`
-need no download and suit models with a few hundred million parameters; the `negative-` presets are `packaged` where nothing
-may hold. `paper` and `scripts` are the paper's grids, as documented and as run by its job scripts, on NoLiMa, PopQA, MuSiQue
-and BABILong from the hub."""
+need no download and suit models with a few hundred million parameters; the `negative-` presets are `packaged` where no claim
+that heads matter may hold (`negative-needles` without the downstream tasks, whose needles are not exchanged). `paper` and
+`scripts` are the paper's grids, as documented and as run by its job scripts, on NoLiMa, PopQA, MuSiQue and BABILong from the
+hub."""

@@ -160,12 +160,12 @@ def judged_texts(bench: Bench, scores: Mapping[str, HeadScores], k: int) -> dict
     return found
 
 
-def patched(bench: Bench, texts: AblationCurve) -> HeadScores:
-    """CRI of every head, on test trials that the unablated model answers."""
+def patched(bench: Bench, texts: AblationCurve) -> HeadScores | str:
+    """CRI of every head, on test trials that the unablated model answers, or the reason why there is none."""
     plan, right = bench.plan, texts.values(Condition.none(), "correct")
     answered = [trial for trial in bench.test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
     if not answered:
-        raise ValueError("the model answers none of the test trials, so no head can be patched: use easier trials")
+        return f"the model answers none of {len(right)} test trials"
     return patch_heads(bench.model, answered[: plan.cri_trials], out=bench.out / "cri")
 
 

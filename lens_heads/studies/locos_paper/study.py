@@ -18,7 +18,7 @@ from lens_heads.report import tables
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import best_baseline, claims, registered
 from lens_heads.studies.locos_paper.costs import costs
-from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, ranked
+from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, measured, ranked
 from lens_heads.studies.locos_paper.page import page
 from lens_heads.studies.locos_paper.presets import PRESETS, TASK, Preset
 from lens_heads.studies.runner import (
@@ -100,7 +100,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         mended = run.stage("recovery", stages.mended, bench, scores[LEAD], k) if plan.recovery_trials else None
         read, literal = run.stage("reading", stages.read, bench, scores) if plan.read_heads else ({}, None)
         frames = {
-            **stages.agreement(model, scores, cri, k),
+            **stages.agreement(model, scores, measured(cri), k),
             "choice": choice.frame,
             "headline": together({task: one.frame for task, one in headline.items()}),
             "ablation": curve.frame,
