@@ -34,10 +34,12 @@ from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.babilong import babilong
 from lens_heads.tasks.capitals import capitals
 from lens_heads.tasks.code import humaneval, mbpp
+from lens_heads.tasks.colored_objects import colored_objects
 from lens_heads.tasks.continuation import continuation
 from lens_heads.tasks.gsm8k import gsm8k
 from lens_heads.tasks.induction import induction
 from lens_heads.tasks.ioi import ioi
+from lens_heads.tasks.key_value import key_value
 from lens_heads.tasks.multiple_choice import arc_challenge, boolq, hellaswag, mmlu, wmdp
 from lens_heads.tasks.musique import musique
 from lens_heads.tasks.niah import niah
@@ -47,6 +49,7 @@ from lens_heads.tasks.parametric import parametric
 from lens_heads.tasks.qrhead import qrhead
 from lens_heads.tasks.rhyme import rhyme
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
+from lens_heads.tasks.succession import succession
 from lens_heads.tasks.swearing import swearing
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
@@ -69,6 +72,9 @@ TASKS: dict[str, Task] = {
     "arithmetic": Task(arithmetic, "sums and differences, generated or GPT-3's: no needle; a control for ablation"),
     "capitals": Task(capitals, "country -> capital, known from training: no needle, with answer choices"),
     "induction": Task(induction, "the next word of a repeated word list: copying, with answer choices"),
+    "key_value": Task(key_value, "which value a random key has in a JSON object: copying without meaning"),
+    "colored_objects": Task(colored_objects, "the colour of one of three objects: with answer choices"),
+    "succession": Task(succession, "the next day, month, letter or number: with answer choices"),
     "rhyme": Task(rhyme, "a word that rhymes with a given one: no needle, with answer choices"),
     "continuation": Task(continuation, "which of four endings fits an everyday situation: with answer choices"),
     "sec10k": Task(sec10k, "eight facts from companies' annual reports: fictional ones shipped, or your own real ones"),
@@ -89,7 +95,7 @@ TASKS: dict[str, Task] = {
 
 HALVES = (
     *("packaged", "musique", "sec10k", "sec10k_documents", "arithmetic", "capitals", "induction", "rhyme"),
-    *("continuation", "ioi", "swearing"),
+    *("continuation", "ioi", "swearing", "key_value", "colored_objects", "succession"),
 )
 """Tasks with two disjoint splits: "select" to find heads, "test" to evaluate them."""
 
@@ -123,6 +129,7 @@ def load(name: str, **arguments: Any) -> list[Any]:
 
 
 __all__ = ["HALVES", "TASKS", "Task", "load", "to_select"]
-__all__ += ["arithmetic", "babilong", "capitals", "continuation", "induction", "ioi", "musique", "niah", "nolima"]
-__all__ += ["packaged", "parametric", "qrhead", "rhyme", "sec10k", "sec10k_documents", "swearing"]
+__all__ += ["arithmetic", "babilong", "capitals", "colored_objects", "continuation", "induction", "ioi", "key_value"]
+__all__ += ["musique", "niah", "nolima"]
+__all__ += ["packaged", "parametric", "qrhead", "rhyme", "sec10k", "sec10k_documents", "succession", "swearing"]
 __all__ += ["arc_challenge", "boolq", "gsm8k", "hellaswag", "humaneval", "mbpp", "mmlu", "wmdp"]

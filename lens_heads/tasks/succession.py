@@ -1,0 +1,56 @@
+"""Succession: which word follows in a sequence of days, months, letters or numbers? The behaviour of successor heads."""
+
+from __future__ import annotations
+
+import random
+
+from lens_heads.runs import checks
+from lens_heads.tasks.sampling import SPLITS, check_known, enough
+from lens_heads.tasks.successors import CYCLES, SEQUENCES
+from lens_heads.tasks.templates import judge, template
+from lens_heads.trials.trial import Trial
+
+HALVES = {"select": ("days", "letters", "ordinals"), "test": ("months", "number words", "numbers")}
+"""The sequences of either half."""
+
+
+def succession(
+    n: int | None = None, shown: int = 3, split: str | None = None, seed: int = 0, chat: bool | None = False
+) -> list[Trial]:
+    """Consecutive words of a sequence, such as "Tuesday, Wednesday, Thursday,", and the word that follows.
+
+    Args, besides those of `lens_heads.tasks`:
+        n: number of trials; by default 200, or all if there are fewer.
+        shown: words before the question, 1 to 4.
+        split: the two share no sequence: days, letters and ordinals, or months, number words and numbers up to 200.
+
+    Returns:
+        Trials with ids such as "succession-days-1" (sequence, place of its first word); the choices are the answer, the last word
+        shown, and two others of the sequence that are not shown. `meta` holds the sequence and the words shown; days and
+        months begin again after their last word. Correct if the text up to the next comma is the answer.
+    """
+    checks.whole_number("shown", shown, 1, 4)
+    if split is not None:
+        check_known("split", split, SPLITS, ", or None for both")
+    used = HALVES[split] if split is not None else tuple(SEQUENCES)
+    starts = [(name, at) for name in used for at in range(len(SEQUENCES[name]) - (0 if name in CYCLES else shown))]
+    rng = random.Random(f"succession-{split}-{checks.seed(seed)}")
+    drawn = rng.sample(starts, enough(n, len(starts), "places in these sequences", 200))
+    written = template("succession")
+    trials: list[Trial] = []
+    for name, at in drawn:
+        words = SEQUENCES[name]
+        *seen, answer = (words[(at + i) % len(words)] for i in range(shown + 1))
+        others = rng.sample([word for word in words if word not in (*seen, answer)], 2)
+        trial = Trial(
+            id=f"succession-{name.replace(' ', '-')}-{at}",
+            question=", ".join(seen) + ",",
+            answer=answer,
+            template=written["template"],
+            chat=chat,
+            meta={"kind": name, "shown": tuple(seen)},
+            judge=judge(written),
+            choices=tuple(rng.sample([answer, seen[-1], *others], 4)),
+        )
+        trials.append(trial)
+    return trials
