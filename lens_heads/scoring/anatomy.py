@@ -26,7 +26,7 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.options import RunOptions
 from lens_heads.scoring.score import score_heads
-from lens_heads.scoring.scorers import Scorer
+from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials.trial import AnyTrial
 

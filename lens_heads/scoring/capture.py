@@ -1,6 +1,6 @@
 """The pass: prefill, decode, then one short hooked chunk whose layers are passed to the scorers one at a time.
 
-Hooks only ever see the answer rows (and the last 8 prompt rows, if a scorer reads them), and no layer's pattern outlives
+Hooks only ever see the answer rows (and the last prompt rows, if a scorer reads them), and no layer's pattern outlives
 its layer. All scorers of a run share the pass.
 """
 
@@ -24,13 +24,11 @@ from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
 from lens_heads.scoring.collecting import PassResult
 from lens_heads.scoring.nulls import draw_spans, null_scores
-from lens_heads.scoring.scorers import Reading, Rows, Scorer, scored
+from lens_heads.scoring.scorer import Reading, Rows, Scorer
+from lens_heads.scoring.scorers import scored
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials import answers
 from lens_heads.trials.encoded import EncodedTrial
-
-PROMPT_ROWS = 8
-"""How many of the last prompt rows a "prompt" scorer sees (HeadKV's observation window)."""
 
 
 @dataclass
@@ -79,7 +77,7 @@ def run_pass(
     """
     decode = not teacher_forced and any(scorer.gated or scorer.rows != "prompt" for scorer in scorers)
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
-    back = PROMPT_ROWS if any(scorer.rows == "prompt" for scorer in scorers) else 1
+    back = max((scorer.prompt_rows for scorer in scorers if scorer.rows == "prompt"), default=1)
     start = max(0, tokens.shape[1] - back)
     cache = Cache(model, len(trials))
     with evaluating(model):
@@ -175,6 +173,7 @@ def _score(
                 for name, scores in row.result.scores.items():
                     scorer = named[name]
                     view = views[scorer.rows, scorer.direction if scorer.direction in readings else "exact"]
+                    view = view.last(scorer.prompt_rows) if scorer.rows == "prompt" else view
                     scores[layer] = scored(scorer, view, shape.n_heads)
                     if name in row.result.null:
                         row.result.null[name][:, layer] = null_scores(scorer, view, spans[i], shape.n_heads)
@@ -230,7 +229,7 @@ def _views(
         )
 
     views: dict[tuple[Rows, Reading], LayerView] = {}
-    prompt = torch.arange(max(0, first + 1 - PROMPT_ROWS, -offset), first + 1, device=device)
+    prompt = torch.arange(max(0, -offset), first + 1, device=device)
     produced = torch.cat([tokens[1:n], tokens.new_tensor(row.steps[:1] or [-1])])
     asking = view(prompt, produced[prompt + offset], torch.zeros_like(prompt).bool())
     views |= {("prompt", reading): asking for reading in readings}

@@ -19,7 +19,8 @@ from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
-from lens_heads.scoring.scorers import DOCUMENT_SCORERS, SCORERS, Scorer
+from lens_heads.scoring.scorer import Scorer
+from lens_heads.scoring.scorers import NAMED_SCORERS, TABLES, is_ours
 from lens_heads.trials.digests import made_on
 
 
@@ -46,7 +47,7 @@ class PassResult:
         both = [*self.scores.items(), *self.null.items()]
         bad = list(dict.fromkeys(name for name, score in both if not torch.isfinite(score).all()))
         if bad:
-            own = [name for name in bad if name not in SCORERS and name not in DOCUMENT_SCORERS]
+            own = [name for name in bad if not any(name in table for table in (*TABLES.values(), NAMED_SCORERS))]
             remedy = "your scorer must return finite scores" if own else "load the model in float32 or bfloat16"
             raise ValueError(f"trial {self.id}: {', '.join(own or bad)} is not finite: {remedy}")
         arrays = self.scores | {_null_of(name): null for name, null in self.null.items()}
@@ -108,9 +109,11 @@ def score_trials(
 
 def _method_identity(scorer: Scorer, stored: bool) -> str:
     """What identifies a method in a run folder: its name, and for users' own scorers also their code."""
-    if {**SCORERS, **DOCUMENT_SCORERS}.get(scorer.name) is scorer:
+    if is_ours(scorer):
         return scorer.name
-    about = [scorer.name, scorer.rows, "gated" * scorer.gated, "exact" * (scorer.direction == "exact")]
+    about: list[str] = [scorer.name, scorer.rows, "gated" * scorer.gated, "exact" * (scorer.direction == "exact")]
+    about += [f"of {scorer.counted}"] * (scorer.counted != "counted")
+    about.append(f"last {scorer.prompt_rows}" * (scorer.rows == "prompt" and scorer.prompt_rows != 8))
     about.append("without null" * (not scorer.reads_needle))
     return labelled(", ".join(filter(None, about)), scorer.score, stored)
 

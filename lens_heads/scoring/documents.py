@@ -22,7 +22,8 @@ from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.scoring.collecting import PassResult, score_trials
-from lens_heads.scoring.scorers import Scorer, resolve, scored
+from lens_heads.scoring.scorer import Scorer
+from lens_heads.scoring.scorers import resolve, scored
 from lens_heads.scoring.view import DocumentView
 from lens_heads.trials.documents import AnyDocuments, EncodedDocuments
 from lens_heads.trials.encoding import check_unique
@@ -53,7 +54,7 @@ def score_documents(
     """
     checks.whole_number("chunk", chunk)
     require_raw_weights(model)
-    options, scorers = Run.of(run, LoopOptions), resolve(methods, documents=True)
+    options, scorers = Run.of(run, LoopOptions), resolve(methods, "documents")
     shape = geometry(model)
     encoded = _encode(trials, model.tokenizer, shape, frame)
     settings = {

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.runs.digests import digest
-from lens_heads.scoring.scorers import Scorer, is_ours, scored
+from lens_heads.scoring.scorer import Scorer
+from lens_heads.scoring.scorers import is_ours, scored
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials.encoded import EncodedTrial
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
@@ -16,17 +16,30 @@ from lens_heads.scoring.capture import run_pass
 from lens_heads.scoring.collecting import PassResult, score_trials
 from lens_heads.scoring.documents import score_documents
 from lens_heads.scoring.nulls import draw_spans
-from lens_heads.scoring.scorers import Scorer, resolve
+from lens_heads.scoring.pairing import score_pairs
+from lens_heads.scoring.probes import PairProbe, RepeatedProbe, TextProbe, WeightsProbe
+from lens_heads.scoring.scorer import Scorer
+from lens_heads.scoring.scorers import resolve
+from lens_heads.scoring.texts import score_texts
+from lens_heads.scoring.weighing import score_weights
 from lens_heads.trials.digests import trials_digest
-from lens_heads.trials.documents import AnyDocuments
+from lens_heads.trials.documents import AnyDocuments, DocumentTrial, EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
 
+AnyProbe: TypeAlias = RepeatedProbe | TextProbe | PairProbe | WeightsProbe
+_PASSES: dict[type, Callable[..., dict[str, HeadScores]]] = {
+    RepeatedProbe: score_texts,
+    TextProbe: score_texts,
+    PairProbe: score_pairs,
+    WeightsProbe: score_weights,
+}
+
 
 def score_heads(
     model: Model,
-    trials: Iterable[AnyTrial | AnyDocuments] | AnyTrial | AnyDocuments,
+    trials: Iterable[AnyTrial | AnyDocuments | AnyProbe] | AnyTrial | AnyDocuments | AnyProbe,
     methods: Iterable[str | Scorer] | str | Scorer | None = None,
     teacher_forced: bool = False,
     direction: str | Path = "raw",
@@ -38,7 +51,9 @@ def score_heads(
 
     Args:
         model: a TransformerBridge or HookedTransformer with raw weights.
-        trials: `Trial`s, or your own `EncodedTrial`s. `DocumentTrial`s are passed on to `score_documents`.
+        trials: `Trial`s, or your own `EncodedTrial`s. `DocumentTrial`s are passed on to `score_documents`. Or a probe of
+            `lens_heads.probes`, or several of one kind: it has methods of its own (`scorers.TABLES`), nothing is decoded, and
+            only `methods`, `out` and `progress` apply.
         methods: names from `scorers.SCORERS`, or your own `Scorer`s; None for all of them.
         teacher_forced: use the gold answer's tokens as the answer steps; no decoding, no gate.
         direction: "raw" (the paper's), "exact" (true linear read-out, norms frozen), or a tuned-lens safetensors file. The
@@ -56,13 +71,21 @@ def score_heads(
 
     Raises:
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
-            processed weights, no other span beside a needle, or no trial that counts for any method.
+            processed weights, no other span beside a needle, or no trial that counts for any method; a method that is
+            computed on something else, naming what.
     """
-    listed: list[Any] = [trials] if isinstance(trials, AnyDocuments) else list(several(trials))  # type: ignore[arg-type]  # either kind
-    if any(isinstance(trial, AnyDocuments) for trial in listed):
-        _check_documents(teacher_forced, direction, null_spans, run)
-        loop: LoopOptions = {name: run[name] for name in LoopOptions.__annotations__ if name in run}  # type: ignore[assignment]
-        return score_documents(model, listed, methods, chunk=chunk, **loop)
+    listed: list[Any] = [trials] if isinstance(trials, (AnyDocuments, *_PASSES)) else list(several(trials))  # type: ignore[arg-type]  # any kind
+    kinds = {type(one) for one in listed}
+    if kinds & {*_PASSES, DocumentTrial, EncodedDocuments}:
+        _check_unused(teacher_forced, direction, null_spans, run)
+        if kinds.isdisjoint(_PASSES):
+            loop: LoopOptions = {name: run[name] for name in LoopOptions.__annotations__ if name in run}  # type: ignore[assignment]
+            return score_documents(model, listed, methods, chunk=chunk, **loop)
+        if len(kinds) > 1:
+            raise ValueError(
+                f"{' and '.join(sorted(kind.__name__ for kind in kinds))}: score different probes separately"
+            )
+        return _PASSES[kinds.pop()](model, listed, methods, Run.of(run, LoopOptions))
     options, scorers = Run.of(run), resolve(methods)
     checks.whole_number("chunk", chunk)
     checks.whole_number("null_spans", null_spans, 0)
@@ -86,13 +109,13 @@ def score_heads(
     return score_trials(model, encoded, work, scorers, options, settings)
 
 
-def _check_documents(teacher_forced: bool, direction: str | Path, null_spans: int, run: RunOptions) -> None:
-    """ValueError for arguments that do not apply to document trials, which are not decoded and run one by one."""
+def _check_unused(teacher_forced: bool, direction: str | Path, null_spans: int, run: RunOptions) -> None:
+    """ValueError for arguments of needle trials: document trials and probes are not decoded and run one by one."""
     given = {"teacher_forced": teacher_forced, "direction": direction != "raw", "null_spans": null_spans}
     given |= dict.fromkeys(run, True)
     unused = next((name for name, value in given.items() if value and name not in LoopOptions.__annotations__), None)
     if unused is not None:
-        raise ValueError(f"{unused}= does not apply to document trials: omit it, or call score_documents")
+        raise ValueError(f"{unused}= applies to trials with a needle, not to document trials or probes: omit it")
 
 
 def _encode(

@@ -58,6 +58,11 @@ class LayerView:
             self, pattern=self.pattern[:, index], u=u, **{name: getattr(self, name)[index] for name in by_row}
         )
 
+    def last(self, n: int) -> LayerView:
+        """The same view with only the last n rows."""
+        rows = len(self.row_positions)
+        return self if rows <= n else self.rows(torch.arange(rows - n, rows, device=self.pattern.device))
+
     @cached_property
     def phi(self) -> Float[Tensor, "head row key"]:
         """Each position's direct contribution to the answer token's logit: A[h,t,j] * v[h,j] @ W_O[h] @ u_t.

@@ -17,7 +17,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.scoring import anatomy
 from lens_heads.scoring.anatomy import Source
-from lens_heads.scoring.scorers import Scorer
+from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials.encoded import EncodedTrial
 from tests import planted, reference, zoo

@@ -14,7 +14,8 @@ from lens_heads.model.directions import Directions
 from lens_heads.model.geometry import geometry
 from lens_heads.model.modes import evaluating
 from lens_heads.scoring.capture import PassResult, run_pass
-from lens_heads.scoring.scorers import SCORERS, Rows, Scorer
+from lens_heads.scoring.scorer import ROWS, Rows, Scorer
+from lens_heads.scoring.scorers import SCORERS
 from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
 from tests.conftest import random_trial
@@ -54,11 +55,23 @@ def test_a_scorer_gives_one_score_per_head(gqa: Any, trial: EncodedTrial, return
     assert torch.equal(whole, torch.arange(HEADS).float().expand(zoo.LAYERS, -1))
 
 
-@pytest.mark.parametrize("rows", ["answers", "", None])
-def test_rows_are_one_of_four(rows: Any) -> None:
+@pytest.mark.parametrize("rows", ["answers", ""])
+def test_rows_decide_the_probe_and_a_probe_its_rows(rows: Any) -> None:
     with pytest.raises(ValueError, match=f"scorer mine: rows={rows!r}: use one of answer, generated, prompt, query"):
         mine(ones, rows)
-    assert [mine(ones, kind).rows for kind in get_args(Rows)] == ["answer", "generated", "prompt", "query"]
+    probes = {"query": "documents", "every": "text", "totals": "text"}
+    assert [mine(ones, kind).probe for kind in get_args(Rows)] == [
+        probes.get(kind, "needle") for kind in get_args(Rows)
+    ]
+    assert [Scorer("mine", ones, probe=probe).rows for probe in ROWS] == [rows[0] for rows in ROWS.values()]
+    with pytest.raises(ValueError, match="scorer mine: rows='query': use one of every, totals"):
+        Scorer("mine", ones, "query", probe="text")
+    with pytest.raises(ValueError, match="scorer mine: counted='all': use one of counted, repeats, seen_before"):
+        Scorer("mine", ones, probe="text", counted="all")
+    with pytest.raises(ValueError, match="scorer mine: needs='z': use one of received, q_mean"):
+        Scorer("mine", ones, "totals", needs=frozenset({"z"}))
+    with pytest.raises(ValueError, match="scorer mine: probe='image': use one of needle"):
+        Scorer("mine", ones, probe="image")  # type: ignore[arg-type]
 
 
 def test_methods_that_cannot_be_negative_say_so() -> None:

@@ -133,7 +133,7 @@ def test_bad_input_is_refused_before_any_work(gqa: Any) -> None:
         lh.score_heads(gqa, [trial(), long], progress=False)
     with pytest.raises(ValueError, match="two trials have the id 'one'"):
         lh.score_heads(gqa, [trial(), trial()], progress=False)
-    with pytest.raises(ValueError, match="locos reads needles, but these trials have documents: use qr, qr_ndcg"):
+    with pytest.raises(ValueError, match="locos reads needles, but was given documents: use qr, qr_ndcg"):
         lh.score_heads(gqa, [trial()], methods="locos", progress=False)
     with pytest.raises(ValueError, match="did you mean 'summed_attention'"):
         lh.score_heads(gqa, [trial()], methods="sumed_attention", progress=False)

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 import lens_heads as lh
 from lens_heads.heads.scores import HeadScores
 from lens_heads.scoring import capture
-from lens_heads.scoring.scorers import Scorer
+from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.scorers.locos import locos
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials.encoded import EncodedTrial

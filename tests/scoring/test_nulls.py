@@ -19,7 +19,8 @@ from lens_heads.model.directions import Directions
 from lens_heads.model.geometry import geometry
 from lens_heads.scoring.capture import run_pass
 from lens_heads.scoring.nulls import draw_spans
-from lens_heads.scoring.scorers import SCORERS, Scorer
+from lens_heads.scoring.scorer import Scorer
+from lens_heads.scoring.scorers import SCORERS
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials.encoded import EncodedTrial
 from tests import planted, reference, zoo
@@ -159,7 +160,7 @@ def test_null_spans_is_a_whole_number(gqa: Any, trial: EncodedTrial, null_spans:
 
 def test_documents_have_none(gqa: Any) -> None:
     documents = lh.DocumentTrial("d", "Which?", ("one", "two"), gold=("1",))
-    with pytest.raises(ValueError, match="null_spans= does not apply to document trials"):
+    with pytest.raises(ValueError, match="null_spans= applies to trials with a needle"):
         lh.score_heads(gqa, [documents], null_spans=2, progress=False)
 
 

@@ -20,7 +20,8 @@ import lens_heads as lh
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import fast_attention
 from lens_heads.model.hooks import has_hooks, hooked
-from lens_heads.scoring.scorers import SCORERS, Scorer
+from lens_heads.scoring.scorer import Scorer
+from lens_heads.scoring.scorers import SCORERS
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import Trial
@@ -192,7 +193,8 @@ def test_killed_outright_and_continued_equals_uninterrupted(gqa: Any, tmp_path: 
         import torch
         torch.set_num_threads(int(sys.argv[2]))
         import lens_heads as lh
-        from lens_heads.scoring.scorers import SCORERS, Scorer
+        from lens_heads.scoring.scorer import Scorer
+        from lens_heads.scoring.scorers import SCORERS
         from tests.conftest import tiny
         from tests.scoring.test_score import trials_of_all_lengths
 

@@ -1,65 +1,43 @@
-"""The tables of methods. A scorer is a function of a LayerView or a DocumentView, in a file of its own."""
+"""The tables of methods. A scorer is a function of a view, in a file of its own."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Iterable
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.scoring.scorer import Probe, Scorer
 from lens_heads.scoring.scorers.attention_mass import attention_mass, attention_mass_no_sink
 from lens_heads.scoring.scorers.attention_spatial import attention_spatial, attention_spatial_no_sink
+from lens_heads.scoring.scorers.context_divergence import (
+    context_divergence,
+    context_divergence_cosine,
+    context_divergence_relative,
+)
 from lens_heads.scoring.scorers.contrastive import contrastive
 from lens_heads.scoring.scorers.copy import copy
 from lens_heads.scoring.scorers.core import core
 from lens_heads.scoring.scorers.dla import dla
+from lens_heads.scoring.scorers.duplicate import duplicate
+from lens_heads.scoring.scorers.entropy import entropy
+from lens_heads.scoring.scorers.far_mass import far_mass
 from lens_heads.scoring.scorers.headkv import headkv
+from lens_heads.scoring.scorers.induction import echo, induction
 from lens_heads.scoring.scorers.locos import locos
+from lens_heads.scoring.scorers.locos_parts import locos_beside, locos_name, locos_rest
+from lens_heads.scoring.scorers.previous import previous
 from lens_heads.scoring.scorers.qr import qr, qr_ndcg
+from lens_heads.scoring.scorers.receiver import receiver
+from lens_heads.scoring.scorers.sink import sink
+from lens_heads.scoring.scorers.span import span, span_tokens
 from lens_heads.scoring.scorers.summed_attention import summed_attention
-from lens_heads.scoring.view import DocumentView, LayerView, copied
-
-Rows = Literal["answer", "generated", "prompt", "query"]
-Reading = Literal["run", "exact"]
-
-
-@dataclass(frozen=True)
-class Scorer:
-    """One method: a function from a LayerView to one score per head, and what it needs from the pass.
-
-    `rows`: "answer" (rows that produce the answer), "generated" (all generated steps), "prompt" (last 8 prompt rows),
-    "query" (the query's rows over documents: a function of a DocumentView, for `DocumentTrial`s, without gate).
-    `gated`: only trials that the model answered count; otherwise every trial with the rows does. `signed`: scores can be
-    negative, as a test of mean > 0 requires. `rule`: which published detection rule it is, if there are several.
-    `contrastive`: compares gold documents with others, so a trial whose documents are all gold does not count.
-    `direction`: the read-out that `view.phi` has, "run" (the `direction=` of `score_heads`) or always "exact".
-    `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
-    """
-
-    name: str
-    score: Callable[[Any], Float[Tensor, " head"]]
-    rows: Rows = "answer"
-    gated: bool = True
-    paper: str = ""
-    signed: bool = True
-    rule: str = ""
-    contrastive: bool = False
-    direction: Reading = "run"
-    reads_needle: bool = True
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise ValueError(f"scorer name {self.name!r}: must be a non-empty string")
-        if not callable(self.score):
-            raise TypeError(f"scorer {self.name}: {self.score!r} must be a function of a view")
-        for field, known in (("rows", get_args(Rows)), ("direction", get_args(Reading))):
-            if getattr(self, field) not in known:
-                raise ValueError(f"scorer {self.name}: {field}={getattr(self, field)!r}: use one of {', '.join(known)}")
-
+from lens_heads.scoring.scorers.task_kv import task_kv, task_kv_write
+from lens_heads.scoring.scorers.token_map import token_map
+from lens_heads.scoring.view import copied
 
 SCORERS: dict[str, Scorer] = {
     scorer.name: scorer
@@ -86,6 +64,30 @@ SCORERS: dict[str, Scorer] = {
 }
 
 
+NAMED_SCORERS: dict[str, Scorer] = {
+    scorer.name: scorer
+    for scorer in (
+        Scorer("locos_name", locos_name, paper="the part of LOCOS from the answer's own tokens", reads_needle=False),
+        Scorer("locos_beside", locos_beside, paper="the part of LOCOS beside these", reads_needle=False),
+        Scorer("locos_rest", locos_rest, paper="the part of LOCOS from the rest of the needle", reads_needle=False),
+        Scorer(
+            "task_kv", task_kv, "prompt", False, "Task-KV, semantic distance", False, reads_needle=False, prompt_rows=32
+        ),
+        Scorer(
+            "task_kv_write",
+            task_kv_write,
+            "prompt",
+            False,
+            "Task-KV, of writes",
+            False,
+            reads_needle=False,
+            prompt_rows=32,
+        ),
+    )
+}
+"""Methods of needles that run only if they are named."""
+
+
 DOCUMENT_SCORERS: dict[str, Scorer] = {
     scorer.name: scorer
     for scorer in (
@@ -99,23 +101,117 @@ DOCUMENT_SCORERS: dict[str, Scorer] = {
 }
 
 
-def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bool = False) -> list[Scorer]:
-    """Scorers by name, or your own; None for all, either those for documents or those for needles.
+REPEATED_SCORERS: dict[str, Scorer] = {
+    scorer.name: scorer
+    for scorer in (
+        Scorer(
+            "induction",
+            induction,
+            probe="repeated",
+            counted="repeats",
+            paper="RazorAttention; Olsson et al.",
+            signed=False,
+        ),
+        Scorer("echo", echo, probe="repeated", counted="repeats", paper="RazorAttention", signed=False),
+    )
+}
 
-    ValueError for an unknown name, with the nearest known one, and for a method of the other kind of trial.
+
+TEXT_SCORERS: dict[str, Scorer] = {
+    scorer.name: scorer
+    for scorer in (
+        Scorer("previous", previous, probe="text", paper="previous-token heads; Olsson et al. 2022", signed=False),
+        Scorer(
+            "duplicate",
+            duplicate,
+            probe="text",
+            counted="seen_before",
+            paper="duplicate-token heads; Wang et al., arXiv 2211.00593",
+            signed=False,
+        ),
+        Scorer(
+            "span", span, probe="text", paper="local and global heads, relative to the row's position", signed=False
+        ),
+        Scorer("span_tokens", span_tokens, probe="text", paper="Attention Illuminates", signed=False),
+        Scorer("sink", sink, probe="text", paper="attention sinks; Xiao et al., arXiv 2309.17453", signed=False),
+        Scorer("entropy", entropy, probe="text", paper="entropy of attention, normalised", signed=False),
+        Scorer(
+            "receiver",
+            receiver,
+            "totals",
+            probe="text",
+            needs=frozenset({"received"}),
+            paper="Thought Anchors, arXiv 2506.19143",
+        ),
+        Scorer(
+            "far_mass",
+            far_mass,
+            "totals",
+            probe="text",
+            needs=frozenset({"q_mean"}),
+            paper="forward-only stand-in for DuoAttention (kvpress)",
+            signed=False,
+        ),
+    )
+}
+
+
+PAIR_SCORERS: dict[str, Scorer] = {
+    scorer.name: scorer
+    for scorer in (
+        Scorer("context_divergence", context_divergence, probe="pair", paper="VHD, for text", signed=False),
+        Scorer(
+            "context_divergence_relative",
+            context_divergence_relative,
+            probe="pair",
+            paper="VHD, for text",
+            signed=False,
+        ),
+        Scorer(
+            "context_divergence_cosine", context_divergence_cosine, probe="pair", paper="VHD, for text", signed=False
+        ),
+    )
+}
+
+
+WEIGHT_SCORERS: dict[str, Scorer] = {
+    "token_map": Scorer(
+        "token_map", token_map, probe="weights", paper="Successor Heads, arXiv 2312.09230", signed=False
+    )
+}
+
+
+TABLES: dict[Probe, dict[str, Scorer]] = {
+    "needle": SCORERS,
+    "documents": DOCUMENT_SCORERS,
+    "repeated": REPEATED_SCORERS | TEXT_SCORERS,
+    "text": TEXT_SCORERS,
+    "pair": PAIR_SCORERS,
+    "weights": WEIGHT_SCORERS,
+}
+"""The methods by what they are computed on. A repeated probe is a text, so it also has the methods of texts."""
+
+
+def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe = "needle") -> list[Scorer]:
+    """Scorers by name, or your own; None for all of the probe's.
+
+    ValueError for an unknown name, with the nearest known one, and for a method that is computed on something else.
     """
-    table, other = (DOCUMENT_SCORERS, SCORERS) if documents else (SCORERS, DOCUMENT_SCORERS)
+    table, every = TABLES[probe], dict(NAMED_SCORERS)
+    every |= {name: found for known in TABLES.values() for name, found in known.items()}
     chosen: list[Scorer] = []
     for method in table if methods is None else [methods] if isinstance(methods, str | Scorer) else methods:
-        found = table.get(method, other.get(method)) if isinstance(method, str) else method
+        found = table.get(method, every.get(method)) if isinstance(method, str) else method
         if not isinstance(found, Scorer):
-            known = {_words(name): name for name in table}
+            known = {_words(name): name for name in every}
             close = difflib.get_close_matches(_words(str(method).lower()), known, n=1, cutoff=0.4)
             hint = f"did you mean {known[close[0]]!r}? " if close else ""
             raise ValueError(f"unknown method {method!r}: {hint}the methods are {', '.join(table)}")
-        if (found.rows == "query") != documents:
-            reads, have = ("documents", "needles") if found.rows == "query" else ("needles", "documents")
-            raise ValueError(f"{found.name} reads {reads}, but these trials have {have}: use {', '.join(table)}")
+        if found.probe != probe and (probe, found.probe) != ("repeated", "text"):
+            raise ValueError(
+                f"{found.name} reads {READS[found.probe]}, but was given {READS[probe]}: "
+                f"use {', '.join(table)}, or {REMEDIES[found.probe]}"
+            )
         chosen.append(found)
     if not chosen:
         raise ValueError(f"no methods given: choose from {', '.join(table)}")
@@ -126,20 +222,42 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, documents: bo
     return list(named.values())
 
 
+READS: dict[Probe, str] = {
+    "needle": "needles",
+    "documents": "documents",
+    "repeated": "a repeated block of tokens",
+    "text": "plain texts",
+    "pair": "runs with and without context",
+    "weights": "weights",
+}
+REMEDIES: dict[Probe, str] = {
+    "needle": "pass trials with a needle",
+    "documents": "pass DocumentTrials",
+    "repeated": "pass lens_heads.probes.repeated(model)",
+    "text": "pass lens_heads.probes.text(texts)",
+    "pair": "pass lens_heads.probes.pair(trials)",
+    "weights": "pass lens_heads.probes.weights(maps)",
+}
+
+
 def is_ours(scorer: Scorer) -> bool:
     """Whether it is one of the library's own scorers, which change nothing in their view."""
-    return scorer in (*SCORERS.values(), *DOCUMENT_SCORERS.values())
+    return any(table.get(scorer.name) is scorer for table in (*TABLES.values(), NAMED_SCORERS))
 
 
-def scored(scorer: Scorer, view: LayerView | DocumentView, n_heads: int) -> Float[Tensor, " head"]:
-    """A scorer's result, on the CPU. ValueError unless it is one score per head.
+def scored(scorer: Scorer, view: Any, n_heads: int, rows: int | None = None) -> Float[Tensor, "head *row"]:
+    """A scorer's result, on the CPU. ValueError unless it is one score per head, or per head and row if `rows` says how many.
 
     A user's own scorer reads copies, because `view.pattern[..., 0] = 0` would otherwise reach other scorers and the model.
     """
     score = checks.numbers(scorer.score(view if is_ours(scorer) else copied(view)))
-    if not isinstance(score, Tensor) or tuple(score.shape) != (n_heads,):
+    wanted = (n_heads,) if rows is None else (n_heads, rows)
+    if not isinstance(score, Tensor) or tuple(score.shape) != wanted:
         found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
-        raise ValueError(f"scorer {scorer.name} returned {found}: it must return one score per head, shape [{n_heads}]")
+        each = "head" if rows is None else "head and row"
+        raise ValueError(
+            f"scorer {scorer.name} returned {found}: it must return one score per {each}, shape {list(wanted)}"
+        )
     return score.detach().float().cpu()
 
 

@@ -12,7 +12,8 @@ from lens_heads.model.directions import Directions
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.capture import run_pass
-from lens_heads.scoring.scorers import SCORERS, Scorer
+from lens_heads.scoring.scorer import Scorer
+from lens_heads.scoring.scorers import SCORERS
 from lens_heads.trials.encoded import EncodedTrial
 from tests import reference, zoo
 from tests.conftest import random_trial

@@ -1,0 +1,39 @@
+"""Published gates: the tables of alpha by layer and kv head that DuoAttention's training writes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+
+from lens_heads.heads.scores import HeadScores
+from lens_heads.runs.reading import read_text, user_path
+
+
+def read_gates(path: str | Path, model: str = "") -> HeadScores:
+    """Gates of kv heads from a table of numbers, a line per layer, separated by tabs or spaces (full_attention_heads.tsv).
+
+    A gate near 1 keeps the whole cache of its head, one near 0 only the sink and the recent tokens. HeadScores of method
+    "duo_gate", unit "kv_head", from one "trial", the training; `units.to_query_heads` compares them with scores of query heads.
+    Raises ValueError naming the file and line for anything but numbers from 0 to 1 and lines of one length, FileNotFoundError
+    if there is no file.
+    """
+    path = user_path(path, "path")
+    rows: list[list[float]] = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = [float(entry) for entry in line.split()]
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: {line.strip()!r:.60} is not a line of numbers") from None
+        if any(not 0 <= gate <= 1 or math.isnan(gate) for gate in row):
+            raise ValueError(f"{path}, line {number}: gates lie between 0 and 1: {line.strip()!r:.60}")
+        if rows and len(row) != len(rows[0]):
+            raise ValueError(f"{path}, line {number}: {len(row)} gates, but the first line has {len(rows[0])}")
+        rows.append(row)
+    if not rows:
+        raise ValueError(f"{path} has no gates: write a line of numbers per layer")
+    meta = {"file": path.name, "source": "DuoAttention, arXiv 2410.10819"} | ({"model": model} if model else {})
+    return HeadScores.from_trials("duo_gate", torch.tensor([rows]), ["training"], meta, unit="kv_head", signed=False)

@@ -1,0 +1,95 @@
+"""A block of random tokens, repeated: what a head does there, it does by matching tokens and not by what they mean."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.runs import checks
+from lens_heads.scoring.probes.text import EncodedText, check_ids
+
+LONGEST = 2500
+"""RazorAttention's block."""
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedProbe:
+    """`tokens` [position]: BOS if the model has one, then a block of `block` distinct tokens `copies` times; see `repeated`."""
+
+    tokens: Int[Tensor, " position"]
+    block: int
+    copies: int
+    seed: int
+
+    @property
+    def start(self) -> int:
+        """The position of the block's first token."""
+        return len(self.tokens) - self.block * self.copies
+
+    def encode(self, tokenizer: Any, shape: HeadGeometry) -> list[EncodedText]:
+        name = f"repeated-{self.block}x{self.copies}-{self.seed}"
+        check_ids(name, self.tokens, shape)
+        first = self.start + 1
+        return [EncodedText(name, self.tokens, first, self.block, self.start)]
+
+
+def repeated(model: Model, block: int | None = None, copies: int = 4, seed: int = 0) -> RepeatedProbe:
+    """BOS, then `block` distinct random tokens, `copies` times   (RazorAttention; Olsson et al. 2022).
+
+    Args:
+        block: tokens of the block; None for RazorAttention's 2,500, or as many as the context holds. A few hundred tell the
+            same heads in seconds.
+        copies: how often the block occurs, at least twice.
+        seed: of the random tokens. Several probes of other seeds give intervals.
+
+    The tokens are ordinary ones: no special or added tokens, no bytes. Unlike the released code, none occurs twice in a block.
+    ValueError for a block that does not fit. Layers whose sliding window does not reach back a block score 0 in `induction`
+    and `echo` by construction: `score_heads` warns, and lists them in `meta["blind_layers"]`.
+    """
+    shape = geometry(model)
+    checks.whole_number("copies", copies, 2)
+    checks.seed(seed)
+    known, begin = ordinary_tokens(model.tokenizer, shape.d_vocab), model.tokenizer.bos_token_id
+    opening = [] if begin is None else [int(begin)]
+    most = min((shape.n_ctx - len(opening)) // copies, len(known))
+    if block is None:
+        block = min(LONGEST, most)
+    if checks.whole_number("block", block, 2) > most:
+        raise ValueError(
+            f"block={block}: {copies} copies are {block * copies + len(opening)} tokens, but {shape.name} has a context of "
+            f"{shape.n_ctx} and {len(known)} ordinary tokens: use a block of at most {most}"
+        )
+    order = torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:block]
+    return RepeatedProbe(
+        torch.cat([torch.tensor(opening, dtype=torch.long), known[order].repeat(copies)]), block, copies, seed
+    )
+
+
+def ordinary_tokens(tokenizer: Any, d_vocab: int) -> Int[Tensor, " token"]:
+    """Ids of tokens that stand for text: none that is special, added, or a single byte."""
+    outside = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    return torch.tensor(
+        sorted(
+            number
+            for name, number in tokenizer.get_vocab().items()
+            if number < d_vocab and number not in outside and not (name.startswith("<0x") and name.endswith(">"))
+        )
+    )
+
+
+def blind_layers(shape: HeadGeometry, block: int | None) -> list[int]:
+    """The layers whose sliding window does not reach back to the copy before; a warning names them."""
+    blind = [layer for layer, window in enumerate(shape.windows) if block and window is not None and window <= block]
+    if blind:
+        warnings.warn(
+            f"{shape.name}: the sliding window of layers {', '.join(map(str, blind))} does not reach back {block} tokens, so "
+            "induction and echo are 0 there by construction: use a shorter block",
+            stacklevel=5,
+        )
+    return blind

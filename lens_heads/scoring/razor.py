@@ -1,0 +1,28 @@
+"""RazorAttention's choice of kv heads that keep the whole cache   (arXiv 2407.15891)"""
+
+from __future__ import annotations
+
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.units import to_kv_heads
+from lens_heads.runs import checks
+
+
+def razor_heads(
+    induction: HeadScores, echo: HeadScores, group: int = 1, induction_share: float = 0.14, echo_share: float = 0.01
+) -> list[Head]:
+    """The best 14 % of kv heads by induction, joined by the best 1 % by echo, over all layers together.
+
+    Args:
+        induction, echo: from `score_heads(model, probes.repeated(model), ["induction", "echo"])`.
+        group: query heads per kv head (`geometry(model).group`); a kv head takes the score of its best query head.
+
+    At least one head of each. ValueError for scores of different models, and for shares outside 0 to 1.
+    """
+    if induction.values.shape != echo.values.shape:
+        raise ValueError("induction and echo are of models of different shapes: score one model on one probe")
+    chosen: list[Head] = []
+    for name, scores, share in (("induction_share", induction, induction_share), ("echo_share", echo, echo_share)):
+        by_kv = to_kv_heads(scores, group) if scores.unit == "query_head" else scores
+        chosen += by_kv.top(max(1, round(checks.share(name, share, "0.14") * by_kv.values.numel())))
+    return list(dict.fromkeys(chosen))

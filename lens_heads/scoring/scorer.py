@@ -1,0 +1,80 @@
+"""Scorer: one method, what it is computed on, and what it needs from the pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from jaxtyping import Float
+from torch import Tensor
+
+Probe = Literal["needle", "documents", "repeated", "text", "pair", "weights"]
+"""What is put into the model, and so what a scorer sees. "text" scorers also take a repeated probe, which is a text too."""
+Rows = Literal["answer", "generated", "prompt", "query", "every", "totals"]
+Reading = Literal["run", "exact"]
+
+ROWS: dict[str, tuple[Rows, ...]] = {
+    "needle": ("answer", "generated", "prompt"),
+    "documents": ("query",),
+    "repeated": ("every",),
+    "text": ("every", "totals"),
+    "pair": ("answer",),
+    "weights": ("every",),
+}
+"""The rows that scorers of each probe may read; the first is the default."""
+COUNTED = ("counted", "repeats", "seen_before")
+"""The properties of a `RowView` that say which rows a mean runs over."""
+NEEDS = ("received", "q_mean")
+"""The sums over a text that scorers of totals may need; "q_mean" brings keys and the rotation along."""
+_PROBE_OF: dict[str, Probe] = {"query": "documents", "every": "text", "totals": "text"}
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """One method: a function from a view to one score per head, and what it needs from the pass.
+
+    `probe`: what it is computed on, by default that of its `rows`. `rows`, of needles: "answer" (rows that produce the
+    answer), "generated" (all generated steps), "prompt" (the last `prompt_rows` of the prompt); of documents: "query" (the
+    query's rows); of texts: "every" (a function of a `RowView` that gives [head, row]; the mean runs over the rows `counted`,
+    a property of the view) or "totals" (a function of `TextTotals`, of which it reads `needs`).
+    `gated`: only trials that the model answered count; otherwise every trial with the rows does. `signed`: scores can be
+    negative, as a test of mean > 0 requires. `rule`: which published detection rule it is, if there are several.
+    `contrastive`: compares gold documents with others, so a trial whose documents are all gold does not count.
+    `direction`: the read-out that `view.phi` has, "run" (the `direction=` of `score_heads`) or always "exact".
+    `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
+    """
+
+    name: str
+    score: Callable[[Any], Float[Tensor, "head *row"]]
+    rows: Rows = None  # type: ignore[assignment]  # the first of the probe's
+    gated: bool = True
+    paper: str = ""
+    signed: bool = True
+    rule: str = ""
+    contrastive: bool = False
+    direction: Reading = "run"
+    reads_needle: bool = True
+    probe: Probe = None  # type: ignore[assignment]  # that of the rows
+    counted: str = "counted"
+    needs: frozenset[str] = frozenset()
+    prompt_rows: int = 8
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValueError(f"scorer name {self.name!r}: must be a non-empty string")
+        if not callable(self.score):
+            raise TypeError(f"scorer {self.name}: {self.score!r} must be a function of a view")
+        given = self.probe is not None
+        object.__setattr__(self, "probe", self.probe if given else _PROBE_OF.get(self.rows, "needle"))
+        self._check("probe", self.probe, get_args(Probe))
+        object.__setattr__(self, "rows", ROWS[self.probe][0] if self.rows is None else self.rows)
+        self._check("rows", self.rows, ROWS[self.probe] if given else get_args(Rows))
+        self._check("counted", self.counted, COUNTED)
+        for name in sorted(self.needs):
+            self._check("needs", name, NEEDS)
+        self._check("direction", self.direction, get_args(Reading))
+
+    def _check(self, field: str, value: object, known: tuple[str, ...]) -> None:
+        if value not in known:
+            raise ValueError(f"scorer {self.name}: {field}={value!r}: use one of {', '.join(known)}")
