@@ -6,7 +6,7 @@ TransformerLens provides the activations and gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Unpack
 
 import torch
@@ -58,63 +58,90 @@ def attribution_patch(
 
     @torch.inference_mode(False)
     def score(pair: TokenPair) -> PairScore:
-        (start, end), judge = pair.answer, _judge(pair, metric)
-        corrupt = _run(model, pair.corrupt[: end - 1], judge, gradient=ig_steps == 1)
-        clean = _run(model, pair.clean[: end - 1], judge, gradient=False)
+        (start, end), tokens = pair.answer, pair.corrupt[: pair.answer[1] - 1]
+        judge = Judge(pair, metric)
+        clean = gradient_run(model, pair.clean[: end - 1], judge.note, gradient=False)
+        corrupt = gradient_run(model, tokens, judge, gradient=ig_steps == 1)
         totals: dict[str, Tensor] = {}
         for step in range(1, ig_steps + 1):
             point = corrupt
             if ig_steps > 1:
                 between = torch.lerp(corrupt.activations[EMBED], clean.activations[EMBED], step / ig_steps)
-                point = _run(model, pair.corrupt[: end - 1], judge, gradient=True, embedding=between)
-            totals = {name: totals.get(name, 0) + _gradient(point, name) / ig_steps for name in _names(model)}
+                point = gradient_run(model, tokens, judge, gradient=True, embedding=between)
+            totals = {name: totals.get(name, 0) + gradient_at(point, name) / ig_steps for name in z_names(model)}
         rows = slice(start - 1 if positions == "answer" else 0, end - 1)
         scores = []
         for name, gradient in totals.items():
             change = clean.activations[name] - corrupt.activations[name]
             product = (change.float() * gradient.float())[0, rows].reshape(-1, shape.n_heads, shape.d_head)
             scores.append(product.sum((0, 2)).cpu())
-        return torch.stack(scores), {"clean": float(clean.metric), "corrupt": float(corrupt.metric)}
+        return torch.stack(scores), {"clean": judge.clean_value, "corrupt": float(corrupt.metric)}
 
     method = "attribution" if ig_steps == 1 else "eap_ig"
     return sweep(model, method, pairs, score, metric, positions, corruption, run, ig_steps=ig_steps)
 
 
-def _judge(pair: TokenPair, metric: str | Measure) -> Callable[[Tensor], Tensor]:
-    """From a run's logits to the metric. The first run must be the corrupt one, which the metric may depend on."""
-    found: list[Measure] = []
+class Judge:
+    """From a run's logits to the metric of one pair. The clean run is noted first; the first one judged must be the corrupt."""
 
-    def judge(logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, ""]:
-        rows = logits[:, pair.answer[0] - 1 :]
-        if not found:
-            found.append(resolve(metric, pair, rows[0].detach()))
-        value = judged(found[0], rows, pair)[0]
-        if torch.is_grad_enabled() and not value.requires_grad:
-            raise ValueError(f"pair {pair.id}: the metric has no gradient. Do not detach the logits.")
-        return value
+    def __init__(self, pair: TokenPair, metric: str | Measure) -> None:
+        self.pair, self.metric = pair, metric
+        self.clean: Tensor = torch.empty(0)
+        self.measure: Measure | None = None
 
-    return judge
+    def note(self, logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, ""]:
+        """Keep the clean run's answer rows, on which the metric may depend."""
+        self.clean = self._rows(logits).detach().float()
+        return logits.new_zeros(())
+
+    def __call__(self, logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, ""]:
+        rows = self._rows(logits)
+        if self.measure is None:
+            self.measure = resolve(self.metric, self.pair, self.clean[0], rows[0].detach().float())
+        return with_gradient(judged(self.measure, rows, self.pair)[0], self.pair.id)
+
+    @property
+    def clean_value(self) -> float:
+        """The metric of the clean run."""
+        assert self.measure is not None
+        return float(judged(self.measure, self.clean, self.pair)[0])
+
+    def _rows(self, logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, "1 step d_vocab"]:
+        return logits[:, self.pair.answer[0] - 1 :]
 
 
-def _names(model: Model) -> list[str]:
+def with_gradient(value: Float[Tensor, ""], pair: str) -> Float[Tensor, ""]:
+    """The metric. ValueError where a gradient is wanted and it has none."""
+    if torch.is_grad_enabled() and not value.requires_grad:
+        raise ValueError(f"pair {pair}: the metric has no gradient. Do not detach the logits.")
+    return value
+
+
+def z_names(model: Model) -> list[str]:
+    """The hooks at which heads hand over what they read."""
     return [Z.format(layer) for layer in range(model.cfg.n_layers)]
 
 
-def _gradient(run: GradientCache, name: str) -> Tensor:
+def gradient_at(run: GradientCache, name: str) -> Tensor:
+    """The gradient at a hook. ValueError if a hook of the user's blocks it."""
     gradient = run.gradients[name]
     if gradient is None:
         raise ValueError(f"no gradient reaches {name}: a hook on the model blocks it. Remove that hook.")
     return gradient
 
 
-def _run(
+def gradient_run(
     model: Model,
     tokens: Int[Tensor, " position"],
     judge: Callable[[Tensor], Tensor],
     gradient: bool,
     embedding: Float[Tensor, "1 position d_model"] | None = None,
+    names: Sequence[str] = (),
 ) -> GradientCache:
-    """One run by TransformerLens, with the embedding replaced if one is given."""
+    """One run by TransformerLens with the activations at every `hook_z` (and `names`), and their gradients if wanted.
+
+    The embedding is replaced if one is given.
+    """
 
     def embed(x: Tensor, hook: Any) -> Tensor:
         # A fresh leaf, so that gradients also flow where the user has frozen the parameters.
@@ -125,6 +152,6 @@ def _run(
             model,
             tokens[None].to(model.W_U.device).clone(),  # Autograd takes no tensor made in inference mode.
             judge,
-            names_filter=[EMBED, *_names(model)],
+            names_filter=[EMBED, *z_names(model), *names],
             compute_gradient=gradient,
         )

@@ -38,14 +38,30 @@ def first_token_logit_diff(pair: TokenPair, corrupt: Float[Tensor, "step d_vocab
     return lambda logits, gold: logits[:, 0, first] - logits[:, 0, favourite]
 
 
-UNITS = {"answer_logprob": "nats", "first_token_logit_diff": "logits"}
+def closeness(clean: Float[Tensor, "step d_vocab"]) -> Measure:
+    """Minus the divergence KL(clean || run) of the next token, mean over the answer rows, in nats: 0 is the clean run.
+
+    Needs no gold answer. The loss of EAP-IG for checkpoints (Thinking Sparks), with the sign of the other metrics.
+    """
+    wanted = clean.log_softmax(-1)
+    return lambda logits, gold: -(wanted.exp() * (wanted - logits.log_softmax(-1))).sum(-1).mean(-1)
+
+
+UNITS = {"answer_logprob": "nats", "first_token_logit_diff": "logits", "kl": "nats"}
 """The metrics known by name, with their units."""
 
 
-def resolve(metric: str | Measure, pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
-    """The measure for one pair, given the metric and the pair's corrupt logits."""
+def resolve(
+    metric: str | Measure,
+    pair: TokenPair,
+    clean: Float[Tensor, "step d_vocab"],
+    corrupt: Float[Tensor, "step d_vocab"],
+) -> Measure:
+    """The measure for one pair, given the metric and the pair's logits."""
     if metric == "answer_logprob":
         return answer_logprob
+    if metric == "kl":
+        return closeness(clean)
     return first_token_logit_diff(pair, corrupt) if isinstance(metric, str) else metric
 
 

@@ -25,7 +25,7 @@ FILLER = "."
 """The token that "remove" substitutes for each token of the needle."""
 
 Corruption: TypeAlias = str | Callable[[EncodedTrial], Sequence[int] | Tensor]
-"""`"remove"`, `"swap"`, or a function from a trial to the corrupt prompt's token ids."""
+"""`"remove"`, `"swap"`, `"counterfactual"`, or a function from a trial to the corrupt prompt's token ids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,8 @@ def make_pairs(
     """Turn trials into pairs of the prompt and its corruption; TokenPairs stay as they are. Checks all before any run.
 
     `corruption`: "remove" replaces every token of the needle by a full stop. "swap" replaces the answer inside the needle by
-    another given trial's answer with the same number of tokens. A function maps the EncodedTrial to the corrupt prompt's
+    another given trial's answer with the same number of tokens. "counterfactual" takes the question of the trial's
+    `meta["corrupt"]`, which has another answer. A function maps the EncodedTrial to the corrupt prompt's
     token ids, as many as the prompt has. `distinct`: refuse a corruption that changes nothing, so that every
     head would score 0.
 
@@ -106,8 +107,8 @@ def make_pairs(
     repeated ids, token ids outside the vocabulary, and runs longer than the context window.
     """
     listed = [pairs] if isinstance(pairs, TokenPair) else list(several(pairs))  # type: ignore[arg-type]  # pairs, too
-    if not callable(corruption) and corruption not in _CORRUPTIONS:
-        raise ValueError(f"corruption={corruption!r}: use {', '.join(_CORRUPTIONS)}, or a function of the EncodedTrial")
+    if not callable(corruption) and corruption not in (known := (*_CORRUPTIONS, "counterfactual")):
+        raise ValueError(f"corruption={corruption!r}: use {', '.join(known)}, or a function of the EncodedTrial")
     trials = [one for one in listed if not isinstance(one, TokenPair)]
     encoded = encode_all(trials, tokenizer, shape.n_ctx, d_vocab=shape.d_vocab) if trials or not listed else []
     at = iter(encoded)
@@ -159,6 +160,8 @@ def _check(pairs: list[TokenPair], shape: HeadGeometry) -> None:
 def _pair(trial: EncodedTrial, corruption: Corruption, tokenizer: Any, others: list[EncodedTrial]) -> TokenPair:
     if callable(corruption):
         corrupt = token_ids(corruption(trial), f"trial {trial.id}", f"the corrupt prompt of {_named(corruption)}")
+    elif corruption == "counterfactual":
+        corrupt = _counterfactual(trial, tokenizer)
     elif trial.needle is None:
         raise ValueError(f"trial {trial.id} has no needle to {corruption}: give a corruption function, or a TokenPair")
     else:
@@ -204,6 +207,18 @@ def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: 
     for place in found[number]:
         corrupt[place : place + len(form)] = other
     return corrupt
+
+
+def _counterfactual(trial: EncodedTrial, tokenizer: Any) -> Tensor:
+    """The prompt with the question that the trial's `meta["corrupt"]` gives (tasks `ioi` and `colored_objects`)."""
+    if "corrupt" not in trial.meta or trial.question is None:
+        missing = 'no meta["corrupt"]' if "corrupt" not in trial.meta else "no span of its question"
+        raise ValueError(
+            f"trial {trial.id} has {missing}, so no counterfactual: give a corruption function, or a TokenPair"
+        )
+    start, end = trial.question
+    question = torch.tensor(piece(tokenizer, str(trial.meta["corrupt"])), dtype=torch.long)
+    return torch.cat([trial.tokens[:start], question, trial.tokens[end:]])
 
 
 def _forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:

@@ -79,7 +79,7 @@ class PairRuns:
         `patched` returns the answer logits of patched heads of a layer, which run side by side, `at_once` at a time
         (default: as many as `TOKENS_PER_PASS` allows). All other heads score 0.
         """
-        measure = resolve(metric, self.pair, self.logits[CORRUPT])
+        measure = resolve(metric, self.pair, self.logits[CLEAN], self.logits[CORRUPT])
         clean, corrupt = judged(measure, self.logits, self.pair).tolist()
         size = at_once or max(1, TOKENS_PER_PASS // self.tokens.shape[1])
         values = torch.zeros(self.shape.n_layers, self.shape.n_heads, dtype=torch.float32)

@@ -29,12 +29,16 @@ def sweep(
     positions: Positions,
     corruption: Corruption,
     run: LoopOptions,
+    distinct: bool = True,
     **more: Any,
 ) -> HeadScores:
-    """HeadScores of `score` over all pairs. `more` holds settings of the method that identify its run folder."""
+    """HeadScores of `score` over all pairs. `more` holds settings of the method that identify its run folder.
+
+    `distinct`: a trial whose corruption changes nothing is omitted.
+    """
     options, name = Run.of(run, LoopOptions), check_metric(metric)
     check_positions(positions)
-    made, identity = make_pairs(pairs, model.tokenizer, geometry(model), corruption), identify(model)
+    made, identity = make_pairs(pairs, model.tokenizer, geometry(model), corruption, distinct), identify(model)
     settings = {
         "method": method,
         **identity.settings,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
+
+from jaxtyping import Int
+from torch import Tensor
 
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.runs.digests import digest
-from lens_heads.trials.documents import EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
 
 
@@ -26,7 +28,18 @@ def needle_digest(trial: EncodedTrial) -> str | None:
     return digest(trial.tokens[slice(*trial.needle)].tolist()) if trial.needle is not None else None
 
 
-def made_on(trials: Iterable[EncodedTrial | EncodedDocuments]) -> tuple[MadeOn, ...]:
+class Encoded(Protocol):
+    """Anything in tokens that results are stored under."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def tokens(self) -> Int[Tensor, " position"]: ...
+    @property
+    def group(self) -> str | tuple[str, ...]: ...
+
+
+def made_on(trials: Iterable[Encoded]) -> tuple[MadeOn, ...]:
     """The record by which `shared` decides whether a ranking made on these trials may be evaluated on others."""
     return tuple(
         MadeOn(

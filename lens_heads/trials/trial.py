@@ -90,7 +90,8 @@ class Trial:
         before, _, after = (part.replace("{question}", self.question) for part in parts)
         prefix, suffix = chat_frame(tokenizer, self.chat, self.id)
         before = prefix + before
-        tokens = opening(tokenizer, before) + piece(tokenizer, before)
+        begin, head = opening(tokenizer, before), piece(tokenizer, before)
+        tokens = begin + head
         needle: tuple[int, int] | None = None
         body: list[int] = []
         if "{haystack}" in self.template and (self.haystack or self.needle):
@@ -99,6 +100,8 @@ class Trial:
             tokens = tokens + body
         tail = piece(tokenizer, after + suffix)
         question = _question_span(self, tokenizer, len(tokens), after, suffix, tail)
+        if question is None and "{haystack}" not in self.template:
+            question = _question_span(self, tokenizer, len(begin), before, "", head)
         ending = after + suffix or tokenizer.decode(body[-8:]) or before
         spaced = ending[-1:].isspace()
         return EncodedTrial(
@@ -187,7 +190,7 @@ def _haystack(tokenizer: Any, text: str) -> tuple[list[int], list[int]]:
 def _question_span(
     trial: Trial, tokenizer: Any, start: int, after: str, suffix: str, tail: list[int]
 ) -> tuple[int, int] | None:
-    """The span of the question, which is in the last piece, by the character offsets of that piece's tokenization."""
+    """The span of the question in a piece, the last one or the only one, by the character offsets of its tokenization."""
     at = after.find(trial.question)
     if at < 0 or not getattr(tokenizer, "is_fast", False) or adds_space(tokenizer):
         return None

@@ -115,7 +115,7 @@ def test_pairs_are_checked_before_anything_is_run() -> None:
         pairs([lh.TokenPair([5] * 513, [5] * 513, (512, 513), "z")])
     with pytest.raises(ValueError, match="there are no trials"):
         pairs([])
-    with pytest.raises(ValueError, match="corruption='noise': use remove, swap, or a function"):
+    with pytest.raises(ValueError, match="corruption='noise': use remove, swap, counterfactual, or a function"):
         pairs([fine], "noise")
     with pytest.raises(ValueError, match="has no needle to remove: give a corruption function"):
         pairs([dataclasses.replace(random_trial(), needle=None)])

@@ -1,0 +1,137 @@
+"""Circuits: heads found by path patching stage after stage, and how many of them two tasks share.
+
+Wang et al. (arXiv 2211.00593) trace a circuit backwards from the logits; Merullo et al. (arXiv 2310.08744) compare those of two
+tasks. A sender's effect is the share of the gap between the clean and the corrupt run that its path alone makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import pandas as pd
+
+from lens_heads.causal.measures import Measure, check_metric, judged, resolve
+from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
+from lens_heads.causal.paths import Component, path_patch
+from lens_heads.causal.runs import CLEAN, CORRUPT, run_pair
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs import checks
+from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.reading import user_path
+
+LEAST_GAP = 1e-4
+"""A smaller mean gap between the clean and the corrupt run is none to take shares of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One stage: which receivers its senders write to, and each sender's share of the gap; `heads` are the best of them."""
+
+    name: str
+    receivers: tuple[Head, ...]
+    scores: HeadScores
+    heads: tuple[Head, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """The `stages` of a trace, from the logits backwards. `gap`: mean metric of the clean minus that of the corrupt run."""
+
+    stages: tuple[Stage, ...]
+    gap: float
+    shape: tuple[int, int]
+    meta: dict[str, Any]
+
+    @property
+    def heads(self) -> list[Head]:
+        """All heads of the circuit, those of earlier stages first."""
+        return list(dict.fromkeys(head for stage in self.stages for head in stage.heads))
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per stage and head: stage, head, share of the gap with its 95 % interval over pairs, receivers."""
+        rows = []
+        for stage in self.stages:
+            low, high = stage.scores.interval()
+            for head in stage.heads:
+                at = head.layer, head.head
+                row = {"stage": stage.name, "head": str(head), "share": stage.scores[head]}
+                row |= {"low": float(low[at]), "high": float(high[at])}
+                rows.append(row | {"receivers": ", ".join(map(str, stage.receivers)) or "logits"})
+        return pd.DataFrame(rows, columns=["stage", "head", "share", "low", "high", "receivers"])
+
+    def __repr__(self) -> str:
+        found = "; ".join(f"{stage.name}: {', '.join(map(str, stage.heads))}" for stage in self.stages)
+        return f"Circuit({found})"
+
+
+def trace_circuit(
+    model: Model,
+    pairs: Iterable[AnyPair] | AnyPair,
+    components: Sequence[Component] = ("q",),
+    share: float = 0.02,
+    metric: str | Measure = "answer_logprob",
+    corruption: Corruption = "counterfactual",
+    freeze_mlps: bool = False,
+    **run: Unpack[LoopOptions],
+) -> Circuit:
+    """Trace a circuit backwards: heads that write to the logits, then heads that feed these, stage by stage.
+
+    Args:
+        pairs, metric, corruption, freeze_mlps, **run: as in `path_patch`. With `out`, every stage has a folder in it.
+        components: the input that each further stage leads into, its receivers being the heads of the stage before: ("q",)
+            finds what tells the writing heads where to look, ("q", "v") also what those read.
+        share: of all heads, how many a stage keeps, those with the largest absolute effect; the paper's 2 %, at least one.
+
+    Returns a `Circuit`. Raises ValueError as `path_patch` does, and for pairs whose runs do not differ, before anything is
+    patched. A stage whose receivers are all in layer 0 ends the trace.
+    """
+    shape = geometry(model)
+    name, total = check_metric(metric), shape.n_layers * shape.n_heads
+    k = max(1, round(checks.share("share", share, "0.02") * total))
+    made = make_pairs(pairs, model.tokenizer, shape, corruption)
+    gap = mean_gap(model, made, metric)
+    if abs(gap) < LEAST_GAP:
+        raise ValueError(
+            f"the clean and the corrupt runs differ by {gap:.1e} in {name}: there is nothing to take shares of; use pairs "
+            "whose answer the corruption takes away"
+        )
+    folder = run.get("out")
+    out = None if folder is None else user_path(folder, "out")
+    stages: list[Stage] = []
+    leading: list[Component | None] = [None, *components]
+    for number, component in enumerate(leading):
+        into = stages[-1].heads if stages else ()
+        receivers: tuple[Head, ...] | Literal["logits"] = into if component else "logits"
+        if component and max(head.layer for head in into) == 0:
+            break
+        how: Any = {**run, "out": None if out is None else Path(out) / f"stage-{number}"}
+        scores = path_patch(
+            model, None, receivers, made, component or "q", metric, "clean", freeze_mlps=freeze_mlps, **how
+        )
+        scores = replace(
+            scores, values=scores.values / gap, per_trial=scores.per_trial / gap, score_unit="share of the gap"
+        )
+        sizes = scores.values.abs().flatten().argsort(descending=True, stable=True)[:k].tolist()
+        heads = tuple(Head(at // shape.n_heads, at % shape.n_heads) for at in sizes)
+        stages.append(
+            Stage(f"to {component} of {len(into)} heads" if component else "to the logits", into, scores, heads)
+        )
+    meta = {"model": shape.name, "metric": name, "share": share, "pairs": len(made), "freeze_mlps": freeze_mlps}
+    return Circuit(tuple(stages), gap, (shape.n_layers, shape.n_heads), meta)
+
+
+def mean_gap(model: Model, pairs: Sequence[TokenPair], metric: str | Measure) -> float:
+    """The mean over pairs of metric(clean) - metric(corrupt)."""
+    gaps = []
+    for pair in pairs:
+        runs = run_pair(model, pair, "answer", ())
+        measure = resolve(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
+        values = judged(measure, runs.logits, pair)
+        gaps.append(float(values[CLEAN] - values[CORRUPT]))
+    return sum(gaps) / len(gaps)
