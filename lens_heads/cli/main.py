@@ -16,6 +16,7 @@ import typer
 
 from lens_heads.cli import ablate as cli_ablate
 from lens_heads.cli import causal as cli_causal
+from lens_heads.cli import describe as cli_describe
 from lens_heads.cli import ending
 from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
@@ -36,6 +37,7 @@ app.command("demo")(cli_study.demo)
 app.command("ablate")(cli_ablate.ablate)
 app.command("patch")(cli_causal.patch)
 app.command("localize")(cli_localize.localize)
+app.command("describe")(cli_describe.describe)
 
 
 @app.command()

@@ -26,6 +26,12 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks
+from lens_heads.scoring.row_view import RowView
+from lens_heads.scoring.scorers.entropy import entropy
+from lens_heads.scoring.scorers.induction import induction
+from lens_heads.scoring.scorers.previous import previous
+from lens_heads.scoring.scorers.sink import sink
+from lens_heads.scoring.scorers.span import span_tokens
 from lens_heads.tasks.prose import haystack
 
 STATISTICS = ("entropy", "distance", "sink", "previous", "induction")
@@ -127,20 +133,16 @@ def pattern_statistics(
         previous    A[t, t - 1]
         induction   A[t, t - length + 1] in the second reading: the token that followed the first occurrence
 
-    On a sliding-window layer, keys outside the window count as keys with attention 0.
+    On a sliding-window layer, keys outside the window count as keys with attention 0. The functions are those of `score_heads`.
     """
     once = start + length
-    first = pattern[:, 1:once, :once]
-    t = torch.arange(1, once, device=pattern.device)
-    back = (t[:, None] - torch.arange(once, device=pattern.device)) / t[:, None]
-    again = pattern[:, once : once + length - 1, start + 1 : once]
-    per_row = (
-        torch.special.entr(first).sum(-1) / torch.log(t + 1.0),
-        (first * back).sum(-1),
-        first[..., 0],
-        first.diagonal(dim1=1, dim2=2),
-        again.diagonal(dim1=1, dim2=2),
+    rows, tokens = torch.arange(pattern.shape[-2], device=pattern.device), torch.zeros(pattern.shape[-1])
+    first = RowView(0, pattern[:, 1:once, :once], rows[1:once], tokens)
+    again = RowView(
+        0, pattern[:, once : once + length - 1], rows[once : once + length - 1], tokens, once, length, start
     )
+    distance = span_tokens(first) / first.row_positions
+    per_row = (entropy(first), distance, sink(first), previous(first), induction(again))
     return torch.stack([values.mean(-1) for values in per_row], -1)
 
 

@@ -4,13 +4,14 @@ Figures take data frames, tensors, and any object with the members in `protocols
 package. They draw the numbers they are given, and compute only ranks and rank correlations.
 """
 
-from lens_heads.plots.agreement import jaccard_curves, method_agreement
+from lens_heads.plots.agreement import jaccard_curves, method_agreement, similarity_map
 from lens_heads.plots.bars import drop_bars, recovery_bars
 from lens_heads.plots.correspondence import match_diagram
 from lens_heads.plots.curves import ablation_curves, task_curves
 from lens_heads.plots.dots import scatter, score_scatter
-from lens_heads.plots.heads import SOURCES, head_map, provenance_bars, ranking_bars
+from lens_heads.plots.heads import SOURCES, head_map, kind_map, provenance_bars, ranking_bars
 from lens_heads.plots.theme import CONTROLS, DIVERGING, LOOKS, METRIC_LABELS, SEQUENTIAL, Look, look
+from lens_heads.plots.tokens import token_curve
 from lens_heads.plots.transfer import generality_map, transfer_map, transfer_scatter
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "generality_map",
     "head_map",
     "jaccard_curves",
+    "kind_map",
     "look",
     "match_diagram",
     "method_agreement",
@@ -34,7 +36,9 @@ __all__ = [
     "recovery_bars",
     "scatter",
     "score_scatter",
+    "similarity_map",
     "task_curves",
+    "token_curve",
     "transfer_map",
     "transfer_scatter",
 ]

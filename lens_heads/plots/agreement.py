@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,16 @@ from lens_heads.plots.theme import INK, LOOKS, Look, escape, look, looks_of, num
 
 _CHANCE = ["k", "chance", "chance_low", "chance_high"]
 _CHANCE_LABEL = "chance, with 95 % band"
+
+
+def similarity_map(names: Sequence[str], values: np.ndarray, title: str) -> go.Figure:
+    """How alike every two heads are, from -1 to 1."""
+    trace = heat(values, 1.0, True, "cosine").update(
+        x=list(names), y=list(names), hovertemplate="<b>%{x}</b> and <b>%{y}</b>: %{z:.2f}<extra></extra>"
+    )
+    size = min(max(12 * len(names), 360), 900)
+    figure = figure_of(title, size + 120, [trace], "", size + 160)
+    return figure.update_yaxes(autorange="reversed")
 
 
 def method_agreement(scores: Mapping[str, ScoresLike], title: str | None = None) -> go.Figure:

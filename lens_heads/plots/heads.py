@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from lens_heads.plots.draw import BARE, bounds, check_rows, figure_of, heat, legend_below, outline, whiskers, whole_axis
 from lens_heads.plots.protocols import ScoresLike
-from lens_heads.plots.theme import INK, MARK, escape, interval_text, interval_texts, look_of
+from lens_heads.plots.theme import GREY, INK, MARK, escape, interval_text, interval_texts, look_of
 
 SOURCES = {
     "needle": "#0072B2",
@@ -19,6 +21,18 @@ SOURCES = {
     "bulk": "#DADADA",
 }
 """What a head can attend to, in stacking order: text spans in colour, the rest in greys."""
+KIND_COLORS = {
+    "induction": "#56B4E9",
+    "previous": "#E69F00",
+    "duplicate": "#009E73",
+    "successor": "#D55E00",
+    "copy_suppression": "#CC79A7",
+    "copying": "#F0E442",
+    "sink": "#949494",
+    "entropy": "#C9C3E6",
+}
+KIND_LETTERS = {"copy_suppression": "X", "copying": "C", "successor": "S", "sink": "0", "entropy": "U"}
+"""What `kind_map` writes in a head's cell, so that colour is not all that tells; else the kind's first letter."""
 
 
 def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.Figure:
@@ -52,6 +66,48 @@ def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.
         figure.add_annotation(x=head.head, y=head.layer, text=text, showarrow=False, font=font)
     figure.update_xaxes(title="KV head" if scores.unit == "kv_head" else "head", **whole_axis(heads))
     return figure.update_yaxes(title="layer", **whole_axis(layers))
+
+
+def kind_map(frame: pd.DataFrame, kinds: Sequence[str], title: str) -> go.Figure:
+    """Layer (0 at the bottom) by head, coloured by kind and lettered; `frame` as in `describe`. Hover has a head's scores."""
+    check_rows("kind_map", frame)
+    place = {kind: number for number, kind in enumerate(["", *kinds])}
+    layers, heads = int(frame["layer"].max()) + 1, int(frame["index"].max()) + 1
+    z, hover = np.full((layers, heads), np.nan), [[""] * heads for _ in range(layers)]
+    letters = [[""] * heads for _ in range(layers)]
+    for row in frame.to_dict("records"):
+        layer, head, kind = int(row["layer"]), int(row["index"]), str(row["kind"])
+        z[layer, head] = place[kind]
+        letters[layer][head] = KIND_LETTERS.get(kind, kind[:1].upper())
+        scored = "<br>".join(f"{name.replace('_', ' ')} {row[name]:.2f}" for name in kinds if name in row)
+        hover[layer][head] = f"<b>{escape(row['head'])}</b>  {escape(kind or 'no kind').replace('_', ' ')}<br>{scored}"
+    colors = ["#EEEEEE", *(KIND_COLORS.get(kind, GREY) for kind in kinds)]
+    steps = [(i / len(colors), (i + 1) / len(colors)) for i in range(len(colors))]
+    scale = [[edge, color] for (low, high), color in zip(steps, colors, strict=True) for edge in (low, high)]
+    trace = go.Heatmap(
+        z=z,
+        zmin=-0.5,
+        zmax=len(colors) - 0.5,
+        colorscale=scale,
+        showscale=False,
+        xgap=1,
+        ygap=1,
+        text=letters,
+        texttemplate="%{text}",
+        customdata=hover,
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    used = [kind for kind in kinds if (frame["kind"] == kind).any()]
+    named = ", ".join(f"{KIND_LETTERS.get(kind, kind[:1].upper())} {kind.replace('_', ' ')}" for kind in used)
+    height = min(max(18 * layers, 220), 640) + 140
+    figure = figure_of(title, height, [trace], named, min(max(640 / heads, 24), 72) * heads + 200)
+    for kind in used:
+        mark = {"color": KIND_COLORS.get(kind, GREY), "symbol": "square", "size": 11}
+        figure.add_trace(
+            go.Scatter(x=[None], y=[None], mode="markers", marker=mark, name=escape(kind.replace("_", " ")))
+        )
+    figure.update_xaxes(title="head", **whole_axis(heads)).update_yaxes(title="layer", **whole_axis(layers))
+    return legend_below(figure)
 
 
 def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> go.Figure:

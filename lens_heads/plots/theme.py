@@ -53,6 +53,21 @@ WRITTEN = {"cri": "CRI", "attribution": "attribution patching", "eap_ig": "EAP-I
     "one_shot": "one-shot greedy",
     "qr": "QRScore",
 }
+UNITS = dict.fromkeys(("induction", "echo", "previous", "duplicate", "sink"), "attention mass") | {
+    "span": "share of the text before",
+    "span_tokens": "tokens",
+    "entropy": "share of even attention",
+    "receiver": "kurtosis",
+    "far_mass": "share of the text before",
+    "token_map": "share of pairs",
+    "context_divergence": "length in the residual stream",
+    "context_divergence_relative": "ratio",
+    "context_divergence_cosine": "1 − cosine",
+    "locos_name": "logits",
+    "locos_beside": "logits",
+    "locos_rest": "logits",
+}
+"""Units of methods that have no look of their own."""
 SPARE_COLORS = ("#5D3A9B", "#882255", "#7A5C3E", "#117733", "#661100")
 SPARE_SYMBOLS = ("pentagon", "star", "hexagon", "triangle-down", "bowtie")
 CONTROLS = {"random": ("#555555", "dash"), "random_like": ("#8A8A8A", "dashdot"), "bottom": ("#8A8A8A", "dot")}
@@ -76,7 +91,8 @@ def look(method: str) -> Look:
     """Colour, symbol, label and unit of a method; one that is not in `LOOKS` gets a spare look fixed by its name."""
     number = zlib.crc32(method.encode(errors="surrogatepass"))
     label = WRITTEN.get(method) or escape(method.replace("_", " "))
-    return LOOKS.get(method) or Look(SPARE_COLORS[number % 5], SPARE_SYMBOLS[number // 5 % 5], label)
+    spare = Look(SPARE_COLORS[number % 5], SPARE_SYMBOLS[number // 5 % 5], label, UNITS.get(method, ""))
+    return LOOKS.get(method) or spare
 
 
 def look_of(scores: ScoresLike) -> Look:

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from lens_heads.ablation.conditions import NO_NEEDLE
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.verdicts import Verdict
+from lens_heads.compare.cards import THRESHOLDS, HeadCards
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.check import CheckReport
@@ -157,6 +158,20 @@ def planned(found: pd.DataFrame, title: str) -> Table:
     whole = {"model": "", "stage": "all", "passes": found["passes"].sum(), "minutes": found["minutes"].sum()}
     for row in [*found.to_dict("records"), whole]:
         table.add_row(plain(row["model"]), plain(row["stage"]), f"{row['passes']:.0f}", f"{row['minutes']:.1f}")
+    return table
+
+
+def cards(found: HeadCards, heads: Sequence[str] | None = None, most: int = 3) -> Table:
+    """One row per head that has a kind, the clearest of each kind first; or the named heads. The scores that say most, first."""
+    table = Table("head", "kind", "scores nearest to a kind's threshold", "promotes", title=plain(found.model))
+    chosen = pd.concat([found.of(kind) for kind in found.kinds if kind] or [found.frame[:0]])
+    if heads is not None:
+        chosen = found.frame[found.frame["head"].isin([str(Head.parse(head)) for head in heads])]
+    for row in chosen.to_dict("records"):
+        near = sorted(THRESHOLDS, key=lambda kind, row=row: -row[kind] / THRESHOLDS[kind])[:most]
+        scored = ", ".join(f"{kind.replace('_', ' ')} {row[kind]:.2f}" for kind in near)
+        kind = str(row["kind"]).replace("_", " ") or NOTHING
+        table.add_row(str(row["head"]), kind, scored, plain(row["promotes"]))
     return table
 
 

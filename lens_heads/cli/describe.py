@@ -1,0 +1,42 @@
+"""`lens-heads describe`: what kind of head every head is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lens_heads.cli import options as cli_options
+from lens_heads.cli.options import MODEL, Device, Dtype, Lens
+
+
+def describe(
+    model: Annotated[str, typer.Argument(help=MODEL)],
+    heads: Annotated[
+        str | None, typer.Option(help="Comma-separated heads such as L5H1 (default: those with a kind).")
+    ] = None,
+    text: Annotated[Path | None, typer.Option(help="A file whose text is read in place of the packaged one.")] = None,
+    scores: Annotated[list[Path] | None, typer.Option(help="A score file to show beside, repeatable.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for heads.csv (all) and heads.html (a map).")
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Say what every head does: induction, previous token, copying, sink, ..., and which tokens it promotes."""
+    from lens_heads.compare.cards import describe as described
+    from lens_heads.heads.scores import HeadScores
+    from lens_heads.report import kinds, tables
+    from lens_heads.runs.reading import read_text
+
+    further = [HeadScores.load(path) for path in scores or ()]
+    written = None if text is None else read_text(text)
+    loaded = cli_options.load(model, device, dtype, lens)
+    chosen = None if heads is None else [name.strip() for name in heads.split(",")]
+    cards = described(loaded, None if out else chosen, written, further)
+    tables.show(tables.cards(cards, chosen))
+    if out is not None:
+        kinds.write(cards, out)
+    cli_options.say(", ".join(f"{n} {kind or 'without a kind'}" for kind, n in cards.kinds.items()), out)

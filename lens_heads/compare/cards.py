@@ -1,0 +1,204 @@
+"""A card of every head: what it does on repeated tokens and on text, what its weights do to a token, and what it promotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.compare.signatures import common_texts
+from lens_heads.heads.head import AnyHeads
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head
+from lens_heads.heads.units import to_query_heads
+from lens_heads.interventions.activations import mean_activations
+from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, output_weights, require_raw_weights
+from lens_heads.model.modes import evaluating
+from lens_heads.model.norms import post_attention_norm
+from lens_heads.runs import checks
+from lens_heads.scoring.probes import repeated, weights
+from lens_heads.scoring.probes.text import AnyText, text
+from lens_heads.scoring.score import score_heads
+from lens_heads.scoring.weighing import value_weights
+from lens_heads.trials.encoded import EncodedTrial
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+THRESHOLDS = {
+    "induction": 0.3,
+    "previous": 0.4,
+    "duplicate": 0.3,
+    "successor": 0.4,
+    "copy_suppression": 0.4,
+    "copying": 0.4,
+    "sink": 0.8,
+    "entropy": 0.9,
+}
+"""A head's kind is the score that exceeds its threshold by the largest factor. Successor's is the paper's, the others ours."""
+SCORES = ("previous", "induction", "duplicate", "sink", "entropy", "span", "copying", "successor", "copy_suppression")
+BLOCK, COPIES, SEEDS, TEXTS = 50, 3, 3, 4
+
+
+@dataclass(frozen=True, eq=False)
+class HeadCards:
+    """One row per head in `frame`: head, layer, index, kv_head, window, kind, the `SCORES`, promotes, writes, further scores.
+
+    `kind` is one of `THRESHOLDS`, or empty. `promotes`: tokens that the head's mean write on the texts raises most, read by the
+    model's own final norm and unembedding. `writes`: the same for the direction that its OV circuit writes most strongly.
+    """
+
+    model: str
+    frame: pd.DataFrame
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, kind: str) -> pd.DataFrame:
+        """The heads of one kind, the clearest first. ValueError for a kind that does not exist."""
+        if kind not in THRESHOLDS:
+            raise ValueError(f"kind={kind!r}: the kinds are {', '.join(THRESHOLDS)}")
+        return self.frame[self.frame["kind"] == kind].sort_values(kind, ascending=False, ignore_index=True)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many heads there are of each kind; "" counts those without."""
+        return {str(kind): int(n) for kind, n in self.frame["kind"].value_counts().items()}
+
+    def plot(self, title: str | None = None) -> go.Figure:
+        """A map of the heads, coloured by kind."""
+        from lens_heads import plots
+
+        return plots.kind_map(self.frame, list(THRESHOLDS), title or f"Kinds of heads in {self.model}")
+
+    def __repr__(self) -> str:
+        counted = ", ".join(f"{n} {kind or 'other'}" for kind, n in self.kinds.items())
+        return f"HeadCards({self.model}, {len(self.frame)} heads: {counted})"
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.2f}")
+
+
+def describe(
+    model: Model,
+    heads: AnyHeads | None = None,
+    text: AnyText | Sequence[AnyText] | None = None,
+    scores: Iterable[HeadScores] | HeadScores = (),
+    k: int = 5,
+    progress: bool = True,
+) -> HeadCards:
+    """What every head does: a table with a row a head, made offline.
+
+    Args:
+        heads: those to describe; None for all.
+        text: one text or several for `sink`, `entropy`, `span` and what heads promote; None for four packaged paragraphs.
+        scores: further HeadScores of this model, a column each.
+        k: how many tokens `promotes` and `writes` list.
+
+    `previous`, `induction` and `duplicate` are on three random blocks of 50 tokens, three times; `copying`, `successor` and
+    `copy_suppression` are shares of token maps, from weights alone. See `scoring/scorers/README.md` for each.
+    ValueError for heads that do not exist, scores of another model, and processed weights.
+    """
+    require_raw_weights(model)
+    shape = geometry(model)
+    everyone = every_head(shape.n_layers, shape.n_heads)
+    chosen = everyone if heads is None else shape.check_heads(heads)
+    checks.whole_number("k", k, 1, shape.d_vocab)
+    given = [scores] if isinstance(scores, HeadScores) else list(scores)
+    more = {one.method: _by_query_head(one, shape) for one in given}
+    texts = common_texts(TEXTS) if text is None else text
+    found = measured(model, texts, progress) | {name: one for name, one in more.items() if name not in SCORES}
+    promoted, written = promotes(model, texts, k, progress), writes(model, k)
+    rows = []
+    for head in chosen:
+        own = {name: float(values[head.layer, head.head]) for name, values in found.items()}
+        row: dict[str, Any] = {"head": str(head), "layer": head.layer, "index": head.head}
+        row |= {"kv_head": head.head // shape.group, "window": shape.windows[head.layer], "kind": kind_of(own)}
+        place = everyone.index(head)
+        rows.append(row | own | {"promotes": promoted[place], "writes": written[place]})
+    return HeadCards(shape.name, pd.DataFrame(rows), {"block": BLOCK, "copies": COPIES, "thresholds": THRESHOLDS})
+
+
+def kind_of(scores: dict[str, float]) -> str:
+    """The kind whose threshold a head's score exceeds by the largest factor; empty if it reaches none."""
+    factors = {kind: scores[kind] / threshold for kind, threshold in THRESHOLDS.items()}
+    best = max(factors, key=factors.__getitem__)
+    return best if factors[best] >= 1 else ""
+
+
+def measured(model: Model, texts: Any, progress: bool) -> dict[str, Float[Tensor, "layer head"]]:
+    """The `SCORES` of all heads."""
+    block = min(BLOCK, (geometry(model).n_ctx - 1) // COPIES)
+    blocks = [repeated(model, block, COPIES, seed) for seed in range(SEEDS)]
+    found = score_heads(model, blocks, ["previous", "induction", "duplicate"], progress=progress)
+    found |= score_heads(model, text(texts), ["sink", "entropy", "span"], progress=progress)
+    maps = score_heads(model, weights(), ["token_map"], progress=progress)["token_map"]
+    values = {name: scores.values for name, scores in found.items()}
+    values |= dict(zip(maps.trial_ids, maps.per_trial, strict=True))
+    return {name: values[name] for name in SCORES}
+
+
+def promotes(model: Model, texts: Any, k: int, progress: bool) -> list[str]:
+    """The tokens that each head's mean write on the texts raises most, for all heads in order."""
+    encoded = text(texts).encode(model.tokenizer, geometry(model))
+    last = torch.zeros(1, dtype=torch.long)
+    trials = [EncodedTrial(one.tokens, None, "-", last, one.id) for one in encoded]
+    means = mean_activations(model, trials, n=None, progress=progress).z
+    vectors = [
+        einsum(means[layer], output_weights(model, layer).cpu(), "head e, head e d -> head d")
+        for layer in range(len(means))
+    ]
+    return top_tokens(model, vectors, k)
+
+
+def writes(model: Model, k: int) -> list[str]:
+    """The tokens of the direction that each head's OV circuit W_V W_O writes most strongly, with the sign that says more."""
+    found: list[str] = []
+    for layer in range(model.cfg.n_layers):
+        W_V, W_O = value_weights(model, layer).cpu(), output_weights(model, layer).cpu()
+        core = torch.linalg.qr(
+            W_V
+        ).R  # [head, e, e]: W_V W_O = Q R W_O, so its right singular vectors are those of R W_O.
+        main = torch.linalg.svd(core @ W_O, full_matrices=False).Vh[:, 0]
+        both = torch.stack([main, -main])
+        raised = torch.stack([(side.to(model.W_U) @ model.W_U).amax(-1) for side in both])
+        found += top_tokens(model, [both[raised.argmax(0).cpu(), torch.arange(len(main))]], k, layer)
+    return found
+
+
+@torch.no_grad()
+def top_tokens(model: Model, vectors: Sequence[Float[Tensor, "head d_model"]], k: int, first: int = 0) -> list[str]:
+    """The k tokens with the largest logits of each write, through a post-attention norm if there is one, and the final norm.
+
+    `vectors` are of the layers from `first` on. By TransformerLens's `logit_readout` where it exists (version 4, bridges).
+    """
+    named: list[str] = []
+    for layer, vector in enumerate(vectors, first):
+        norm = post_attention_norm(model, layer)
+        x = vector.to(model.W_U) if norm is None else norm(vector.to(model.W_U)[None])[0]
+        for ids in _largest(model, x, k).tolist():
+            named.append(" ".join(repr(model.tokenizer.decode([token])) for token in ids))
+    return named
+
+
+def _largest(model: Model, x: Float[Tensor, "head d_model"], k: int) -> Tensor:
+    try:
+        from transformer_lens.tools.analysis.logit_lens import logit_readout
+    except ImportError:  # Before version 4.
+        logit_readout = None
+    if logit_readout is None or not is_bridge(model):
+        return (model.ln_final(x[None])[0] @ model.W_U).topk(k).indices
+    with evaluating(model):
+        found = logit_readout(model, x, top_k=k).top_ids
+    assert found is not None
+    return found
+
+
+def _by_query_head(scores: HeadScores, shape: HeadGeometry) -> Float[Tensor, "layer head"]:
+    one = to_query_heads(scores, shape.group) if scores.unit == "kv_head" else scores
+    shape.check_scores(one, f"scores {scores.method!r}")
+    return one.values

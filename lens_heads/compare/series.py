@@ -1,0 +1,74 @@
+"""Roles of heads over a series of checkpoints: which emerged, which were lost, which were kept   (Thinking Sparks)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pandas as pd
+
+from lens_heads.compare.checkpoints import compare_checkpoints
+from lens_heads.compare.overlap import head_overlaps
+from lens_heads.heads.scores import HeadScores
+from lens_heads.runs import checks
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointSeries:
+    """`heads`: a row per head: a column of scores per checkpoint, ranks first and last, status.
+
+    `steps`: a row per pair of neighbours, and last first against last: before, after, emergent, lost, kept (names), how many
+    of the top k both share, how many are expected by chance (any heads; as many in each layer), and p of at least as many.
+    """
+
+    heads: pd.DataFrame
+    steps: pd.DataFrame
+    k: int
+
+    def of(self, status: str) -> list[str]:
+        """The names of the heads that are emergent, lost, kept or unclear from the first checkpoint to the last."""
+        known = ("emergent", "lost", "kept", "unclear")
+        if status not in known:
+            raise ValueError(f"status={status!r}: use one of {', '.join(known)}")
+        return list(self.heads.loc[self.heads["status"] == status, "head"])
+
+
+def checkpoint_series(
+    checkpoints: Mapping[str, HeadScores], k: int = 20, alpha: float = 0.05, n: int = 4000, seed: int = 0
+) -> CheckpointSeries:
+    """Compare the scores of one architecture at several checkpoints, in order.
+
+    Args:
+        checkpoints: by name, in order, scores of one method on the same trials, such as
+            `causal.importance(attribution_patch(model, pairs, "kl", ig_steps=5))`, which are shares of all heads and so
+            compare across checkpoints.
+        k, alpha, n, seed: as in `compare_checkpoints`, which decides on emergent, lost and kept heads.
+
+    Raises ValueError for fewer than two checkpoints, and as `compare_checkpoints` does.
+    """
+    names = list(checkpoints)
+    if len(names) < 2:
+        raise ValueError(f"{len(names)} checkpoint: a series needs at least two")
+    checks.whole_number("k", k)
+    pairs = [*pairwise(names), *([(names[0], names[-1])] if len(names) > 2 else [])]
+    rows = []
+    frame = pd.DataFrame()
+    for before, after in pairs:
+        frame = compare_checkpoints(checkpoints[before], checkpoints[after], k, alpha=alpha, n=n, seed=seed)
+        tops = {name: checkpoints[name].top(k) for name in (before, after)}
+        shape = (checkpoints[after].n_layers, checkpoints[after].n_heads)
+        (shared,) = head_overlaps(tops, shape=shape).to_dict("records")
+        row = {"before": before, "after": after}
+        row |= {
+            status: ", ".join(frame.loc[frame["status"] == status, "head"]) for status in ("emergent", "lost", "kept")
+        }
+        row |= {"shared": shared["overlap"], "expected": shared["expected_overlap"], "p": shared["p_value"]}
+        row |= {"expected_in_layers": shared["layer_matched_overlap"], "p_in_layers": shared["layer_matched_p_value"]}
+        rows.append(row)
+    heads = frame[["head", "rank_before", "rank_after", "status"]].rename(
+        columns={"rank_before": "rank_first", "rank_after": "rank_last"}
+    )
+    for place, (name, scores) in enumerate(checkpoints.items(), 1):
+        heads.insert(place, name, [scores[head] for head in heads["head"]])
+    return CheckpointSeries(heads.reset_index(drop=True), pd.DataFrame(rows), k)

@@ -1,0 +1,27 @@
+"""A number for every token of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from lens_heads.plots.draw import figure_of
+from lens_heads.plots.theme import SPARE_COLORS, escape
+
+
+def token_curve(name: str, words: Sequence[str], values: np.ndarray, title: str | None = None) -> go.Figure:
+    """A line over the positions of a text; hover names the token."""
+    trace = go.Scatter(
+        x=list(range(len(words))),
+        y=values,
+        mode="lines+markers",
+        marker={"size": 4},
+        line={"color": SPARE_COLORS[0], "width": 1.5},
+        customdata=[escape(repr(word)) for word in words],
+        hovertemplate="%{customdata} at %{x}: %{y:.3g}<extra></extra>",
+    )
+    figure = figure_of(title or f"{escape(name)} over the text", 320, [trace], "", 960)
+    figure.update_xaxes(title="position")
+    return figure.update_yaxes(title=escape(name), rangemode="tozero")
