@@ -15,10 +15,12 @@ _HOMES = {
     "Ablation": "interventions.ablation",
     "ablation_curve": "ablation.curve",
     "AblationCurve": "ablation.curves",
+    "attribute_ablation": "causal.ablated",
     "attribution_patch": "causal.attribution",
     "check": "model.check",
     "Condition": "ablation.conditions",
     "Controls": "ablation.conditions",
+    "describe": "compare.cards",
     "Document": "trials.documents",
     "DocumentTrial": "trials.documents",
     "EncodedTrial": "trials.encoded",
@@ -28,6 +30,9 @@ _HOMES = {
     "Head": "heads.head",
     "HeadScores": "heads.scores",
     "Judge": "trials.judges",
+    "influence": "ablation.influence",
+    "Influence": "ablation.influence",
+    "knockout_heads": "causal.knockout",
     "load_heads": "heads.files",
     "load_model": "model.load",
     "localize_heads": "localize.heads",
@@ -37,14 +42,18 @@ _HOMES = {
     "patch": "causal.patching",
     "patch_heads": "causal.patching",
     "path_patch": "causal.paths",
+    "read_gates": "heads.gates",
+    "razor_heads": "scoring.razor",
     "recovery": "causal.recover",
     "Recovery": "causal.recovery_table",
     "rerank": "scoring.reranking",
     "score_documents": "scoring.documents",
     "score_heads": "scoring.score",
-    "Scorer": "scoring.scorers",
+    "Scorer": "scoring.scorer",
     "SCORERS": "scoring.scorers",
     "TokenPair": "causal.pairs",
+    "token_curves": "scoring.token_curves",
+    "TokenCurve": "scoring.token_curves",
     "Trial": "trials.trial",
 }
 _MODULES = {
@@ -54,6 +63,7 @@ _MODULES = {
     "controls": "controls",
     "localize": "localize",
     "plots": "plots",
+    "probes": "scoring.probes",
     "report": "report",
     "scorers": "scoring.scorers",
     "stats": "stats",
@@ -96,16 +106,22 @@ if TYPE_CHECKING:
     from lens_heads.ablation.curves import AblationCurve as AblationCurve
     from lens_heads.ablation.evaluation import Evaluation as Evaluation
     from lens_heads.ablation.evaluation import evaluate as evaluate
+    from lens_heads.ablation.influence import Influence as Influence
+    from lens_heads.ablation.influence import influence as influence
+    from lens_heads.causal.ablated import attribute_ablation as attribute_ablation
     from lens_heads.causal.attribution import attribution_patch as attribution_patch
+    from lens_heads.causal.knockout import knockout_heads as knockout_heads
     from lens_heads.causal.pairs import TokenPair as TokenPair
     from lens_heads.causal.patching import patch as patch
     from lens_heads.causal.patching import patch_heads as patch_heads
     from lens_heads.causal.paths import path_patch as path_patch
     from lens_heads.causal.recover import recovery as recovery
     from lens_heads.causal.recovery_table import Recovery as Recovery
+    from lens_heads.compare.cards import describe as describe
     from lens_heads.compare.correspondence import match_heads as match_heads
     from lens_heads.heads import units as units
     from lens_heads.heads.files import load_heads as load_heads
+    from lens_heads.heads.gates import read_gates as read_gates
     from lens_heads.heads.head import Head as Head
     from lens_heads.heads.scores import HeadScores as HeadScores
     from lens_heads.interventions.ablate import ablate as ablate
@@ -117,12 +133,16 @@ if TYPE_CHECKING:
     from lens_heads.model.geometry import geometry as geometry
     from lens_heads.model.load import load_model as load_model
     from lens_heads.scoring import anatomy as anatomy
+    from lens_heads.scoring import probes as probes
     from lens_heads.scoring import scorers as scorers
     from lens_heads.scoring.documents import score_documents as score_documents
+    from lens_heads.scoring.razor import razor_heads as razor_heads
     from lens_heads.scoring.reranking import rerank as rerank
     from lens_heads.scoring.score import score_heads as score_heads
+    from lens_heads.scoring.scorer import Scorer as Scorer
     from lens_heads.scoring.scorers import SCORERS as SCORERS
-    from lens_heads.scoring.scorers import Scorer as Scorer
+    from lens_heads.scoring.token_curves import TokenCurve as TokenCurve
+    from lens_heads.scoring.token_curves import token_curves as token_curves
     from lens_heads.trials.documents import Document as Document
     from lens_heads.trials.documents import DocumentTrial as DocumentTrial
     from lens_heads.trials.encoded import EncodedTrial as EncodedTrial
