@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,18 @@ def run(notebook: Any, folder: Path) -> Any:
     from jupyter_client.manager import AsyncKernelManager
 
     manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
-    client = nbclient.NotebookClient(
-        notebook, km=manager, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    )
-    return client.execute(cleanup_kc=True)  # The kernel would live on, for its manager was given.
+    with tempfile.TemporaryDirectory(prefix="kernel") as sockets:
+        if sys.platform != "win32":  # A port that is free when it is chosen may be taken when the kernel binds it.
+            manager.transport, manager.ip = "ipc", str(Path(sockets) / "socket")
+        client = nbclient.NotebookClient(
+            notebook,
+            km=manager,
+            timeout=900,
+            startup_timeout=300,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(folder)}},
+        )
+        return client.execute(cleanup_kc=True)  # The kernel would live on, for its manager was given.
 
 
 def written(*sources: str) -> Any:
