@@ -10,6 +10,7 @@ from lens_heads.causal.paths import path_patch
 from lens_heads.causal.queries import attribute_queries
 from lens_heads.causal.recover import recovery
 from lens_heads.causal.recovery_table import NothingFlipped, Recovery
+from lens_heads.causal.repairing import repair
 
 __all__ = [
     "Circuit",
@@ -27,6 +28,7 @@ __all__ = [
     "patch_heads",
     "path_patch",
     "recovery",
+    "repair",
     "sahara",
     "trace_circuit",
 ]

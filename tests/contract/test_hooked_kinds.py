@@ -9,10 +9,13 @@ import torch
 
 import lens_heads as lh
 from lens_heads import causal
+from lens_heads.ablation.conditions import Condition
 from lens_heads.causal.measures import answer_logprob
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import TEXT_SCORERS
+from tests.causal.test_repairing import HEADS
+from tests.causal.test_repairing import plain as moved_by_hand
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, Cached, HookedTransformer, build
 from tests.scoring.rows import LOOPS
@@ -93,3 +96,13 @@ def test_heads_are_described(hooked_model: Any, monkeypatch: pytest.MonkeyPatch)
     found = lh.describe(hooked_model, text=[text], progress=False)
     assert len(found.frame) == 12
     assert found.frame["promotes"].str.len().min() > 0
+
+
+def test_moved_attention_matches_hooks_in_a_full_forward(hooked_model: Any) -> None:
+    ids = 3 + torch.randperm(36, generator=torch.Generator().manual_seed(0))[:30]
+    choices = tuple(ids[at : at + 2] for at in (4, 9))
+    trial = lh.EncodedTrial(ids, None, "a", choices[0], "random", choices=("a", "b"), choice_tokens=choices)
+    found = causal.repair(hooked_model, HEADS, trial, draws=2, progress=False)
+    expected, _ = moved_by_hand(hooked_model, trial, HEADS, [9, 10])
+    assert found.values(Condition.top("moved", 3), "logprob").item() == pytest.approx(expected, abs=1e-4)
+    assert not has_hooks(hooked_model)
