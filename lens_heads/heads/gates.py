@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import torch
@@ -10,14 +9,19 @@ import torch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.reading import read_text, user_path
 
+SLACK = 0.01
+"""How far outside 0 to 1 a gate may lie: the published tables have some up to 0.0015 below 0, from the optimizer's last step."""
+
 
 def read_gates(path: str | Path, model: str = "") -> HeadScores:
     """Gates of kv heads from a table of numbers, a line per layer, separated by tabs or spaces (full_attention_heads.tsv).
 
-    A gate near 1 keeps the whole cache of its head, one near 0 only the sink and the recent tokens. HeadScores of method
-    "duo_gate", unit "kv_head", from one "trial", the training; `units.to_query_heads` compares them with scores of query heads.
-    Raises ValueError naming the file and line for anything but numbers from 0 to 1 and lines of one length, FileNotFoundError
-    if there is no file.
+    Clipped to 0 to 1, as the authors' loader does. A gate near 1 keeps the whole cache of its head, one near 0 only the sink and
+    the recent tokens. HeadScores of method "duo_gate", unit "kv_head", from one "trial", the training; `units.to_query_heads`
+    compares them with scores of query heads.
+
+    Raises ValueError naming the file and line for anything but numbers from 0 to 1 (and what training leaves beyond) and lines
+    of one length, FileNotFoundError if there is no file.
     """
     path = user_path(path, "path")
     rows: list[list[float]] = []
@@ -28,7 +32,7 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
             row = [float(entry) for entry in line.split()]
         except ValueError:
             raise ValueError(f"{path}, line {number}: {line.strip()!r:.60} is not a line of numbers") from None
-        if any(not 0 <= gate <= 1 or math.isnan(gate) for gate in row):
+        if not all(-SLACK <= gate <= 1 + SLACK for gate in row):
             raise ValueError(f"{path}, line {number}: gates lie between 0 and 1: {line.strip()!r:.60}")
         if rows and len(row) != len(rows[0]):
             raise ValueError(f"{path}, line {number}: {len(row)} gates, but the first line has {len(rows[0])}")
@@ -36,4 +40,6 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
     if not rows:
         raise ValueError(f"{path} has no gates: write a line of numbers per layer")
     meta = {"file": path.name, "source": "DuoAttention, arXiv 2410.10819"} | ({"model": model} if model else {})
-    return HeadScores.from_trials("duo_gate", torch.tensor([rows]), ["training"], meta, unit="kv_head", signed=False)
+    return HeadScores.from_trials(
+        "duo_gate", torch.tensor([rows]).clamp(0, 1), ["training"], meta, unit="kv_head", signed=False
+    )

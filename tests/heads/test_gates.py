@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 import lens_heads as lh
+from tests.heads.test_files import PUBLISHED
 
 
 def test_a_table_of_gates_is_read(tmp_path: Path) -> None:
@@ -20,6 +22,28 @@ def test_a_table_of_gates_is_read(tmp_path: Path) -> None:
     assert query.values.shape == (2, 4)
     other = lh.HeadScores.from_trials("induction", query.values[None] ** 2, ["a"])
     assert lh.compare.rank_correlation(query, other) == pytest.approx(1)
+
+
+def test_what_the_last_step_of_training_left_outside_is_clipped(tmp_path: Path) -> None:
+    (file := tmp_path / "gates.tsv").write_text(
+        "4.730224609375000000e-03\t-1.403808593750000000e-03\t1.000000000000000000e+00\n"
+    )
+    torch.testing.assert_close(lh.read_gates(file).values, torch.tensor([[0.004730224609375, 0, 1]]))
+
+
+def test_gates_and_published_retrieval_scores_are_compared_by_rank(tmp_path: Path) -> None:
+    """Llama 2 has as many kv heads as query heads, so that a gate stands for one head."""
+    if not (published := PUBLISHED / "llama-2-7b-80k.json").exists():
+        pytest.skip(f"the published score file {published.name} is not beside this checkout")
+    wu = lh.HeadScores.load(published)
+    gates = (wu.values + 0.3 * torch.rand(32, 32, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
+    (file := tmp_path / "gates.tsv").write_text("\n".join("\t".join(map(str, row)) for row in gates.tolist()))
+    found = lh.units.to_query_heads(lh.read_gates(file), 1)
+    expected = spearmanr(gates.flatten(), wu.values.flatten()).statistic
+    assert lh.compare.rank_correlation(found, wu) == pytest.approx(expected, abs=1e-5)
+    shared = lh.compare.overlap(found, wu, 20)
+    both = set(gates.flatten().topk(20).indices.tolist()) & set(wu.values.flatten().topk(20).indices.tolist())
+    assert len(shared.both) == len(both) > shared.expected_overlap
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_words_are_single_tokens_after_a_space_and_others_are_left_out() -> None
         def decode(self, ids: list[int]) -> str:
             return "ab"
 
-    (found,) = lh.probes.weights({"m": [("one", "two"), ("two", "three"), ("two", "one")]}).encode(Words(), _shape())
+    (found,) = lh.probes.weights({"m": [("one", " two"), ("two", "three"), (" two", "one")]}).encode(Words(), _shape())
     assert found.tokens.tolist() == [7, 8]
     assert [found.sources.tolist(), found.targets.tolist()] == [[0, 1], [1, 0]]
     with pytest.raises(ValueError, match=r"map 'm': 1 of 2 pairs are single tokens"):

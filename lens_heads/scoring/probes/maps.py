@@ -90,7 +90,7 @@ def _token(word: str | int, tokenizer: Any, shape: HeadGeometry, name: str) -> i
     """A word's single token with the space before it, or an id as it is; None for several tokens."""
     number = checks.whole(word)
     if number is None:
-        ids = piece(tokenizer, " " + str(word))
+        ids = piece(tokenizer, " " + str(word).removeprefix(" "))
         return ids[0] if len(ids) == 1 else None
     if not 0 <= number < shape.d_vocab:
         raise ValueError(f"map {name!r}: token id {number}, but {shape.name} has 0 to {shape.d_vocab - 1}")
@@ -101,8 +101,8 @@ def weights(maps: Mapping[str, Pairs | TokenMap] | None = None) -> WeightsProbe:
     """A probe of the weights alone.
 
     Args:
-        maps: by name, pairs (t, f(t)) of words or token ids, or a `TokenMap`. Words are read with a space before them; pairs
-            that are not single tokens are left out. None: successor, copying and copy_suppression.
+        maps: by name, pairs (t, f(t)) of words or token ids, or a `TokenMap`. Words are read with one space before
+            them, written or not; pairs that are not single tokens are left out. None: successor, copying and copy_suppression.
 
     Each map is a trial of the result: one map gives its own ranking; over several, `per_trial` keeps them apart.
     ValueError for no maps.
