@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pandas as pd
 
@@ -19,10 +19,14 @@ from lens_heads.causal.paths import Component, path_patch
 from lens_heads.causal.runs import CLEAN, CORRUPT, run_pair
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.reading import user_path
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 LEAST_GAP = 1e-4
 """A smaller mean gap between the clean and the corrupt run is none to take shares of."""
@@ -64,6 +68,20 @@ class Circuit:
                 row |= {"low": float(low[at]), "high": float(high[at])}
                 rows.append(row | {"receivers": ", ".join(map(str, stage.receivers)) or "logits"})
         return pd.DataFrame(rows, columns=["stage", "head", "share", "low", "high", "receivers"])
+
+    def plot(self, title: str | None = None) -> go.Figure:
+        """A map of the heads, coloured by the first stage that has them; hover has their shares of the gap in every stage."""
+        from lens_heads import plots
+
+        named = {f"{number} {stage.name}": stage for number, stage in enumerate(self.stages, 1)}
+        rows = []
+        for head in every_head(*self.shape):
+            kind = next((name for name, stage in named.items() if head in stage.heads), "")
+            row = {"head": str(head), "layer": head.layer, "index": head.head, "kind": kind}
+            rows.append(row | {name: stage.scores[head] for name, stage in named.items()})
+        return plots.kind_map(
+            pd.DataFrame(rows), list(named), title or f"A circuit of {self.meta.get('model', 'a model')}"
+        )
 
     def __repr__(self) -> str:
         found = "; ".join(f"{stage.name}: {', '.join(map(str, stage.heads))}" for stage in self.stages)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from lens_heads.compare.checkpoints import compare_checkpoints
 from lens_heads.compare.overlap import head_overlaps
+from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+STATUSES = ("emergent", "lost", "kept", "unclear")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +35,19 @@ class CheckpointSeries:
 
     def of(self, status: str) -> list[str]:
         """The names of the heads that are emergent, lost, kept or unclear from the first checkpoint to the last."""
-        known = ("emergent", "lost", "kept", "unclear")
-        if status not in known:
-            raise ValueError(f"status={status!r}: use one of {', '.join(known)}")
+        if status not in STATUSES:
+            raise ValueError(f"status={status!r}: use one of {', '.join(STATUSES)}")
         return list(self.heads.loc[self.heads["status"] == status, "head"])
+
+    def plot(self, title: str | None = None) -> go.Figure:
+        """A map of the heads, coloured by what became of them from the first checkpoint to the last."""
+        from lens_heads import plots
+
+        at = [Head.parse(head) for head in self.heads["head"]]
+        kinds = self.heads["status"].where(self.heads["status"].isin(STATUSES), "")
+        frame = self.heads.assign(layer=[head.layer for head in at], index=[head.head for head in at], kind=kinds)
+        last = self.steps.iloc[-1]
+        return plots.kind_map(frame, STATUSES, title or f"Heads from {last['before']} to {last['after']}")
 
 
 def checkpoint_series(

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from lens_heads.plots.draw import BARE, bounds, check_rows, figure_of, heat, legend_below, outline, whiskers, whole_axis
 from lens_heads.plots.protocols import ScoresLike
-from lens_heads.plots.theme import GREY, INK, MARK, escape, interval_text, interval_texts, look_of
+from lens_heads.plots.theme import INK, MARK, escape, interval_text, interval_texts, look_of
 
 SOURCES = {
     "needle": "#0072B2",
@@ -69,8 +69,13 @@ def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.
 
 
 def kind_map(frame: pd.DataFrame, kinds: Sequence[str], title: str) -> go.Figure:
-    """Layer (0 at the bottom) by head, coloured by kind and lettered; `frame` as in `describe`. Hover has a head's scores."""
+    """Layer (0 at the bottom) by head, coloured by kind and lettered; `frame` as in `describe`. Hover has a head's scores.
+
+    Kinds that `describe` does not know take its colours in their order.
+    """
     check_rows("kind_map", frame)
+    known = list(KIND_COLORS.values())
+    color = {kind: KIND_COLORS.get(kind, known[number % len(known)]) for number, kind in enumerate(kinds)}
     place = {kind: number for number, kind in enumerate(["", *kinds])}
     layers, heads = int(frame["layer"].max()) + 1, int(frame["index"].max()) + 1
     z, hover = np.full((layers, heads), np.nan), [[""] * heads for _ in range(layers)]
@@ -81,7 +86,7 @@ def kind_map(frame: pd.DataFrame, kinds: Sequence[str], title: str) -> go.Figure
         letters[layer][head] = KIND_LETTERS.get(kind, kind[:1].upper())
         scored = "<br>".join(f"{name.replace('_', ' ')} {row[name]:.2f}" for name in kinds if name in row)
         hover[layer][head] = f"<b>{escape(row['head'])}</b>  {escape(kind or 'no kind').replace('_', ' ')}<br>{scored}"
-    colors = ["#EEEEEE", *(KIND_COLORS.get(kind, GREY) for kind in kinds)]
+    colors = ["#EEEEEE", *color.values()]
     steps = [(i / len(colors), (i + 1) / len(colors)) for i in range(len(colors))]
     scale = [[edge, color] for (low, high), color in zip(steps, colors, strict=True) for edge in (low, high)]
     trace = go.Heatmap(
@@ -102,7 +107,7 @@ def kind_map(frame: pd.DataFrame, kinds: Sequence[str], title: str) -> go.Figure
     height = min(max(18 * layers, 220), 640) + 140
     figure = figure_of(title, height, [trace], named, min(max(640 / heads, 24), 72) * heads + 200)
     for kind in used:
-        mark = {"color": KIND_COLORS.get(kind, GREY), "symbol": "square", "size": 11}
+        mark = {"color": color[kind], "symbol": "square", "size": 11}
         figure.add_trace(
             go.Scatter(x=[None], y=[None], mode="markers", marker=mark, name=escape(kind.replace("_", " ")))
         )

@@ -54,6 +54,9 @@ def test_a_planted_circuit_is_traced_from_the_logits_to_the_head_before() -> Non
     found = causal.trace_circuit(model, planted_pairs(), ("k",), share=0.25, progress=False)
     assert found.stages[0].heads == (INDUCTION,)
     assert found.stages[0].scores[INDUCTION] == pytest.approx(1, abs=0.05)
+    letters = found.plot().data[0].text
+    assert letters[INDUCTION.layer][INDUCTION.head] == "1"
+    assert {letters[head.layer][head.head] for head in found.stages[1].heads} <= {"1", "2"}
     assert PREVIOUS.layer < INDUCTION.layer
 
 

@@ -36,6 +36,8 @@ def test_heads_that_emerge_stay_or_are_lost() -> None:
     assert list(found.heads.columns) == ["head", "base", "middle", "end", "rank_first", "rank_last", "status"]
     row = found.heads.set_index("head").loc["L0H3"]
     assert row["middle"] == pytest.approx(2.5, abs=1e-5)
+    letters = [[letter or " " for letter in row] for row in found.plot().data[0].text]
+    assert letters == [["K", "L", "L", "E"], [" ", "E", " ", " "]]
     with pytest.raises(ValueError, match="status='new': use one of emergent"):
         found.of("new")
 
