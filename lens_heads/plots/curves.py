@@ -12,7 +12,17 @@ import plotly.graph_objects as go
 
 from lens_heads.plots.draw import band, check_rows, figure_of, whiskers
 from lens_heads.plots.protocols import CurveLike
-from lens_heads.plots.theme import CONTROLS, INK, METRIC_LABELS, escape, interval_text, interval_texts, look, looks_of
+from lens_heads.plots.theme import (
+    CONTROLS,
+    INK,
+    METRIC_LABELS,
+    Look,
+    escape,
+    interval_text,
+    interval_texts,
+    looks_apart,
+    looks_of,
+)
 
 
 def ablation_curves(
@@ -39,10 +49,11 @@ def ablation_curves(
     groups.sort(key=lambda group: (group[1] != "top", group[0] not in (lead, "any")))
     beside = sum(set_ == "top" or method in (lead, "any") for method, set_, _ in groups)
     gap = min(0.5 * step / beside, 0.055)
+    looks = looks_apart(dict.fromkeys(method for method, *_ in groups))
     traces: list[Any] = [_baseline(rows[rows["k"] == 0].iloc[0], start, end)]
     for place, (method, set_, part) in enumerate(groups):
         shift = math.exp((min(place, beside - 1) - (beside - 1) / 2) * gap)
-        drawn = _line(curve, method, set_, part, shift)
+        drawn = _line(curve, method, looks[method], set_, part, shift)
         traces += [trace.update(visible=True if place < beside else "legendonly") for trace in drawn]
     heading = title or ("" if task == curve.main_task else f"Task: {escape(task)}")
     figure = figure_of(heading, height or max(480, 140 + 27 * len(groups)), traces)
@@ -53,9 +64,9 @@ def ablation_curves(
     return figure.update_layout(legend={"tracegroupgap": 4, "font": {"size": 12}}, hovermode="closest")
 
 
-def _line(curve: CurveLike, method: str, set_: str, rows: Any, shift: float) -> list[go.Scatter]:
+def _line(curve: CurveLike, method: str, shown: Look, set_: str, rows: Any, shift: float) -> list[go.Scatter]:
     """One condition along k: the line with its intervals, above the band of the draws if there were several."""
-    shown, table = look(method), curve.per_trial
+    table = curve.per_trial
     draws = int(table.loc[(table["method"] == method) & (table["set"] == set_), "seed"].nunique())
     name = {
         "top": f"top k by {shown.label}",

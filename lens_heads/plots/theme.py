@@ -95,6 +95,18 @@ def look(method: str) -> Look:
     return LOOKS.get(method) or spare
 
 
+def looks_apart(methods: Iterable[str]) -> dict[str, Look]:
+    """`look` of every method of one figure; where two spare colours would meet, the later method takes the next spare look."""
+    found: dict[str, Look] = {}
+    for method in methods:
+        shown, used = look(method), {one.color for name, one in found.items() if name not in LOOKS}
+        left = [pair for pair in zip(SPARE_COLORS, SPARE_SYMBOLS, strict=True) if pair[0] not in used]
+        if method not in LOOKS and shown.color in used and left:
+            shown = shown._replace(color=left[0][0], symbol=left[0][1])
+        found[method] = shown
+    return found
+
+
 def look_of(scores: ScoresLike) -> Look:
     """The look of these scores; a unit of their own (`score_unit`) takes precedence."""
     shown = look(scores.method)

@@ -10,6 +10,9 @@ import plotly.graph_objects as go
 from lens_heads.plots.draw import figure_of
 from lens_heads.plots.theme import SPARE_COLORS, escape
 
+WRITTEN = 60
+"""Up to so many tokens are written along the axis."""
+
 
 def token_curve(name: str, words: Sequence[str], values: np.ndarray, title: str | None = None) -> go.Figure:
     """A line over the positions of a text; hover names the token."""
@@ -24,4 +27,6 @@ def token_curve(name: str, words: Sequence[str], values: np.ndarray, title: str 
     )
     figure = figure_of(title or f"{escape(name)} over the text", 320, [trace], "", 960)
     figure.update_xaxes(title="position")
+    if len(words) <= WRITTEN:
+        figure.update_xaxes(tickvals=list(range(len(words))), ticktext=[escape(word.strip()) for word in words])
     return figure.update_yaxes(title=escape(name), rangemode="tozero")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lens_heads import plots
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.heads.scores import HeadScores
-from lens_heads.plots.theme import looks_of
+from lens_heads.plots.theme import looks_apart, looks_of
 from lens_heads.scoring.scorers import SCORERS
 from tests.plots.drawn import make, trace
 
@@ -47,3 +47,13 @@ def test_series_of_one_figure_differ_and_leave_methods_their_own() -> None:
     assert looks["random"].color == plots.CONTROLS["random"][0]
     assert len({look.color for look in looks.values()}) == 5
     assert [looks[name].label for name in names] == ["first", "LOCOS", "second", "random", "third"]
+
+
+def test_methods_of_one_figure_without_a_look_of_their_own_differ() -> None:
+    names = ["locos", *"abcdef"]
+    looks = looks_apart(names)
+    assert len({plots.look(name).color for name in "abcde"}) < 5
+    assert len({looks[name].color for name in "abcde"}) == 5
+    assert looks["locos"] == plots.LOOKS["locos"]
+    assert looks["f"] == plots.look("f")  # More methods than colours: its own, again.
+    assert looks["a"] == plots.look("a")
