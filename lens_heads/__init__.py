@@ -26,6 +26,8 @@ _HOMES = {
     "EncodedTrial": "trials.encoded",
     "evaluate": "ablation.evaluation",
     "Evaluation": "ablation.evaluation",
+    "faithfulness": "causal.sufficiency",
+    "FaithfulnessCurve": "causal.faithfulness_curve",
     "geometry": "model.geometry",
     "Head": "heads.head",
     "HeadScores": "heads.scores",
@@ -110,6 +112,7 @@ if TYPE_CHECKING:
     from lens_heads.ablation.influence import influence as influence
     from lens_heads.causal.ablated import attribute_ablation as attribute_ablation
     from lens_heads.causal.attribution import attribution_patch as attribution_patch
+    from lens_heads.causal.faithfulness_curve import FaithfulnessCurve as FaithfulnessCurve
     from lens_heads.causal.knockout import knockout_heads as knockout_heads
     from lens_heads.causal.pairs import TokenPair as TokenPair
     from lens_heads.causal.patching import patch as patch
@@ -117,6 +120,7 @@ if TYPE_CHECKING:
     from lens_heads.causal.paths import path_patch as path_patch
     from lens_heads.causal.recover import recovery as recovery
     from lens_heads.causal.recovery_table import Recovery as Recovery
+    from lens_heads.causal.sufficiency import faithfulness as faithfulness
     from lens_heads.compare.cards import describe as describe
     from lens_heads.compare.correspondence import match_heads as match_heads
     from lens_heads.heads import units as units

@@ -119,14 +119,18 @@ def run_pair(
     pair: TokenPair,
     positions: Positions = "all",
     hooks: Sequence[str] = ("attn.hook_z", "hook_resid_post"),
+    first: int | None = None,
 ) -> PairRuns:
     """Run both sides of a pair and keep every layer's activations at `hooks` (named as inside a block).
 
-    "answer" keeps the rows that produce the answer; "all" keeps every row from the first difference between the runs on.
+    "answer" keeps the rows that produce the answer; "all" keeps every row from the first difference between the runs on,
+    or from row `first`.
     """
     start, end = pair.answer
     both = torch.stack([pair.clean, pair.corrupt])[:, : end - 1].to(model.W_U.device)
-    shared, first = pair.divergence, pair.divergence if positions == "all" else start - 1
+    by_default = pair.divergence if positions == "all" else start - 1
+    first = by_default if first is None else first
+    shared = min(pair.divergence, first)
     names = [f"blocks.{layer}.{hook}" for layer in range(model.cfg.n_layers) for hook in hooks]
     rows = both[:, first:]
     with evaluating(model):

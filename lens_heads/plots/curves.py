@@ -131,3 +131,36 @@ def task_curves(frame: pd.DataFrame, title: str = "", unit: str = "nats") -> go.
     figure.add_hline(y=0, line={"color": INK, "width": 1.2})
     figure.update_xaxes(title="heads ablated (k)", type="log", tickvals=ks, ticktext=[str(k) for k in ks])
     return figure.update_yaxes(title=f"damage ({escape(unit)})")
+
+
+def faithfulness_curves(frame: Any, mlps: str, title: str | None = None) -> go.Figure:
+    """Faithfulness against the share of heads kept: a line per ranking; controls are grey and dashed or dotted.
+
+    `frame`: method, set, share, value, low, high, as in `faithfulness`. Whiskers are 95 % intervals over pairs; 1 is all heads.
+    """
+    check_rows("faithfulness_curves", frame)
+    inside = frame[(frame["share"] > 0) & (frame["share"] < 1)]
+    looks = looks_apart(dict.fromkeys(inside["method"]))
+    traces: list[Any] = []
+    for (method, set_), rows in inside.groupby(["method", "set"], sort=False):
+        shown, rows = looks[method], rows.sort_values("share")
+        color, dash = CONTROLS.get(set_, (shown.color, "solid"))
+        name = {"top": shown.label, "random": "random"}.get(set_, f"{set_.replace('_', ' ')}, as {shown.label}")
+        low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
+        trace = go.Scatter(
+            x=rows["share"],
+            y=rows["value"],
+            error_y=whiskers(rows["value"].to_numpy(), low, high, color),
+            mode="lines+markers",
+            line={"color": color, "dash": dash, "width": 2.5 if set_ == "top" else 1.6},
+            marker={"symbol": shown.symbol if set_ == "top" else "circle-open", "size": 8},
+            name=name,
+            customdata=[*zip(rows["k"], interval_texts(low, high), strict=True)],
+            hovertemplate=f"<b>{name}</b><br>%{{customdata[0]}} heads: %{{y:.2f}}%{{customdata[1]}}<extra></extra>",
+        )
+        traces.append(trace)
+    what = "heads only; MLPs run freely" if mlps == "free" else "MLPs from the corrupt run"
+    figure = figure_of(title or "What the heads that are kept still do", 460, traces, what)
+    figure.add_hline(y=1, line={"color": INK, "width": 1.2}).add_hline(y=0, line={"color": INK, "width": 0.6})
+    figure.update_xaxes(title="share of heads kept", type="log", tickformat=".3~g")
+    return figure.update_yaxes(title="faithfulness")

@@ -1,0 +1,229 @@
+"""Sufficiency: what a model still does when only some heads are kept, and all others are taken from the corrupt run.
+
+The faithfulness of the Mechanistic Interpretability Benchmark (Mueller et al., arXiv 2504.13151) for heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack, get_args
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lens_heads.ablation.conditions import Condition, Controls, HeadSet, head_set
+from lens_heads.ablation.plan import named_scores, plan_sets
+from lens_heads.causal.faithfulness_curve import ALL, FaithfulnessCurve
+from lens_heads.causal.measures import Measure, check_metric, judged, resolve
+from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
+from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Positions, Z, check_positions, run_pair
+from lens_heads.heads.grouping import labels
+from lens_heads.heads.made_on import MadeOn, shared
+from lens_heads.heads.one_model import check_weights
+from lens_heads.heads.sets import every_head
+from lens_heads.interventions.ablation import reference_digest
+from lens_heads.interventions.activations import MeanActivations
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.hooks import HookFunction
+from lens_heads.model.identity import folder_for, identify
+from lens_heads.runs import checks, engine
+from lens_heads.runs.code import labelled
+from lens_heads.runs.digests import digest
+from lens_heads.runs.options import LoopOptions, Run
+from lens_heads.runs.shards import Result
+
+Outside = Literal["corrupt", "mean", "zero"]
+MLPs = Literal["free", "corrupt"]
+MLP_OUT = "blocks.{}.hook_mlp_out"
+MIB = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""The shares of all components at which the benchmark evaluates; of few heads, the smallest are none."""
+
+
+@dataclass(frozen=True)
+class _How:
+    """What stands in for heads that are not kept."""
+
+    outside: Outside
+    mlps: MLPs
+    positions: Positions
+    reference: MeanActivations | None
+
+    def of(self, runs: PairRuns, layer: int) -> Float[Tensor, "#row head d_head"]:
+        """The outputs of a layer's heads when they are not kept."""
+        z = runs.z(layer, CORRUPT)
+        if self.outside == "corrupt":
+            return z
+        return torch.zeros_like(z) if self.reference is None else self.reference.z[layer][None].to(z)
+
+    @property
+    def first(self) -> int | None:
+        """Means and zeros also replace what both runs share, unless only the answer rows are edited."""
+        return 0 if self.positions == "all" and (self.outside != "corrupt" or self.mlps == "corrupt") else None
+
+
+def faithfulness(
+    model: Model,
+    pairs: Iterable[AnyPair] | AnyPair,
+    rankings: Any,
+    ks: Sequence[int] | int | Literal["mib"] = "mib",
+    metric: str | Measure = "answer_logprob",
+    outside: Outside = "corrupt",
+    mlps: MLPs = "free",
+    positions: Positions = "all",
+    reference: MeanActivations | None = None,
+    corruption: Corruption = "counterfactual",
+    controls: Controls | Sequence[str] | str = ("random", "random_like"),
+    **run: Unpack[LoopOptions],
+) -> FaithfulnessCurve:
+    """Keep the top k heads of every ranking, for every k, and measure how much of the clean run's metric is left.
+
+    f(C) = (m(C) - m(none)) / (m(all) - m(none)), m the mean over pairs with the heads C kept; f = 1 where all heads are kept, 0
+    where none are. A kept head computes its output from what the edited heads below it leave.
+
+    Args:
+        pairs, metric, corruption: as in `patch_heads`, on trials that no ranking was made on; no "kl".
+        rankings: scores by method, as in `ablation_curve`.
+        ks: numbers of heads to keep, or "mib": the benchmark's ten shares of all heads.
+        outside: what replaces the heads that are not kept: their output in the corrupt run, the mean (`reference=
+            mean_activations(...)`), or zero.
+        mlps: "free" computes every MLP from what reaches it, so f measures heads only and no kept head is not the corrupt run;
+            "corrupt" gives every MLP its output in the corrupt run, also in m(all).
+        positions: "all", or "answer", the rows that produce the answer.
+        controls: as in `ablation_curve`; () for none.
+        **run: `out` and `progress`, see `runs.options.LoopOptions`.
+
+    Returns a `FaithfulnessCurve`. Differs from the benchmark, whose circuits also choose MLPs and edges.
+
+    Raises ValueError as `ablation_curve` and `patch_heads` do, for k beyond the number of heads, "mean" without a reference,
+    and runs with all heads and with none that do not differ.
+    """
+    shape, options, name = geometry(model), Run.of(run, LoopOptions), check_metric(metric)
+    _check_choices(outside, mlps, positions, name, reference)
+    chosen, total = named_scores(rankings, shape), shape.n_layers * shape.n_heads
+    shares = _shares(ks, total)
+    controls = controls if isinstance(controls, Controls) else Controls(controls)
+    made, identity = make_pairs(pairs, model.tokenizer, shape, corruption), identify(model)
+    check_weights(chosen, identity)
+    for method, scores in chosen.items():
+        _check_independent(method, [*scores.made_on, *map(MadeOn, scores.trial_ids)], made)
+    everyone = every_head(shape.n_layers, shape.n_heads)
+    sizes = sorted({k for _, k in shares if 0 < k < total})
+    sets = [*plan_sets(chosen, sizes, controls), head_set(Condition.given(ALL, total), everyone)]
+    how = _How(outside, mlps, positions, reference)
+    settings = {
+        **identity.settings,
+        "metric": name if isinstance(metric, str) else labelled(name, metric, options.out is not None),
+        "outside": outside,
+        "mlps": mlps,
+        "positions": positions,
+        "reference": reference_digest(reference),
+        "pairs": digest([[p.id, p.clean.tolist(), p.corrupt.tolist(), p.answer] for p in made]),
+        "sets": digest([[str(head) for head in one.heads] for one in sets]),
+    }
+    place = {pair.id: number for number, pair in enumerate(made)}
+
+    def work(batch: list[TokenPair]) -> list[Result]:
+        (pair,) = batch
+        mine = [one for one in sets if one.trials is None or place[pair.id] < one.trials]
+        return [Result({"values": _measured(model, pair, mine, metric, how)}, {})]
+
+    folder = folder_for(model, options.out, settings)
+    results = engine.run(made, work, folder=folder, progress=options.progress, description="faithfulness")
+    rows: list[dict[str, Any]] = []
+    for pair, result in zip(made, results, strict=True):
+        if result.keep:
+            mine = [one for one in sets if one.trials is None or place[pair.id] < one.trials]
+            rows += _rows(pair, mine, result.arrays["values"])
+    meta = {**settings, "shares": shares, "shape": (shape.n_layers, shape.n_heads), "d_model": model.cfg.d_model}
+    return FaithfulnessCurve.of(pd.DataFrame(rows), chosen, meta)
+
+
+def _measured(
+    model: Model, pair: TokenPair, sets: Sequence[HeadSet], metric: str | Measure, how: _How
+) -> Float[Tensor, " set"]:
+    """The metric of one pair under every set of kept heads."""
+    hooks = ["attn.hook_z", *(["hook_mlp_out"] if how.mlps == "corrupt" else [])]
+    runs = run_pair(model, pair, how.positions, hooks, first=how.first)
+    measure = resolve(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
+    size = max(1, TOKENS_PER_PASS // runs.tokens.shape[1])
+    found = []
+    for start in range(0, len(sets), size):
+        kept = _kept(sets[start : start + size], runs.shape)
+        logits = runs.rerun(CLEAN, 0, len(kept), _hooks(runs, kept, how))
+        found.append(judged(measure, logits, pair).float().cpu())
+    return torch.cat(found)
+
+
+def _kept(sets: Sequence[HeadSet], shape: HeadGeometry) -> Bool[Tensor, "set layer head"]:
+    kept = torch.zeros(len(sets), shape.n_layers, shape.n_heads, dtype=torch.bool)
+    for number, one in enumerate(sets):
+        for head in one.heads:
+            kept[number, head.layer, head.head] = True
+    return kept
+
+
+def _hooks(runs: PairRuns, kept: Bool[Tensor, "set layer head"], how: _How) -> list[tuple[str, HookFunction]]:
+    """Replace what is not kept, one set of heads per row of the batch."""
+
+    def keep(z: Tensor, hook: Any, layer: int) -> Tensor:
+        split = z.reshape(*z.shape[:2], runs.shape.n_heads, -1)
+        mine = kept[:, layer].to(z.device)[:, None, :, None]
+        return torch.where(mine, split, how.of(runs, layer).to(split)).reshape(z.shape)
+
+    def put(x: Tensor, hook: Any, layer: int) -> Tensor:
+        return runs.kept[MLP_OUT.format(layer)][CORRUPT].to(x).expand_as(x)
+
+    layers = range(runs.shape.n_layers)
+    found: list[tuple[str, HookFunction]] = [
+        (Z.format(layer), lambda z, hook, layer=layer: keep(z, hook, layer)) for layer in layers
+    ]
+    if how.mlps == "corrupt":
+        found += [(MLP_OUT.format(layer), lambda x, hook, layer=layer: put(x, hook, layer)) for layer in layers]
+    return found
+
+
+def _rows(pair: TokenPair, sets: Sequence[HeadSet], values: Float[Tensor, " set"]) -> list[dict[str, Any]]:
+    return [
+        {"method": one.condition.method, "set": one.condition.set, "k": len(one.heads), "seed": one.draw}
+        | {"heads": ",".join(map(str, one.heads)), "trial": pair.id}
+        | labels(pair)
+        | {"value": value}
+        for one, value in zip(sets, values.tolist(), strict=True)
+    ]
+
+
+def _shares(ks: Sequence[int] | int | str, total: int) -> list[tuple[float, int]]:
+    """Shares of all heads, with the number of heads kept at each."""
+    if isinstance(ks, str):
+        if ks != "mib":
+            raise ValueError(f"ks={ks!r}: use numbers of heads, or 'mib'")
+        return [(share, int(share * total)) for share in MIB]
+    listed = checks.whole_numbers("ks", ks, remedy=" (k = 0 and all heads are always included)")
+    most = max(listed)
+    if most > total:
+        raise ValueError(f"k = {most}: the model has {total} heads")
+    return [(k / total, k) for k in sorted({0, *listed, total})]
+
+
+def _check_choices(outside: str, mlps: str, positions: str, metric: str, reference: MeanActivations | None) -> None:
+    check_positions(positions)
+    for name, given, known in (("outside", outside, Outside), ("mlps", mlps, MLPs)):
+        if given not in get_args(known):
+            raise ValueError(f"{name}={given!r}: use {', '.join(map(repr, get_args(known)))}")
+    if (outside == "mean") != (reference is not None):
+        remedy = "needs reference=mean_activations(...)" if reference is None else "takes no reference"
+        raise ValueError(f"outside={outside!r} {remedy}")
+    if metric == "kl":
+        raise ValueError("metric='kl' is 0 for the clean run by definition: use 'answer_logprob' or a function")
+
+
+def _check_independent(method: str, selection: Sequence[MadeOn], pairs: Sequence[TokenPair]) -> None:
+    found = shared(selection, [pair.made_on for pair in pairs])
+    if found:
+        raise ValueError(
+            f"ranking {method!r} was made on {len(found)} of the pairs it is to be evaluated on ({found[0]!r}, ...): "
+            "evaluate on others"
+        )
