@@ -50,13 +50,16 @@ def attribute_ablation(
     """
     if kind not in ("mean", "zero"):
         raise ValueError(f"kind={kind!r}: only 'mean' and 'zero' set z itself; test another kind with ablation_curve")
+    if kind == "zero" and reference is not None:
+        raise ValueError("kind='zero' takes no reference: use kind='mean', or leave it out")
     Ablation.of(model, kind, reference)
     if isinstance(metric, str) and metric != "answer_logprob":
         raise ValueError(
-            f"metric={metric!r} compares with a corrupt run, which an ablation has not: use 'answer_logprob'"
+            f"metric={metric!r} compares with a corrupt run, which an ablation does not have: use 'answer_logprob'"
         )
     measure, shape = answer_logprob if isinstance(metric, str) else metric, geometry(model)
-    set_to = torch.zeros(shape.n_layers, shape.n_heads, shape.d_head) if reference is None else reference.z
+    zeros = torch.zeros(shape.n_layers, shape.n_heads, shape.d_head)
+    set_to = zeros if kind == "zero" or reference is None else reference.z
 
     @torch.inference_mode(False)
     def score(pair: TokenPair) -> PairScore:
@@ -117,7 +120,9 @@ def by_layer_norm(scores: HeadScores) -> HeadScores:
         raise ValueError(
             f"{scores.method}: no head of layer {layer} has any, so it cannot be normalised: use normalise=False"
         )
-    return replace(scores, per_trial=scores.per_trial / norms, values=scores.values / norms)
+    return replace(
+        scores, per_trial=scores.per_trial / norms, values=scores.values / norms, score_unit="share of a layer's norm"
+    )
 
 
 def importance(scores: HeadScores) -> HeadScores:

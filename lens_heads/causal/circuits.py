@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LEAST_GAP = 1e-4
 """A smaller mean gap between the clean and the corrupt run is none to take shares of."""
+LEAST_SHARE = 1e-6
+"""Smaller shares of the gap are rounding: such a head does not write to the receivers at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +60,17 @@ class Circuit:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row per stage and head: stage, head, share of the gap with its 95 % interval over pairs, receivers."""
-        rows = []
-        for stage in self.stages:
-            low, high = stage.scores.interval()
-            for head in stage.heads:
-                at = head.layer, head.head
-                row = {"stage": stage.name, "head": str(head), "share": stage.scores[head]}
-                row |= {"low": float(low[at]), "high": float(high[at])}
-                rows.append(row | {"receivers": ", ".join(map(str, stage.receivers)) or "logits"})
-        return pd.DataFrame(rows, columns=["stage", "head", "share", "low", "high", "receivers"])
+        """A row per stage and head: stage, head, share of the gap, receivers.
+
+        Without intervals: the heads were chosen on these pairs, which therefore cannot say how good they are.
+        """
+        rows = [
+            {"stage": stage.name, "head": str(head), "share": stage.scores[head]}
+            | {"receivers": ", ".join(map(str, stage.receivers)) or "logits"}
+            for stage in self.stages
+            for head in stage.heads
+        ]
+        return pd.DataFrame(rows, columns=["stage", "head", "share", "receivers"])
 
     def plot(self, title: str | None = None) -> go.Figure:
         """A map of the heads, coloured by the first stage that has them; hover has their shares of the gap in every stage."""
@@ -101,24 +104,20 @@ def trace_circuit(
     """Trace a circuit backwards: heads that write to the logits, then heads that feed these, stage by stage.
 
     Args:
-        pairs, metric, corruption, freeze_mlps, **run: as in `path_patch`. With `out`, every stage has a folder in it.
+        pairs, metric, corruption, freeze_mlps, **run: as in `path_patch`. With `out`, every stage has a folder in it. The papers'
+            metric is the logit difference between both answers, which a function can give.
         components: the input that each further stage leads into, its receivers being the heads of the stage before: ("q",)
             finds what tells the writing heads where to look, ("q", "v") also what those read.
         share: of all heads, how many a stage keeps, those with the largest absolute effect; the paper's 2 %, at least one.
 
-    Returns a `Circuit`. Raises ValueError as `path_patch` does, and for pairs whose runs do not differ, before anything is
-    patched. A stage whose receivers are all in layer 0 ends the trace.
+    Returns a `Circuit`. Heads that do not reach the receivers are in no stage, and a stage without any ends the trace. Raises
+    ValueError as `path_patch` does, and for pairs whose corrupt runs are as good as the clean ones, or better, on the mean.
     """
     shape = geometry(model)
     name, total = check_metric(metric), shape.n_layers * shape.n_heads
     k = max(1, round(checks.share("share", share, "0.02") * total))
     made = make_pairs(pairs, model.tokenizer, shape, corruption)
     gap = mean_gap(model, made, metric)
-    if abs(gap) < LEAST_GAP:
-        raise ValueError(
-            f"the clean and the corrupt runs differ by {gap:.1e} in {name}: there is nothing to take shares of; use pairs "
-            "whose answer the corruption takes away"
-        )
     folder = run.get("out")
     out = None if folder is None else user_path(folder, "out")
     stages: list[Stage] = []
@@ -133,9 +132,16 @@ def trace_circuit(
             model, None, receivers, made, component or "q", metric, "clean", freeze_mlps=freeze_mlps, **how
         )
         scores = replace(
-            scores, values=scores.values / gap, per_trial=scores.per_trial / gap, score_unit="share of the gap"
+            scores,
+            values=scores.values / gap,
+            per_trial=scores.per_trial / gap,
+            score_unit="share of the gap",
+            selected=True,
         )
-        sizes = scores.values.abs().flatten().argsort(descending=True, stable=True)[:k].tolist()
+        flat = scores.values.abs().flatten()
+        sizes = [at for at in flat.argsort(descending=True, stable=True)[:k].tolist() if flat[at] > LEAST_SHARE]
+        if not sizes:
+            break
         heads = tuple(Head(at // shape.n_heads, at % shape.n_heads) for at in sizes)
         stages.append(
             Stage(f"to {component} of {len(into)} heads" if component else "to the logits", into, scores, heads)
@@ -145,11 +151,23 @@ def trace_circuit(
 
 
 def mean_gap(model: Model, pairs: Sequence[TokenPair], metric: str | Measure) -> float:
-    """The mean over pairs of metric(clean) - metric(corrupt)."""
-    gaps = []
+    """The mean of metric(clean) - metric(corrupt) over the pairs that have the metric. ValueError unless it is positive."""
+    gaps, refused = [], []
     for pair in pairs:
         runs = run_pair(model, pair, "answer", ())
-        measure = resolve(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
+        try:
+            measure = resolve(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
+        except ValueError as error:  # `path_patch` omits such a pair, too, with a warning.
+            refused.append(error)
+            continue
         values = judged(measure, runs.logits, pair)
         gaps.append(float(values[CLEAN] - values[CORRUPT]))
-    return sum(gaps) / len(gaps)
+    if not gaps:
+        raise refused[0]
+    gap, name = sum(gaps) / len(gaps), check_metric(metric)
+    if gap < LEAST_GAP:
+        raise ValueError(
+            f"the clean runs exceed the corrupt ones by {gap:.1e} in {name} on the mean: there is nothing to take shares of; use "
+            "pairs whose answer the corruption takes away"
+        )
+    return gap

@@ -31,7 +31,7 @@ from lens_heads.runs.code import labelled
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
-from lens_heads.scoring.probes.text import AnyText, EncodedText, text
+from lens_heads.scoring.probes.text import AnyText, EncodedText, listed_texts, text
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import check_unique, encode_all
@@ -134,6 +134,12 @@ def sahara(
     while len(chosen) < k:
         sets = [(*chosen, head) for head in everyone if head not in chosen]
         found = _run(model, sets, work, run, settings, f"sahara {len(chosen) + 1}/{k}", _key)
+        lost = next((heads for heads, result in zip(sets, found, strict=True) if not result.keep), None)
+        if lost is not None:
+            raise ValueError(
+                f"sahara: without {', '.join(map(str, lost))} the model failed (see the warning above), so the best head of "
+                "this round is not known: repeat the call, with the same out= to continue"
+            )
         turned = torch.stack([result.arrays["angle"] for result in found])
         if not chosen:
             alone = turned.reshape(alone.shape)
@@ -158,7 +164,7 @@ def angle(a: Float[Tensor, " prompt"], b: Float[Tensor, " prompt"]) -> Float[Ten
 def encode_prompts(model: Model, prompts: Iterable[Prompt] | Prompt) -> list[EncodedText]:
     """Prompts of any form in tokens. ValueError for none, repeated ids, and ids or lengths that the model does not have."""
     shape = geometry(model)
-    listed: list[Any] = [prompts] if isinstance(prompts, str | Trial | EncodedTrial) else list(prompts)  # type: ignore[arg-type]
+    listed: list[Any] = [prompts] if isinstance(prompts, Trial | EncodedTrial) else listed_texts(prompts)
     if listed and all(isinstance(one, Trial | EncodedTrial) for one in listed):
         trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
         return [EncodedText(one.id, one.tokens, group=one.group) for one in trials]

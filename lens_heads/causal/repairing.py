@@ -26,7 +26,7 @@ from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
-from lens_heads.runs.options import Run, RunOptions
+from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -43,7 +43,8 @@ def repair(
     trials: Iterable[AnyTrial] | AnyTrial,
     towards: Towards = "others",
     draws: int = 40,
-    **run: Unpack[RunOptions],
+    batch_size: int = 32,
+    **run: Unpack[LoopOptions],
 ) -> AblationCurve:
     """At the rows that give the answer, spread the heads' attention evenly over some tokens of the prompt.
 
@@ -53,7 +54,8 @@ def repair(
         towards: "others", wherever the prompt has a choice that is not the answer (the paper's repair); "answer", wherever it
             has the answer; or a function of the encoded trial that returns positions of its prompt.
         draws: sets of random heads, once of all heads and once as many in each layer.
-        **run: `out`, `progress` and `batch_size`, which counts sets of heads.
+        batch_size: sets of heads that run side by side.
+        **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns an `AblationCurve` of "logprob" and "greedy_match": the heads are the ranking "moved", so
     `curve.difference(Condition.top("moved", k), Condition.none(), "greedy_match")` is what the repair gains. A head whose window
@@ -61,7 +63,7 @@ def repair(
 
     Raises ValueError for no heads, a head that does not exist, trials without choices, and a choice that the prompt lacks.
     """
-    shape, options = geometry(model), Run.of(run, batch_size=32)
+    shape, options = geometry(model), Run.of({**run, "batch_size": batch_size})
     chosen = list(dict.fromkeys(shape.check_heads(heads)))
     if not chosen:
         raise ValueError("there are no heads whose attention could be moved: give at least one")
@@ -88,7 +90,12 @@ def repair(
 def positions(model: Model, trial: EncodedTrial, towards: Towards) -> list[int]:
     """Where a trial's attention goes. ValueError for positions outside the prompt, and for a choice that it lacks."""
     if callable(towards):
-        return [checks.whole_number(f"towards({trial.id})", at, 0, len(trial) - 1) for at in towards(trial)]
+        given = towards(trial)
+        if not isinstance(given, Sequence) or not given:
+            raise ValueError(
+                f"towards({trial.id}) returned {given!r:.40}: it must list at least one position of the prompt"
+            )
+        return [checks.whole_number(f"towards({trial.id})", at, 0, len(trial) - 1) for at in given]
     if towards not in ("others", "answer"):
         raise ValueError(f"towards={towards!r}: use 'others', 'answer', or a function of the encoded trial")
     if len(trial.choices) < 2:

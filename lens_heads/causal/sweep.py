@@ -34,7 +34,7 @@ def sweep(
 ) -> HeadScores:
     """HeadScores of `score` over all pairs. `more` holds settings of the method that identify its run folder.
 
-    `distinct`: a trial whose corruption changes nothing is omitted.
+    `distinct`: a trial whose corruption changes nothing is omitted; ValueError if no other is left.
     """
     options, name = Run.of(run, LoopOptions), check_metric(metric)
     check_positions(positions)

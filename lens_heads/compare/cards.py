@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, 
 from lens_heads.model.modes import evaluating
 from lens_heads.model.norms import post_attention_norm
 from lens_heads.runs import checks
-from lens_heads.scoring.probes import repeated, weights
+from lens_heads.scoring.probes import TokenMap, repeated, weights
+from lens_heads.scoring.probes.maps import packaged_maps
 from lens_heads.scoring.probes.text import AnyText, text
 from lens_heads.scoring.score import score_heads
 from lens_heads.scoring.weighing import value_weights
@@ -43,6 +45,7 @@ THRESHOLDS = {
 }
 """A head's kind is the score that exceeds its threshold by the largest factor. Successor's is the paper's, the others ours."""
 SCORES = ("previous", "induction", "duplicate", "sink", "entropy", "span", "copying", "successor", "copy_suppression")
+ABOUT = ("head", "layer", "index", "kv_head", "window", "kind", "promotes", "writes")
 BLOCK, COPIES, SEEDS, TEXTS = 50, 3, 3, 4
 
 
@@ -87,7 +90,7 @@ def describe(
     model: Model,
     heads: AnyHeads | None = None,
     text: AnyText | Sequence[AnyText] | None = None,
-    scores: Iterable[HeadScores] | HeadScores = (),
+    scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores = (),
     k: int = 5,
     progress: bool = True,
 ) -> HeadCards:
@@ -96,22 +99,22 @@ def describe(
     Args:
         heads: those to describe; None for all.
         text: one text or several for `sink`, `entropy`, `span` and what heads promote; None for four packaged paragraphs.
-        scores: further HeadScores of this model, a column each.
+        scores: further HeadScores of this model, a column each: one, several, or a mapping as `score_heads` returns it.
         k: how many tokens `promotes` and `writes` list.
 
     `previous`, `induction` and `duplicate` are on three random blocks of 50 tokens, three times; `copying`, `successor` and
-    `copy_suppression` are shares of token maps, from weights alone. See `scoring/scorers/README.md` for each.
-    ValueError for heads that do not exist, scores of another model, and processed weights.
+    `copy_suppression` are shares of token maps, from weights alone, and NaN where the tokenizer does not have such words as
+    single tokens. See `scoring/scorers/README.md` for each. ValueError for heads that do not exist, scores of another model or
+    with the name of another column, and processed weights.
     """
     require_raw_weights(model)
     shape = geometry(model)
     everyone = every_head(shape.n_layers, shape.n_heads)
     chosen = everyone if heads is None else shape.check_heads(heads)
     checks.whole_number("k", k, 1, shape.d_vocab)
-    given = [scores] if isinstance(scores, HeadScores) else list(scores)
-    more = {one.method: _by_query_head(one, shape) for one in given}
+    more = {name: _by_query_head(one, shape) for name, one in _named(scores).items()}
     texts = common_texts(TEXTS) if text is None else text
-    found = measured(model, texts, progress) | {name: one for name, one in more.items() if name not in SCORES}
+    found = measured(model, texts, progress) | more
     promoted, written = promotes(model, texts, k, progress), writes(model, k)
     rows = []
     for head in chosen:
@@ -125,9 +128,8 @@ def describe(
 
 def kind_of(scores: dict[str, float]) -> str:
     """The kind whose threshold a head's score exceeds by the largest factor; empty if it reaches none."""
-    factors = {kind: scores[kind] / threshold for kind, threshold in THRESHOLDS.items()}
-    best = max(factors, key=factors.__getitem__)
-    return best if factors[best] >= 1 else ""
+    factors = {kind: scores[kind] / threshold for kind, threshold in THRESHOLDS.items() if scores[kind] >= threshold}
+    return max(factors, key=factors.__getitem__, default="")
 
 
 def measured(model: Model, texts: Any, progress: bool) -> dict[str, Float[Tensor, "layer head"]]:
@@ -136,10 +138,31 @@ def measured(model: Model, texts: Any, progress: bool) -> dict[str, Float[Tensor
     blocks = [repeated(model, block, COPIES, seed) for seed in range(SEEDS)]
     found = score_heads(model, blocks, ["previous", "induction", "duplicate"], progress=progress)
     found |= score_heads(model, text(texts), ["sink", "entropy", "span"], progress=progress)
-    maps = score_heads(model, weights(), ["token_map"], progress=progress)["token_map"]
     values = {name: scores.values for name, scores in found.items()}
-    values |= dict(zip(maps.trial_ids, maps.per_trial, strict=True))
+    for name, one in packaged_maps(model.tokenizer, geometry(model).d_vocab).items():
+        values[name] = _of_map(model, name, one)
     return {name: values[name] for name in SCORES}
+
+
+def _of_map(model: Model, name: str, one: TokenMap) -> Float[Tensor, "layer head"]:
+    """The shares of one map; NaN, with a warning, where the tokenizer lacks its words."""
+    probe, shape = weights({name: one}), geometry(model)
+    try:
+        probe.encode(model.tokenizer, shape)
+    except ValueError as error:
+        warnings.warn(f"describe leaves {name} out: {error}", stacklevel=4)
+        return torch.full((shape.n_layers, shape.n_heads), torch.nan)
+    return score_heads(model, probe, ["token_map"], progress=False)["token_map"].values
+
+
+def _named(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores) -> dict[str, HeadScores]:
+    """The user's scores by the name of their column. ValueError for a name that a card has already."""
+    given: Any = [scores] if isinstance(scores, HeadScores) else scores
+    named: dict[str, HeadScores] = dict(given) if isinstance(given, Mapping) else {one.method: one for one in given}
+    taken = next((name for name in named if name in (*SCORES, *ABOUT)), None)
+    if taken is not None:
+        raise ValueError(f"scores {taken!r}: a card has a column of this name: pass a mapping with another one")
+    return named
 
 
 def promotes(model: Model, texts: Any, k: int, progress: bool) -> list[str]:
@@ -156,7 +179,10 @@ def promotes(model: Model, texts: Any, k: int, progress: bool) -> list[str]:
 
 
 def writes(model: Model, k: int) -> list[str]:
-    """The tokens of the direction that each head's OV circuit W_V W_O writes most strongly, with the sign that says more."""
+    """The tokens of the direction that each head's OV circuit W_V W_O writes most strongly.
+
+    A direction has two signs; that with the larger single logit W_U gives it is taken.
+    """
     found: list[str] = []
     for layer in range(model.cfg.n_layers):
         W_V, W_O = value_weights(model, layer).cpu(), output_weights(model, layer).cpu()

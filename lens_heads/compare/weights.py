@@ -80,9 +80,9 @@ def ov_similarity(model: Model, layer: int | None = None) -> Similarity:
 def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
     """How much training changed each head's weights: |W_after - W_before| / |W_before|, by matrix; 0 is no change.
 
-    "W_Q" and "W_O" are of query heads, "W_K" and "W_V" of kv heads. Named in the compressed-sensing paper as ALPS, whose
-    distance depends on the arbitrary order of weights and slices k and v by the query head's index. ValueError for models of
-    different shapes, processed weights, and a matrix of zeros.
+    "W_Q" and "W_O" are of query heads, "W_K" and "W_V" of kv heads. This is not ALPS, which the compressed-sensing paper names:
+    that depends on the arbitrary order of weights, and its code slices k and v by the query head's index. ValueError for models
+    of different shapes, processed weights, and a matrix of zeros.
     """
     for model in (before, after):
         require_raw_weights(model)

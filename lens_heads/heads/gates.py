@@ -18,7 +18,7 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
 
     Clipped to 0 to 1, as the authors' loader does. A gate near 1 keeps the whole cache of its head, one near 0 only the sink and
     the recent tokens. HeadScores of method "duo_gate", unit "kv_head", from one "trial", the training; `units.to_query_heads`
-    compares them with scores of query heads.
+    converts them to scores of query heads, to compare.
 
     Raises ValueError naming the file and line for anything but numbers from 0 to 1 (and what training leaves beyond) and lines
     of one length, FileNotFoundError if there is no file.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from lens_heads.heads.head import Head
+from lens_heads.heads.one_model import check_one_model
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import to_kv_heads
 from lens_heads.runs import checks
 
 
 def razor_heads(
-    induction: HeadScores, echo: HeadScores, group: int = 1, induction_share: float = 0.14, echo_share: float = 0.01
+    induction: HeadScores, echo: HeadScores, group: int, induction_share: float = 0.14, echo_share: float = 0.01
 ) -> list[Head]:
     """The best 14 % of kv heads by induction, joined by the best 1 % by echo, over all layers together.
 
@@ -17,8 +18,10 @@ def razor_heads(
         induction, echo: from `score_heads(model, probes.repeated(model), ["induction", "echo"])`.
         group: query heads per kv head (`geometry(model).group`); a kv head takes the score of its best query head.
 
-    At least one head of each. ValueError for scores of different models, and for shares outside 0 to 1.
+    Returns kv heads, at least one of each: `Head(3, 1)` is kv head 1 of layer 3, not a query head as `ablate` takes them.
+    ValueError for scores of different models, and for shares outside 0 to 1.
     """
+    check_one_model(induction, echo)
     if induction.values.shape != echo.values.shape:
         raise ValueError("induction and echo are of models of different shapes: score one model on one probe")
     chosen: list[Head] = []

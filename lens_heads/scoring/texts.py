@@ -50,14 +50,23 @@ def score_texts(
         "probe": "repeated" if repeats else "text",
         "trials": digest([one.settings for one in encoded]),
     }
-    if any(scorer.probe == "repeated" for scorer in scorers):
-        blind = {layer for one in encoded for layer in blind_layers(shape, one.block)}
-        settings |= {"blind_layers": sorted(blind)} if blind else {}
+    reach = {scorer.name: max(_reach(scorer, one) for one in encoded) for scorer in scorers}
+    blind = blind_layers(shape, {name: back for name, back in reach.items() if back})
+    settings |= {"blind_layers": blind} if blind else {}
 
     def work(batch: list[EncodedText]) -> list[PassResult]:
         return [PassResult(one.id, "ungated", scores=read_text(model, one, scorers, chunk)) for one in batch]
 
     return score_trials(model, encoded, work, scorers, options, settings)
+
+
+def _reach(scorer: Scorer, one: EncodedText) -> int:
+    """How many tokens back a method has to look, 0 where it may look anywhere."""
+    if "received" in scorer.needs:
+        return one.min_distance
+    if one.block is None or scorer.name not in ("induction", "echo", "duplicate"):
+        return 0
+    return one.block - (scorer.name == "induction")
 
 
 @torch.no_grad()

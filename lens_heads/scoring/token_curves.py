@@ -85,7 +85,8 @@ def token_curves(
             highest global; measured on this text if None.
 
     FAI is NaN for tokens with no row so far after them, WAAD before the counted rows. Differs from the paper: all layers,
-    where its training used five in the middle third.
+    where its training used five in the middle third; and heads are sorted by `span`, relative and without the sink, where the
+    paper takes `span_tokens`. Pass scores of that name as `span` for its own.
     """
     for name, value in (("window", window), ("near", near), ("far", far)):
         checks.whole_number(name, value)

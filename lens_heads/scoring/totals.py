@@ -63,17 +63,20 @@ class Received:
     """Sums of the rank-normalised attention that each key of each layer receives."""
 
     def __init__(self, shape: HeadGeometry, length: int, min_distance: int, device: torch.device | str) -> None:
-        self.min_distance = min_distance
+        self.min_distance, self.windows = min_distance, shape.windows
         size = (shape.n_layers, shape.n_heads, length)
         self.sums = torch.zeros(size, dtype=torch.float64, device=device)
         self.rows = torch.zeros(shape.n_layers, length, dtype=torch.long, device=device)
 
     def see(self, view: RowView) -> None:
+        window = self.windows[view.layer]
         for row in view.counted.nonzero()[:, 0].tolist():
-            reach = int(view.row_positions[row]) - self.min_distance + 1  # The keys 0 .. reach - 1 are far enough.
-            if reach > 0:
-                self.sums[view.layer, :, :reach] += rank_normalised(view.pattern[:, row, :reach].contiguous())
-                self.rows[view.layer, :reach] += 1
+            at = int(view.row_positions[row])
+            # Keys that are far enough, and inside the window.
+            start, end = 0 if window is None else max(0, at - window + 1), at - self.min_distance + 1
+            if end > start:
+                self.sums[view.layer, :, start:end] += rank_normalised(view.pattern[:, row, start:end].contiguous())
+                self.rows[view.layer, start:end] += 1
 
     def mean(self, layer: int) -> tuple[Float[Tensor, "head key"], Int[Tensor, " key"]]:
         rows = self.rows[layer]

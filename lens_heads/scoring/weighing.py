@@ -30,7 +30,11 @@ def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, op
     shape, scorers = geometry(model), resolve(methods, "weights")
     encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
     check_unique(one.id for one in encoded)
-    settings = {"probe": "weights", "trials": digest([one.settings for one in encoded]), "blind_layers": [0]}
+    settings = {
+        "probe": "weights",
+        "trials": digest([one.settings for one in encoded]),
+        "blind_layers": {"token_map": [0]},
+    }
 
     def work(batch: list[EncodedMap]) -> list[PassResult]:
         return [PassResult(one.id, "ungated", scores=_score(model, one, scorers)) for one in batch]

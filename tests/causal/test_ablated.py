@@ -123,8 +123,7 @@ def test_kl_is_the_divergence_from_the_clean_run(arch: str, model: Any) -> None:
         assert record["corrupt"] == pytest.approx(-expected, abs=1e-4, rel=1e-4)
 
 
-def test_on_the_path_of_embeddings_integrated_gradients_are_complete() -> None:
-    """Summed over the embeddings, the steps of `eap_ig` give the whole change of the metric; heads are on that path."""
+def test_more_steps_come_closer_to_the_integral() -> None:
     model, trial = tiny("llama-gqa"), random_trial()
     coarse, fine = (lh.attribution_patch(model, trial, "kl", ig_steps=m, progress=False) for m in (2, 24))
     finer = lh.attribution_patch(model, trial, "kl", ig_steps=48, progress=False)
@@ -137,6 +136,7 @@ def test_on_the_path_of_embeddings_integrated_gradients_are_complete() -> None:
     [
         ({"kind": "uniform"}, "kind='uniform': only 'mean' and 'zero'"),
         ({"kind": "mean"}, "kind='mean' needs a reference"),
+        ({"kind": "zero", "reference": object()}, "kind='zero' takes no reference"),
         ({"kind": "zero", "metric": "kl"}, "metric='kl' compares with a corrupt run"),
         ({"kind": "zero", "metric": lambda logits, gold: logits.detach()[:, 0, 0]}, "the metric has no gradient"),
     ],

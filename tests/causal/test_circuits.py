@@ -9,14 +9,25 @@ import torch
 
 import lens_heads as lh
 from lens_heads import causal, compare
-from lens_heads.causal.circuits import Circuit, Stage, mean_gap
+from lens_heads.causal.circuits import Circuit, Stage
 from tests.causal.test_patching import random_pair
 from tests.conftest import random_trial
 from tests.planted_tokens import INDUCTION, PREVIOUS, induction_model
 
 
+def right_pairs(model: Any, n: int) -> list[lh.TokenPair]:
+    """Random pairs of which the clean side has the higher log-probability."""
+    made = []
+    for seed in range(n):
+        pair = random_pair(seed)
+        (record,) = lh.patch_heads(model, [pair], progress=False).meta["trials"]
+        swapped = lh.TokenPair(pair.corrupt, pair.clean, pair.answer, pair.id)
+        made.append(pair if record["clean"] > record["corrupt"] else swapped)
+    return made
+
+
 def test_stages_are_path_patching_over_the_gap(arch: str, model: Any) -> None:
-    pairs = [random_pair(seed) for seed in range(2)]
+    pairs = right_pairs(model, 2)
     found = causal.trace_circuit(model, pairs, ("q", "v"), share=0.2, progress=False)
     records = lh.patch_heads(model, pairs, progress=False).meta["trials"]
     gap = sum(record["clean"] - record["corrupt"] for record in records) / 2
@@ -26,24 +37,25 @@ def test_stages_are_path_patching_over_the_gap(arch: str, model: Any) -> None:
         expected = lh.path_patch(model, None, receivers, pairs, component, progress=False).values / gap
         torch.testing.assert_close(stage.scores.values, expected, atol=1e-4, rtol=1e-3)
         best = stage.scores.values.abs().flatten().topk(2).indices.tolist()
-        assert (
-            sorted(4 * head.layer + head.head for head in stage.heads) == sorted(best)
-            or not expected.abs().max() > 1e-3
-        )
+        reached = [at for at in best if expected.abs().flatten()[at] > 1e-6]
+        assert sorted(4 * head.layer + head.head for head in stage.heads) == sorted(reached)
         receivers = list(stage.heads)
-    assert len(found.frame) == 2 * len(found.stages)
+    assert len(found.frame) == sum(len(stage.heads) for stage in found.stages)
     assert set(found.heads) == {head for stage in found.stages for head in stage.heads}
 
 
 def planted_pairs(n: int = 4) -> list[lh.TokenPair]:
-    """A block comes again up to a token; in the corrupt run that token was followed by another the first time."""
+    """A block comes again up to a token; in the corrupt run another stands at the first occurrence of that token.
+
+    So only what PREVIOUS notes at the token after it differs, which is the key that INDUCTION looks for.
+    """
     made = []
     for seed in range(n):
         block = 20 + torch.randperm(100, generator=torch.Generator().manual_seed(seed))[:12]
         asked, other = 4 + seed, torch.tensor([150 + seed])
         clean = torch.cat([torch.tensor([1]), block, block[:asked], block[asked : asked + 1]])
         corrupt = clean.clone()
-        corrupt[1 + asked] = other
+        corrupt[asked] = other
         end = len(clean)
         made.append(lh.TokenPair(clean, corrupt, (end - 1, end), f"planted-{seed}"))
     return made
@@ -56,17 +68,23 @@ def test_a_planted_circuit_is_traced_from_the_logits_to_the_head_before() -> Non
     assert found.stages[0].scores[INDUCTION] == pytest.approx(1, abs=0.05)
     letters = found.plot().data[0].text
     assert letters[INDUCTION.layer][INDUCTION.head] == "1"
-    assert {letters[head.layer][head.head] for head in found.stages[1].heads} <= {"1", "2"}
-    assert PREVIOUS.layer < INDUCTION.layer
+    assert letters[PREVIOUS.layer][PREVIOUS.head] == "2"
+    assert found.stages[1].heads == (PREVIOUS,)
+    assert found.stages[1].scores[PREVIOUS] > 0.5
+    blind = causal.trace_circuit(model, planted_pairs(), ("v", "v"), share=0.25, progress=False)
+    assert blind.heads == [INDUCTION]  # Nothing reaches it by its values, so that the trace ends.
 
 
 def test_pairs_without_a_gap_are_refused_before_anything_is_patched(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = random_pair()
     same = lh.TokenPair(pair.clean, pair.clean, pair.answer, "same")
     monkeypatch.setattr("lens_heads.causal.circuits.path_patch", None)
-    with pytest.raises(ValueError, match="the clean and the corrupt runs differ by 0"):
+    with pytest.raises(ValueError, match="the clean runs exceed the corrupt ones by 0"):
         causal.trace_circuit(gqa, [same], progress=False)
-    assert mean_gap(gqa, [same], "answer_logprob") == pytest.approx(0, abs=1e-5)
+    (right,) = right_pairs(gqa, 1)
+    wrong = lh.TokenPair(right.corrupt, right.clean, right.answer, "wrong")
+    with pytest.raises(ValueError, match=r"the clean runs exceed the corrupt ones by -\d"):
+        causal.trace_circuit(gqa, [wrong], progress=False)
     with pytest.raises(ValueError, match="share=2"):
         causal.trace_circuit(gqa, [pair], share=2)
     with pytest.raises(ValueError, match=r'has no meta\["corrupt"\]'):
@@ -74,7 +92,9 @@ def test_pairs_without_a_gap_are_refused_before_anything_is_patched(gqa: Any, mo
 
 
 def test_stages_continue_from_their_folders(gqa: Any, tmp_path: Any) -> None:
-    one, again = (causal.trace_circuit(gqa, [random_pair()], out=tmp_path / "run", progress=False) for _ in range(2))
+    one, again = (
+        causal.trace_circuit(gqa, right_pairs(gqa, 1), out=tmp_path / "run", progress=False) for _ in range(2)
+    )
     assert one.heads == again.heads
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"stage-0", "stage-1"}
 

@@ -85,6 +85,23 @@ def test_sahara_matches_full_forwards(gqa: Any) -> None:
     assert found.selected
 
 
+def test_sahara_says_which_set_of_heads_failed(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = causal.knockout.last_row
+
+    def failing(model: Any, one: Any, heads: Any, *rest: Any) -> Any:
+        if "L1H2" in map(str, heads):
+            raise torch.OutOfMemoryError("out of memory")
+        return whole(model, one, heads, *rest)
+
+    monkeypatch.setattr(causal.knockout, "last_row", failing)
+    prompts = [random_trial(seed).tokens for seed in range(2)]
+    with (
+        pytest.warns(UserWarning, match="out of memory"),
+        pytest.raises(ValueError, match="sahara: without L1H2 the model failed"),
+    ):
+        causal.sahara(gqa, prompts, k=1, progress=False)
+
+
 def test_the_angle_does_not_change_under_a_rotation_of_the_states() -> None:
     generator = torch.Generator().manual_seed(0)
     one, other = (torch.randn(5, 8, generator=generator) for _ in range(2))

@@ -107,4 +107,5 @@ def test_errors_name_what_is_wrong(gqa: Any) -> None:
     refused("trial other: its prompt has no 'd'", one=other)
     refused("towards='elsewhere'", towards="elsewhere")
     refused(r"towards\(random-0\)=40", towards=lambda one: [40])
+    refused(r"towards\(random-0\) returned \[\]", towards=lambda one: [])
     refused("draws=-1", draws=-1)

@@ -27,7 +27,7 @@ SMALL = [(token, token) for token in range(20, 40)]
 def few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny tokenizer has no words, so the maps are of ids."""
     maps = {name: lh.probes.TokenMap(tuple(SMALL), name == "copy_suppression") for name in SCORES[-3:]}
-    monkeypatch.setattr("lens_heads.scoring.probes.maps.packaged_maps", lambda tokenizer, d_vocab: maps)
+    monkeypatch.setattr("lens_heads.compare.cards.packaged_maps", lambda tokenizer, d_vocab: maps)
 
 
 def text() -> list[int]:
@@ -64,10 +64,28 @@ def test_a_planted_circuit_gets_its_kinds(few_tokens: None, monkeypatch: pytest.
         found.of("name mover")
 
 
+def test_words_that_the_tokenizer_lacks_leave_their_columns_empty(gqa: Any) -> None:
+    with pytest.warns(UserWarning, match="describe leaves successor out: map 'successor': 0 of"):
+        found = describe(gqa, ["L1H0"], [text()], progress=False)
+    assert found.frame["successor"].isna().all()
+    assert found.frame["copying"].notna().all()
+    assert found.frame["induction"].notna().all()
+
+
+def test_scores_come_alone_or_as_score_heads_returns_them(gqa: Any, few_tokens: None) -> None:
+    mine = lh.HeadScores.from_trials("mine", torch.rand(2, 3, 4), ["a", "b"])
+    found = describe(gqa, ["L2H1"], [text()], scores={"other": mine}, progress=False)
+    assert found.frame["other"].iloc[0] == pytest.approx(mine["L2H1"])
+    for name in ("induction", "kind"):
+        with pytest.raises(ValueError, match=f"scores '{name}': a card has a column of this name"):
+            describe(gqa, ["L2H1"], [text()], scores={name: mine}, progress=False)
+
+
 def test_the_kind_is_the_score_furthest_above_its_threshold() -> None:
     none = dict.fromkeys(THRESHOLDS, 0.0)
     assert kind_of(none) == ""
     assert kind_of(none | {"induction": 0.29}) == ""
+    assert kind_of(none | {"successor": float("nan"), "previous": 0.5}) == "previous"
     assert kind_of(none | {"induction": 0.3, "sink": 0.85}) == "sink"
     assert kind_of(none | {"induction": 0.9, "sink": 0.85}) == "induction"
 

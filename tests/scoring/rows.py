@@ -68,7 +68,7 @@ def entropy(A: Tensor, rows: list[int], text: Any) -> float:
 def receiver(A: Tensor, rows: list[int], text: Any) -> float:
     received: dict[int, list[float]] = {}
     for t in rows:
-        far = [s for s in range(t + 1) if t - s >= text.min_distance]
+        far = [s for s in range(t + 1) if t - s >= text.min_distance and A[t, s] > 0]  # 0 outside a window.
         ranks = stats.rankdata([float(A[t, s]) for s in far]) if far else []
         for s, rank in zip(far, ranks, strict=True):
             received.setdefault(s, []).append(float(rank) / len(far))

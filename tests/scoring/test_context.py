@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,8 +96,12 @@ def test_filler_keeps_the_length_and_context_is_all_before_the_question() -> Non
     assert len(pairs["filler"].without) == len(whole)
     assert "Ann did." not in text["needle"] + text["filler"] + text["context"]
     assert "x y z." in text["needle"]
-    assert "x y z." not in text["context"]
-    assert text["context"].endswith("Who?") or "Who?" in text["context"]
+    bare = replace(trial, haystack="", needle="").encode(model.tokenizer)
+    assert torch.equal(pairs["context"].without, bare.tokens)
+    assert text["context"].endswith("\nWho?")
+    framed = replace(trial, template="Text: {haystack}. Question: {question}")
+    (found,) = lh.probes.pair(framed, "context").encode(model.tokenizer, shape)
+    assert model.tokenizer.decode(found.without).endswith("Text: . Question: Who?")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +111,15 @@ def test_filler_keeps_the_length_and_context_is_all_before_the_question() -> Non
         (lambda t: lh.probes.pair(t, "nothing"), "without='nothing': use one of needle, filler, context"),
         (
             lambda t: lh.score_heads(tiny("gpt2"), lh.probes.pair(t, "context")),
-            "where its question begins is not known",
+            "trial random-0 is in tokens, where its context begins is not known",
+        ),
+        (
+            lambda t: lh.score_heads(tiny("gpt2"), lh.probes.pair(lh.Trial("b", "Who?", "Ann"), "context")),
+            "trial b has no haystack and no needle to leave out",
+        ),
+        (
+            lambda t: lh.score_heads(tiny("gpt2"), lh.probes.pair(replace(t, needle=None))),
+            "trial random-0 has no needle to leave out",
         ),
         (lambda t: lh.probes.ContextPair([1], [], [3], "x"), "pair x: without is empty"),
         (lambda t: lh.score_heads(tiny("gpt2"), lh.probes.pair([t, t])), "two trials have the id 'random-0'"),

@@ -48,9 +48,8 @@ def assert_equal(found: Any, expected: dict[str, torch.Tensor]) -> None:
 
 def test_every_score_of_a_text_matches_a_loop_written_from_the_formula(arch: str, model: Any) -> None:
     probe = lh.probes.text([ids(30)], min_distance=4)
-    found = lh.score_heads(model, probe, progress=False) if arch != "gpt2" else None
     names = [name for name in TEXT_SCORERS if name not in ELSEWHERE]
-    found = found or lh.score_heads(model, probe, names, progress=False)
+    found = lh.score_heads(model, probe, names, progress=False)
     (text,) = probe.encode(model.tokenizer, geometry(model))
     assert_equal({name: scores.values for name, scores in found.items()}, by_loops(arch, text, names))
     assert not has_hooks(model)
@@ -206,11 +205,41 @@ def test_the_probe_is_bos_and_copies_of_distinct_ordinary_tokens(gqa: Any) -> No
 
 def test_a_window_shorter_than_the_block_is_marked() -> None:
     model = tiny("gemma3")
-    with pytest.warns(UserWarning, match=r"sliding window of layers 0, 2 does not reach back 9 tokens"):
+    with pytest.warns(
+        UserWarning, match=r"sliding window of layers 0, 2 does not reach back 8 tokens, so induction can"
+    ):
         found = lh.score_heads(model, lh.probes.repeated(model, 9, 2), ["induction", "previous"], progress=False)
-    assert found["induction"].meta["blind_layers"] == [0, 2]
+    assert found["induction"].meta["blind_layers"] == {"induction": [0, 2]}
     assert float(found["induction"].values[[0, 2]].abs().max()) == 0
     assert float(found["induction"].values[1].min()) > 0
+    window = lh.geometry(model).windows[0]
+    assert window is not None
+    with pytest.warns(UserWarning, match=f"does not reach back {window} tokens, so echo can only be 0 there"):
+        found = lh.score_heads(model, lh.probes.repeated(model, window, 2), ["induction", "echo"], progress=False)
+    assert found["echo"].meta["blind_layers"] == {"echo": [0, 2]}
+    assert float(found["echo"].values[[0, 2]].abs().max()) == 0
+    assert float(found["induction"].values[[0, 2]].min()) > 0  # It looks back one token less, the window's last.
+
+
+def test_a_window_shorter_than_the_distance_of_receiver_is_marked() -> None:
+    model = tiny("gemma3")
+    window = lh.geometry(model).windows[0]
+    assert window is not None
+    with pytest.warns(UserWarning, match="so receiver can only be 0 there: use a smaller min_distance"):
+        far = lh.score_heads(model, lh.probes.text([ids(40)], min_distance=window), ["receiver"], progress=False)
+    assert float(far["receiver"].values[[0, 2]].abs().max()) == 0
+    assert float(far["receiver"].values[1].abs().min()) > 0
+
+
+def test_the_methods_of_none_are_those_that_every_text_has(gqa: Any) -> None:
+    found = lh.score_heads(tiny("gpt2"), lh.probes.text([ids(12, 3).repeat(2)]), progress=False)
+    assert set(found) == {"previous", "duplicate", "span", "span_tokens", "sink", "entropy"}
+
+
+def test_one_prompt_with_its_response_is_one_text() -> None:
+    assert len(lh.probes.text(("a prompt", "a response")).texts) == 1
+    assert len(lh.probes.text(["one text", "another"]).texts) == 2
+    assert len(lh.probes.text([("a prompt", "a response"), "another"]).texts) == 2
 
 
 def test_own_scorers_of_rows_join_the_pass(gqa: Any) -> None:
@@ -254,7 +283,7 @@ def test_a_run_continues_from_its_folder(gqa: Any, tmp_path: Any) -> None:
             lambda m: lh.score_heads(m, lh.probes.repeated(m, 4, 2), teacher_forced=True),
             r"teacher_forced= applies to trials",
         ),
-        (lambda m: lh.probes.repeated(m, 300, 2), r"block=300: 2 copies are 601 tokens.*at most 253"),
+        (lambda m: lh.probes.repeated(m, 300, 2), r"block=300: 2 copies are 601 tokens.*at most 128"),
         (lambda m: lh.probes.repeated(m, 1, 2), r"block=1: must be an integer of at least 2"),
         (lambda m: lh.probes.repeated(m, 4, 1), r"copies=1"),
         (lambda m: lh.probes.text([]), r"there are no texts"),

@@ -11,6 +11,7 @@ import lens_heads as lh
 from lens_heads.tasks.successors import CYCLES, SEQUENCES, successor_pairs
 from tests import zoo
 from tests.conftest import tiny
+from tests.planted_tokens import SUCCESSOR, successor_model
 
 
 def by_loop(arch: str, pairs: list[tuple[int, int]], lowest: bool) -> torch.Tensor:
@@ -47,7 +48,7 @@ def test_token_map_matches_a_loop_written_from_the_formula(arch: str, lowest: bo
     probe = lh.probes.weights({"mine": lh.probes.TokenMap(tuple(pairs), lowest)})
     found = lh.score_heads(model, probe, ["token_map"], progress=False)["token_map"]
     torch.testing.assert_close(found.values, by_loop(arch, pairs, lowest))
-    assert found.meta["blind_layers"] == [0]
+    assert found.meta["blind_layers"] == {"token_map": [0]}
     assert found.trial_ids == ("mine",)
 
 
@@ -86,6 +87,9 @@ def test_successions() -> None:
     ("call", "message"),
     [
         (lambda m: lh.probes.weights({}), "there are no maps"),
+        (lambda m: lh.probes.weights([("a", "b")]), "maps must be a mapping .* not a list"),
+        (lambda m: lh.probes.weights({"x": ["ab", "cd"]}), "map 'x': 'ab' is not a pair"),
+        (lambda m: lh.probes.weights({"x": [(1, 2, 3)]}), r"map 'x': \(1, 2, 3\) is not a pair"),
         (lambda m: lh.score_heads(m, lh.probes.weights({"x": [(1, 2)]})), "map 'x': 1 of 1 pairs"),
         (lambda m: lh.score_heads(m, lh.probes.weights({"x": [(1, 999), (2, 3)]})), "map 'x': token id 999"),
         (lambda m: lh.score_heads(m, lh.probes.weights({"x": [(3, 4), (4, 5)]}), ["sink"]), "sink reads plain texts"),
@@ -94,6 +98,15 @@ def test_successions() -> None:
 def test_what_does_not_fit_is_named(gqa: Any, call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(gqa)
+
+
+def test_a_mapping_is_a_map_and_a_head_without_an_ov_circuit_knows_none() -> None:
+    model, pairs = successor_model([(3, 4), (5, 3)]), {5: 3, 3: 4}
+    with torch.no_grad():
+        model.original_model.transformer.h[1].attn.c_proj.weight[:64] = 0
+    found = lh.score_heads(model, lh.probes.weights({"m": pairs}), progress=False)["token_map"]
+    assert found[SUCCESSOR] == 1
+    assert found["L1H0"] == 0  # All its logits are 0, the first of them would be the target's.
 
 
 def test_folded_weights_are_refused() -> None:

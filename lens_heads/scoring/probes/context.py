@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -70,22 +70,26 @@ class PairProbe:
 
     def _of(self, trial: AnyTrial, tokenizer: Any, shape: HeadGeometry) -> ContextPair:
         (encoded,) = encode_all([trial], tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-        tokens, span = encoded.tokens, self._span(encoded)
-        filler = [piece(tokenizer, FILLER)[0]] * (span[1] - span[0] if self.without == "filler" else 0)
-        without = torch.cat([tokens[: span[0]], torch.tensor(filler, dtype=torch.long), tokens[span[1] :]])
-        return ContextPair(tokens, without, encoded.answer_tokens, encoded.id, encoded.group)
+        without = self._bare(trial, tokenizer) if self.without == "context" else self._needleless(encoded, tokenizer)
+        return ContextPair(encoded.tokens, without, encoded.answer_tokens, encoded.id, encoded.group)
 
-    def _span(self, trial: EncodedTrial) -> tuple[int, int]:
-        """What the run without context lacks."""
-        if self.without == "context":
-            if trial.question is None:
-                raise ValueError(
-                    f"trial {trial.id}: where its question begins is not known: use without='needle', or a ContextPair"
-                )
-            return 1, trial.question[0]
+    def _needleless(self, trial: EncodedTrial, tokenizer: Any) -> Int[Tensor, " position"]:
+        """The prompt without its needle, or with filler in its place."""
         if trial.needle is None:
-            raise ValueError(f"trial {trial.id} has no needle to leave out: use without='context', or a ContextPair")
-        return trial.needle
+            raise ValueError(f"trial {trial.id} has no needle to leave out: use a ContextPair")
+        start, end = trial.needle
+        filler = [piece(tokenizer, FILLER)[0]] * (end - start if self.without == "filler" else 0)
+        return torch.cat([trial.tokens[:start], torch.tensor(filler, dtype=torch.long), trial.tokens[end:]])
+
+    def _bare(self, trial: AnyTrial, tokenizer: Any) -> Int[Tensor, " position"]:
+        """The prompt of the same trial with nothing in the place of its haystack and needle."""
+        if not isinstance(trial, Trial):
+            raise ValueError(
+                f"trial {trial.id} is in tokens, where its context begins is not known: use without='needle', or a ContextPair"
+            )
+        if not (trial.haystack or trial.needle):
+            raise ValueError(f"trial {trial.id} has no haystack and no needle to leave out: use a ContextPair")
+        return replace(trial, haystack="", needle="", needle_focus="", length=0).encode(tokenizer).tokens
 
 
 def pair(pairs: Iterable[AnyContext] | AnyContext, without: Without = "needle") -> PairProbe:
@@ -94,8 +98,8 @@ def pair(pairs: Iterable[AnyContext] | AnyContext, without: Without = "needle") 
     Args:
         pairs: trials, or your own `ContextPair`s.
         without: what the second run of a trial lacks. "needle": the needle, so that the prompt is shorter. "filler": its needle
-            is replaced by full stops, so that positions stay, the control for "needle". "context": all between the first token
-            and the question.
+            is replaced by full stops, so that positions stay, the control for "needle". "context": haystack and needle, so that
+            template, chat frame and question are left; for `Trial`s, whose parts are known.
 
     ValueError for no pairs, and for trials that have no such part.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,12 +101,15 @@ def weights(maps: Mapping[str, Pairs | TokenMap] | None = None) -> WeightsProbe:
     """A probe of the weights alone.
 
     Args:
-        maps: by name, pairs (t, f(t)) of words or token ids, or a `TokenMap`. Words are read with one space before
-            them, written or not; pairs that are not single tokens are left out. None: successor, copying and copy_suppression.
+        maps: by name, pairs (t, f(t)) of words or token ids, a mapping of t to f(t), or a `TokenMap`. Words are read with one
+            space before them, written or not; pairs that are not single tokens are left out. None: successor, copying and
+            copy_suppression.
 
     Each map is a trial of the result: one map gives its own ranking; over several, `per_trial` keeps them apart.
     ValueError for no maps.
     """
+    if maps is not None and not isinstance(maps, Mapping):
+        raise ValueError(f"maps must be a mapping {{'name': [(token, its image), ...]}}, not a {type(maps).__name__}")
     if maps is not None and not maps:
         raise ValueError(
             "there are no maps: pass maps={'name': [(token, its image), ...]}, or None for the packaged ones"
@@ -114,8 +117,14 @@ def weights(maps: Mapping[str, Pairs | TokenMap] | None = None) -> WeightsProbe:
     if maps is None:
         return WeightsProbe(None)
     return WeightsProbe(
-        {
-            name: one if isinstance(one, TokenMap) else TokenMap(tuple((a, b) for a, b in one))
-            for name, one in maps.items()
-        }
+        {name: one if isinstance(one, TokenMap) else TokenMap(_pairs(name, one)) for name, one in maps.items()}
     )
+
+
+def _pairs(name: str, given: Any) -> tuple[tuple[str | int, str | int], ...]:
+    """A map's pairs, given as such or as a mapping. ValueError naming the first that is none."""
+    listed = list(given.items()) if isinstance(given, Mapping) else list(given)
+    for one in listed:
+        if isinstance(one, str) or not isinstance(one, Sequence) or len(one) != 2:
+            raise ValueError(f"map {name!r}: {one!r:.60} is not a pair (token, its image)")
+    return tuple((a, b) for a, b in listed)

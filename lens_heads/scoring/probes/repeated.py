@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from lens_heads.scoring.probes.text import EncodedText, check_ids
 
 LONGEST = 2500
 """RazorAttention's block."""
+PARTIAL = "\ufffd"
+"""What stands for a part of a character."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +51,10 @@ def repeated(model: Model, block: int | None = None, copies: int = 4, seed: int 
         copies: how often the block occurs, at least twice.
         seed: of the random tokens. Several probes of other seeds give intervals.
 
-    The tokens are ordinary ones: no special or added tokens, no bytes. Unlike the released code, none occurs twice in a block.
-    ValueError for a block that does not fit. Layers whose sliding window does not reach back a block score 0 in `induction`
-    and `echo` by construction: `score_heads` warns, and lists them in `meta["blind_layers"]`.
+    The tokens are ordinary ones: no special or added tokens, no parts of characters. Unlike the released code, none occurs twice
+    in a block. ValueError for a block that does not fit. Layers whose sliding window does not reach back to the copy before
+    score 0 in `induction`, `echo` and `duplicate` by construction: `score_heads` warns, and lists them in
+    `meta["blind_layers"]`.
     """
     shape = geometry(model)
     checks.whole_number("copies", copies, 2)
@@ -71,25 +75,37 @@ def repeated(model: Model, block: int | None = None, copies: int = 4, seed: int 
     )
 
 
+@lru_cache(maxsize=8)
 def ordinary_tokens(tokenizer: Any, d_vocab: int) -> Int[Tensor, " token"]:
-    """Ids of tokens that stand for text: none that is special, added, or a single byte."""
+    """Ids of tokens that stand for text: none that is special, added, a byte, or part of a character."""
     outside = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
-    return torch.tensor(
-        sorted(
-            number
-            for name, number in tokenizer.get_vocab().items()
-            if number < d_vocab and number not in outside and not (name.startswith("<0x") and name.endswith(">"))
-        )
+    ids = sorted(
+        number
+        for name, number in tokenizer.get_vocab().items()
+        if number < d_vocab and number not in outside and not (name.startswith("<0x") and name.endswith(">"))
     )
+    written = tokenizer.batch_decode([[number] for number in ids])
+    return torch.tensor([number for number, text in zip(ids, written, strict=True) if PARTIAL not in text])
 
 
-def blind_layers(shape: HeadGeometry, block: int | None) -> list[int]:
-    """The layers whose sliding window does not reach back to the copy before; a warning names them."""
-    blind = [layer for layer, window in enumerate(shape.windows) if block and window is not None and window <= block]
-    if blind:
-        warnings.warn(
-            f"{shape.name}: the sliding window of layers {', '.join(map(str, blind))} does not reach back {block} tokens, so "
-            "induction and echo are 0 there by construction: use a shorter block",
-            stacklevel=5,
-        )
-    return blind
+def blind_layers(shape: HeadGeometry, reach: dict[str, int]) -> dict[str, list[int]]:
+    """By method, the layers whose sliding window ends before the tokens that it looks for; a warning names them.
+
+    `reach`: how many tokens back each method looks.
+    """
+    blind = {
+        name: [layer for layer, window in enumerate(shape.windows) if window is not None and window <= back]
+        for name, back in reach.items()
+    }
+    for back in sorted(set(reach.values())):
+        names = [name for name, far in reach.items() if far == back and blind[name]]
+        if names:
+            warnings.warn(
+                f"{shape.name}: the sliding window of layers {', '.join(map(str, blind[names[0]]))} does not reach back {back} "
+                f"tokens, so {', '.join(names)} can only be 0 there: use {REMEDY[names[0] == 'receiver']}",
+                stacklevel=5,
+            )
+    return {name: layers for name, layers in blind.items() if layers}
+
+
+REMEDY = {False: "a shorter block", True: "a smaller min_distance"}

@@ -79,21 +79,30 @@ def check_ids(name: str, tokens: Int[Tensor, " position"], shape: HeadGeometry) 
         raise ValueError(f"{name}: {len(tokens)} tokens, but the context window of {shape.name} is {shape.n_ctx}")
 
 
+def listed_texts(texts: Any) -> list[Any]:
+    """A list of texts, of which one may be given alone: a string, a tuple of two strings (prompt, response), or token ids."""
+    if isinstance(texts, str) or (isinstance(texts, Tensor) and texts.ndim == 1):
+        return [texts]
+    if isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(part, str) for part in texts):
+        return [texts]
+    listed = list(texts)
+    ids = bool(listed) and all(checks.whole(one) is not None for one in listed)
+    return [torch.tensor(listed)] if ids else listed
+
+
 def text(texts: Iterable[AnyText] | AnyText, min_distance: int = MIN_DISTANCE) -> TextProbe:
     """A probe of plain texts.
 
     Args:
-        texts: strings; (prompt, response) pairs of strings, of which only the response's rows count; or token ids. A string
-            is encoded by the model's tokenizer, with its BOS if it adds one; ids are taken as they are.
+        texts: strings; (prompt, response) tuples of strings, of which only the response's rows count; or token ids. One of these
+            alone is one text, so two texts come in a list. A string is encoded by the model's tokenizer, with its BOS if it adds
+            one; ids are taken as they are.
         min_distance: how many tokens back a key must lie to count for `receiver`.
 
     ValueError for no texts.
     """
     checks.whole_number("min_distance", min_distance)
-    single = isinstance(texts, str) or (isinstance(texts, Tensor) and texts.ndim == 1)
-    listed: list[Any] = [texts] if single else list(texts)  # type: ignore[arg-type]  # not single
-    if listed and all(checks.whole(one) is not None for one in listed):
-        listed = [torch.tensor(listed)]  # One text's ids.
+    listed = listed_texts(texts)
     if not listed:
         raise ValueError("there are no texts: pass strings, (prompt, response) pairs, or lists of token ids")
     return TextProbe(tuple(listed), min_distance)

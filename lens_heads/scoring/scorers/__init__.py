@@ -190,17 +190,20 @@ TABLES: dict[Probe, dict[str, Scorer]] = {
     "weights": WEIGHT_SCORERS,
 }
 """The methods by what they are computed on. A repeated probe is a text, so it also has the methods of texts."""
+ONLY_NAMED = ("receiver", "far_mass")
+"""Methods of texts that run only if they are named, for short texts and models without rotary positions have none."""
 
 
 def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe = "needle") -> list[Scorer]:
-    """Scorers by name, or your own; None for all of the probe's.
+    """Scorers by name, or your own; None for all of the probe's that any text and model have.
 
     ValueError for an unknown name, with the nearest known one, and for a method that is computed on something else.
     """
     table, every = TABLES[probe], dict(NAMED_SCORERS)
     every |= {name: found for known in TABLES.values() for name, found in known.items()}
     chosen: list[Scorer] = []
-    for method in table if methods is None else [methods] if isinstance(methods, str | Scorer) else methods:
+    usual = [name for name in table if name not in ONLY_NAMED]
+    for method in usual if methods is None else [methods] if isinstance(methods, str | Scorer) else methods:
         found = table.get(method, every.get(method)) if isinstance(method, str) else method
         if not isinstance(found, Scorer):
             known = {_words(name): name for name in every}

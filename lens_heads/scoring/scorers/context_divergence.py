@@ -8,7 +8,7 @@ from lens_heads.scoring.pair_view import PairView
 
 
 def context_divergence(view: PairView) -> Float[Tensor, " head"]:
-    """Mean over answer rows of |w[t | context] - w[t | without]|, w = z W_O; in units of the residual stream.
+    """Mean over answer rows of |w[t | context] - w[t | without]|, w = z W_O, before any post-attention norm.
 
     Writes grow with depth, so compare layers by `context_divergence_relative`. A prompt without its context is shorter, which
     moves positions; compare with a probe whose context is replaced by filler.

@@ -10,9 +10,12 @@ def receiver(view: TextTotals) -> Float[Tensor, " head"]:
     """Kurtosis (Fisher's, biased) over keys of the mean rank-normalised attention that each receives from later rows.
 
     A row's attention to the keys at least `min_distance` tokens back is replaced by its rank among them, divided by their
-    number; equal attention shares its mean rank. A key's value is the mean over the later rows that reach it.
+    number; equal attention shares its mean rank. A key's value is the mean over the later rows that reach it. Keys outside a
+    sliding window do not count; a layer whose window is no longer than `min_distance` scores 0.
     Unlike the paper's code, the unit is the token, not the sentence, and the distance is in tokens.
     """
+    if view.window is not None and view.window <= view.min_distance:
+        return view.received.new_zeros(len(view.received))
     x = view.received[:, view.receiving > 0].double()
     if x.shape[1] < 4:
         raise ValueError(

@@ -9,8 +9,10 @@ from lens_heads.scoring.weights_view import WeightsView
 def token_map(view: WeightsView) -> Float[Tensor, " head"]:
     """Share of pairs (t, f(t)) whose f(t) gets the largest logit among all tokens of the map; 0 to 1, from weights alone.
 
-    logits = MLP0(W_E[t]) W_V W_O W_U, without norms or biases. Maps of suppression take the smallest logit instead. Chance is
-    one in the number of tokens. Layer 0 cannot read what its own MLP writes, so its heads score 0.
+    logits = MLP0(W_E[t]) W_V W_O W_U, without norms or attention biases. Maps of suppression take the smallest logit instead.
+    Chance is one in the number of tokens. A head whose logits are all alike, for want of an OV circuit, scores 0. So do those
+    of layer 0, which cannot read what their own MLP writes.
     """
-    picked = (-view.logits if view.lowest else view.logits).argmax(-1)
-    return (picked == view.targets).float().mean(-1) * (view.layer > 0)
+    logits = -view.logits if view.lowest else view.logits
+    told = (logits.amax(-1) > logits.amin(-1)) & (logits.argmax(-1) == view.targets)
+    return told.float().mean(-1) * (view.layer > 0)
