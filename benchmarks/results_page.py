@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sections import capability, demo, fragile, locos, measured
+from sections import capability, demo, fragile, kinds, locos, measured
 from sections.reading import Results
 from sections.writing import anchor
 
@@ -21,6 +21,8 @@ SECTIONS = {
     "Study: fragile tasks": fragile.fragile,
     "Study: capabilities": capability.capability,
     "Demo": demo.demo,
+    "Kinds of heads": kinds.kinds,
+    "Circuits of two tasks": kinds.circuits,
     "Activation patching": measured.patching,
     "Sparse recovery of planted heads": measured.recovery,
     "Localizing heads of a real model": measured.localize,
