@@ -134,12 +134,7 @@ def sahara(
     while len(chosen) < k:
         sets = [(*chosen, head) for head in everyone if head not in chosen]
         found = _run(model, sets, work, run, settings, f"sahara {len(chosen) + 1}/{k}", _key)
-        lost = next((heads for heads, result in zip(sets, found, strict=True) if not result.keep), None)
-        if lost is not None:
-            raise ValueError(
-                f"sahara: without {', '.join(map(str, lost))} the model failed (see the warning above), so the best head of "
-                "this round is not known: repeat the call, with the same out= to continue"
-            )
+        _check_whole(sets, found)
         turned = torch.stack([result.arrays["angle"] for result in found])
         if not chosen:
             alone = turned.reshape(alone.shape)
@@ -149,6 +144,16 @@ def sahara(
     about = {"order": tuple(chosen), "selected": True, "score_unit": "degrees", "model": identity}
     meta = {**settings, "angles": angles, "k": k}
     return HeadScores.from_trials("sahara", alone[None], ["all prompts"], meta, made_on=made_on(encoded), **about)
+
+
+def _check_whole(sets: Sequence[tuple[Head, ...]], found: Sequence[Result]) -> None:
+    """ValueError for a set of heads that failed: without it the best of a round is not known."""
+    lost = next((heads for heads, result in zip(sets, found, strict=True) if not result.keep), None)
+    if lost is not None:
+        raise ValueError(
+            f"sahara: without {', '.join(map(str, lost))} the model failed (see the warning above), so the best head of this "
+            "round is not known: repeat the call, with the same out= to continue"
+        )
 
 
 def main_direction(states: Float[Tensor, "prompt d_model"]) -> Float[Tensor, " prompt"]:

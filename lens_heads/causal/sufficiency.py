@@ -5,7 +5,7 @@ The faithfulness of the Mechanistic Interpretability Benchmark (Mueller et al., 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, get_args
 
@@ -23,6 +23,7 @@ from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Po
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.one_model import check_weights
+from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import reference_digest
 from lens_heads.interventions.activations import MeanActivations
@@ -57,6 +58,24 @@ class _How:
         if self.outside == "corrupt":
             return z
         return torch.zeros_like(z) if self.reference is None else self.reference.z[layer][None].to(z)
+
+    def check(self, metric: str) -> None:
+        """ValueError for an unknown choice, a missing reference, and a metric that has no share."""
+        check_positions(self.positions)
+        for name, given, known in (("outside", self.outside, Outside), ("mlps", self.mlps, MLPs)):
+            if given not in get_args(known):
+                raise ValueError(f"{name}={given!r}: use {', '.join(map(repr, get_args(known)))}")
+        if (self.outside == "mean") != (self.reference is not None):
+            remedy = "needs reference=mean_activations(...)" if self.reference is None else "takes no reference"
+            raise ValueError(f"outside={self.outside!r} {remedy}")
+        if metric == "kl":
+            raise ValueError("metric='kl' is 0 for the clean run by definition: use 'answer_logprob' or a function")
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What stored results depend on."""
+        named = {"outside": self.outside, "mlps": self.mlps, "positions": self.positions}
+        return {**named, "reference": reference_digest(self.reference)}
 
     @property
     def first(self) -> int | None:
@@ -101,44 +120,46 @@ def faithfulness(
     and runs with all heads and with none that do not differ.
     """
     shape, options, name = geometry(model), Run.of(run, LoopOptions), check_metric(metric)
-    _check_choices(outside, mlps, positions, name, reference)
-    chosen, total = named_scores(rankings, shape), shape.n_layers * shape.n_heads
-    shares = _shares(ks, total)
-    controls = controls if isinstance(controls, Controls) else Controls(controls)
+    how = _How(outside, mlps, positions, reference)
+    how.check(name)
+    chosen, shares = named_scores(rankings, shape), _shares(ks, shape.n_layers * shape.n_heads)
+    sets = _sets(shape, chosen, shares, controls if isinstance(controls, Controls) else Controls(controls))
     made, identity = make_pairs(pairs, model.tokenizer, shape, corruption), identify(model)
     check_weights(chosen, identity)
-    for method, scores in chosen.items():
-        _check_independent(method, [*scores.made_on, *map(MadeOn, scores.trial_ids)], made)
-    everyone = every_head(shape.n_layers, shape.n_heads)
-    sizes = sorted({k for _, k in shares if 0 < k < total})
-    sets = [*plan_sets(chosen, sizes, controls), head_set(Condition.given(ALL, total), everyone)]
-    how = _How(outside, mlps, positions, reference)
+    _check_independent(chosen, made)
     settings = {
         **identity.settings,
+        **how.settings,
         "metric": name if isinstance(metric, str) else labelled(name, metric, options.out is not None),
-        "outside": outside,
-        "mlps": mlps,
-        "positions": positions,
-        "reference": reference_digest(reference),
         "pairs": digest([[p.id, p.clean.tolist(), p.corrupt.tolist(), p.answer] for p in made]),
         "sets": digest([[str(head) for head in one.heads] for one in sets]),
     }
-    place = {pair.id: number for number, pair in enumerate(made)}
+    of_pair = {
+        pair.id: [one for one in sets if one.trials is None or place < one.trials] for place, pair in enumerate(made)
+    }
 
     def work(batch: list[TokenPair]) -> list[Result]:
-        (pair,) = batch
-        mine = [one for one in sets if one.trials is None or place[pair.id] < one.trials]
-        return [Result({"values": _measured(model, pair, mine, metric, how)}, {})]
+        return [Result({"values": _measured(model, batch[0], of_pair[batch[0].id], metric, how)}, {})]
 
     folder = folder_for(model, options.out, settings)
     results = engine.run(made, work, folder=folder, progress=options.progress, description="faithfulness")
-    rows: list[dict[str, Any]] = []
-    for pair, result in zip(made, results, strict=True):
-        if result.keep:
-            mine = [one for one in sets if one.trials is None or place[pair.id] < one.trials]
-            rows += _rows(pair, mine, result.arrays["values"])
+    rows = [
+        row
+        for pair, result in zip(made, results, strict=True)
+        if result.keep
+        for row in _rows(pair, of_pair[pair.id], result.arrays["values"])
+    ]
     meta = {**settings, "shares": shares, "shape": (shape.n_layers, shape.n_heads), "d_model": model.cfg.d_model}
     return FaithfulnessCurve.of(pd.DataFrame(rows), chosen, meta)
+
+
+def _sets(
+    shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: Sequence[tuple[float, int]], controls: Controls
+) -> list[HeadSet]:
+    """No head, the heads of every ranking and its controls, and all heads."""
+    everyone = every_head(shape.n_layers, shape.n_heads)
+    sizes = sorted({k for _, k in shares if 0 < k < len(everyone)})
+    return [*plan_sets(rankings, sizes, controls), head_set(Condition.given(ALL, len(everyone)), everyone)]
 
 
 def _measured(
@@ -208,22 +229,12 @@ def _shares(ks: Sequence[int] | int | str, total: int) -> list[tuple[float, int]
     return [(k / total, k) for k in sorted({0, *listed, total})]
 
 
-def _check_choices(outside: str, mlps: str, positions: str, metric: str, reference: MeanActivations | None) -> None:
-    check_positions(positions)
-    for name, given, known in (("outside", outside, Outside), ("mlps", mlps, MLPs)):
-        if given not in get_args(known):
-            raise ValueError(f"{name}={given!r}: use {', '.join(map(repr, get_args(known)))}")
-    if (outside == "mean") != (reference is not None):
-        remedy = "needs reference=mean_activations(...)" if reference is None else "takes no reference"
-        raise ValueError(f"outside={outside!r} {remedy}")
-    if metric == "kl":
-        raise ValueError("metric='kl' is 0 for the clean run by definition: use 'answer_logprob' or a function")
-
-
-def _check_independent(method: str, selection: Sequence[MadeOn], pairs: Sequence[TokenPair]) -> None:
-    found = shared(selection, [pair.made_on for pair in pairs])
-    if found:
-        raise ValueError(
-            f"ranking {method!r} was made on {len(found)} of the pairs it is to be evaluated on ({found[0]!r}, ...): "
-            "evaluate on others"
-        )
+def _check_independent(rankings: Mapping[str, HeadScores], pairs: Sequence[TokenPair]) -> None:
+    """ValueError for a ranking that was made on one of the pairs."""
+    for method, scores in rankings.items():
+        found = shared([*scores.made_on, *map(MadeOn, scores.trial_ids)], [pair.made_on for pair in pairs])
+        if found:
+            raise ValueError(
+                f"ranking {method!r} was made on {len(found)} of the pairs it is to be evaluated on ({found[0]!r}, ...): "
+                "evaluate on others"
+            )
