@@ -210,7 +210,7 @@ def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: 
 
 
 def _counterfactual(trial: EncodedTrial, tokenizer: Any) -> Tensor:
-    """The prompt with the question that the trial's `meta["corrupt"]` gives (tasks `ioi` and `colored_objects`)."""
+    """The prompt with the question that the trial's `meta["corrupt"]` gives (tasks such as `ioi`)."""
     if "corrupt" not in trial.meta or trial.question is None:
         missing = 'no meta["corrupt"]' if "corrupt" not in trial.meta else "no span of its question"
         raise ValueError(

@@ -53,7 +53,9 @@ def arithmetic(
 
     Returns:
         Trials with ids such as "arithmetic-12+34" or "arithmetic-hub-two_digit_addition-7". A problem and its copy with
-        swapped operands are a group, in digits or in words. A text is correct if its first number equals the answer.
+        swapped operands are a group, in digits or in words. `meta["corrupt"]` of generated ones is a question with another
+        operand and answer, and as many digits (`make_pairs(..., "counterfactual")`). A text is correct if its first number
+        equals the answer.
 
     The benchmark is zero-shot; here four examples come first. Models under a billion parameters manage one digit and
     mostly fail on two.
@@ -79,23 +81,52 @@ def _generated(
     if not 1 <= digits <= 9:
         raise ValueError(f"digits={digits} is out of range: use 1 to 9")
     shots = template("arithmetic")
-    prompt = shots["one digit" if digits == 1 else "template"]
+    prompt, asked = shots["one digit" if digits == 1 else "template"], shots["question"]
     shown = {(int(a), sign, int(b)) for a, sign, b in re.findall(r"(\d+) ([-+*]) (\d+) =", prompt)}
     problems = _problems(n, digits, operations, shown, split, rng)
     rng.shuffle(problems)
     return [
         Trial(
             id=f"arithmetic-{a}{sign}{b}",
-            question=shots["question"].replace("{a}", str(a)).replace("{operation}", sign).replace("{b}", str(b)),
+            question=_asked(asked, (a, sign, b)),
             answer=str(ANSWERS[sign](a, b)),
             template=prompt,
             chat=chat,
-            meta={"operation": sign, "digits": digits, "kind": "arithmetic"},
+            meta={
+                "operation": sign,
+                "digits": digits,
+                "kind": "arithmetic",
+                "corrupt": _asked(asked, _other((a, sign, b), digits)),
+            },
             judge=judge(shots),
             group=f"arithmetic {_unordered((a, sign, b))}",
         )
         for a, sign, b in problems
     ]
+
+
+def _asked(question: str, problem: Problem) -> str:
+    a, sign, b = problem
+    return question.replace("{a}", str(a)).replace("{operation}", sign).replace("{b}", str(b))
+
+
+def _other(problem: Problem, digits: int) -> Problem:
+    """The same problem with another second operand (or first, where there is none), whose answer differs.
+
+    An answer of as many digits is preferred. The problem alone decides which.
+    """
+    a, sign, b = problem
+    low, high, answer = 10 ** (digits - 1), 10**digits, ANSWERS[sign]
+    rng = random.Random(f"another {a}{sign}{b}")
+    numbers = [rng.randrange(low, high) for _ in range(50)]
+    found = [(a, sign, x) for x in numbers] + [(a, sign, b + 1), (a, sign, b - 1), (a + 1, sign, b), (a - 1, sign, b)]
+    able = [
+        one
+        for one in found
+        if low <= min(one[0], one[2]) and max(one[0], one[2]) < high and (sign != "-" or one[0] >= one[2])
+        if answer(one[0], one[2]) != answer(a, b)
+    ]
+    return next((one for one in able if len(str(answer(one[0], one[2]))) == len(str(answer(a, b)))), able[0])
 
 
 def _each_once(operations: Sequence[str], known: Container[str]) -> bool:

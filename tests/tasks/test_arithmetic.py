@@ -41,6 +41,12 @@ def test_answers_are_exact_and_problems_unique(n: int, digits: int, operations: 
         assert int(trial.answer) == {"+": a + b, "-": a - b, "*": a * b}[sign] >= 0
         assert len(str(a)) == len(str(b)) == digits
         assert f"\n{trial.question}" not in "\n" + trial.template, "an example gives the answer away"
+        other = re.fullmatch(r"(\d+) ([-+*]) (\d+) =", trial.meta["corrupt"])
+        assert other
+        x, y = int(other[1]), int(other[3])
+        assert other[2] == sign
+        assert 0 <= {"+": x + y, "-": x - y, "*": x * y}[sign] != int(trial.answer)
+        assert len(str(x)) == len(str(y)) == digits
     counts = Counter(sign for _, sign, _ in problems)
     assert max(counts.values()) - min(counts[sign] for sign in operations) <= 1
     assert trials == arithmetic(n, digits, operations, seed)
