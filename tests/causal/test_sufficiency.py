@@ -20,6 +20,7 @@ from lens_heads.causal.faithfulness_curve import ALL, FaithfulnessCurve, trapezo
 from lens_heads.causal.measures import answer_logprob
 from lens_heads.model.hooks import has_hooks, hooked, recording
 from tests.causal.test_patching import random_pair
+from tests.conftest import tiny
 
 WAYS = list(itertools.product(("corrupt", "mean", "zero"), ("all", "answer"), ("free", "corrupt")))
 
@@ -189,3 +190,37 @@ def test_what_does_not_fit_is_named(gqa: Any, given: dict[str, Any], message: st
         lh.faithfulness(gqa, random_pair(), **settings)
     assert not has_hooks(gqa)
     assert causal.patch_heads(gqa, random_pair(), progress=False).values.shape == (3, 4)
+
+
+def test_agrees_with_transformer_lens_where_it_runs() -> None:
+    """TransformerLens keeps edges: those that a head does not write are kept, those of the heads outside are not."""
+    analysis = pytest.importorskip("transformer_lens.tools.analysis.attribution_patching")
+    if not hasattr(analysis, "faithfulness"):
+        pytest.skip("this TransformerLens has no faithfulness")
+    model, pair, kept = tiny("gpt2"), random_pair(3, n=10, answer=1, changed=slice(4, 6)), ["L0H1", "L1H3", "L2H0"]
+    clean, corrupt = (tokens[None, :-1] for tokens in (pair.clean, pair.corrupt))
+
+    def metric(logits: torch.Tensor) -> torch.Tensor:
+        return logits[0, -1].log_softmax(-1)[int(pair.gold[0])]
+
+    with analysis._edge_hook_flags(model):
+        names = analysis._edge_hook_names(3) + analysis._attn_write_hook_names(3)
+        cache = analysis.cache_activation_and_gradient(
+            model, corrupt, metric, names_filter=names, compute_gradient=False
+        )
+        edges = analysis.enumerate_edges(model, cache)
+    inside = [
+        (writer, reader)
+        for writer, reader in edges
+        if writer.kind != "attn_head_out" or f"L{writer.layer}H{writer.head}" in kept
+    ]
+    theirs = analysis.faithfulness(model, clean, corrupt, metric, inside)
+    scores = torch.zeros(1, 3, 4)
+    for head in map(lh.Head.parse, kept):
+        scores[0, head.layer, head.head] = 1
+    mine = lh.HeadScores.from_trials("mine", scores, ["elsewhere"])
+    found = lh.faithfulness(model, pair, mine, (3,), controls=(), progress=False)
+    value = found.draws(Condition.top("mine", 3)).iloc[0, 0]
+    expected = theirs.corrupt_metric + theirs.recovered * (theirs.full_metric - theirs.corrupt_metric)
+    assert value == pytest.approx(expected, abs=1e-4)
+    assert abs(theirs.recovered - 1) > 0.01
