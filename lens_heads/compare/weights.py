@@ -54,7 +54,8 @@ def ov_similarity(model: Model, layer: int | None = None) -> Similarity:
 
     <M, M'> = tr((W_V^T W_V') (W_O' W_O^T)), so no d_model x d_model matrix is formed. It does not depend on the basis of a
     head's values. Query heads of a group share W_V, which makes them more alike. RoPE keeps W_Q W_K^T from having such a form.
-    Our reading of DHA's similarity, whose formula we could not verify. ValueError for processed weights, or a head without any.
+    Our reading of DHA's similarity, whose formula we could not verify. ValueError for processed weights, or a head whose
+    OV circuit is zero.
     """
     require_raw_weights(model)
     shape = geometry(model)
