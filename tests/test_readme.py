@@ -221,3 +221,19 @@ def test_the_rows_of_the_other_studies_are_on_the_page_of_results() -> None:
     for cell in (cell.strip() for row in numbers for cell in row.strip("| ").split("|")[1:]):
         if "[" in cell:
             assert cell in page
+
+
+def test_what_kinds_of_heads_carry() -> None:
+    runs = [json.loads(line)["results"] for line in (ROOT / "benchmarks/results/kinds.jsonl").read_text().splitlines()]
+    said = {
+        (run["model"], task, row["method"]): row["verdict"]
+        for run in runs
+        for task, one in run["behaviours"].items()
+        for row in one["methods"]
+        if row["claimed"]
+    }
+    claims = [(task, method) for task in ("induction", "look-ups") for method in ("induction", "echo")]
+    for task, method in [*claims, ("succession", "successor")]:
+        assert said[SMOL, task, method] == "holds"
+        assert said[GEMMA, task, method] != "holds"
+    assert "Do such heads carry what their score claims?" in flat("README.md")
