@@ -44,6 +44,7 @@ _HOMES = {
     "patch": "causal.patching",
     "patch_heads": "causal.patching",
     "path_patch": "causal.paths",
+    "planted": "controls.planting",
     "read_gates": "heads.gates",
     "razor_heads": "scoring.razor",
     "recovery": "causal.recover",
@@ -123,6 +124,7 @@ if TYPE_CHECKING:
     from lens_heads.causal.sufficiency import faithfulness as faithfulness
     from lens_heads.compare.cards import describe as describe
     from lens_heads.compare.correspondence import match_heads as match_heads
+    from lens_heads.controls.planting import planted as planted
     from lens_heads.heads import units as units
     from lens_heads.heads.files import load_heads as load_heads
     from lens_heads.heads.gates import read_gates as read_gates

@@ -112,7 +112,14 @@ def _window(model: Model, layer: int, bridge: bool) -> int | None:
     if not bridge:
         local = model.cfg.use_local_attn and model.cfg.attn_types and model.cfg.attn_types[layer] == "local"
         return model.cfg.window_size if local else None
-    window = getattr(model.blocks[layer].attn.original_component, "sliding_window", None)
+    attention = model.blocks[layer].attn.original_component
+    if hasattr(attention, "sliding_window"):
+        window = attention.sliding_window
+    else:  # Mistral's and Phi's kind, which read it in the forward.
+        config = getattr(attention, "config", None)
+        types = getattr(config, "layer_types", None)
+        windowed = types is None or types[layer] == "sliding_attention"
+        window = getattr(config, "sliding_window", None) if windowed else None
     return int(window) if window else None
 
 
