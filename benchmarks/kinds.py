@@ -16,7 +16,6 @@ Run: python benchmarks/kinds.py [--models gemma-3-270m,smollm2-135m-instruct] [-
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +55,8 @@ def without_trials(model: Any) -> dict[str, HeadScores]:
     texts = lh.probes.text(lh.compare.common_texts(4))
     found |= lh.score_heads(model, texts, ["sink", "span"], progress=False)
     maps = lh.score_heads(model, lh.probes.weights(), ["token_map"], progress=False)["token_map"]
-    return found | {name: one_map(maps, name) for name in ("copying", "successor")}
-
-
-def one_map(maps: HeadScores, name: str) -> HeadScores:
-    """The shares of one of the packaged maps of tokens."""
-    at = maps.trial_ids.index(name)
-    values = maps.per_trial[at]
-    return replace(maps, method=name, values=values, per_trial=values[None], trial_ids=(name,))
+    by_map = lh.probes.by_map(maps)
+    return found | {name: by_map[name] for name in ("copying", "successor")}
 
 
 def on_trials(model: Any, trials: list[Any], means: Any) -> dict[str, HeadScores]:

@@ -109,6 +109,18 @@ def test_a_mapping_is_a_map_and_a_head_without_an_ov_circuit_knows_none() -> Non
     assert found["L1H0"] == 0  # All its logits are 0, the first of them would be the target's.
 
 
+def test_maps_are_taken_apart_into_rankings(gqa: Any) -> None:
+    maps = {"one": [(3, 4), (4, 5), (5, 6)], "other": [(7, 8), (8, 9), (9, 7)]}
+    both = lh.score_heads(gqa, lh.probes.weights(maps), progress=False)["token_map"]
+    found = lh.probes.by_map(both)
+    assert list(found) == ["one", "other"]
+    for name, pairs in maps.items():
+        alone = lh.score_heads(gqa, lh.probes.weights({name: pairs}), progress=False)["token_map"]
+        torch.testing.assert_close(found[name].values, alone.values)
+        assert (found[name].method, found[name].trial_ids) == (name, (name,))
+        assert found[name].top(3) == alone.top(3)
+
+
 def test_folded_weights_are_refused() -> None:
     model = zoo.bridge("llama-gqa")
     model.enable_compatibility_mode(disable_warnings=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs import checks
 from lens_heads.scoring.probes.repeated import ordinary_tokens
@@ -105,7 +106,7 @@ def weights(maps: Mapping[str, Pairs | TokenMap] | None = None) -> WeightsProbe:
             space before them, written or not; pairs that are not single tokens are left out. None: successor, copying and
             copy_suppression.
 
-    Each map is a trial of the result: one map gives its own ranking; over several, `per_trial` keeps them apart.
+    Each map is a trial of the result: one map gives its own ranking; `by_map` takes several apart, whose mean ranks nothing.
     ValueError for no maps.
     """
     if maps is not None and not isinstance(maps, Mapping):
@@ -119,6 +120,14 @@ def weights(maps: Mapping[str, Pairs | TokenMap] | None = None) -> WeightsProbe:
     return WeightsProbe(
         {name: one if isinstance(one, TokenMap) else TokenMap(_pairs(name, one)) for name, one in maps.items()}
     )
+
+
+def by_map(scores: HeadScores) -> dict[str, HeadScores]:
+    """Scores over several maps as one ranking a map, by the map's name, which is also its method."""
+    return {
+        name: replace(scores, method=name, values=values, per_trial=values[None], trial_ids=(name,))
+        for name, values in zip(scores.trial_ids, scores.per_trial, strict=True)
+    }
 
 
 def _pairs(name: str, given: Any) -> tuple[tuple[str | int, str | int], ...]:
