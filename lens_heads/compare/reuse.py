@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from lens_heads.causal.circuits import Circuit
 from lens_heads.compare.overlap import head_overlaps
+
+if TYPE_CHECKING:
+    from lens_heads.causal.circuits import Circuit
 
 
 def circuit_reuse(circuits: Mapping[str, Circuit]) -> pd.DataFrame:

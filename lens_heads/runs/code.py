@@ -15,21 +15,30 @@ import inspect
 import json
 import random
 import re
+import sys
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
 from lens_heads.runs.digests import tensor_digest
 from lens_heads.runs.reads import UnknownError, closure, global_values, is_library
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), type(NotImplemented))
 _GENERATORS = (random._inst, np.random.mtrand._rand, torch.default_generator)  # type: ignore[attr-defined]
 """The generators of the process, which functions of these modules use: known by name, because every use changes them."""
+
+
+def _is_tokenizer(value: Any) -> bool:
+    """Without importing transformers, which takes seconds: where nobody has, there is no tokenizer."""
+    transformers = sys.modules.get("transformers")
+    return transformers is not None and isinstance(value, transformers.PreTrainedTokenizerFast)
 
 
 def code_of(function: Any) -> str:
@@ -170,7 +179,7 @@ class _Reader:
             return ["cached property", self.digest(value.func)]
         if any(value is generator for generator in _GENERATORS):
             return ["generator", type(value).__name__]
-        if isinstance(value, PreTrainedTokenizerFast):
+        if _is_tokenizer(value):
             return self._tokenizer(value)
         if isinstance(value, torch.nn.Module) and is_library(type(value)):
             return self._network(value)
