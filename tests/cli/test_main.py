@@ -279,6 +279,13 @@ def test_help_and_import_do_not_import_torch() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
+def test_finding_and_comparing_heads_import_transformers_only_with_a_model() -> None:
+    """Notebooks silence its progress bars after their imports."""
+    code = "import sys, lens_heads.compare, lens_heads.localize; print('huggingface_hub' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_an_interrupt_is_reported_and_not_a_traceback(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
