@@ -28,7 +28,7 @@ from lens_heads.runs import engine
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
-from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
@@ -97,7 +97,7 @@ class Grid:
     def check_independent(self, rankings: Mapping[str, HeadScores], tasks: Sequence[str] | None = None) -> None:
         """ValueError if rankings were made on trials of these tasks (None: all), or the reference comes from them."""
         trials = self.trials if tasks is None else [trial for name in tasks for trial in self.tasks[name]]
-        check_independent(rankings, self.ablation.reference, trials)
+        check_independent(rankings, self.ablation.reference, made_on(trials))
 
     def run(self, sets: Sequence[HeadSet], start: int = 0, end: int | None = None) -> pd.DataFrame:
         """One row per set and trial: method, set, k, seed (the draw), heads, task, trial, group, answer, text, and the metrics.

@@ -8,23 +8,22 @@ from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Reference
 from lens_heads.interventions.activations import MeanActivations
-from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import EncodedTrial
 
 
 def check_independent(
-    rankings: Mapping[str, HeadScores], reference: Reference | None, trials: Sequence[EncodedTrial]
+    rankings: Mapping[str, HeadScores], reference: Reference | None, evaluated: Sequence[MadeOn]
 ) -> None:
-    """ValueError if rankings were made on these trials, or the reference comes from them."""
+    """ValueError if rankings were made on the trials or pairs that are evaluated, or the reference comes from them."""
     for name, scores in rankings.items():
         # Includes the ids of the scored trials, since users' own scores may have no `made_on`.
-        check_made_on(name, [*scores.made_on, *map(MadeOn, scores.trial_ids)], trials)
-    check_reference(reference, trials, "evaluation trials", "compute it on the selection trials")
+        check_made_on(name, [*scores.made_on, *map(MadeOn, scores.trial_ids)], evaluated)
+    check_reference(reference, evaluated, "evaluation trials", "compute it on the selection trials")
 
 
-def check_made_on(name: str, selection: Sequence[MadeOn], trials: Sequence[EncodedTrial]) -> None:
+def check_made_on(name: str, selection: Sequence[MadeOn], evaluated: Sequence[MadeOn]) -> None:
     """ValueError if the selection shares an id, group, needle or prompt with the trials to evaluate on."""
-    found = shared(selection, made_on(trials))
+    found = shared(selection, evaluated)
     if found:
         raise ValueError(
             f"ranking {name!r} was made on {len(found)} of the trials, needles or groups it is to be evaluated on "
@@ -32,7 +31,9 @@ def check_made_on(name: str, selection: Sequence[MadeOn], trials: Sequence[Encod
         )
 
 
-def check_reference(reference: Reference | None, trials: Sequence[EncodedTrial], what: str, remedy: str) -> None:
+def check_reference(
+    reference: Reference | None, trials: Sequence[EncodedTrial | MadeOn], what: str, remedy: str
+) -> None:
     """ValueError if the reference comes from these trials, which it would leak into the evaluation."""
     if reference is None:
         return

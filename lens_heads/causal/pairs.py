@@ -130,6 +130,11 @@ def make_pairs(
     return made
 
 
+def pairs_digest(pairs: Sequence[TokenPair]) -> str:
+    """A hash of what the pairs run, for the settings of a run folder."""
+    return digest([[pair.id, pair.clean.tolist(), pair.corrupt.tolist(), pair.answer] for pair in pairs])
+
+
 def _check_distinct(pair: TokenPair, corruption: Corruption) -> None:
     if torch.equal(pair.clean, pair.corrupt):
         raise ValueError(

@@ -34,7 +34,7 @@ from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks, engine
 from lens_heads.runs.shards import Result
-from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
@@ -93,7 +93,7 @@ def recovery(
     if scores is not None:
         shape.check_scores(scores, f"ranking {scores.method!r}")
     check_weights(rankings, identify(model))
-    check_independent(rankings, ablation.reference, encoded)
+    check_independent(rankings, ablation.reference, made_on(encoded))
     sets = _sets(shape, broken, mended, controls, scores, draws)
     sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]] if fair else []
     settings = identify(model).settings | ablation.settings

@@ -15,13 +15,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads.ablation.conditions import Condition, Controls, HeadSet, head_set
+from lens_heads.ablation.independence import check_independent
 from lens_heads.ablation.plan import named_scores, plan_sets
 from lens_heads.causal.faithfulness_curve import ALL, FaithfulnessCurve
 from lens_heads.causal.measures import Measure, check_metric, judged, resolve
-from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
+from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs, pairs_digest
 from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Positions, Z, check_positions, run_pair
 from lens_heads.heads.grouping import labels
-from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
@@ -126,12 +126,12 @@ def faithfulness(
     sets = _sets(shape, chosen, shares, controls if isinstance(controls, Controls) else Controls(controls))
     made, identity = make_pairs(pairs, model.tokenizer, shape, corruption), identify(model)
     check_weights(chosen, identity)
-    _check_independent(chosen, made)
+    check_independent(chosen, reference, [pair.made_on for pair in made])
     settings = {
         **identity.settings,
         **how.settings,
         "metric": name if isinstance(metric, str) else labelled(name, metric, options.out is not None),
-        "pairs": digest([[p.id, p.clean.tolist(), p.corrupt.tolist(), p.answer] for p in made]),
+        "pairs": pairs_digest(made),
         "sets": digest([[str(head) for head in one.heads] for one in sets]),
     }
     of_pair = {
@@ -227,14 +227,3 @@ def _shares(ks: Sequence[int] | int | str, total: int) -> list[tuple[float, int]
     if most > total:
         raise ValueError(f"k = {most}: the model has {total} heads")
     return [(k / total, k) for k in sorted({0, *listed, total})]
-
-
-def _check_independent(rankings: Mapping[str, HeadScores], pairs: Sequence[TokenPair]) -> None:
-    """ValueError for a ranking that was made on one of the pairs."""
-    for method, scores in rankings.items():
-        found = shared([*scores.made_on, *map(MadeOn, scores.trial_ids)], [pair.made_on for pair in pairs])
-        if found:
-            raise ValueError(
-                f"ranking {method!r} was made on {len(found)} of the pairs it is to be evaluated on ({found[0]!r}, ...): "
-                "evaluate on others"
-            )

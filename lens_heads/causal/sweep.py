@@ -8,14 +8,13 @@ from typing import Any
 import torch
 
 from lens_heads.causal.measures import UNITS, Measure, check_metric
-from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
+from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs, pairs_digest
 from lens_heads.causal.runs import PairScore, Positions, check_positions
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
-from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 
@@ -45,7 +44,7 @@ def sweep(
         "metric": name if isinstance(metric, str) else labelled(name, metric, options.out is not None),
         "positions": positions,
         "corruption": corruption if isinstance(corruption, str) else getattr(corruption, "__name__", "function"),
-        "pairs": digest([[p.id, p.clean.tolist(), p.corrupt.tolist(), p.answer] for p in made]),
+        "pairs": pairs_digest(made),
         "n_pairs": len(made),
         **more,
     }

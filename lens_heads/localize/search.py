@@ -93,7 +93,7 @@ def search(
         MaskedMetric(model, part, metric, out=None if out is None else Path(out) / name, **options)
         for name, part in (("fit", trials), ("held_out", held_out))
     )
-    check_made_on("of the search", made_on(measured.trials), judge.trials)
+    check_made_on("of the search", made_on(measured.trials), made_on(judge.trials))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # `localize` warns again when it measures the masks.
         for one in settings:

@@ -30,6 +30,7 @@ from lens_heads.interventions.activations import TrialActivations, mean_activati
 from lens_heads.model.hooks import has_hooks
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.stats import crossed_interval, difference, mean_interval, ratio_interval
+from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import EncodedTrial
 from tests import curves, handmade, zoo
 from tests.conftest import random_trial, tiny
@@ -670,6 +671,6 @@ def test_a_ranking_made_on_a_company_is_not_evaluated_on_it() -> None:
     """Documents and needles of one company are other trials with other needles, but say the same."""
     made = HeadScores("qr", torch.zeros(3, 4), torch.zeros(1, 3, 4), ("a",), made_on=(MadeOn("a", group="7"),))
     mine, other = (replace(random_trial(1), id=cik, group=cik) for cik in ("7", "8"))
-    check_independent({"qr": made}, None, [other, random_trial(2)])
+    check_independent({"qr": made}, None, made_on([other, random_trial(2)]))
     with pytest.raises(ValueError, match="ranking 'qr' was made on 1 of the trials, needles or groups"):
-        check_independent({"qr": made}, None, [other, mine])
+        check_independent({"qr": made}, None, made_on([other, mine]))

@@ -179,7 +179,7 @@ def test_continues_from_its_folder(gqa: Any, tmp_path: Path) -> None:
         ({"rankings": lh.HeadScores.from_trials("m", torch.rand(1, 2, 4), ["a"])}, "2 layers"),
         (
             {"rankings": lh.HeadScores.from_trials("m", torch.rand(1, 3, 4), ["random-1"])},
-            "ranking 'm' was made on 1 of",
+            "ranking 'm' was made on 1 of the trials",
         ),
         ({"metric": lambda logits, gold: torch.zeros(len(logits))}, "with all heads and with none"),
     ],
@@ -224,3 +224,11 @@ def test_agrees_with_transformer_lens_where_it_runs() -> None:
     expected = theirs.corrupt_metric + theirs.recovered * (theirs.full_metric - theirs.corrupt_metric)
     assert value == pytest.approx(expected, abs=1e-4)
     assert abs(theirs.recovered - 1) > 0.01
+
+
+def test_means_of_the_evaluated_pairs_are_refused(gqa: Any) -> None:
+    pair = random_pair()
+    trial = lh.EncodedTrial(pair.clean[:-3], None, "x", pair.gold, pair.id)
+    means = lh.mean_activations(gqa, trial, progress=False)
+    with pytest.raises(ValueError, match="the reference was computed on 1 of the evaluation trials"):
+        lh.faithfulness(gqa, pair, ranking(), (2,), outside="mean", reference=means, controls=(), progress=False)

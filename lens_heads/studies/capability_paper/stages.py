@@ -103,7 +103,7 @@ def check_trials(bench: Bench) -> None:
 
     chosen_on = {name: made_on(encoded(name, trials)) for name, trials in bench.asked.selection.items()}
     for task, trials in bench.asked.tests.items():
-        tested = encoded(task, trials)
+        tested = made_on(encoded(task, trials))
         for name, chosen in chosen_on.items():
             check_made_on(name, chosen, tested)
 
