@@ -99,9 +99,9 @@ def make_pairs(
 
     `corruption`: "remove" replaces every token of the needle by a full stop. "swap" replaces the answer inside the needle by
     another given trial's answer with the same number of tokens. "counterfactual" takes the question of the trial's
-    `meta["corrupt"]`, which has another answer. A function maps the EncodedTrial to the corrupt prompt's
-    token ids, as many as the prompt has. `distinct`: refuse a corruption that changes nothing, so that every
-    head would score 0.
+    `meta["corrupt"]`, which has another answer (of several, the first with as many tokens). A function maps the
+    EncodedTrial to the corrupt prompt's token ids, as many as the prompt has. `distinct`: refuse a corruption that changes
+    nothing, so that every head would score 0.
 
     Omits a trial that cannot be aligned, with a warning that gives the reason. Raises ValueError if none is left, and for
     repeated ids, token ids outside the vocabulary, and runs longer than the context window.
@@ -215,15 +215,20 @@ def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: 
 
 
 def _counterfactual(trial: EncodedTrial, tokenizer: Any) -> Tensor:
-    """The prompt with the question that the trial's `meta["corrupt"]` gives (tasks such as `ioi`)."""
+    """The prompt with the question that the trial's `meta["corrupt"]` gives; of several, the first with as many tokens."""
     if "corrupt" not in trial.meta or trial.question is None:
         missing = 'no meta["corrupt"]' if "corrupt" not in trial.meta else "no span of its question"
         raise ValueError(
             f"trial {trial.id} has {missing}, so no counterfactual: give a corruption function, or a TokenPair"
         )
     start, end = trial.question
-    question = torch.tensor(piece(tokenizer, str(trial.meta["corrupt"])), dtype=torch.long)
-    return torch.cat([trial.tokens[:start], question, trial.tokens[end:]])
+    given = trial.meta["corrupt"]
+    questions = [
+        torch.tensor(piece(tokenizer, text), dtype=torch.long)
+        for text in ([given] if isinstance(given, str) else given)
+    ]
+    chosen = next((one for one in questions if len(one) == end - start), questions[0])
+    return torch.cat([trial.tokens[:start], chosen, trial.tokens[end:]])
 
 
 def _forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:

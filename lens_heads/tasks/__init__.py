@@ -36,6 +36,7 @@ from lens_heads.tasks.capitals import capitals
 from lens_heads.tasks.code import humaneval, mbpp
 from lens_heads.tasks.colored_objects import colored_objects
 from lens_heads.tasks.continuation import continuation
+from lens_heads.tasks.copy_colors import copy_colors
 from lens_heads.tasks.gsm8k import gsm8k
 from lens_heads.tasks.induction import induction
 from lens_heads.tasks.ioi import ioi
@@ -74,6 +75,7 @@ TASKS: dict[str, Task] = {
     "induction": Task(induction, "the next word of a repeated word list: copying, with answer choices"),
     "key_value": Task(key_value, "which value a random key has in a JSON object: copying without meaning"),
     "colored_objects": Task(colored_objects, "the colour of one of three objects: with answer choices"),
+    "copy_colors": Task(copy_colors, "the letter of an object's colour among lettered choices"),
     "succession": Task(succession, "the next day, month, letter or number: with answer choices"),
     "rhyme": Task(rhyme, "a word that rhymes with a given one: no needle, with answer choices"),
     "continuation": Task(continuation, "which of four endings fits an everyday situation: with answer choices"),
@@ -95,7 +97,7 @@ TASKS: dict[str, Task] = {
 
 HALVES = (
     *("packaged", "musique", "sec10k", "sec10k_documents", "arithmetic", "capitals", "induction", "rhyme"),
-    *("continuation", "ioi", "swearing", "key_value", "colored_objects", "succession"),
+    *("continuation", "ioi", "swearing", "key_value", "colored_objects", "copy_colors", "succession"),
 )
 """Tasks with two disjoint splits: "select" to find heads, "test" to evaluate them."""
 
@@ -129,7 +131,7 @@ def load(name: str, **arguments: Any) -> list[Any]:
 
 
 __all__ = ["HALVES", "TASKS", "Task", "load", "to_select"]
-__all__ += ["arithmetic", "babilong", "capitals", "colored_objects", "continuation", "induction", "ioi", "key_value"]
-__all__ += ["musique", "niah", "nolima"]
+__all__ += ["arithmetic", "babilong", "capitals", "colored_objects", "continuation", "copy_colors", "induction"]
+__all__ += ["ioi", "key_value", "musique", "niah", "nolima"]
 __all__ += ["packaged", "parametric", "qrhead", "rhyme", "sec10k", "sec10k_documents", "succession", "swearing"]
 __all__ += ["arc_challenge", "boolq", "gsm8k", "hellaswag", "humaneval", "mbpp", "mmlu", "wmdp"]

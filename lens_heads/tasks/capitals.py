@@ -26,8 +26,9 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
             and no capital a choice in both. None asks about all.
 
     Returns:
-        Trials with ids such as "capitals-Japan"; `meta` holds country, continent and kind. Correct if the text contains the
-        capital as whole words, under any of its names or as another seat of government.
+        Trials with ids such as "capitals-Japan"; `meta` holds country, continent, kind, and "corrupt": the questions of all other
+        countries of the split (`make_pairs(..., "counterfactual")` takes the first of the same length). Correct if the text
+        contains the capital as whole words, under any of its names or as another seat of government.
 
     Excludes countries that are few-shot examples, share their name with their capital (Mexico City, Tunis), no longer
     exist, or have a disputed capital.
@@ -40,17 +41,26 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
     return [
         Trial(
             id=f"capitals-{country['name']}",
-            question=shots["question"].replace("{country}", country["name"]),
+            question=_asked(shots, country),
             answer=country["capital"],
             aliases=tuple(shots["aliases"].get(country["iso"], ())),
             template=shots["template"],
             chat=chat,
-            meta={"country": country["name"], "continent": country["continentcode"], "kind": "capitals"},
+            meta={
+                "country": country["name"],
+                "continent": country["continentcode"],
+                "kind": "capitals",
+                "corrupt": [_asked(shots, other) for other in asked if other is not country],
+            },
             judge=judge(shots),
             choices=_choices(country, asked, rng),
         )
         for country in chosen
     ]
+
+
+def _asked(shots: dict[str, Any], country: dict[str, Any]) -> str:
+    return shots["question"].replace("{country}", country["name"])
 
 
 def _countries(shots: dict[str, Any]) -> list[dict[str, Any]]:

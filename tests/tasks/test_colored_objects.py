@@ -50,4 +50,4 @@ def test_the_counterfactual_asks_about_another_object() -> None:
         assert trial.meta["corrupt"] in model.tokenizer.decode(pair.corrupt[prompt])
         assert model.tokenizer.decode(pair.gold).strip() == trial.answer
     with pytest.raises(ValueError, match=r'has no meta\["corrupt"\], so no counterfactual'):
-        make_pairs(lh.tasks.capitals(1), model.tokenizer, lh.geometry(model), "counterfactual")
+        make_pairs(lh.tasks.rhyme(1), model.tokenizer, lh.geometry(model), "counterfactual")

@@ -23,7 +23,10 @@ from tests.tasks.test_niah import folder as novels
 from tests.tasks.test_qrhead import ROWS as DOCUMENTS
 from tests.tasks.test_qrhead import file
 
-UNGROUPED = ("capitals", "induction", "continuation", "swearing", "key_value", "colored_objects", "succession")
+UNGROUPED = (
+    *("capitals", "induction", "continuation", "swearing", "key_value", "colored_objects", "copy_colors"),
+    "succession",
+)
 """Tasks whose trials share nothing."""
 
 
@@ -70,7 +73,7 @@ def test_selection_and_evaluation_share_no_trial_needle_or_group(
     assert all(group.startswith(f"{name.removesuffix('_documents')} ") for group in groups)
     whole = (
         tasks.load(name, **more)
-        if name not in ("packaged", "ioi", "colored_objects")
+        if name not in ("packaged", "ioi", "colored_objects", "copy_colors")
         else tasks.load(name, split="select", **more)
     )
     assert {trial.group for trial in whole} & {trial.group for trial in select}, "the same trials are of the same group"

@@ -145,6 +145,7 @@ def test_the_table_lists_the_tasks() -> None:
         "induction",
         "key_value",
         "colored_objects",
+        "copy_colors",
         "succession",
         "rhyme",
         "continuation",
