@@ -17,6 +17,7 @@ _HOMES = {
     "AblationCurve": "ablation.curves",
     "attribute_ablation": "causal.ablated",
     "attribution_patch": "causal.attribution",
+    "Bench": "studies.ranking_methods.bench",
     "check": "model.check",
     "Condition": "ablation.conditions",
     "Controls": "ablation.conditions",
@@ -47,6 +48,7 @@ _HOMES = {
     "planted": "controls.planting",
     "read_gates": "heads.gates",
     "razor_heads": "scoring.razor",
+    "recommend": "studies.ranking_methods.recommend",
     "recovery": "causal.recover",
     "Recovery": "causal.recovery_table",
     "rerank": "scoring.reranking",
@@ -149,6 +151,8 @@ if TYPE_CHECKING:
     from lens_heads.scoring.scorers import SCORERS as SCORERS
     from lens_heads.scoring.token_curves import TokenCurve as TokenCurve
     from lens_heads.scoring.token_curves import token_curves as token_curves
+    from lens_heads.studies.ranking_methods.bench import Bench as Bench
+    from lens_heads.studies.ranking_methods.recommend import recommend as recommend
     from lens_heads.trials.documents import Document as Document
     from lens_heads.trials.documents import DocumentTrial as DocumentTrial
     from lens_heads.trials.encoded import EncodedTrial as EncodedTrial

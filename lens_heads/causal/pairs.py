@@ -189,7 +189,7 @@ def _remove(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others
 
 def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
     """Replace every occurrence of the answer in the needle by the next other answer of its length."""
-    forms = _forms(trial, tokenizer)
+    forms = answer_forms(trial, tokenizer)
     starts = range(*needle)
     found = [
         [i for i in starts if torch.equal(trial.tokens[i : min(i + len(form), needle[1])], form)] for form in forms
@@ -201,7 +201,7 @@ def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: 
             "swapped. Use corruption='remove'."
         )
     form, own = forms[number], next(i for i, one in enumerate(others) if one is trial)
-    answers = [_forms(one, tokenizer)[number] for one in [*others[own + 1 :], *others[:own]]]
+    answers = [answer_forms(one, tokenizer)[number] for one in [*others[own + 1 :], *others[:own]]]
     other = next((answer for answer in answers if len(answer) == len(form) and not torch.equal(answer, form)), None)
     if other is None:
         raise ValueError(
@@ -231,7 +231,7 @@ def _counterfactual(trial: EncodedTrial, tokenizer: Any) -> Tensor:
     return torch.cat([trial.tokens[:start], chosen, trial.tokens[end:]])
 
 
-def _forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:
+def answer_forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:
     """The answer's tokens as they follow the prompt, and encoded with and without a leading space."""
     texts = (" " + trial.answer, trial.answer)
     return [trial.answer_tokens, *(torch.tensor(piece(tokenizer, text), dtype=torch.long) for text in texts)]

@@ -22,6 +22,7 @@ from lens_heads.causal.measures import Measure, check_metric, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs, pairs_digest
 from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Positions, Z, check_positions, run_pair
 from lens_heads.heads.grouping import labels
+from lens_heads.heads.head import Head
 from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
@@ -32,7 +33,6 @@ from lens_heads.model.hooks import HookFunction
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled
-from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 
@@ -132,25 +132,47 @@ def faithfulness(
         **how.settings,
         "metric": name if isinstance(metric, str) else labelled(name, metric, options.out is not None),
         "pairs": pairs_digest(made),
-        "sets": digest([[str(head) for head in one.heads] for one in sets]),
     }
-    of_pair = {
-        pair.id: [one for one in sets if one.trials is None or place < one.trials] for place, pair in enumerate(made)
-    }
+    runs = [_Run(pair, heads) for place, pair in enumerate(made) for heads in _distinct(sets, place)]
 
-    def work(batch: list[TokenPair]) -> list[Result]:
-        return [Result({"values": _measured(model, batch[0], of_pair[batch[0].id], metric, how)}, {})]
+    def work(batch: list[_Run]) -> list[Result]:
+        values = _measured(model, batch[0].pair, [one.heads for one in batch], metric, how)
+        return [Result({"value": value}, {}) for value in values]
 
-    folder = folder_for(model, options.out, settings)
-    results = engine.run(made, work, folder=folder, progress=options.progress, description="faithfulness")
-    rows = [
-        row
-        for pair, result in zip(made, results, strict=True)
-        if result.keep
-        for row in _rows(pair, of_pair[pair.id], result.arrays["values"])
-    ]
+    results = engine.run(
+        runs,
+        work,
+        key=lambda one: one.key,
+        group=lambda one: one.pair.id,
+        batch_size=len(sets),
+        folder=folder_for(model, options.out, settings),
+        progress=options.progress,
+        description="faithfulness",
+    )
+    rows = _rows(made, sets, dict(zip((one.key for one in runs), results, strict=True)))
     meta = {**settings, "shares": shares, "shape": (shape.n_layers, shape.n_heads), "d_model": model.cfg.d_model}
     return FaithfulnessCurve.of(pd.DataFrame(rows), chosen, meta)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One pair with one set of heads kept."""
+
+    pair: TokenPair
+    heads: tuple[Head, ...]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.pair.id, *(head.key for head in self.heads)
+
+
+def _distinct(sets: Sequence[HeadSet], place: int) -> list[tuple[Head, ...]]:
+    """The different sets of heads that run on the pair at a place."""
+    return list(dict.fromkeys(_sorted(one) for one in sets if one.trials is None or place < one.trials))
+
+
+def _sorted(one: HeadSet) -> tuple[Head, ...]:
+    return tuple(sorted(one.heads))
 
 
 def _sets(
@@ -163,7 +185,7 @@ def _sets(
 
 
 def _measured(
-    model: Model, pair: TokenPair, sets: Sequence[HeadSet], metric: str | Measure, how: _How
+    model: Model, pair: TokenPair, sets: Sequence[Sequence[Head]], metric: str | Measure, how: _How
 ) -> Float[Tensor, " set"]:
     """The metric of one pair under every set of kept heads."""
     hooks = ["attn.hook_z", *(["hook_mlp_out"] if how.mlps == "corrupt" else [])]
@@ -178,10 +200,10 @@ def _measured(
     return torch.cat(found)
 
 
-def _kept(sets: Sequence[HeadSet], shape: HeadGeometry) -> Bool[Tensor, "set layer head"]:
+def _kept(sets: Sequence[Sequence[Head]], shape: HeadGeometry) -> Bool[Tensor, "set layer head"]:
     kept = torch.zeros(len(sets), shape.n_layers, shape.n_heads, dtype=torch.bool)
     for number, one in enumerate(sets):
-        for head in one.heads:
+        for head in one:
             kept[number, head.layer, head.head] = True
     return kept
 
@@ -206,13 +228,19 @@ def _hooks(runs: PairRuns, kept: Bool[Tensor, "set layer head"], how: _How) -> l
     return found
 
 
-def _rows(pair: TokenPair, sets: Sequence[HeadSet], values: Float[Tensor, " set"]) -> list[dict[str, Any]]:
+def _rows(
+    pairs: Sequence[TokenPair], sets: Sequence[HeadSet], results: Mapping[tuple[str, ...], Result]
+) -> list[dict[str, Any]]:
+    """A row per pair and set; a pair of which any run failed has none."""
+    failed = {key[0] for key, result in results.items() if not result.keep}
     return [
         {"method": one.condition.method, "set": one.condition.set, "k": len(one.heads), "seed": one.draw}
         | {"heads": ",".join(map(str, one.heads)), "trial": pair.id}
         | labels(pair)
-        | {"value": value}
-        for one, value in zip(sets, values.tolist(), strict=True)
+        | {"value": float(results[_Run(pair, _sorted(one)).key].arrays["value"])}
+        for place, pair in enumerate(pairs)
+        for one in sets
+        if pair.id not in failed and (one.trials is None or place < one.trials)
     ]
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from lens_heads.cli import ablate as cli_ablate
+from lens_heads.cli import bench as cli_bench
 from lens_heads.cli import causal as cli_causal
 from lens_heads.cli import describe as cli_describe
 from lens_heads.cli import ending
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.add_typer(cli_study.app, name="study")
 app.command("demo")(cli_study.demo)
 app.command("ablate")(cli_ablate.ablate)
+app.command("bench")(cli_bench.bench)
 app.command("patch")(cli_causal.patch)
 app.command("localize")(cli_localize.localize)
 app.command("describe")(cli_describe.describe)

@@ -7,6 +7,7 @@ package. They draw the numbers they are given, and compute only ranks and rank c
 from lens_heads.plots.agreement import jaccard_curves, method_agreement, similarity_map
 from lens_heads.plots.bars import drop_bars, recovery_bars
 from lens_heads.plots.correspondence import match_diagram
+from lens_heads.plots.costs import quality_cost
 from lens_heads.plots.curves import ablation_curves, faithfulness_curves, task_curves
 from lens_heads.plots.dots import scatter, score_scatter
 from lens_heads.plots.heads import SOURCES, head_map, kind_map, provenance_bars, ranking_bars
@@ -33,6 +34,7 @@ __all__ = [
     "match_diagram",
     "method_agreement",
     "provenance_bars",
+    "quality_cost",
     "ranking_bars",
     "recovery_bars",
     "scatter",

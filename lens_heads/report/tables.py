@@ -161,6 +161,29 @@ def planned(found: pd.DataFrame, title: str) -> Table:
     return table
 
 
+def bench(rows: pd.DataFrame) -> Table:
+    """What every method costs and finds on one model and task, the most damaging first."""
+    first = rows.iloc[0]
+    names = ("passes", f"damage, k={first['k']}", "area", "faithful", "stable")
+    columns = (Column(name, justify="right", no_wrap=True) for name in names)
+    title = f"{first['model']}: {first['task']}"
+    table = Table(Column("method", no_wrap=True), *columns, title=plain(title))
+    for row in rows.sort_values("area", ascending=False).to_dict("records"):
+        numbers = [f"{row['passes']:.1f}", _value(row["damage"]), _within(row, "area"), _value(row["cpr_log"])]
+        table.add_row(plain(row["method"]), *numbers, _value(row["stability"]))
+    return table
+
+
+def _value(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.2f}"
+
+
+def _within(row: Mapping[str, Any], name: str) -> str:
+    """A value with its bounds, if it has some."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return _value(row[name]) + ("" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]")
+
+
 def cards(found: HeadCards, heads: Sequence[str] | None = None, most: int = 3) -> Table:
     """One row per head that has a kind, the clearest of each kind first; or the named heads. The scores that say most, first."""
     table = Table("head", "kind", "scores nearest to a kind's threshold", "promotes", title=plain(found.model))

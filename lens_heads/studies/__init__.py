@@ -9,10 +9,16 @@ if TYPE_CHECKING:
     from lens_heads.studies.capability_paper.study import capability as capability
     from lens_heads.studies.fragile_paper.study import fragile_tasks as fragile_tasks
     from lens_heads.studies.locos_paper.study import locos as locos
+    from lens_heads.studies.ranking_methods.study import methods as methods
 
-__all__ = ["capability", "fragile_tasks", "locos"]
+__all__ = ["capability", "fragile_tasks", "locos", "methods"]
 
-_MODULES = {"capability": "capability_paper", "fragile_tasks": "fragile_paper", "locos": "locos_paper"}
+_MODULES = {
+    "capability": "capability_paper",
+    "fragile_tasks": "fragile_paper",
+    "locos": "locos_paper",
+    "methods": "ranking_methods",
+}
 
 
 def __getattr__(name: str) -> Any:

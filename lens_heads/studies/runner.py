@@ -32,7 +32,7 @@ from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
 from lens_heads.studies.finding import Finding, plain
-from lens_heads.trials.trial import Trial
+from lens_heads.trials.trial import AnyTrial, Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 """The packaged models."""
@@ -179,12 +179,7 @@ def plan_study(study: Study[Any, Any], models: Models, loading: dict[str, Any]) 
     for given in several(models):
         model = loaded(given, loading)
         shape, trials = geometry(model), study.probe()
-        heads = [Head(shape.n_layers // 2, 0)]
-        with ablate(model, heads, "zero"):
-            evaluate(model, trials[:1], generate=False, progress=False)  # The first pass is slower.
-            started = time.monotonic()
-            evaluate(model, trials, generate=False, progress=False)
-        minutes = (time.monotonic() - started) / len(trials) / 60
+        minutes = minutes_per_pass(model, trials)
         rows += [
             {"model": shape.name, "stage": stage, "passes": passes, "minutes": passes * minutes}
             for stage, passes in study.costs(model).items()
@@ -192,6 +187,16 @@ def plan_study(study: Study[Any, Any], models: Models, loading: dict[str, Any]) 
     found = pd.DataFrame(rows)
     tables.show(tables.planned(found, f"{study.name}: what it would cost"))
     return found
+
+
+def minutes_per_pass(model: Model, trials: Sequence[AnyTrial]) -> float:
+    """What one trial under one set of heads takes, measured on these trials, ablated from the middle layer on."""
+    heads = [Head(geometry(model).n_layers // 2, 0)]
+    with ablate(model, heads, "zero"):
+        evaluate(model, trials[:1], generate=False, progress=False)  # The first pass is slower.
+        started = time.monotonic()
+        evaluate(model, trials, generate=False, progress=False)
+    return (time.monotonic() - started) / len(trials) / 60
 
 
 def controlled(model: Model, plan: Any) -> Model:

@@ -1,0 +1,44 @@
+"""`lens-heads bench`: which ranking method finds the heads that matter, and at what cost?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lens_heads.cli.options import Device, Dtype, Folder, Lens, Models, With, options
+from lens_heads.cli.study import Plan
+
+
+def bench(
+    model: Models = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            "-t",
+            help="retrieval, ioi, arithmetic, induction, capitals, copy_colors, or any task with halves; repeatable.",
+        ),
+    ] = None,
+    with_: With = None,
+    methods: Annotated[str, typer.Option(help="Comma-separated methods, or 'all'.")] = "all",
+    preset: Annotated[str, typer.Option(help="default, quick, or thorough (hours).")] = "default",
+    plan: Plan = False,
+    out: Folder = Path("runs/bench"),
+    device: Device = None,
+    dtype: Dtype = "float32",
+    lens: Lens = None,
+) -> None:
+    """Rank the heads by every method, judge all on the same other trials, and say which to use for which budget."""
+    from lens_heads.model.load import dtype_named
+    from lens_heads.studies.ranking_methods.recommend import recommend
+    from lens_heads.studies.ranking_methods.study import methods as run
+    from lens_heads.studies.runner import MODELS
+
+    chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
+    loading = {"device": device, "dtype": dtype_named(dtype), "lens": lens}
+    given, asked = model or MODELS, task or ["retrieval"]
+    found = run(given, asked, chosen, preset, out, options(with_), plan, **loading)
+    if not plan:
+        typer.echo(f"{recommend(found)}\nReport: {out / 'report.html'}")

@@ -1,0 +1,82 @@
+"""Quality against cost: a dot per method, and the front of those that none beats for less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from lens_heads.plots.draw import check_rows, figure_of, legend_below, whiskers
+from lens_heads.plots.theme import GREY, INK, Look, interval_texts, look
+
+FAMILIES: dict[str, Look] = {
+    "observational": Look("#56B4E9", "circle", "attention and writes, one pass"),
+    "exact": Look("#0072B2", "diamond", "writes through the norms"),
+    "gradient": Look("#E69F00", "triangle-up", "gradients"),
+    "patching": Look("#009E73", "square", "activation patching"),
+    "ablation": Look("#CC79A7", "cross", "each head ablated"),
+    "masks": Look("#D55E00", "x", "random masks"),
+    "search": Look("#332288", "star", "search"),
+    "combined": Look("#882255", "hexagon", "combined"),
+    "own": Look("#117733", "bowtie", "your own"),
+    "baseline": Look("#8A8A8A", "circle-open", "baselines"),
+}
+FREE = 0.3
+"""Where a method without any pass is drawn on the logarithmic axis."""
+
+
+def quality_cost(frame: Any, value: str, what: str, title: str) -> go.Figure:
+    """`value`, with its bounds, against passes on a logarithmic axis: a dot per method, coloured by family.
+
+    `frame`: method, family, passes, `value`, `<value>_low`, `<value>_high`; the row "random heads" becomes a line. Methods on the
+    Pareto front, which no cheaper method beats, are named and joined.
+    """
+    check_rows("quality_cost", frame)
+    chance = frame[frame["method"] == "random heads"]
+    rows = frame[frame["method"] != "random heads"].assign(x=lambda one: one["passes"].clip(lower=FREE))
+    front = pareto(rows, value)
+    step = rows.loc[front]
+    joined = {"shape": "hv", "color": INK, "width": 1.2, "dash": "dot"}
+    traces: list[Any] = [
+        go.Scatter(x=step["x"], y=step[value], mode="lines", line=joined, name="Pareto front", hoverinfo="skip")
+    ]
+    for family, own in rows.groupby("family", sort=False):
+        shown = FAMILIES.get(str(family)) or FAMILIES["own"]
+        low, high = own[f"{value}_low"].to_numpy(float), own[f"{value}_high"].to_numpy(float)
+        trace = go.Scatter(
+            x=own["x"],
+            y=own[value],
+            error_y=whiskers(own[value].to_numpy(float), low, high, shown.color),
+            mode="markers+text",
+            text=[look_label(name) if at in front else "" for at, name in own["method"].items()],
+            textposition="top left",
+            textfont={"size": 11},
+            marker={"color": shown.color, "symbol": shown.symbol, "size": 9},
+            name=shown.label,
+            customdata=[*zip(map(look_label, own["method"]), own["passes"], interval_texts(low, high), strict=True)],
+            hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]:.3g} passes: %{y:.2f}%{customdata[2]}<extra></extra>",
+            cliponaxis=False,
+        )
+        traces.append(trace)
+    figure = figure_of(title, 560, traces, "Whiskers: 95 % intervals. Dashed: random heads.", 860)
+    figure.update_layout(margin={"b": 150})
+    for height in chance[value]:
+        figure.add_hline(y=height, line={"color": GREY, "dash": "dash", "width": 1.5})
+    figure.update_xaxes(title="plain passes over the selection trials", type="log", tickformat="~g")
+    return legend_below(figure.update_yaxes(title=what))
+
+
+def look_label(method: Any) -> str:
+    """The method's written name."""
+    return look(str(method)).label
+
+
+def pareto(rows: Any, value: str) -> list[Any]:
+    """The index of the rows that no row of at most their cost exceeds in value, the cheapest first."""
+    found: list[Any] = []
+    best = float("-inf")
+    for at, row in rows.sort_values(["passes", value], ascending=[True, False]).iterrows():
+        if row[value] > best:
+            found.append(at)
+            best = row[value]
+    return found

@@ -1,0 +1,126 @@
+"""Bench: the table of methods over models and tasks, as a frame, a figure, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lens_heads.runs.reading import user_path
+from lens_heads.runs.tables import read_table, write_table
+from lens_heads.stats import mean_interval
+from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+PLANTED = "planted.parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """The result of `studies.methods`: a `Cell` per model and task, and `planted`, a row per method and planted model."""
+
+    cells: Sequence[Cell]
+    planted: pd.DataFrame
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row per model, task and method, the most damaging first; "random heads" are all random sets together.
+
+        passes, seconds: cost, relative to one plain pass over the selection trials.
+        damage: nats per token that ablating the top k heads takes from the answer; area: the same, averaged over log k.
+        beyond_random: the area less that of random heads. share: the damage as a share of that of `best`.
+        elsewhere: the damage on another task; specific: damage less elsewhere.
+        cpr, cpr_log: area under faithfulness over the share of heads and its logarithm; cmd: MIB's distance from 1;
+        heads_for_80: the fewest heads kept that give 80 % of the effect of all (NaN: more than were measured).
+        stability: Jaccard of the top k of two halves of the trials; chance: that of random sets.
+        auroc: on models with planted heads.
+
+        Most have 95 % bounds in `<name>_low` and `<name>_high`, over trials (and draws; for auroc, over models).
+        """
+        rows = pd.concat([cell.frame for cell in self.cells], ignore_index=True)
+        known = self._auroc.reindex(rows["method"].where(rows["method"] != RANDOM, "")).reset_index(drop=True)
+        found = pd.concat([rows, known], axis=1)
+        found.loc[found["method"] == RANDOM, "auroc"] = 0.5
+        first = ["model", "task", "method", "family", "passes", "seconds"]
+        found = found[[*first, *(name for name in found if name not in first)]]
+        return found.sort_values(["model", "task", "area"], ascending=[True, True, False], ignore_index=True)
+
+    @cached_property
+    def _auroc(self) -> pd.DataFrame:
+        rows = {}
+        for name, values in self.planted.groupby("method")["auroc"]:
+            low, high = mean_interval(torch.tensor(values.to_numpy(float)))
+            rows[name] = {"auroc": float(values.mean()), "auroc_low": float(low), "auroc_high": float(high)}
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["auroc", "auroc_low", "auroc_high"])
+
+    @cached_property
+    def overall(self) -> pd.DataFrame:
+        """A row per method, over all models and tasks: cells, passes (geometric mean), share of the best damage, rank, auroc.
+
+        The share is a mean over cells with its 95 % interval (NaN below five). Rank 1 has the largest area.
+        """
+        table = self.frame.assign(rank=self.frame.groupby(["model", "task"])["area"].rank(ascending=False))
+        rows = []
+        for method, own in table.groupby("method", sort=False):
+            shares = own["share"].dropna()
+            low, high = mean_interval(torch.tensor(shares.to_numpy(float))) if len(shares) else (np.nan, np.nan)
+            row = {"method": method, "family": own["family"].iloc[0], "cells": len(own)}
+            row |= {"passes": float(np.exp(np.log(own["passes"].clip(lower=0.1)).mean())) if method != RANDOM else 0.0}
+            row |= {"share": shares.mean(), "share_low": float(low), "share_high": float(high)}
+            rows.append(row | {"rank": own["rank"].mean(), "auroc": own["auroc"].iloc[0]})
+        return pd.DataFrame(rows).sort_values("share", ascending=False, ignore_index=True)
+
+    def cell(self, model: str | None = None, task: str | None = None) -> Cell:
+        """The cell of a model and task; either may be omitted if there is one. ValueError for one that does not exist."""
+        found = [one for one in self.cells if model in (None, one.model) and task in (None, one.task)]
+        if len(found) != 1:
+            known = ", ".join(f"{one.model} {one.task}" for one in self.cells)
+            raise ValueError(f"{len(found)} cells fit model={model!r}, task={task!r}: there is {known}")
+        return found[0]
+
+    def plot(self, model: str | None = None, task: str | None = None, title: str | None = None) -> go.Figure:
+        """Quality against cost with the Pareto front: the area of damage in one cell, or, over several, the share of the best."""
+        from lens_heads import plots
+
+        chosen = [one for one in self.cells if model in (None, one.model) and task in (None, one.task)]
+        if len(chosen) > 1:
+            table = Bench(chosen, self.planted).overall
+            what = f"share of the best damage, mean over {len(chosen)} models and tasks"
+            return plots.quality_cost(table, "share", what, title or "What a ranking of heads costs, and what it finds")
+        cell = self.cell(model, task)
+        rows = self.frame[(self.frame["model"] == cell.model) & (self.frame["task"] == cell.task)]
+        heading = title or f"{cell.model}, {cell.task}: what a ranking costs, and what it finds"
+        return plots.quality_cost(rows, "area", "damage averaged over log k (nats per token)", heading)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write every cell's values per trial, and those of the planted models."""
+        folder = user_path(folder, "folder")
+        for cell in self.cells:
+            cell.save(folder / cell.model / cell.task)
+        write_table(folder / PLANTED, self.planted)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Bench:
+        """Read what `save` wrote, or a run folder. FileNotFoundError for a folder without any cell."""
+        folder = user_path(folder, "folder")
+        files = sorted(folder.glob("*/*/cell.json"))
+        if not files:
+            raise FileNotFoundError(f"{folder} holds no table of methods: pass the --out folder of lens-heads bench")
+        table = folder / PLANTED
+        planted = read_table(table) if table.exists() else pd.DataFrame({"method": [], "auroc": []})
+        return cls([Cell.load(file.parent) for file in files], planted)
+
+    def __repr__(self) -> str:
+        return f"Bench({', '.join(f'{one.model} {one.task}: {len(one.methods)} methods' for one in self.cells)})"
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3g}", na_rep="–")

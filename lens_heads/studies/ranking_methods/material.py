@@ -1,0 +1,145 @@
+"""Material: what every method is given. The same model, selection trials, pairs and means of calibration trials for all."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lens_heads import tasks
+from lens_heads.causal.pairs import TokenPair, answer_forms, make_pairs
+from lens_heads.interventions.activations import MeanActivations, mean_activations
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs import checks
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import encode_all
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """What a method may use to rank heads.
+
+    `trials`: selection trials in tokens. `needled`: the same with a needle, their own or the one that `with_needle` finds; () if
+    there is none. `pairs`: the same trials beside their corruption; () if they have none. `reference`: means of other trials, of
+    the same task. `masks`: how many random masks a method that draws masks measures. `k`: how many heads a search looks for.
+    """
+
+    model: Model
+    trials: tuple[EncodedTrial, ...]
+    needled: tuple[EncodedTrial, ...]
+    pairs: tuple[TokenPair, ...]
+    reference: MeanActivations
+    masks: int = 100
+    k: int = 5
+    seed: int = 0
+
+    def half(self, which: int) -> Material:
+        """Every other trial, and another seed for what is drawn."""
+        return replace(
+            self,
+            trials=self.trials[which::2],
+            needled=self.needled[which::2],
+            pairs=self.pairs[which::2],
+            seed=self.seed + 1 + which,
+        )
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A task of the table: its name, its arguments, its corruption, and the other task that shows specificity.
+
+    `corruption`: as in `make_pairs`; None for a task without pairs. `spare`: how many times the wanted trials are loaded, since
+    those without a counterfactual of their length are left out.
+    """
+
+    task: str
+    arguments: dict[str, Any]
+    corruption: str | None = "counterfactual"
+    other: str = "arithmetic"
+    spare: float = 1.0
+
+    def load(self, model: Model, split: str, n: int) -> tuple[list[EncodedTrial], list[TokenPair]]:
+        """The first n trials of a split, in tokens, and their pairs. ValueError if there are fewer."""
+        given = {"n": round(self.spare * n), "split": split, **self.arguments}
+        known = tasks.arguments_of(self.task)
+        listed = tasks.load(self.task, **{name: value for name, value in given.items() if name in known})
+        shape = geometry(model)
+        trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+        pairs: list[TokenPair] = []
+        if self.corruption is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # Trials without a pair are left out on purpose.
+                pairs = make_pairs(trials, model.tokenizer, shape, self.corruption)
+            paired = {pair.id for pair in pairs}
+            trials = [trial for trial in trials if trial.id in paired]
+        if len(trials) < n:
+            raise ValueError(
+                f"task {self.task!r} has only {len(trials)} of {n} {split} trials that make a pair in {shape.name}'s tokens: "
+                "use fewer"
+            )
+        return trials[:n], pairs[:n]
+
+
+SETUPS: dict[str, Setup] = {
+    "retrieval": Setup("packaged", {"context_length": 280}, "remove"),
+    "ioi": Setup("ioi", {}, spare=3.0),
+    "arithmetic": Setup("arithmetic", {"digits": 1}, other="capitals"),
+    "induction": Setup("induction", {}, spare=1.5),
+    "capitals": Setup("capitals", {}, spare=1.4),
+    "copy_colors": Setup("copy_colors", {}),
+}
+"""The tasks that are set up by name. Any other task with two halves runs with its default arguments."""
+
+
+def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
+    """The set-up of a task, with further arguments. ValueError for an unknown task, and for one without two halves."""
+    if name in SETUPS:
+        found = SETUPS[name]
+        return replace(found, arguments={**found.arguments, **(arguments or {})})
+    if name in tasks.TASKS and name not in tasks.HALVES:
+        raise ValueError(
+            f"task {name!r} has no halves, so heads cannot be selected on other trials than they are judged on: use "
+            f"{', '.join(dict.fromkeys([*SETUPS, *tasks.HALVES]))}"
+        )
+    sample = tasks.load(name, **{"n": 2, **tasks.to_select(name), **(arguments or {})})[0]
+    meta = getattr(sample, "meta", {})
+    corruption = "counterfactual" if "corrupt" in meta else "remove" if getattr(sample, "needle", None) else None
+    return Setup(name, arguments or {}, corruption)
+
+
+def with_needle(trial: EncodedTrial, tokenizer: Any) -> EncodedTrial | None:
+    """The trial with a needle: its own; else the answer's first place in the prompt; else the question, after examples.
+
+    None for a trial whose prompt is nothing but a question that does not hold the answer.
+    """
+    if trial.needle is not None:
+        return trial
+    shown = trial.question or (0, len(trial))
+    prompt = trial.tokens[shown[0] : shown[1]].tolist()
+    for form in (one.tolist() for one in answer_forms(trial, tokenizer)):
+        at = next((i for i in range(len(prompt) - len(form) + 1) if prompt[i : i + len(form)] == form), None)
+        if at is not None and form:
+            return replace(trial, needle=(shown[0] + at, shown[0] + at + len(form)))
+    return replace(trial, needle=shown) if shown[1] - shown[0] < len(trial) - 1 else None
+
+
+def gather(model: Model, setup: Setup, select: int, calibrate: int, **more: Any) -> Material:
+    """The material of a task: its first `select` selection trials, and means of the next `calibrate`."""
+    checks.whole_number("select", select, 2)
+    trials, pairs = setup.load(model, "select", select + calibrate)
+    return made(model, trials[:select], pairs[:select], trials[select:], **more)
+
+
+def made(
+    model: Model,
+    trials: Sequence[EncodedTrial],
+    pairs: Sequence[TokenPair],
+    calibration: Sequence[EncodedTrial],
+    **more: Any,
+) -> Material:
+    """Material from trials, pairs and the trials whose means replace ablated heads."""
+    found = [with_needle(trial, model.tokenizer) for trial in trials]
+    needled = tuple(one for one in found if one is not None) if all(found) else ()
+    reference = mean_activations(model, calibration, n=None, progress=False)
+    return Material(model, tuple(trials), needled, tuple(pairs), reference, **more)

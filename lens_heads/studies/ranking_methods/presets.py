@@ -1,0 +1,55 @@
+"""Presets of the table of methods: how many trials, heads, masks and random sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lens_heads.runs import checks
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One size of the table.
+
+    Trials: `select` rank the heads, `calibrate` more give the means that replace ablated heads, `test` judge every ranking (the
+    first `pairs` of them by faithfulness), `other` those of the task that should not suffer.
+
+    `ks`: numbers of heads to ablate; `k`, one of them, is the table's. `masks`: random masks of methods that draw some.
+    `searched`: a method that needs more passes than this is left out. `draws`: random sets of heads, on the first `few`
+    trials; `kept_draws` of them for faithfulness. `rerun`: of the methods whose trials cannot be halved, those that run
+    twice more, for stability. `planted`: models with planted heads.
+    """
+
+    select: int = 8
+    calibrate: int = 8
+    test: int = 16
+    pairs: int = 10
+    other: int = 10
+    ks: tuple[int, ...] = (1, 2, 5, 10, 20)
+    k: int = 5
+    masks: int = 100
+    searched: int = 400
+    draws: int = 20
+    few: int = 8
+    kept_draws: int = 8
+    rerun: tuple[str, ...] = ()
+    planted: int = 5
+    batch_size: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole_fields(self, select=2, calibrate=1, test=5, pairs=5, other=5, masks=20, draws=2, few=5)
+        checks.whole_fields(self, kept_draws=2, searched=0, planted=0, batch_size=1, seed=0)
+        checks.whole_numbers("ks", self.ks)
+        if self.k not in self.ks:
+            raise ValueError(f"k={self.k} is none of ks={self.ks}: the table shows one of them")
+
+
+PRESETS: dict[str, Preset] = {
+    "default": Preset(),
+    "quick": Preset(4, 4, 6, 5, 5, (1, 5), masks=30, searched=40, draws=4, few=5, kept_draws=2, planted=0),
+    "thorough": Preset(
+        12, 12, 32, 20, 16, masks=120, searched=1400, draws=40, few=12, kept_draws=12, rerun=("css",), planted=10
+    ),
+}
+"""`default` takes at most 40 minutes for a packaged model and a task; `thorough` takes hours."""

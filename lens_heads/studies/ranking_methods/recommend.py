@@ -1,0 +1,118 @@
+"""recommend: which method to use for a budget, said only where the differences are beyond their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lens_heads.runs import checks
+from lens_heads.studies.ranking_methods.bench import Bench
+from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
+
+BUDGETS = (1.5, 5.0, 20.0, math.inf)
+"""Plain passes over the selection trials: one pass, gradients, integrated gradients, anything."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendation:
+    """The result of `recommend`. `frame`: a row per model, task and budget; printed, it says the same in words.
+
+    Columns: method (most damage averaged over log k, of those within the budget; empty if none is surely beyond random heads),
+    area, beyond_random and gain (over the choice of the next smaller budget) with bounds, as_good (methods that cannot be told
+    from it, the cheapest first).
+    """
+
+    frame: pd.DataFrame
+
+    def __str__(self) -> str:
+        cells = self.frame.groupby(["model", "task"], sort=False)
+        return "\n".join([*(_said(rows) for _, rows in cells), *self._overall()])
+
+    def _overall(self) -> list[str]:
+        """Which methods are among the best of a budget in most cells, where there are several."""
+        cells = len(self.frame[["model", "task"]].drop_duplicates())
+        lines = []
+        for budget in self.frame["budget"].unique() if cells > 1 else ():
+            rows = self.frame[self.frame["budget"] == budget].to_dict("records")
+            named = [name for row in rows for name in (row["method"], *row["as_good"]) if name]
+            counts = pd.Series(named, dtype=object).value_counts()
+            shown = ", ".join(f"{name} ({n})" for name, n in counts.head(4).items())
+            lines.append(f"{_price(float(budget))}, the best or as good in most of {cells} cells: {shown or 'none'}")
+        return lines
+
+
+def recommend(bench: Bench, budgets: Sequence[float] = BUDGETS, level: float = 0.95) -> Recommendation:
+    """Which method to use for each budget.
+
+    Args:
+        bench: the result of `studies.methods`, or `Bench.load(folder)`.
+        budgets: plain passes over the selection trials, ascending; infinity for any price.
+        level: of the intervals that decide.
+
+    A larger budget's method is only recommended if it surely does more damage than that of the smaller one. The best of many
+    methods on one set of trials looks a little better than it is: measure close calls again on other trials.
+
+    ValueError for no budgets, or budgets that are not above zero.
+    """
+    listed = sorted(float(budget) for budget in budgets)
+    if not listed or not listed[0] > 0:
+        raise ValueError(f"budgets={budgets!r}: use numbers of passes above 0")
+    checks.share("level", level)
+    rows = []
+    for cell in bench.cells:
+        before = ""
+        for budget in listed:
+            row = _choice(cell, budget, before, level)
+            before = str(row["method"]) or before
+            rows.append({"model": cell.model, "task": cell.task, "budget": budget, **row})
+    return Recommendation(pd.DataFrame(rows))
+
+
+def _choice(cell: Cell, budget: float, before: str, level: float) -> dict[str, object]:
+    """The method for one budget, and those that cannot be told from it."""
+    passes = dict(zip(cell.about["method"], cell.about["passes"], strict=True))
+    family = dict(zip(cell.about["method"], cell.about["family"], strict=True))
+    able = [name for name in cell.methods if passes[name] <= budget and family[name] != "baseline"]
+    means = {name: float(cell.area(name).to_numpy().mean()) for name in able}
+    ranked = sorted(able, key=lambda name: -means[name])
+    best = ranked[0] if ranked else ""
+    if not best or not cell.beyond(best, RANDOM, level).low > 0:
+        return _row(cell, "", "", [], level)
+    if before and before != best and not cell.beyond(best, before, level).low > 0:
+        best = before
+    # Not "as good as": all that the trials cannot tell from it.
+    same = [name for name in ranked if name != best and not cell.beyond(best, name, level).low > 0]
+    return _row(cell, best, before, sorted(same, key=lambda name: passes[name]), level)
+
+
+def _row(cell: Cell, best: str, before: str, same: list[str], level: float) -> dict[str, object]:
+    row: dict[str, object] = {"method": best, "as_good": tuple(same)}
+    for name, other in (("beyond_random", RANDOM), ("gain", before)):
+        value = cell.beyond(best, other, level) if best and other and best != other else (math.nan,) * 3
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), value, strict=True))
+    return row
+
+
+def _price(budget: float) -> str:
+    return "At any price" if math.isinf(budget) else f"For up to {budget:g} passes"
+
+
+def _said(rows: pd.DataFrame) -> str:
+    """What to use on one model and task, budget by budget."""
+    lines, before = [f"{rows['model'].iloc[0]}, {rows['task'].iloc[0]}:"], ""
+    for row in rows.to_dict("records"):
+        price = _price(row["budget"])
+        if not row["method"]:
+            lines.append(f"  {price}: no method does surely more damage than random heads.")
+            continue
+        if row["method"] == before:
+            lines.append(f"  {price}: still {before}; nothing dearer is surely better.")
+            continue
+        over = f"{row['beyond_random']:.2f} [{row['beyond_random_low']:.2f}, {row['beyond_random_high']:.2f}]"
+        same = f"; not told from it: {', '.join(row['as_good'])}" if row["as_good"] else ""
+        lines.append(f"  {price}: {row['method']}, {over} nats beyond random heads{same}.")
+        before = row["method"]
+    return "\n".join(lines)

@@ -1,0 +1,163 @@
+"""methods: every ranking method on the same trials, judged on the same others, with what it costs.
+
+`lens-heads bench` runs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from lens_heads import report
+from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.identity import identify
+from lens_heads.report import tables
+from lens_heads.runs.digests import digest
+from lens_heads.runs.files import plain_name, write_atomic
+from lens_heads.runs.store import RunFolder
+from lens_heads.runs.tables import read_table, write_table
+from lens_heads.studies.finding import plain
+from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
+from lens_heads.studies.ranking_methods.cell import Cell
+from lens_heads.studies.ranking_methods.judging import judge
+from lens_heads.studies.ranking_methods.known_heads import planted_quality
+from lens_heads.studies.ranking_methods.material import Setup, gather, setup_of
+from lens_heads.studies.ranking_methods.methods import Method, resolve
+from lens_heads.studies.ranking_methods.page import page
+from lens_heads.studies.ranking_methods.presets import PRESETS, Preset
+from lens_heads.studies.ranking_methods.ranking import rank_all
+from lens_heads.studies.runner import Models, loaded, minutes_per_pass, named_preset, several
+
+
+def methods(
+    models: Models,
+    tasks: Sequence[str] | str = "retrieval",
+    methods: Iterable[Any] | None = None,
+    preset: str | Preset = "default",
+    out: str | Path | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    plan: bool = False,
+    command: str | None = None,
+    **loading: Any,
+) -> Bench:
+    """Which method finds the heads that matter, and at what cost? One table for every model and task.
+
+    Args:
+        models: names as `load_model` takes them, or loaded models.
+        tasks: names of `material.SETUPS` (retrieval, ioi, arithmetic, induction, capitals, copy_colors), or of any task with two
+            halves.
+        methods: names of `methods.METHODS`, your own `Scorer`s, `Method`s, `HeadScores`, or functions of `Material`; None: all
+            that apply. Each gets a row.
+        preset: "default", "quick", "thorough", or your own `Preset`.
+        out: the run folder: a folder per model and task, `report.html` and `bench.json`. The same call continues it, also with
+            other methods; other trials are refused.
+        arguments: further arguments of the task, if there is one.
+        plan: only print about how many passes it takes, and return an empty table.
+        command: shown on the page; default: the running command.
+        **loading: options of `load_model` for models given by name.
+
+    Methods rank heads on the same selection trials. Their top heads are ablated (mean of other trials) and kept on the same test
+    trials. A method that fails is left out, with a warning.
+
+    Raises ValueError for an unknown task, method or preset, no models, and a folder with other settings.
+    """
+    size, name = named_preset(preset, PRESETS)
+    listed = [tasks] if isinstance(tasks, str) else list(tasks)
+    if not listed:
+        raise ValueError("there are no tasks: name at least one, e.g. 'retrieval'")
+    if arguments and len(listed) > 1:
+        raise ValueError(f"arguments= belong to one task, but there are {len(listed)}: run them separately")
+    setups = {task: setup_of(task, dict(arguments or {})) for task in listed}
+    chosen, given = resolve(methods), several(models)
+    if plan:
+        return _planned(given, setups, chosen, size, loading)
+    folder, console, cells = None if out is None else Path(out), Console(emoji=False), []
+    planted = _planted(chosen, size, folder)
+    for one in given:
+        model = loaded(one, loading)
+        require_raw_weights(model)
+        for task, setup in setups.items():
+            console.rule(tables.plain(f"{geometry(model).name}, {task}"))
+            cells.append(_cell(model, task, setup, chosen, size, folder))
+            bench = Bench(cells, planted)
+            tables.show(tables.bench(bench.cell(cells[-1].model, task).frame))
+            if folder is not None:
+                _write(bench, size, name, folder, command)
+        del model  # Before the next one is loaded.
+    return Bench(cells, planted)
+
+
+def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan: Preset, out: Path | None) -> Cell:
+    """One model and task: rank, judge, and store."""
+    name = plain_name(Path(geometry(model).name).name, "model")
+    folder = None
+    if out is not None:
+        folder = out / name / plain_name(task, "task")
+        settings = {**identify(model).settings, "preset": asdict(plan), "setup": asdict(setup)}
+        RunFolder(folder, settings)
+    material = gather(model, setup, plan.select, plan.calibrate, masks=plan.masks, k=plan.k, seed=plan.seed)
+    found = rank_all(chosen, material, plan, folder)
+    if not found.scores:
+        raise ValueError(f"no method ranked the heads of {name} on {task}: {found.left_out}")
+    judged = judge(model, task, setup, found.scores, material.reference, plan, folder)
+    families = {method.name: method.family for method in chosen}
+    cell = Cell.of(name, task, plan, families, found, judged)
+    if folder is not None:
+        cell.save(folder)
+    return cell
+
+
+def _planted(chosen: Sequence[Method], plan: Preset, out: Path | None) -> pd.DataFrame:
+    """Every method on models with planted heads, stored for these methods."""
+    label = digest([[method.identity for method in chosen], plan.planted, plan.masks])[:12]
+    file = None if out is None else out / f"planted-{label}.parquet"
+    if file is not None and file.exists():
+        return read_table(file)
+    found = planted_quality(chosen, plan.planted, plan.masks)
+    if file is not None:
+        write_table(file, found)
+    return found
+
+
+def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | None) -> None:
+    """The page, the table as JSON, and the planted models' values."""
+    found = page(bench, plan)
+    provenance = report.Provenance.now({"preset": preset, "settings": asdict(plan)}, command)
+    report.write_report(out / "report.html", found.title, found.summary, found.sections, provenance)
+    write_table(out / PLANTED, bench.planted)
+    text = {"preset": preset, "settings": asdict(plan), "methods": bench.frame.to_dict("records")}
+    write_atomic(out / "bench.json", json.dumps(plain(text), indent=1, allow_nan=False) + "\n")
+
+
+def _planned(
+    given: Sequence[Any], setups: Mapping[str, Setup], chosen: Sequence[Method], plan: Preset, loading: dict[str, Any]
+) -> Bench:
+    """Print what every part would cost, in passes of one trial, and what is left out for its price."""
+    rows = []
+    for one in given:
+        model = loaded(one, loading)
+        shape = geometry(model)
+        for task, setup in setups.items():
+            trials, _ = setup.load(model, "select", plan.select)
+            minutes = minutes_per_pass(model, trials)
+            costs = {method.name: method.passes(shape, plan.masks, plan.k) for method in chosen}
+            able = {name: cost for name, cost in costs.items() if cost <= plan.searched}
+            judged = len(able) * len(plan.ks) * plan.test + plan.draws * len(plan.ks) * plan.few
+            kept = (6 * len(able) + 6 * plan.kept_draws) * plan.pairs
+            parts = {name: cost * plan.select for name, cost in able.items()} | {
+                "ablation": judged,
+                "faithfulness": kept,
+            }
+            parts["other task"] = (len(able) + plan.draws) * plan.other
+            rows += [
+                {"model": f"{shape.name}, {task}", "stage": part, "passes": n, "minutes": n * minutes}
+                for part, n in parts.items()
+            ]
+    tables.show(tables.planned(pd.DataFrame(rows), "bench: what it would cost, in passes of one trial"))
+    return Bench([], pd.DataFrame())
