@@ -1,25 +1,8 @@
-"""A tiny model whose heads do known things, built by hand. Ground truth for scorers and interventions.
+"""A tiny model whose heads do known things: `lh.planted`'s weights, with the heads in fixed places.
 
-The model is a two-layer Llama of four heads per layer with weights set by hand:
-
-- The residual stream holds two spaces side by side: dimensions 0..255 say which token stands here (one-hot embedding of
-  length `SIZE`), and dimensions 256..511 say which token comes next (the unembedding reads only these). MLPs are zero,
-  norms have weight 1.
-- RoPE turns every dimension pair but the first few by next to nothing (theta = 1e12), and queries and keys use the
-  slowest pair alone: attention depends on tokens, not on positions.
-- A needle reads `(b=B)`: a clue (`a` to `h`), a sign, and the answer, the clue's capital. Prompts end in `?`, the only
-  token with a query. A planted head gives nearly all of the `?` row's attention to the tokens it looks for; every other
-  row attends evenly.
-
-The four planted heads:
-
-- `COPIER` looks at the answer and writes that token's own unembedding: a literal copy.
-- `WRITER` looks at the clue, never at the answer, and writes the answer's unembedding: what copy scores miss.
-- `DECOY` looks at the answer and writes nothing: W_O is zero.
-- `SUPPRESSOR` looks at the answer and writes minus half its unembedding.
-
-The other four attend evenly and write a little noise. The model answers every trial: the copier and the writer outvote
-the suppressor, and the answer's own embedding asks for a newline next, which ends a greedy decode.
+Two layers of four heads. `COPIER` looks at the answer and writes it, `WRITER` looks at the clue and writes the answer (what copy
+scores miss), `DECOY` looks at the answer and writes nothing, `SUPPRESSOR` writes minus half of the answer; the other four attend
+evenly and write a little noise.
 """
 
 from __future__ import annotations
@@ -29,81 +12,39 @@ from functools import cache
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
+from lens_heads.controls import planted_weights
+from lens_heads.controls.planting import Planted, Role
 from lens_heads.heads.head import Head
+from lens_heads.heads.sets import every_head
 from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
 
 COPIER, WRITER, DECOY, SUPPRESSOR = Head(0, 1), Head(1, 2), Head(0, 3), Head(1, 0)
-LAYERS, HEADS, D_HEAD = 2, 4, 32
-STRENGTH = {COPIER: 1.0, WRITER: 0.8, DECOY: 0.0, SUPPRESSOR: -0.5}
-"""What each planted head adds to the answer token's logit (raw direction) when all its attention is where it looks."""
-
-SIZE = 3.0
-"""Length of a token's embedding: well above what heads write, so that norms hardly change from layer to layer."""
-
-CLUES, ANSWERS, FILLER = "abcdefgh", "ABCDEFGH", "ijklmnopqrstuvwxyz"
-
-
-def _id(character: str) -> int:
-    return zoo.tokenizer()(character, add_special_tokens=False).input_ids[0]
-
-
-def _ids(text: str) -> list[int]:
-    return [_id(character) for character in text]
+LAYERS, HEADS, D_HEAD = 2, 4, planted_weights.D_HEAD
+ROLES: dict[Head, Role] = dict.fromkeys(every_head(LAYERS, HEADS), "noise")
+ROLES |= {COPIER: "copier", WRITER: "writer", DECOY: "decoy", SUPPRESSOR: "suppressor"}
 
 
 @cache
+def _written() -> tuple[Any, dict[str, int]]:
+    return planted_weights.write_weights(ROLES, [], (LAYERS, HEADS, HEADS), False, None, zoo.tokenizer(), 0)
+
+
 def hf_model() -> Any:
     """The Hugging Face model; treat it as read-only."""
-    width = 2 * zoo.VOCAB
-    config = LlamaConfig(
-        vocab_size=zoo.VOCAB,
-        hidden_size=width,
-        intermediate_size=4,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        head_dim=D_HEAD,
-        max_position_embeddings=256,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e12},
-        tie_word_embeddings=False,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        attn_implementation="eager",
+    return _written()[0]
+
+
+def _strength(head: Head) -> float:
+    """What a head adds to the answer token's logit (raw direction) when all its attention is where it looks."""
+    rows = slice(head.head * D_HEAD, (head.head + 1) * D_HEAD)
+    return float(hf_model().model.layers[head.layer].self_attn.o_proj.weight[zoo.VOCAB :, rows].sum()) / len(
+        planted_weights.ANSWERS
     )
-    generator = torch.Generator().manual_seed(0)
-    model = LlamaForCausalLM(config).eval()
-    clues, answers, newline, query = _ids(CLUES), _ids(ANSWERS), _id("\n"), _id("?")
-    slowest = D_HEAD // 2 - 1
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.fill_(1.0 if "norm" in name else 0.0)
-        tokens = torch.arange(zoo.VOCAB)
-        model.model.embed_tokens.weight[tokens, tokens] = SIZE
-        model.model.embed_tokens.weight[torch.tensor(answers), zoo.VOCAB + newline] = 1.0
-        model.lm_head.weight[tokens, zoo.VOCAB + tokens] = 1.0
-        for layer in range(LAYERS):
-            attention = model.model.layers[layer].self_attn
-            for index in range(HEADS):
-                head, rows = Head(layer, index), slice(index * D_HEAD, (index + 1) * D_HEAD)
-                if head not in STRENGTH:
-                    attention.v_proj.weight[rows] = 0.02 * torch.randn(D_HEAD, width, generator=generator)
-                    attention.o_proj.weight[:, rows] = 0.002 * torch.randn(width, D_HEAD, generator=generator)
-                    continue
-                looks_for = clues if head == WRITER else answers
-                # What the norm makes of the entry that says which token stands here: it fixes the length of the whole.
-                share = 1.0 if head == WRITER else SIZE / (SIZE**2 + 1) ** 0.5
-                length = share * width**0.5
-                attention.q_proj.weight[index * D_HEAD + slowest, query] = 1.0
-                for i, (seen, answer) in enumerate(zip(looks_for, answers, strict=True)):
-                    attention.k_proj.weight[index * D_HEAD + slowest, seen] = 1.0
-                    attention.v_proj.weight[index * D_HEAD + i, seen] = 1 / length
-                    attention.o_proj.weight[zoo.VOCAB + answer, index * D_HEAD + i] = STRENGTH[head]
-    config.architectures = ["LlamaForCausalLM"]
-    return model
+
+
+STRENGTH = {head: _strength(head) for head in (COPIER, WRITER, DECOY, SUPPRESSOR)}
 
 
 def model(hf: Any = None, dtype: torch.dtype = torch.float32) -> Any:
@@ -120,20 +61,11 @@ def model(hf: Any = None, dtype: torch.dtype = torch.float32) -> Any:
     return bridge.eval()
 
 
-def trials(n: int = 8, length: int = 40, seed: int = 0, corrupt: bool = False) -> list[EncodedTrial]:
-    """`n` trials of `length` tokens, every answer in turn, the needle at another place in each.
+@cache
+def _truth() -> Planted:
+    return Planted(model(), ROLES, meta={"ids": _written()[1]})
 
-    `corrupt=True`: the same prompts with the needle's five tokens replaced by filler; ids and gold answers stay.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    filler = torch.tensor(_ids(FILLER))
-    made = []
-    for i in range(n):
-        clue, answer = CLUES[i % len(CLUES)], ANSWERS[i % len(ANSWERS)]
-        tokens = filler[torch.randint(len(filler), (length,), generator=generator)]
-        tokens[0], tokens[-1] = 1, _id("?")
-        start = int(torch.randint(1, length - 6, (1,), generator=generator))
-        if not corrupt:
-            tokens[start : start + 5] = torch.tensor(_ids(f"({clue}={answer})"))
-        made.append(EncodedTrial(tokens, (start, start + 5), answer, torch.tensor(_ids(answer)), f"planted-{i}"))
-    return made
+
+def trials(n: int = 8, length: int = 40, seed: int = 0, corrupt: bool = False) -> list[EncodedTrial]:
+    """`n` trials of `length` tokens, every answer in turn; `corrupt`: filler in place of the needle, with the same ids."""
+    return _truth().trials(n, length, seed, corrupt)

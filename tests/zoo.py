@@ -1,4 +1,4 @@
-"""Tiny random models of every attention variant, with a real (tiny, word-level) tokenizer. Seeded, CPU, milliseconds."""
+"""Tiny random models of every attention variant, with a real (tiny, byte-level) tokenizer. Seeded, CPU, milliseconds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from lens_heads.controls.planted_weights import byte_tokenizer
 
 LAYERS, D_MODEL, VOCAB, WINDOW = 3, 32, 256, 6
 
@@ -70,17 +71,9 @@ ARCHITECTURES = tuple(CONFIGS)
 @cache
 def tokenizer() -> PreTrainedTokenizerFast:
     """One token per byte: real enough for every composition rule, small enough for a vocabulary of 256."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens = ["<pad>", "<bos>", "<eos>", *alphabet[: VOCAB - 3]]
-    raw = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    raw.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
-    ).save_pretrained(folder)
-    return PreTrainedTokenizerFast.from_pretrained(folder)
+    return byte_tokenizer(folder)
 
 
 def hf_model(name: str, seed: int = 0, n_ctx: int = 512, **changes: Any) -> Any:

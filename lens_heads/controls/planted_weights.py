@@ -47,7 +47,7 @@ def write_weights(
 ) -> tuple[Any, dict[str, int]]:
     """The Hugging Face model, and the token id of every character in use."""
     ids = {c: tokenizer(c, add_special_tokens=False).input_ids[0] for c in f"{CLUES}{ANSWERS}{FILLER}(=)?\n"}
-    width = 2 * VOCAB + max(2, len(pairs))
+    width = 2 * VOCAB + len(pairs)
     width += -width % (2 * size[1])
     model = _blank(size, width, post_norm, window)
     answers = torch.tensor([ids[c] for c in ANSWERS])
@@ -115,10 +115,15 @@ def _plant(
     if role in ("reader", "backup"):
         assert note is not None
         part.query(note, noted if role == "reader" else -noted)
+    clue_read, length = role in ("writer", "feeder"), entry
+    if (
+        not clue_read and entry != SIZE
+    ):  # An answer's embedding has a second entry, what follows it, which a norm counts in.
+        length *= SIZE / (SIZE**2 + 1) ** 0.5
     for at, (clue, answer) in enumerate(zip(CLUES, ANSWERS, strict=True)):
-        seen = ids[clue] if role in ("writer", "feeder") else ids[answer]
+        seen = ids[clue] if clue_read else ids[answer]
         part.key(seen)
-        part.value(at, seen, 1 / entry)
+        part.value(at, seen, 1 / length)
         if role in STRENGTH:
             part.write(at, VOCAB + ids[answer], unit * STRENGTH[role])
         if role in ("main", "feeder"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -162,15 +162,15 @@ def planned(found: pd.DataFrame, title: str) -> Table:
 
 
 def bench(rows: pd.DataFrame) -> Table:
-    """What every method costs and finds on one model and task, the most damaging first."""
+    """What every method costs, the damage that its top k heads do, its area over log k, and the area under faithfulness."""
     first = rows.iloc[0]
-    names = ("passes", f"damage, k={first['k']}", "area", "faithful", "stable")
+    names = ("passes", f"k={first['k']}", "area", "faithful")
     columns = (Column(name, justify="right", no_wrap=True) for name in names)
     title = f"{first['model']}: {first['task']}"
     table = Table(Column("method", no_wrap=True), *columns, title=plain(title))
     for row in rows.sort_values("area", ascending=False).to_dict("records"):
         numbers = [f"{row['passes']:.1f}", _value(row["damage"]), _within(row, "area"), _value(row["cpr_log"])]
-        table.add_row(plain(row["method"]), *numbers, _value(row["stability"]))
+        table.add_row(plain(row["method"]), *numbers)
     return table
 
 
@@ -178,7 +178,7 @@ def _value(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{value:.2f}"
 
 
-def _within(row: Mapping[str, Any], name: str) -> str:
+def _within(row: Mapping[Hashable, Any], name: str) -> str:
     """A value with its bounds, if it has some."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return _value(row[name]) + ("" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ SHAPE = (planted.LAYERS, planted.HEADS)
 @cache
 def model(dtype: torch.dtype = torch.float32) -> Any:
     """Over weights of its own: a second bridge over the same ones would run past the hooks that count passes."""
-    return planted.model(planted.hf_model.__wrapped__().to(dtype), dtype)
+    return planted.model(copy.deepcopy(planted.hf_model()).to(dtype), dtype)
 
 
 @cache

@@ -211,7 +211,9 @@ def test_a_mask_whose_run_fails_is_a_row_of_nan_and_left_out(tmp_path: Path, mon
 def test_a_metric_that_is_not_finite_is_a_failure_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "broken", Kind("hook_z", lambda z, at: z * np.nan))
     found = MaskedMetric(planted_model(), FOUND, kind="broken", progress=False)
-    with pytest.warns(UserWarning, match=r"logprob of trial planted-0 is not finite with L0H1 ablated: load the model"):
+    with pytest.warns(
+        UserWarning, match=r"logprob of trial planted-0-0 is not finite with L0H1 ablated: load the model"
+    ):
         values = found(planted_masks([], [COPIER]))
     assert np.isnan(values).all(1).tolist() == [False, True]
 

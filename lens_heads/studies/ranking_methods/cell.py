@@ -123,10 +123,10 @@ class Cell:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """A row per method and one of random heads: see `Bench.frame`."""
-        rows = [row | self._row(str(row["method"])) for row in self.about.to_dict("records")]
         chance = float(self.about["chance"].iloc[0])
         first = {"method": RANDOM, "family": "baseline", "passes": 0.0, "seconds": 0.0, "stability": chance}
-        rows.append(first | {"chance": chance} | self._row(RANDOM))
+        about = [*self.about.to_dict("records"), {**first, "chance": chance}]
+        rows = [row | self._row(str(row["method"])) for row in about]
         return pd.DataFrame(rows).assign(model=self.model, task=self.task, k=self.k, best=self.best)
 
     def _row(self, method: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Setup:
 
 SETUPS: dict[str, Setup] = {
     "retrieval": Setup("packaged", {"context_length": 280}, "remove"),
-    "ioi": Setup("ioi", {}, spare=3.0),
+    "ioi": Setup("ioi", {}, spare=5.0),
     "arithmetic": Setup("arithmetic", {"digits": 1}, other="capitals"),
     "induction": Setup("induction", {}, spare=1.5),
     "capitals": Setup("capitals", {}, spare=1.4),

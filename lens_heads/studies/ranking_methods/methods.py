@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -234,7 +234,7 @@ def _method(given: Any) -> Method:
     if isinstance(given, Mapping):
         raise TypeError("methods is a mapping: pass a list, e.g. [Method(name, 'own', function)]")
     if callable(given):
-        return Method(getattr(given, "__name__", type(given).__name__), "own", given)
+        return Method(getattr(given, "__name__", type(given).__name__), "own", cast(Rank, given))
     raise TypeError(
         f"methods holds {given!r:.60}: use a name, a Scorer, a Method, HeadScores, or a function of Material"
     )

@@ -1,0 +1,327 @@
+"""The table of methods: rows, numbers measured again by hand, cost, resuming, own methods, advice."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import lens_heads as lh
+from lens_heads.ablation import grid
+from lens_heads.causal import sufficiency
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import geometry
+from lens_heads.model.hooks import has_hooks
+from lens_heads.plots.costs import pareto
+from lens_heads.scoring.scorers.locos import locos
+from lens_heads.studies.ranking_methods import judging, material, ranking
+from lens_heads.studies.ranking_methods.bench import Bench
+from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
+from lens_heads.studies.ranking_methods.cost import counted, plain_work
+from lens_heads.studies.ranking_methods.known_heads import planted_quality
+from lens_heads.studies.ranking_methods.material import SETUPS, Material, gather, setup_of, with_needle
+from lens_heads.studies.ranking_methods.methods import METHODS, Method, random_ranking, resolve
+from lens_heads.studies.ranking_methods.presets import Preset
+from lens_heads.studies.ranking_methods.recommend import recommend
+from lens_heads.trials.encoding import encode_all
+from tests import zoo
+
+TINY = Preset(
+    *(4, 3, 6, 5, 5), ks=(1, 2), k=2, masks=20, searched=40, draws=3, few=5, kept_draws=2, rerun=("css",), planted=0
+)
+SOME = ("locos", "locos_exact", "attribute_ablation", "patching_answer", "css", "greedy", "by_layer", "random_numbers")
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return zoo.bridge("qwen3", n_ctx=2048)
+
+
+def run(model: Any, out: Path | None, methods: Any = SOME, **more: Any) -> Bench:
+    options = {"preset": TINY, "arguments": {"words": 4}, **more}
+    return lh.studies.methods(model, "induction", methods, out=out, command="the command", **options)
+
+
+@pytest.fixture(scope="module")
+def done(model: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, Path]:
+    out = tmp_path_factory.mktemp("bench") / "run"
+    return run(model, out), out
+
+
+def test_a_row_for_every_method_and_one_of_random_heads(model: Any, done: Any) -> None:
+    bench, out = done
+    assert not has_hooks(model)
+    frame = bench.frame
+    assert set(frame["method"]) == {*SOME, RANDOM}
+    assert (frame["area"].diff().dropna() <= 0).all(), "the most damaging first"
+    assert (frame["k"] == 2).all()
+    assert set(frame["best"]) == {"greedy"}
+    row = frame.set_index("method")
+    assert row.loc["greedy", "share"] == pytest.approx(1)
+    assert math.isnan(row.loc["greedy", "stability"]), "its trials cannot be halved, and it does not run again"
+    assert 0 <= row.loc["css", "stability"] <= 1
+    assert row.loc[RANDOM, "auroc"] == 0.5
+    page = (out / "report.html").read_text()
+    assert all(name in page for name in SOME)
+    assert {row["method"] for row in json.loads((out / "bench.json").read_text())["methods"]} == {*SOME, RANDOM}
+
+
+def test_damage_is_what_evaluate_says(model: Any, done: Any) -> None:
+    bench, _ = done
+    cell, setup = bench.cell(), setup_of("induction", {"words": 4})
+    test, pairs = setup.load(model, "test", TINY.test)
+    reference = gather(model, setup, TINY.select, TINY.calibrate).reference
+    row = bench.frame.set_index("method").loc["locos"]
+    damages = []
+    for k in TINY.ks:
+        heads = cell.curve.heads(cell.condition("locos", k)).split(",")
+        before = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
+        with lh.ablate(model, heads, "mean", reference=reference):
+            after = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
+        damages.append(float((before - after).mean()))
+    assert row["damage"] == pytest.approx(damages[1], abs=1e-4)
+    assert row["area"] == pytest.approx(sum(damages) / 2, abs=1e-4), "two points: their mean over log k"
+    random = bench.frame.set_index("method").loc[RANDOM]
+    assert row["beyond_random"] == pytest.approx(row["area"] - random["area"], abs=1e-6)
+    assert row["specific"] == pytest.approx(row["damage"] - row["elsewhere"], abs=1e-6)
+    kept = lh.faithfulness(model, pairs[: TINY.pairs], {"locos": scores_of(cell, model)}, controls=(), progress=False)
+    assert row["cpr"] == pytest.approx(kept.cpr("locos").value, abs=1e-4)
+
+
+def scores_of(cell: Cell, model: Any) -> HeadScores:
+    setup = setup_of("induction", {"words": 4})
+    return METHODS["locos"].rank(gather(model, setup, TINY.select, TINY.calibrate))
+
+
+def test_costs_are_counted_in_plain_passes(model: Any, done: Any) -> None:
+    bench, _ = done
+    passes = bench.frame.set_index("method")["passes"]
+    assert passes["locos"] == pytest.approx(1, abs=0.1)
+    assert passes["attribute_ablation"] == pytest.approx(3, abs=0.1), "a forward with gradients counts three"
+    assert passes["random_numbers"] == passes[RANDOM] == 0
+    assert 12 < passes["greedy"] < 30, "12 + 11 heads, above the layer of the ablation"
+    trials = gather(model, setup_of("induction", {"words": 4}), 2, 2).trials
+    with counted(model) as cost:
+        for trial in trials:
+            with torch.no_grad():
+                model(torch.cat([trial.tokens, trial.answer_tokens[:-1]])[None])
+    assert cost.work == plain_work(trials, geometry(model).n_layers)
+    assert not any(block._forward_pre_hooks for block in model.blocks)
+
+
+def test_a_second_call_runs_nothing_and_says_the_same(model: Any, done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, out = done
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it is stored")
+
+    for module, name in (
+        (ranking, "evaluate"),
+        (ranking, "counted"),
+        (grid, "answer_batch"),
+        (sufficiency, "_measured"),
+    ):
+        monkeypatch.setattr(module, name, never)
+    again = run(model, out)
+    pd.testing.assert_frame_equal(again.frame, bench.frame)
+    loaded = Bench.load(out)
+    pd.testing.assert_frame_equal(loaded.frame, bench.frame, check_exact=False, atol=1e-9)
+    assert str(recommend(loaded)) == str(recommend(bench))
+
+
+def test_your_own_enter_a_finished_folder_and_failing_ones_are_left_out(model: Any, done: Any, tmp_path: Path) -> None:
+    bench, out = done
+
+    def broken(material: Material) -> HeadScores:
+        raise RuntimeError("out of ideas")
+
+    mine = lh.Scorer("mine", lambda view: -locos(view), "answer", paper="LOCOS upside down")
+    with pytest.warns(UserWarning, match="method broken failed and is left out: out of ideas"):
+        more = run(model, out, [*SOME, mine, broken, Method("twice", "own", lambda m: METHODS["locos"].rank(m))])
+    rows = more.frame.set_index("method")
+    assert set(rows.index) == {*SOME, RANDOM, "mine", "twice"}
+    assert more.cell().left_out == {"broken": "failed: out of ideas"}
+    assert rows.loc["twice", "damage"] == rows.loc["locos", "damage"]
+    assert rows.loc["mine", "damage"] == pytest.approx(bottom(model, bench), abs=1e-4)
+    assert rows.loc["mine", "family"] == "own"
+
+
+def bottom(model: Any, bench: Bench) -> float:
+    """What the lowest two heads by LOCOS cost."""
+    setup = setup_of("induction", {"words": 4})
+    given = gather(model, setup, TINY.select, TINY.calibrate)
+    test, _ = setup.load(model, "test", TINY.test)
+    before = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
+    with lh.ablate(model, METHODS["locos"].rank(given).bottom(2), "mean", reference=given.reference):
+        after = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
+    return float((before - after).mean())
+
+
+def test_other_trials_are_refused(model: Any, done: Any) -> None:
+    with pytest.raises(ValueError, match="test"):
+        run(model, done[1], preset=replace(TINY, test=7))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"methods": ["locus"]}, "unknown method 'locus': the methods are locos,"),
+        ({"methods": ["locos", "locos"]}, "two methods are called 'locos'"),
+        ({"methods": []}, "there are no methods"),
+        ({"preset": "huge"}, "preset='huge': use default, quick, thorough"),
+    ],
+)
+def test_wrong_arguments_are_named(model: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(model, None, **given)
+
+
+def test_wrong_tasks_and_presets_are_named(model: Any) -> None:
+    with pytest.raises(ValueError, match="task 'parametric' has no halves"):
+        lh.studies.methods(model, "parametric", ["locos"], TINY)
+    with pytest.raises(ValueError, match="unknown task 'retrievel'"):
+        lh.studies.methods(model, "retrievel", ["locos"], TINY)
+    with pytest.raises(ValueError, match="there are no tasks"):
+        lh.studies.methods(model, [], ["locos"], TINY)
+    with pytest.raises(ValueError, match="arguments= belong to one task"):
+        lh.studies.methods(model, ["ioi", "induction"], ["locos"], TINY, arguments={"words": 4})
+    with pytest.raises(ValueError, match="k=3 is none of ks"):
+        replace(TINY, k=3)
+    with pytest.raises(TypeError, match="methods holds 3"):
+        resolve([3])
+    with pytest.raises(FileNotFoundError, match="holds no table of methods"):
+        Bench.load(Path("nowhere"))
+
+
+def test_a_plan_costs_one_measured_block(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not run(model, None, plan=True).cells
+    shown = capsys.readouterr().out
+    assert all(part in shown for part in ("greedy", "ablation", "faithfulness", "minutes"))
+
+
+@pytest.mark.parametrize("task", SETUPS)
+def test_every_task_has_pairs_and_a_needle(model: Any, task: str) -> None:
+    more = {"context_length": 480} if task == "retrieval" else {}
+    found = gather(model, setup_of(task, more), 4, 2)
+    assert len(found.trials) == len(found.pairs) == len(found.needled) == 4
+    assert [trial.id for trial in found.trials] == [pair.id for pair in found.pairs]
+    assert not set(found.reference.trial_ids) & {trial.id for trial in found.trials}
+    for trial in found.needled:
+        start, end = trial.needle  # type: ignore[misc]
+        held = model.tokenizer.decode(trial.tokens[start:end])
+        assert held.strip() == trial.answer or (start, end) == trial.question or task == "retrieval"
+
+
+def test_a_prompt_that_is_all_question_without_the_answer_has_no_needle(model: Any) -> None:
+    shape = geometry(model)
+    trial = lh.Trial(id="x", question="Why?", answer="because", template="{question}", chat=False)
+    (encoded,) = encode_all([trial], model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    assert with_needle(encoded, model.tokenizer) is None
+    inside = lh.Trial(id="y", question="say because so", answer="because", template="{question}", chat=False)
+    (encoded,) = encode_all([inside], model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    found = with_needle(encoded, model.tokenizer)
+    assert found is not None
+    assert model.tokenizer.decode(found.tokens[slice(*found.needle)]).strip() == "because"  # type: ignore[misc]
+
+
+@pytest.fixture(scope="module")
+def known() -> tuple[Any, Cell]:
+    """A cell on a model with planted heads: LOCOS, LOCOS upside down, and eight methods that return random numbers."""
+    truth = lh.planted(backups=0, seed=2)
+
+    class Planted(material.Setup):
+        def load(self, model: Any, split: str, n: int) -> Any:
+            seed = {"select": 0, "test": 1}[split] + 2 * (self.task == "other")
+            trials, corrupt = truth.trials(n, seed=seed), truth.trials(n, seed=seed, corrupt=True)
+            both = [[torch.cat([one.tokens, one.answer_tokens]) for one in part] for part in (trials, corrupt)]
+            named = zip(*both, [trial.id for trial in trials], strict=True)
+            pairs = [lh.TokenPair(clean, other, (40, 41), name) for clean, other, name in named]
+            # All planted prompts share eight needles, which the check of independent trials would refuse.
+            return [trial if split == "select" else replace(trial, needle=None) for trial in trials], pairs
+
+    plan = Preset(6, 6, 12, 12, 6, ks=(1, 2, 4), k=4, masks=20, draws=30, few=12, kept_draws=20, planted=0)
+    flipped = Method("flipped", "own", lambda m: flip(METHODS["locos"].rank(m)))
+    blind = [Method(f"blind {i}", "own", lambda m, i=i: random_ranking(replace(m, seed=i))) for i in range(8)]
+    methods = [METHODS["locos"], METHODS["one_shot"], flipped, *blind]
+    setup = Planted("planted", {}, "remove", "other")
+    given = gather(truth.model, setup, plan.select, plan.calibrate)
+    found = ranking.rank_all(methods, given, plan, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(judging.SETUPS, "other", Planted("other", {}, "remove", "other"))
+        judged = judging.judge(truth.model, "planted", setup, found.scores, given.reference, plan, None)
+    return truth, Cell.of("planted", "planted", plan, {method.name: method.family for method in methods}, found, judged)
+
+
+def flip(scores: HeadScores) -> HeadScores:
+    return replace(scores, values=-scores.values, per_trial=-scores.per_trial)
+
+
+def test_random_numbers_land_on_the_random_row_and_a_flipped_scorer_below(known: Any) -> None:
+    _, cell = known
+    rows = cell.frame.set_index("method")
+    blind = rows[rows.index.str.startswith("blind")]
+    for column in ("damage", "area", "share", "elsewhere", "specific", "cpr", "cpr_log"):
+        low, high = rows.loc[RANDOM, f"{column}_low"], rows.loc[RANDOM, f"{column}_high"]
+        spread = 2.5 * blind[column].std() / math.sqrt(len(blind))
+        assert low - spread <= blind[column].mean() <= high + spread, column
+    chance = rows.loc[RANDOM, "stability"]
+    assert abs(blind["stability"].mean() - chance) < 0.1
+    assert rows.loc["locos", "area_low"] > rows.loc[RANDOM, "area_high"]
+    assert rows.loc["flipped", "area_high"] < rows.loc[RANDOM, "area_low"]
+    assert rows.loc["flipped", "cpr_log"] < rows.loc[RANDOM, "cpr_log_low"]
+
+
+def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
+    _, cell = known
+    bench = Bench([cell], pd.DataFrame({"method": [], "auroc": []}))
+    found = recommend(bench, [1.5, math.inf])
+    assert found.frame["method"].iloc[0] == "locos"
+    assert "locos" in str(found)
+    best = found.frame["method"].iloc[1]
+    assert best == "locos" or cell.beyond(best, "locos").low > 0
+    for row in found.frame.to_dict("records"):
+        assert all(not cell.beyond(row["method"], name).low > 0 for name in row["as_good"])
+    blind = replace(cell, about=cell.about[cell.about["method"].isin(["flipped"])])
+    said = str(recommend(Bench([blind], bench.planted)))
+    assert "no method does surely more damage than random heads" in said
+    with pytest.raises(ValueError, match="budgets="):
+        recommend(bench, [0.0])
+
+
+def test_planted_heads_are_found_by_locos_and_not_by_numbers_at_random() -> None:
+    upside = Method("upside down", "own", lambda m: flip(METHODS["locos"].rank(m)))
+    found = planted_quality([METHODS["locos"], METHODS["random_numbers"], METHODS["one_shot"], upside], 6, 20)
+    means = found.groupby("method")["auroc"].mean()
+    assert means["one_shot"] > 0.95
+    assert means["locos"] > 0.8
+    assert means["upside down"] == pytest.approx(1 - means["locos"], abs=0.05)
+    low, high = (value.item() for value in lh.stats.mean_interval(torch.tensor(of(found, "random_numbers"))))
+    assert low < 0.5 < high
+
+
+def of(found: pd.DataFrame, method: str) -> list[float]:
+    return found.loc[found["method"] == method, "auroc"].tolist()
+
+
+def test_the_front_holds_what_no_cheaper_method_beats() -> None:
+    rows = pd.DataFrame({"passes": [1, 1, 3, 10, 20], "area": [0.5, 0.7, 0.6, 0.9, 0.9]})
+    assert pareto(rows, "area") == [1, 3]
+
+
+def test_the_figure_names_the_front_and_shows_every_method(done: Any) -> None:
+    bench, _ = done
+    figure = bench.plot()
+    named = [text for trace in figure.data[1:] for text in trace.text if text]
+    front = pareto(bench.frame[bench.frame["method"] != RANDOM], "area")
+    assert len(named) == len(front)
+    assert sum(len(trace.x) for trace in figure.data[1:]) == len(SOME)
+    two = Bench([bench.cells[0], replace(bench.cells[0], task="again")], bench.planted)
+    assert np.isclose(two.overall.set_index("method").loc["greedy", "share"], 1)
+    assert "mean over 2 models and tasks" in two.plot().layout.yaxis.title.text
