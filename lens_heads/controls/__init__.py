@@ -8,6 +8,7 @@ from lens_heads.controls.answers import permuted_answers
 from lens_heads.controls.models import random_initialised, shuffled_outputs
 from lens_heads.controls.needles import exchanged_needles, without_needle
 from lens_heads.controls.planting import Planted, planted
+from lens_heads.controls.quality import planted_quality
 from lens_heads.controls.ranking import random_ranking
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "exchanged_needles",
     "permuted_answers",
     "planted",
+    "planted_quality",
     "random_initialised",
     "random_ranking",
     "shuffled_outputs",

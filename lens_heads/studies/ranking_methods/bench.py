@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from lens_heads.controls.quality import QUALITIES, over_seeds
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.stats import mean_interval
@@ -41,12 +42,12 @@ class Bench:
         cpr, cpr_log: area under faithfulness over the share of heads and its logarithm; cmd: MIB's distance from 1;
         heads_for_80: the fewest heads kept that give 80 % of the effect of all (NaN: more than were measured).
         stability: Jaccard of the top k of two halves of the trials; chance: that of random sets.
-        auroc: on models with planted heads.
+        auroc, average_precision, precision: on models with planted heads.
 
-        Most have 95 % bounds in `<name>_low` and `<name>_high`, over trials (and draws; for auroc, over models).
+        Most have 95 % bounds in `<name>_low` and `<name>_high`, over trials (and draws; for these three, over models).
         """
         rows = pd.concat([cell.frame for cell in self.cells], ignore_index=True)
-        known = self._auroc.reindex(rows["method"].where(rows["method"] != RANDOM, "")).reset_index(drop=True)
+        known = self._known.reindex(rows["method"].where(rows["method"] != RANDOM, "")).reset_index(drop=True)
         found = pd.concat([rows, known], axis=1)
         found.loc[found["method"] == RANDOM, "auroc"] = 0.5
         first = ["model", "task", "method", "family", "passes", "seconds"]
@@ -54,12 +55,15 @@ class Bench:
         return found.sort_values(["model", "task", "area"], ascending=[True, True, False], ignore_index=True)
 
     @cached_property
-    def _auroc(self) -> pd.DataFrame:
+    def _known(self) -> pd.DataFrame:
+        """A row per method: every quality on the planted models, with its bounds."""
         rows = {}
-        for name, values in self.planted.groupby("method")["auroc"]:
-            low, high = mean_interval(torch.tensor(values.to_numpy(float)))
-            rows[name] = {"auroc": float(values.mean()), "auroc_low": float(low), "auroc_high": float(high)}
-        return pd.DataFrame.from_dict(rows, orient="index", columns=["auroc", "auroc_low", "auroc_high"])
+        for name, own in self.planted.groupby("method"):
+            found = over_seeds(own).set_index("metric")
+            rows[name] = {metric: found.loc[metric, "value"] for metric in QUALITIES}
+            rows[name] |= {f"{metric}_{end}": found.loc[metric, end] for metric in QUALITIES for end in ("low", "high")}
+        columns = [f"{metric}{end}" for metric in QUALITIES for end in ("", "_low", "_high")]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
     @cached_property
     def overall(self) -> pd.DataFrame:
