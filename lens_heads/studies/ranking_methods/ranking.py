@@ -69,7 +69,9 @@ def ranked(method: Method, material: Material, folder: Path | None = None, part:
     TypeError if a method of your own returns no HeadScores, ValueError if they are of another model.
     """
     file = None if folder is None else folder / "scores" / f"{plain_name(method.name, 'method')}{part}.json"
-    label = [method.identity, trials_digest(list(material.trials)), material.masks, material.k, material.seed]
+    label: list[Any] = []
+    if file is not None:  # What is not stored need not be identified.
+        label = [method.identity, trials_digest(list(material.trials)), material.masks, material.k, material.seed]
     if file is not None and file.exists():
         stored = HeadScores.load(file)
         if stored.meta.get("label") == label:

@@ -115,8 +115,10 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
 
 def _planted(chosen: Sequence[Method], plan: Preset, out: Path | None) -> pd.DataFrame:
     """Every method on models with planted heads, stored for these methods."""
-    label = digest([[method.identity for method in chosen], plan.planted, plan.masks])[:12]
-    file = None if out is None else out / f"planted-{label}.parquet"
+    file = None
+    if out is not None:
+        label = digest([[method.identity for method in chosen], plan.planted, plan.masks])[:12]
+        file = out / f"planted-{label}.parquet"
     if file is not None and file.exists():
         return read_table(file)
     found = planted_quality(chosen, plan.planted, plan.masks)
