@@ -14,6 +14,7 @@ from lens_heads.causal.ablated import attribute_ablation, gradient_importance
 from lens_heads.causal.attribution import attribution_patch
 from lens_heads.causal.knockout import knockout_heads
 from lens_heads.causal.patching import patch_heads
+from lens_heads.causal.runs import Positions
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.localize.heads import localize
@@ -126,6 +127,26 @@ def _scores(name: str, per_trial: torch.Tensor, material: Material) -> HeadScore
     return HeadScores.from_trials(name, per_trial, [trial.id for trial in material.trials], **about)
 
 
+def _attribution(name: str, steps: int) -> Method:
+    """Attribution patching: a clean and a corrupt pass, and one with gradients at every step of the integral."""
+
+    def rank(material: Material) -> HeadScores:
+        return attribution_patch(material.model, material.pairs, ig_steps=steps, **QUIET)
+
+    return Method(name, "gradient", rank, "pairs", lambda shape, masks, k: 4.0 if steps == 1 else 2 + 3.0 * steps)
+
+
+def _patching(positions: Positions, shared: int) -> Method:
+    """Activation patching of every head; about `shared` heads cost one pass, since a run starts at the head's layer or row."""
+
+    def rank(material: Material) -> HeadScores:
+        return patch_heads(material.model, material.pairs, positions=positions, **QUIET)
+
+    return Method(
+        f"patching_{positions}", "patching", rank, "pairs", lambda shape, masks, k: 2 + _total(shape) / shared
+    )
+
+
 def _total(shape: HeadGeometry) -> int:
     return shape.n_layers * shape.n_heads
 
@@ -161,34 +182,10 @@ METHODS: dict[str, Method] = {
             lambda m: gradient_importance(m.model, m.trials, **QUIET),
             passes=lambda shape, masks, k: 3.0,
         ),
-        Method(
-            "attribution",
-            "gradient",
-            lambda m: attribution_patch(m.model, m.pairs, **QUIET),
-            "pairs",
-            lambda shape, masks, k: 4.0,
-        ),
-        Method(
-            "eap_ig",
-            "gradient",
-            lambda m: attribution_patch(m.model, m.pairs, ig_steps=5, **QUIET),
-            "pairs",
-            lambda shape, masks, k: 17.0,
-        ),
-        Method(
-            "patching_answer",
-            "patching",
-            lambda m: patch_heads(m.model, m.pairs, positions="answer", **QUIET),
-            "pairs",
-            lambda shape, masks, k: 2 + _total(shape) / 20,
-        ),
-        Method(
-            "patching_all",
-            "patching",
-            lambda m: patch_heads(m.model, m.pairs, positions="all", **QUIET),
-            "pairs",
-            lambda shape, masks, k: 2 + _total(shape) / 2,
-        ),
+        _attribution("attribution", 1),
+        _attribution("eap_ig", 5),
+        _patching("answer", shared=20),
+        _patching("all", shared=2),
         Method("knockout", "ablation", lambda m: knockout_heads(m.model, m.trials, **QUIET), passes=_every_head),
         Method("one_shot", "ablation", masked("one_shot"), passes=_every_head),
         *(
@@ -203,14 +200,14 @@ METHODS: dict[str, Method] = {
 """Every method that ranks heads from trials of one task, or from none."""
 
 
-def resolve(given: Iterable[Any] | None, left_out: Iterable[str] = ()) -> list[Method]:
+def resolve(given: Iterable[Any] | None) -> list[Method]:
     """Methods by name, `Scorer`s, `Method`s, finished `HeadScores`, or functions from Material to HeadScores; None: all.
 
     ValueError for an unknown name and for two of one name; TypeError for anything else.
     """
-    found = [method for name, method in METHODS.items() if name not in tuple(left_out)] if given is None else []
-    for one in [] if given is None else [given] if isinstance(given, str | Scorer | Method) else given:
-        found.append(_method(one))
+    if given is None:
+        return list(METHODS.values())
+    found = [_method(one) for one in ([given] if isinstance(given, str | Scorer | Method | HeadScores) else given)]
     names = [method.name for method in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
