@@ -200,6 +200,10 @@ def test_wrong_tasks_and_presets_are_named(model: Any) -> None:
         lh.studies.methods(model, "parametric", ["locos"], TINY)
     with pytest.raises(ValueError, match="unknown task 'retrievel'"):
         lh.studies.methods(model, "retrievel", ["locos"], TINY)
+    with pytest.raises(ValueError, match="task 'ioi' has no argument 'nonsense'; its arguments are n, split"):
+        lh.studies.methods(model, "ioi", ["locos"], TINY, arguments={"nonsense": 3})
+    with pytest.raises(ValueError, match="task 'sec10k_documents' makes document trials"):
+        lh.studies.methods(model, "sec10k_documents", ["locos"], TINY)
     with pytest.raises(ValueError, match="there are no tasks"):
         lh.studies.methods(model, [], ["locos"], TINY)
     with pytest.raises(ValueError, match="arguments= belong to one task"):

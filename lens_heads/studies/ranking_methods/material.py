@@ -14,6 +14,7 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import Trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +95,12 @@ SETUPS: dict[str, Setup] = {
 
 def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
     """The set-up of a task, with further arguments. ValueError for an unknown task, and for one without two halves."""
+    if name not in {*SETUPS, *tasks.TASKS}:
+        raise ValueError(f"unknown task {name!r}: use {', '.join(dict.fromkeys([*SETUPS, *tasks.HALVES]))}")
+    known = tasks.arguments_of(SETUPS[name].task if name in SETUPS else name)
+    wrong = next((given for given in arguments or {} if given not in known), None)
+    if wrong is not None:
+        raise ValueError(f"task {name!r} has no argument {wrong!r}; its arguments are {', '.join(known)}")
     if name in SETUPS:
         found = SETUPS[name]
         return replace(found, arguments={**found.arguments, **(arguments or {})})
@@ -103,8 +110,9 @@ def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
             f"{', '.join(dict.fromkeys([*SETUPS, *tasks.HALVES]))}"
         )
     sample = tasks.load(name, **{"n": 2, **tasks.to_select(name), **(arguments or {})})[0]
-    meta = getattr(sample, "meta", {})
-    corruption = "counterfactual" if "corrupt" in meta else "remove" if getattr(sample, "needle", None) else None
+    if not isinstance(sample, Trial):
+        raise ValueError(f"task {name!r} makes document trials, and this table judges answers: use lh.score_documents")
+    corruption = "counterfactual" if "corrupt" in sample.meta else "remove" if sample.needle else None
     return Setup(name, arguments or {}, corruption)
 
 
