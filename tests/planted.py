@@ -39,7 +39,7 @@ def hf_model() -> Any:
 def _strength(head: Head) -> float:
     """What a head adds to the answer token's logit (raw direction) when all its attention is where it looks."""
     rows = slice(head.head * D_HEAD, (head.head + 1) * D_HEAD)
-    return float(hf_model().model.layers[head.layer].self_attn.o_proj.weight[zoo.VOCAB :, rows].sum()) / len(
+    return float(hf_model().model.layers[head.layer].self_attn.o_proj.weight.detach()[zoo.VOCAB :, rows].sum()) / len(
         planted_weights.ANSWERS
     )
 

@@ -43,9 +43,9 @@ def described(benchmark: str) -> str:
     """What a benchmark measures, in the words of its own docstring, without how it is run and where it writes."""
     file = Path(__file__).parent.parent / f"{benchmark}.py"
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
-    kept = [paragraph.split(" Prints ")[0] for paragraph in paragraphs if not paragraph.startswith(("Prints ", "Run:"))]
-    return "\n\n".join(kept)
+    paragraphs = ["\n- ".join(" ".join(item.split()) for item in one.split("\n- ")) for one in text.split("\n\n")]
+    skipped = ("Prints ", "Appends ", "Run:")
+    return "\n\n".join(one.split(" Prints ")[0] for one in paragraphs if not one.startswith(skipped))
 
 
 def measured_by(command: str, runs: Iterable[Row], *files: str) -> str:

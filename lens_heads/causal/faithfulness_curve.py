@@ -162,6 +162,19 @@ class FaithfulnessCurve:
         On a linear axis as in the benchmark, which integrates from its smallest share to 1 without dividing by the width.
         "log": over the logarithm of the share, divided by the width, since 80 % of the linear area lies above 20 % of the heads.
         """
+        return self._ratio(self._area(method, set, scale))
+
+    def cpr_difference(
+        self, one: tuple[str, str], other: tuple[str, str], scale: Scale = "linear", level: float = 0.95
+    ) -> Interval:
+        """The CPR of one method and set, as ("locos", "top"), less that of another, paired by pair."""
+        areas = [self._area(*named, scale) for named in (one, other)]
+        both = areas[0].index.intersection(areas[1].index)
+        gap = areas[0].loc[both].to_numpy(float) - areas[1].loc[both].to_numpy(float)
+        return self._ratio(pd.DataFrame(gap, index=both), level)
+
+    def _area(self, method: str | None, set: str, scale: Scale) -> pd.DataFrame:
+        """The area under the gain: a row per pair, a column per draw."""
         shares, gains = self._points(method, set)
         weights = trapezoid_weights(shares, scale)
         both = gains[0].index
@@ -173,7 +186,7 @@ class FaithfulnessCurve:
             weight * (values if values.shape[1] == draws else values[:, :1].repeat(draws, 1))
             for weight, values in zip(weights, spread, strict=True)
         ]
-        return self._ratio(pd.DataFrame(np.sum(parts, axis=0), index=both))
+        return pd.DataFrame(np.sum(parts, axis=0), index=both)
 
     def cmd(self, method: str | None = None, set: str = "top", scale: Scale = "linear") -> float:
         """Circuit-model distance: the area between f and 1, by trapezoids over |1 - f|; lower is better. Scales as in `cpr`."""

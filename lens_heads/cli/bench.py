@@ -41,4 +41,6 @@ def bench(
     given, asked = model or MODELS, task or ["retrieval"]
     found = run(given, asked, chosen, preset, out, options(with_), plan, **loading)
     if not plan:
-        typer.echo(f"{recommend(found)}\nReport: {out / 'report.html'}")
+        typer.echo(f"To find what the answer needs:\n{recommend(found)}")
+        typer.echo(f"To find what suffices for it:\n{recommend(found, by='faithfulness')}")
+        typer.echo(f"Report: {out / 'report.html'}")

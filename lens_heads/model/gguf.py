@@ -59,7 +59,9 @@ def local_source(name: str | Path) -> Path | None:
         raise FileNotFoundError(f"{path} is neither a folder nor a .gguf file: pass the folder with config.json")
     if path.suffix == ".gguf" or path.is_absolute() or str(name).startswith((".", "~")) or len(path.parts) > 2:
         raise FileNotFoundError(f"no model at {path}: pass a folder with config.json, a .gguf file, or a hub name")
-    close = difflib.get_close_matches(str(name).lower(), PACKAGED, n=1, cutoff=0.85)
+    short = str(name).lower()
+    begun = [known for known in PACKAGED if short and known.startswith(short)]
+    close = begun or difflib.get_close_matches(short, PACKAGED, n=1, cutoff=0.85)
     if close and "/" not in str(name):
         raise FileNotFoundError(f"no model {str(name)!r}: did you mean the packaged {close[0]!r}?")
     return None

@@ -189,13 +189,13 @@ def plan_study(study: Study[Any, Any], models: Models, loading: dict[str, Any]) 
     return found
 
 
-def minutes_per_pass(model: Model, trials: Sequence[AnyTrial]) -> float:
+def minutes_per_pass(model: Model, trials: Sequence[AnyTrial], batch_size: int = 1) -> float:
     """What one trial under one set of heads takes, measured on these trials, ablated from the middle layer on."""
     heads = [Head(geometry(model).n_layers // 2, 0)]
     with ablate(model, heads, "zero"):
         evaluate(model, trials[:1], generate=False, progress=False)  # The first pass is slower.
         started = time.monotonic()
-        evaluate(model, trials, generate=False, progress=False)
+        evaluate(model, trials, generate=False, batch_size=batch_size, progress=False)
     return (time.monotonic() - started) / len(trials) / 60
 
 

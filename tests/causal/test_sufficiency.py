@@ -115,6 +115,31 @@ def additive(values: list[float], shares: list[tuple[float, int]]) -> Faithfulne
     return FaithfulnessCurve.of(pd.DataFrame(rows), {"m": scores}, meta)
 
 
+@pytest.mark.parametrize(("outside", "kept_first"), itertools.product(("corrupt", "zero"), (True, False)))
+def test_it_only_grows_where_heads_only_add(outside: Any, kept_first: bool) -> None:
+    """Five heads write the answer, each for itself; decoys and noise write nothing that matters. In any order, f never falls."""
+    truth = lh.planted(copiers=2, writers=3, suppressors=0, decoys=2, backups=0, chains=0, seed=4)
+    pairs = [
+        lh.TokenPair(*(torch.cat([one.tokens, one.answer_tokens]) for one in both), (40, 41), both[0].id)
+        for both in zip(truth.trials(3), truth.trials(3, corrupt=True), strict=True)
+    ]
+    heads, writing = list(truth.roles), set(truth.of("copier", "writer"))
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(3)).tolist()
+    ranked = [heads[place] for place in order]
+    if kept_first:
+        ranked.sort(key=lambda head: head not in writing)
+    values = torch.zeros(1, 4, 4)
+    for place, head in enumerate(ranked):
+        values[0, head.layer, head.head] = 16 - place
+    scores = lh.HeadScores.from_trials("an order", values, ["elsewhere"])
+    found = lh.faithfulness(truth.model, pairs, scores, range(1, 16), outside=outside, controls=(), progress=False)
+    grown = found.frame.query("set == 'top'").sort_values("k")["value"].to_numpy()
+    steps = np.diff(np.concatenate([[0], grown, [1]]))  # All heads are 1, none are 0.
+    writes = np.array([head in writing for head in ranked])
+    assert (steps[writes] > 0.05).all()
+    assert (np.abs(steps[~writes]) < 0.03).all()
+
+
 def test_areas_are_trapezoids_over_shares_and_their_logarithms() -> None:
     shares = [(0.0, 0), (0.2, 2), (0.5, 5), (1.0, 10)]
     found = additive([-4.0, -2.0, 1.0, 0.0], shares)  # f: 0, 0.5, 1.25, 1

@@ -445,9 +445,13 @@ def test_a_hook_that_does_not_exist_names_the_nearest_and_leaves_nothing(untouch
     assert not has_hooks(untouched)
 
 
-def test_a_misspelt_packaged_model_is_suggested() -> None:
-    with pytest.raises(FileNotFoundError, match="did you mean the packaged 'gemma-3-270m'"):
-        gguf_files.local_source("gemma3-270m")
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("gemma3-270m", "gemma-3-270m"), ("SmolLM2", "smollm2-135m-instruct"), ("gemma-3", "gemma-3-270m")],
+)
+def test_a_misspelt_packaged_model_is_suggested(given: str, meant: str) -> None:
+    with pytest.raises(FileNotFoundError, match=f"did you mean the packaged '{meant}'"):
+        gguf_files.local_source(given)
     assert gguf_files.local_source("gpt2") is None
 
 

@@ -309,6 +309,23 @@ def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
     assert "no method does surely more damage than random heads" in said
     with pytest.raises(ValueError, match="budgets="):
         recommend(bench, [0.0])
+    with pytest.raises(ValueError, match="by='area': use 'damage' or 'faithfulness'"):
+        recommend(bench, by="area")  # type: ignore[arg-type]  # on purpose
+
+
+def test_advice_for_heads_that_suffice_goes_by_faithfulness(known: Any) -> None:
+    _, cell = known
+    empty = pd.DataFrame({"method": [], "auroc": []})
+    found = recommend(Bench([cell], empty), [math.inf], by="faithfulness")
+    best = found.frame["method"].iloc[0]
+    areas = {name: cell.kept.cpr(name, scale="log").value for name in cell.methods if not name.startswith("blind")}
+    assert best == max(areas, key=lambda name: areas[name]) != "flipped"
+    gap = cell.beyond(best, "flipped", by="faithfulness")
+    assert gap.value == pytest.approx(areas[best] - areas["flipped"], abs=1e-6)
+    assert 0 < gap.low < gap.value < gap.high
+    assert "of the effect of all heads beyond random heads" in str(found)
+    without = recommend(Bench([replace(cell, kept=None)], empty), by="faithfulness")
+    assert "no method keeps surely more of the behaviour than random heads" in str(without)
 
 
 def test_planted_heads_are_found_by_locos_and_not_by_numbers_at_random() -> None:

@@ -67,20 +67,8 @@ class Bench:
 
     @cached_property
     def overall(self) -> pd.DataFrame:
-        """A row per method, over all models and tasks: cells, passes (geometric mean), share of the best damage, rank, auroc.
-
-        The share is a mean over cells with its 95 % interval (NaN below five). Rank 1 has the largest area.
-        """
-        table = self.frame.assign(rank=self.frame.groupby(["model", "task"])["area"].rank(ascending=False))
-        rows = []
-        for method, own in table.groupby("method", sort=False):
-            shares = own["share"].dropna()
-            low, high = mean_interval(torch.tensor(shares.to_numpy(float))) if len(shares) else (np.nan, np.nan)
-            row = {"method": method, "family": own["family"].iloc[0], "cells": len(own)}
-            row |= {"passes": float(np.exp(np.log(own["passes"].clip(lower=0.1)).mean())) if method != RANDOM else 0.0}
-            row |= {"share": shares.mean(), "share_low": float(low), "share_high": float(high)}
-            rows.append(row | {"rank": own["rank"].mean(), "auroc": own["auroc"].iloc[0]})
-        return pd.DataFrame(rows).sort_values("share", ascending=False, ignore_index=True)
+        """A row per method, over all models and tasks: see `across`."""
+        return across(self.frame)
 
     def cell(self, model: str | None = None, task: str | None = None) -> Cell:
         """The cell of a model and task; either may be omitted if there is one. ValueError for one that does not exist."""
@@ -128,3 +116,22 @@ class Bench:
 
     def _repr_html_(self) -> str:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3g}", na_rep="–")
+
+
+def across(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per method, over the models and tasks of `Bench.frame`, the largest share of the best damage first.
+
+    Columns: family, cells (models and tasks), passes (geometric mean), share (mean with its 95 % interval over cells, NaN below
+    five), rank (mean; 1 has the largest area), cpr_log and stability (means), auroc.
+    """
+    table = frame.assign(rank=frame.groupby(["model", "task"])["area"].rank(ascending=False))
+    rows = []
+    for method, own in table.groupby("method", sort=False):
+        shares = own["share"].dropna()
+        low, high = mean_interval(torch.tensor(shares.to_numpy(float))) if len(shares) else (np.nan, np.nan)
+        row = {"method": method, "family": own["family"].iloc[0], "cells": len(own)}
+        row |= {"passes": float(np.exp(np.log(own["passes"].clip(lower=0.1)).mean())) if method != RANDOM else 0.0}
+        row |= {"share": shares.mean(), "share_low": float(low), "share_high": float(high)}
+        row |= {name: own[name].mean() for name in ("rank", "cpr_log", "stability")}
+        rows.append(row | {"auroc": own["auroc"].iloc[0]})
+    return pd.DataFrame(rows).sort_values("share", ascending=False, ignore_index=True)

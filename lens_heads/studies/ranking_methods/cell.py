@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -32,6 +32,7 @@ RANDOM = "random heads"
 METRIC = "logprob"
 NONE = Interval(math.nan, math.nan, math.nan)
 _TABLES = ("curve", "other", "kept")
+By = Literal["damage", "faithfulness"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +97,18 @@ class Cell:
         groups = (self.other if other else self.curve).groups(values.index)
         return crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups, level)
 
-    def beyond(self, method: str, against: str, level: float = 0.95) -> Interval:
-        """The area of one method less that of another, paired by trial."""
+    def goodness(self, method: str, by: By) -> float:
+        """What methods are compared by: the area of damage, or the area under faithfulness (CPR), over log k."""
+        if by == "damage":
+            return float(self.area(method).to_numpy().mean())
+        return math.nan if self.kept is None else self.kept.cpr(*_named(method), "log").value
+
+    def beyond(self, method: str, against: str, level: float = 0.95, by: By = "damage") -> Interval:
+        """What one method is better by than another (see `goodness`), paired by trial; NaN for faithfulness without pairs."""
+        if by == "faithfulness":
+            return (
+                NONE if self.kept is None else self.kept.cpr_difference(_named(method), _named(against), "log", level)
+            )
         one, other = self.area(method), self.area(against)
         both = one.index.intersection(other.index)
         if RANDOM in (method, against) and len(one) != len(other):
@@ -142,17 +153,15 @@ class Cell:
         }
         numbers = {name: value.value for name, value in row.items()}
         bounds = {f"{name}_{end}": getattr(value, end) for name, value in row.items() for end in ("low", "high")}
-        named = (method, "top") if method != RANDOM else ("any", "random")
         kept = self.kept
-        cmd = math.nan if kept is None else kept.cmd(*named)
+        cmd = math.nan if kept is None else kept.cmd(*_named(method))
         for_80 = None if kept is None or method == RANDOM else kept.heads_for(0.8, method)
         return {**numbers, **bounds, "cmd": cmd, "heads_for_80": math.nan if for_80 is None else float(for_80)}
 
     def _faithful(self, method: str) -> dict[str, Interval]:
         if self.kept is None:
             return {"cpr": NONE, "cpr_log": NONE}
-        named = (method, "top") if method != RANDOM else ("any", "random")
-        return {"cpr": self.kept.cpr(*named), "cpr_log": self.kept.cpr(*named, "log")}
+        return {"cpr": self.kept.cpr(*_named(method)), "cpr_log": self.kept.cpr(*_named(method), "log")}
 
     def save(self, folder: Path) -> None:
         """Write the values per trial as Parquet, and the rest as `cell.json`."""
@@ -178,6 +187,11 @@ class Cell:
         kept = FaithfulnessCurve(tables["kept"], {}, metas["kept"]) if "kept" in metas else None
         about = pd.DataFrame(text["about"]).astype(dict.fromkeys(("passes", "seconds", "stability"), float))
         return cls(text["model"], text["task"], text["k"], about, curve, other, kept, text["left_out"])
+
+
+def _named(method: str) -> tuple[str, str]:
+    """Method and set of a row in a `FaithfulnessCurve`."""
+    return (method, "top") if method != RANDOM else ("any", "random")
 
 
 def _stability(scores: HeadScores, halves: tuple[HeadScores, HeadScores] | None, k: int) -> dict[str, float]:

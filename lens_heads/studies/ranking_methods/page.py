@@ -44,12 +44,18 @@ def page(bench: Bench, plan: Preset) -> report.Page:
         },
         figures=[report.Figure(figure, "Above and to the left is better. Named: no cheaper method does more.")],
     )
-    words = report.Section("Which method for which budget", said.replace("\n  ", "\n\n").replace("\n", "\n\n"))
+    kept = str(recommend(bench, by="faithfulness"))
+    advice = (("To find what the answer needs", said), ("To find what suffices for it", kept))
+    words = [report.Section(f"{goal}: which method for which budget", _paragraphs(text)) for goal, text in advice]
     over = (
         [folded("Over all models and tasks", tables=[table(bench.overall, "Mean over cells", "share")])] if many else []
     )
-    sections = [words, *over, *(_section(bench, cell) for cell in bench.cells)]
+    sections = [*words, *over, *(_section(bench, cell) for cell in bench.cells)]
     return report.Page("Which method finds the heads that matter?", summary, sections)
+
+
+def _paragraphs(lines: str) -> str:
+    return lines.replace("\n  ", "\n\n").replace("\n", "\n\n")
 
 
 def _section(bench: Bench, cell: Cell) -> report.Section:

@@ -49,19 +49,7 @@ PRESETS: dict[str, Preset] = {
     "default": Preset(),
     "quick": Preset(4, 4, 6, 5, 5, (1, 5), masks=30, searched=40, draws=4, few=5, kept_draws=2, planted=0),
     "thorough": Preset(
-        12,
-        12,
-        32,
-        20,
-        16,
-        (1, 2, 5, 10, 20),
-        masks=120,
-        searched=1400,
-        draws=40,
-        few=12,
-        kept_draws=12,
-        rerun=("css",),
-        planted=10,
+        8, 8, 32, 12, 16, (1, 2, 5, 10), masks=100, searched=1400, few=12, kept_draws=8, rerun=("css",), planted=10
     ),
 }
 """`quick` leaves out whatever takes more than 40 passes, `default` more than 150; `thorough` takes hours."""

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
 from lens_heads.runs import checks
+from lens_heads.stats import Interval
 from lens_heads.studies.ranking_methods.bench import Bench
-from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
+from lens_heads.studies.ranking_methods.cell import RANDOM, By, Cell
 
 BUDGETS = (1.5, 5.0, 20.0, math.inf)
 """Plain passes over the selection trials: one pass, gradients, integrated gradients, anything."""
+
+
+GOALS: dict[By, tuple[str, str]] = {
+    "damage": ("does surely more damage than", "nats"),
+    "faithfulness": ("keeps surely more of the behaviour than", "of the effect of all heads"),
+}
+"""What a method is for, and the unit of its area."""
 
 
 @dataclass(frozen=True, eq=False)
 class Recommendation:
     """The result of `recommend`. `frame`: a row per model, task and budget; printed, it says the same in words.
 
-    Columns: method (most damage averaged over log k, of those within the budget; empty if none is surely beyond random heads),
-    area, beyond_random and gain (over the choice of the next smaller budget) with bounds, as_good (methods that cannot be told
-    from it, the cheapest first).
+    Columns: method (the largest area over log k of those within the budget; empty if none is surely beyond random heads), area,
+    beyond_random and gain (over the choice of the next smaller budget) with bounds, as_good (methods that cannot be told from it,
+    the cheapest first). `by`: what the area is of.
     """
 
     frame: pd.DataFrame
+    by: By = "damage"
 
     def __str__(self) -> str:
         cells = self.frame.groupby(["model", "task"], sort=False)
-        return "\n".join([*(_said(rows) for _, rows in cells), *self._overall()])
+        return "\n".join([*(_said(rows, self.by) for _, rows in cells), *self._overall()])
 
     def _overall(self) -> list[str]:
         """Which methods are among the best of a budget in most cells, where there are several."""
@@ -44,54 +54,59 @@ class Recommendation:
         return lines
 
 
-def recommend(bench: Bench, budgets: Sequence[float] = BUDGETS, level: float = 0.95) -> Recommendation:
+def recommend(
+    bench: Bench, budgets: Sequence[float] = BUDGETS, by: By = "damage", level: float = 0.95
+) -> Recommendation:
     """Which method to use for each budget.
 
     Args:
         bench: the result of `studies.methods`, or `Bench.load(folder)`.
         budgets: plain passes over the selection trials, ascending; infinity for any price.
+        by: "damage" for heads that the answer needs (ablated), "faithfulness" for heads that suffice (kept, all others corrupt).
         level: of the intervals that decide.
 
-    A larger budget's method is only recommended if it surely does more damage than that of the smaller one. The best of many
-    methods on one set of trials looks a little better than it is: measure close calls again on other trials.
+    A larger budget's method is only recommended if it is surely better than that of the smaller one. The best of many methods on
+    one set of trials looks a little better than it is: measure close calls again on other trials.
 
-    ValueError for no budgets, or budgets that are not above zero.
+    ValueError for no budgets, budgets that are not above zero, and another `by`.
     """
     listed = sorted(float(budget) for budget in budgets)
     if not listed or not listed[0] > 0:
         raise ValueError(f"budgets={budgets!r}: use numbers of passes above 0")
+    if by not in GOALS:
+        raise ValueError(f"by={by!r}: use {' or '.join(map(repr, GOALS))}")
     checks.share("level", level)
     rows = []
     for cell in bench.cells:
         before = ""
         for budget in listed:
-            row = _choice(cell, budget, before, level)
+            row = _choice(cell, budget, before, by, level)
             before = str(row["method"]) or before
             rows.append({"model": cell.model, "task": cell.task, "budget": budget, **row})
-    return Recommendation(pd.DataFrame(rows))
+    return Recommendation(pd.DataFrame(rows), by)
 
 
-def _choice(cell: Cell, budget: float, before: str, level: float) -> dict[str, object]:
+def _choice(cell: Cell, budget: float, before: str, by: By, level: float) -> dict[str, object]:
     """The method for one budget, and those that cannot be told from it."""
     passes = dict(zip(cell.about["method"], cell.about["passes"], strict=True))
     family = dict(zip(cell.about["method"], cell.about["family"], strict=True))
+    beyond = partial(cell.beyond, level=level, by=by)
     able = [name for name in cell.methods if passes[name] <= budget and family[name] != "baseline"]
-    means = {name: float(cell.area(name).to_numpy().mean()) for name in able}
-    ranked = sorted(able, key=lambda name: -means[name])
+    ranked = sorted(able, key=lambda name: -cell.goodness(name, by))
     best = ranked[0] if ranked else ""
-    if not best or not cell.beyond(best, RANDOM, level).low > 0:
-        return _row(cell, "", "", [], level)
-    if before and before != best and not cell.beyond(best, before, level).low > 0:
+    if not best or not beyond(best, RANDOM).low > 0:
+        return _row(beyond, "", "", [])
+    if before and before != best and not beyond(best, before).low > 0:
         best = before
     # Not "as good as": all that the trials cannot tell from it.
-    same = [name for name in ranked if name != best and not cell.beyond(best, name, level).low > 0]
-    return _row(cell, best, before, sorted(same, key=lambda name: passes[name]), level)
+    same = [name for name in ranked if name != best and not beyond(best, name).low > 0]
+    return _row(beyond, best, before, sorted(same, key=lambda name: passes[name]))
 
 
-def _row(cell: Cell, best: str, before: str, same: list[str], level: float) -> dict[str, object]:
+def _row(beyond: Callable[[str, str], Interval], best: str, before: str, same: list[str]) -> dict[str, object]:
     row: dict[str, object] = {"method": best, "as_good": tuple(same)}
     for name, other in (("beyond_random", RANDOM), ("gain", before)):
-        value = cell.beyond(best, other, level) if best and other and best != other else (math.nan,) * 3
+        value = beyond(best, other) if best and other and best != other else (math.nan,) * 3
         row |= dict(zip((name, f"{name}_low", f"{name}_high"), value, strict=True))
     return row
 
@@ -100,19 +115,20 @@ def _price(budget: float) -> str:
     return "At any price" if math.isinf(budget) else f"For up to {budget:g} passes"
 
 
-def _said(rows: pd.DataFrame) -> str:
+def _said(rows: pd.DataFrame, by: By) -> str:
     """What to use on one model and task, budget by budget."""
     lines, before = [f"{rows['model'].iloc[0]}, {rows['task'].iloc[0]}:"], ""
+    does, unit = GOALS[by]
     for row in rows.to_dict("records"):
         price = _price(row["budget"])
         if not row["method"]:
-            lines.append(f"  {price}: no method does surely more damage than random heads.")
+            lines.append(f"  {price}: no method {does} random heads.")
             continue
         if row["method"] == before:
             lines.append(f"  {price}: still {before}; nothing dearer is surely better.")
             continue
         over = f"{row['beyond_random']:.2f} [{row['beyond_random_low']:.2f}, {row['beyond_random_high']:.2f}]"
         same = f"; not told from it: {', '.join(row['as_good'])}" if row["as_good"] else ""
-        lines.append(f"  {price}: {row['method']}, {over} nats beyond random heads{same}.")
+        lines.append(f"  {price}: {row['method']}, {over} {unit} beyond random heads{same}.")
         before = row["method"]
     return "\n".join(lines)

@@ -140,26 +140,26 @@ def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | No
 def _planned(
     given: Sequence[Any], setups: Mapping[str, Setup], chosen: Sequence[Method], plan: Preset, loading: dict[str, Any]
 ) -> Bench:
-    """Print what every part would cost, in passes of one trial, and what is left out for its price."""
-    rows = []
+    """Print what the methods of every family and the judging would cost, in passes of one trial, and what is left out."""
+    rows, console = [], Console(emoji=False)
     for one in given:
         model = loaded(one, loading)
         shape = geometry(model)
+        costs = {method.name: method.passes(shape, plan.masks, plan.k) for method in chosen}
+        able = [method for method in chosen if costs[method.name] <= plan.searched]
+        families = pd.Series({method.name: method.family for method in able}, dtype=object)
+        ranking = pd.Series(costs)[families.index].groupby(families, sort=False).sum() * plan.select
+        parts = {f"rank: {family}": float(passes) for family, passes in ranking.items()}
+        parts["ablation"] = len(plan.ks) * (len(able) * plan.test + plan.draws * plan.few)
+        parts["other task"] = (len(able) + plan.draws) * plan.other
+        parts["faithfulness"] = 6 * (len(able) + plan.kept_draws) * plan.pairs
         for task, setup in setups.items():
-            trials, _ = setup.load(model, "select", plan.select)
-            minutes = minutes_per_pass(model, trials)
-            costs = {method.name: method.passes(shape, plan.masks, plan.k) for method in chosen}
-            able = {name: cost for name, cost in costs.items() if cost <= plan.searched}
-            judged = len(able) * len(plan.ks) * plan.test + plan.draws * len(plan.ks) * plan.few
-            kept = (6 * len(able) + 6 * plan.kept_draws) * plan.pairs
-            parts = {name: cost * plan.select for name, cost in able.items()} | {
-                "ablation": judged,
-                "faithfulness": kept,
-            }
-            parts["other task"] = (len(able) + plan.draws) * plan.other
-            rows += [
-                {"model": f"{shape.name}, {task}", "stage": part, "passes": n, "minutes": n * minutes}
-                for part, n in parts.items()
-            ]
+            trials, _ = setup.load(model, "test", plan.test)
+            minutes = minutes_per_pass(model, trials, plan.batch_size)
+            about = {"model": f"{shape.name}, {task}"}
+            rows += [about | {"stage": part, "passes": n, "minutes": n * minutes} for part, n in parts.items()]
+        dear = ", ".join(f"{name} ({passes:.0f})" for name, passes in costs.items() if passes > plan.searched)
+        if dear:
+            console.print(tables.plain(f"{shape.name}: above {plan.searched} passes, so left out: {dear}"))
     tables.show(tables.planned(pd.DataFrame(rows), "bench: what it would cost, in passes of one trial"))
     return Bench([], pd.DataFrame())

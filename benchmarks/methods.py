@@ -1,0 +1,58 @@
+"""Which ranking method finds the heads that matter, and what does it cost?
+
+All methods, and the rankings made of others in `candidates.py`, rank heads on the same selection trials. Their top heads are
+ablated, and kept alone, on the same other trials.
+
+Appends JSON, cell by cell, to benchmarks/results/methods.jsonl, and writes the values per trial to benchmarks/results/methods.
+What was run stays in --out: the same command continues it.
+
+Run: python benchmarks/methods.py [--models gemma-3-270m,smollm2-135m-instruct] [--tasks ioi,induction] [--methods locos,copy]
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from candidates import CANDIDATES
+from record import append
+
+import lens_heads as lh
+from lens_heads.model.identity import identify
+from lens_heads.studies.finding import plain
+from lens_heads.studies.ranking_methods.cell import By
+from lens_heads.studies.ranking_methods.methods import METHODS
+from lens_heads.studies.ranking_methods.presets import PRESETS
+
+TASKS = ("ioi", "induction", "capitals", "arithmetic", "retrieval")
+GOALS: dict[By, str] = {"damage": "the answer needs", "faithfulness": "suffices for it"}
+TO = Path(__file__).parent / "results" / "methods"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
+    parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--methods", default=",".join(METHODS), help="those of the table; the candidates come on top")
+    parser.add_argument("--preset", default="thorough", choices=PRESETS)
+    parser.add_argument("--out", type=Path, default=Path("runs/methods"))
+    given = parser.parse_args()
+    methods = [*given.methods.split(","), *CANDIDATES]
+    for name in given.models.split(","):
+        model = lh.load_model(name)
+        for task in given.tasks.split(","):
+            bench = lh.studies.methods(model, task, methods, given.preset, given.out)
+            bench.save(TO)
+            cell, size = bench.cell(), asdict(PRESETS[given.preset])
+            over = {method: list(cell.beyond(method, "locos_exact")) for method in cell.methods}
+            about = {"model": cell.model, "task": task, "preset": size, "settings": identify(model).settings}
+            found = {"best": cell.best, "left_out": cell.left_out, "beyond_locos_exact": over}
+            goals = [f"To find what {words}:\n{lh.recommend(bench, by=by)}" for by, words in GOALS.items()]
+            advice = "\n".join(goals).splitlines()
+            append("methods", plain({**about, **found, "advice": advice, "rows": bench.frame.to_dict("records")}))
+            print("\n".join(advice))
+
+
+if __name__ == "__main__":
+    main()

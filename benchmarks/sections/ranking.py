@@ -1,0 +1,125 @@
+"""The table of methods: which ranking finds the heads that matter, at what cost, and do rankings made of others do better?"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lens_heads.studies.ranking_methods.bench import across
+
+from .reading import Results, Row, described, measured_by, short
+from .writing import NOTHING, num, percent, span, table
+
+CHEAP, MARK = 15, 0.9
+"""What a ranking made of others should reach: this share of greedy search's damage, for at most so many passes."""
+ORDER = ("ioi", "induction", "capitals", "arithmetic", "retrieval")
+
+
+def ranking_methods(results: Results) -> str:
+    cells = {(one["model"], one["task"]): one for one in (run["results"] for run in results.runs("methods"))}
+    cells = dict(sorted(cells.items(), key=lambda item: (item[0][0], ORDER.index(item[0][1]))))
+    models = list(dict.fromkeys(model for model, _ in cells))
+    parts = [
+        described("methods"),
+        described("candidates"),
+        measured_by("python benchmarks/methods.py", results.runs("methods"), "methods.jsonl", "methods"),
+        _sizes(list(cells.values())),
+        _overall(list(cells.values())),
+    ]
+    for model in models:
+        here = {task: one for (name, task), one in cells.items() if name == model}
+        parts += [f"### {short(model)}: damage at k", _damage(here), _left_out(here), _advice(here)]
+    return "\n\n".join([*parts, "### Rankings made of others", _made_of_others(cells)])
+
+
+def _sizes(cells: list[Row]) -> str:
+    size = cells[0]["preset"]
+    return (
+        f"{size['select']} selection trials, {size['calibrate']} more for the means of mean ablation, {size['test']} test trials "
+        f"({size['pairs']} of them for faithfulness), {size['draws']} sets of random heads, {size['masks']} masks, "
+        f"{size['planted']} models with planted heads. One pass is a plain forward over the selection trials; a pass with "
+        "gradients counts as three."
+    )
+
+
+def _overall(cells: list[Row]) -> str:
+    """One row per method, over all cells."""
+    found = across(pd.concat([pd.DataFrame(one["rows"]) for one in cells], ignore_index=True).astype(_FLOATS))
+    columns = ["method", "family", "passes", "share of the best damage", "rank", "faithfulness", "stability", "AUROC"]
+    rows = [
+        [
+            f"`{row['method']}`" if row["family"] != "baseline" else row["method"],
+            row["family"],
+            num(row["passes"], 1),
+            span(row["share"], row["share_low"], row["share_high"]),
+            *(NOTHING if pd.isna(row[name]) else num(row[name], 1 if name == "rank" else 2) for name in _MEANS),
+        ]
+        for row in found.to_dict("records")
+    ]
+    return (
+        f"Means over {len(cells)} models and tasks. Share: of the damage that greedy search's heads do, or, where it is not "
+        "affordable, the most damaging method's, with its interval over models and tasks. Rank: by damage averaged over log k. "
+        "Faithfulness: CPR over log k, heads only. AUROC: on the planted models.\n\n" + table(columns, rows)
+    )
+
+
+_MEANS = ("rank", "cpr_log", "stability", "auroc")
+_FLOATS = dict.fromkeys(("share", "area", "passes", "cpr_log", "stability", "auroc"), float)
+
+
+def _damage(here: dict[str, Row]) -> str:
+    """A row per method, a column per task, the most damaging on average first."""
+    found = {task: {row["method"]: row for row in one["rows"]} for task, one in here.items()}
+    methods = list(dict.fromkeys(name for rows in found.values() for name in rows))
+    mean = {name: sum(rows[name]["share"] or 0 for rows in found.values() if name in rows) for name in methods}
+    rows = [
+        [f"`{name}`", *(_lost(one[name]) if name in one else NOTHING for one in found.values())]
+        for name in sorted(methods, key=lambda name: -mean[name])
+    ]
+    k = next(iter(found.values()))[methods[0]]["k"]
+    return f"Nats per token that the top {k} heads cost the answer.\n\n" + table(["method", *here], rows)
+
+
+def _lost(row: Row) -> str:
+    return span(row["damage"], row["damage_low"], row["damage_high"])
+
+
+def _left_out(here: dict[str, Row]) -> str:
+    why = {f"`{method}` {reason}" for one in here.values() for method, reason in one["left_out"].items()}
+    return f"Left out: {'; '.join(sorted(why))}." if why else "No method is left out."
+
+
+def _advice(here: dict[str, Row]) -> str:
+    """What `lh.recommend` says of every task."""
+    return (
+        "`lh.recommend` says:\n\n```text\n"
+        + "\n".join(line for one in here.values() for line in one["advice"])
+        + "\n```"
+    )
+
+
+def _made_of_others(cells: dict[tuple[str, str], Row]) -> str:
+    """Every candidate beside exact LOCOS, cell by cell, and which of them reach the mark."""
+    names = [row["method"] for row in next(iter(cells.values()))["rows"] if row["family"] == "combined"]
+    rows, beaten, reached = [], {name: set[str]() for name in names}, dict.fromkeys(names, 0)
+    greedy = {cell: one for cell, one in cells.items() if one["best"] == "greedy"}
+    for name in names:
+        gains = []
+        for (model, _), one in cells.items():
+            gain = one["beyond_locos_exact"].get(name)
+            gains.append(NOTHING if gain is None else span(*gain))
+            if gain is not None and gain[1] > 0:
+                beaten[name].add(model)
+        for one in greedy.values():
+            mine = next(row for row in one["rows"] if row["method"] == name)
+            reached[name] += mine["share"] >= MARK and mine["passes"] <= CHEAP
+        rows.append([f"`{name}`", *gains])
+    told = "; ".join(
+        f"`{name}` is surely better on a task of {len(beaten[name])} of {len({model for model, _ in cells})} models and reaches "
+        f"the mark in {reached[name]} of {len(greedy)}"
+        for name in names
+    )
+    return (
+        "Area of damage over log k less that of exact LOCOS, paired by trial. The mark: "
+        f"{percent(MARK)} of greedy search's damage for at most {CHEAP} passes. {told}.\n\n"
+        + table(["ranking", *(f"{short(model)}, {task}" for model, task in cells)], rows)
+    )
