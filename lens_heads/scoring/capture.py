@@ -6,10 +6,10 @@ its layer. All scorers of a run share the pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -30,9 +30,12 @@ from lens_heads.scoring.view import LayerView
 from lens_heads.trials import answers
 from lens_heads.trials.encoded import EncodedTrial
 
+Views: TypeAlias = dict[tuple[Rows, Reading], LayerView]
+"""One layer of one trial by the rows that are seen and the reading of their directions."""
+
 
 @dataclass
-class _Row:
+class Row:
     """One trial of a batch: its padding, its steps, its result, and the read-outs of the steps by reading."""
 
     trial: EncodedTrial
@@ -43,10 +46,10 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """The input of the short chunk: the prompts and all steps but the last, of which the cache holds the first `start`."""
 
-    rows: list[_Row]
+    rows: list[Row]
     tokens: Int[Tensor, "batch position"]
     pads: Int[Tensor, " batch"]
     cache: Cache
@@ -76,49 +79,62 @@ def run_pass(
     of each prompt are scored as the needle is. The model runs in eval mode and is restored afterwards, also on an exception.
     """
     decode = not teacher_forced and any(scorer.gated or scorer.rows != "prompt" for scorer in scorers)
-    tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     back = max((scorer.prompt_rows for scorer in scorers if scorer.rows == "prompt"), default=1)
+    with evaluating(model):
+        batch = prepared(model, trials, teacher_forced, max_new_tokens if decode else 0, chunk, back)
+        wanted = [scorer for scorer in scorers if any(_counts(scorer, row) for row in batch.rows)]
+        if wanted:
+            readings = _readings(wanted, directions)
+            read_outs(model, batch, readings)
+            _score(model, batch, wanted, readings, null_spans)
+    return [row.result for row in batch.rows]
+
+
+def prepared(
+    model: Model,
+    trials: Sequence[EncodedTrial],
+    teacher_forced: bool,
+    max_new_tokens: int,
+    chunk: int = CHUNK,
+    back: int = 1,
+) -> Batch:
+    """Prefill all but the last `back` prompt tokens, and decode up to `max_new_tokens` steps unless the answers are forced."""
+    tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     start = max(0, tokens.shape[1] - back)
     cache = Cache(model, len(trials))
-    with evaluating(model):
-        with fast_attention(model):
-            prefill(model, tokens[:, :start], cache, pads, chunk)
-            generated = [[] for _ in trials]
-            if decode:
-                generated = greedy(model, tokens[:, start:], cache, pads, max_new_tokens)
-                cache.crop(start)
-        rows = [
-            _outcome(model, trial, int(pad), steps, teacher_forced, decode)
-            for trial, pad, steps in zip(trials, pads, generated, strict=True)
-        ]
-        wanted = [scorer for scorer in scorers if any(_counts(scorer, row) for row in rows)]
-        if wanted:
-            fed = pad_sequence([torch.tensor(row.steps[:-1], dtype=torch.long) for row in rows], batch_first=True)
-            first = tokens.shape[1] - 1 - start
-            batch = _Batch(rows, torch.cat([tokens, fed.to(tokens.device)], 1), pads, cache, start, first)
-            readings = _readings(wanted, directions)
-            _read_outs(model, batch, readings)
-            _score(model, batch, wanted, readings, null_spans)
-    return [row.result for row in rows]
+    decode = max_new_tokens > 0 and not teacher_forced
+    with fast_attention(model):
+        prefill(model, tokens[:, :start], cache, pads, chunk)
+        generated = [[] for _ in trials]
+        if decode:
+            generated = greedy(model, tokens[:, start:], cache, pads, max_new_tokens)
+            cache.crop(start)
+    rows = [
+        _outcome(model, trial, int(pad), steps, teacher_forced, decode)
+        for trial, pad, steps in zip(trials, pads, generated, strict=True)
+    ]
+    fed = pad_sequence([torch.tensor(row.steps[:-1], dtype=torch.long) for row in rows], batch_first=True)
+    whole = torch.cat([tokens, fed.to(tokens.device)], 1)
+    return Batch(rows, whole, pads, cache, start, tokens.shape[1] - 1 - start)
 
 
 def _outcome(
     model: Model, trial: EncodedTrial, pad: int, generated: list[int], teacher_forced: bool, decoded: bool
-) -> _Row:
+) -> Row:
     """Which steps count, and whether the trial passed."""
     if teacher_forced:
         gold = trial.answer_tokens.tolist()
-        return _Row(trial, pad, gold, PassResult(trial.id, "passed", trial.answer, list(range(len(gold)))))
+        return Row(trial, pad, gold, PassResult(trial.id, "passed", trial.answer, list(range(len(gold)))))
     if not decoded:
-        return _Row(trial, pad, [], PassResult(trial.id, "ungated"))
+        return Row(trial, pad, [], PassResult(trial.id, "ungated"))
     text = text_of(model, generated)
     steps = answers.answer_steps(trial, generated, model.tokenizer)
     answered = "passed" if steps else "no_answer_step"
     outcome = answered if answers.passes(trial, text) else "gate_failed"
-    return _Row(trial, pad, generated, PassResult(trial.id, outcome, text, steps))
+    return Row(trial, pad, generated, PassResult(trial.id, outcome, text, steps))
 
 
-def _counts(scorer: Scorer, row: _Row) -> bool:
+def _counts(scorer: Scorer, row: Row) -> bool:
     """Whether the trial counts for the method: it passed or need not, and has the rows that the method reads."""
     there = {"prompt": True, "generated": bool(row.steps), "answer": bool(row.result.answer_steps)}
     return there[scorer.rows] and (row.result.outcome == "passed" or not scorer.gated)
@@ -131,7 +147,7 @@ def _readings(scorers: Sequence[Scorer], directions: Directions) -> dict[Reading
     return {reading: both[reading] for reading in both if reading in used}
 
 
-def _read_outs(model: Model, batch: _Batch, readings: Mapping[Reading, Directions]) -> None:
+def read_outs(model: Model, batch: Batch, readings: Mapping[Reading, Directions]) -> None:
     """Set each row's answer directions; `exact` ones need an unhooked run of the chunk for the final norm's scales."""
     final: Tensor | None = None
     if any(directions.exact for directions in readings.values()) and any(row.steps for row in batch.rows):
@@ -148,7 +164,7 @@ def _read_outs(model: Model, batch: _Batch, readings: Mapping[Reading, Direction
 
 
 def _score(
-    model: Model, batch: _Batch, scorers: Sequence[Scorer], readings: Mapping[Reading, Directions], null_spans: int
+    model: Model, batch: Batch, scorers: Sequence[Scorer], readings: Mapping[Reading, Directions], null_spans: int
 ) -> None:
     """Run the short chunk with hooks and let every scorer see each layer as it passes."""
     shape = geometry(model)
@@ -160,6 +176,28 @@ def _score(
         row.result.null = {name: torch.zeros(null_spans, *size, dtype=torch.float32) for name in placed}
     spans = [draw_spans(row.trial, null_spans) for row in batch.rows]
     named = {scorer.name: scorer for scorer in scorers}
+
+    def see(layer: int, i: int, views: Views) -> None:
+        result = batch.rows[i].result
+        for name, scores in result.scores.items():
+            scorer = named[name]
+            view = views[scorer.rows, scorer.direction if scorer.direction in readings else "exact"]
+            view = view.last(scorer.prompt_rows) if scorer.rows == "prompt" else view
+            scores[layer] = scored(scorer, view, shape.n_heads)
+            if name in result.null:
+                result.null[name][:, layer] = null_scores(scorer, view, spans[i], shape.n_heads)
+
+    watch(model, batch, readings, [i for i, row in enumerate(batch.rows) if row.result.scores], see)
+
+
+def watch(
+    model: Model,
+    batch: Batch,
+    readings: Mapping[Reading, Directions],
+    rows: Sequence[int],
+    see: Callable[[int, int, Views], None],
+) -> None:
+    """Run the short chunk with hooks. As each layer passes, `see(layer, row, views)` is called for these rows of the batch."""
     held: dict[str, Tensor] = {}
 
     def keep_pattern(pattern: Tensor, hook: Any) -> None:
@@ -167,19 +205,11 @@ def _score(
 
     def finish_layer(z: Tensor, hook: Any, layer: int) -> None:
         pattern, values, W_O = held.pop("pattern"), batch.cache.values(layer), output_weights(model, layer)
-        for i, row in enumerate(batch.rows):
-            if row.result.scores:
-                views = _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), readings)
-                for name, scores in row.result.scores.items():
-                    scorer = named[name]
-                    view = views[scorer.rows, scorer.direction if scorer.direction in readings else "exact"]
-                    view = view.last(scorer.prompt_rows) if scorer.rows == "prompt" else view
-                    scores[layer] = scored(scorer, view, shape.n_heads)
-                    if name in row.result.null:
-                        row.result.null[name][:, layer] = null_scores(scorer, view, spans[i], shape.n_heads)
+        for i in rows:
+            see(layer, i, _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), readings))
 
     hooks: list[tuple[str, Any]] = []
-    for layer in range(shape.n_layers):
+    for layer in range(model.cfg.n_layers):
         hooks.append((f"blocks.{layer}.attn.hook_pattern", keep_pattern))
         hooks.append((f"blocks.{layer}.attn.hook_z", partial(finish_layer, layer=layer)))
     with hooked(model, hooks):
@@ -197,9 +227,7 @@ class _Layer:
     W_O: Float[Tensor, "head d_head d_model"]
 
 
-def _views(
-    model: Model, batch: _Batch, i: int, raw: _Layer, readings: Mapping[Reading, Directions]
-) -> dict[tuple[Rows, Reading], LayerView]:
+def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Reading, Directions]) -> Views:
     """One trial's rows of each kind and reading as views in absolute positions, without padding."""
     row, first = batch.rows[i], batch.first
     trial, n, steps = row.trial, len(row.trial), len(row.steps)
@@ -228,7 +256,7 @@ def _views(
             question=trial.question,
         )
 
-    views: dict[tuple[Rows, Reading], LayerView] = {}
+    views: Views = {}
     prompt = torch.arange(max(0, -offset), first + 1, device=device)
     produced = torch.cat([tokens[1:n], tokens.new_tensor(row.steps[:1] or [-1])])
     asking = view(prompt, produced[prompt + offset], torch.zeros_like(prompt).bool())
