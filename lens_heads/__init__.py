@@ -39,6 +39,8 @@ _HOMES = {
     "load_heads": "heads.files",
     "load_model": "model.load",
     "localize_heads": "localize.heads",
+    "look": "scoring.looking",
+    "Look": "scoring.looks",
     "match_heads": "compare.correspondence",
     "mean_activations": "interventions.activations",
     "MeanActivations": "interventions.activations",
@@ -144,6 +146,8 @@ if TYPE_CHECKING:
     from lens_heads.scoring import probes as probes
     from lens_heads.scoring import scorers as scorers
     from lens_heads.scoring.documents import score_documents as score_documents
+    from lens_heads.scoring.looking import look as look
+    from lens_heads.scoring.looks import Look as Look
     from lens_heads.scoring.razor import razor_heads as razor_heads
     from lens_heads.scoring.reranking import rerank as rerank
     from lens_heads.scoring.score import score_heads as score_heads

@@ -19,9 +19,8 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, output_weights, require_raw_weights
-from lens_heads.model.modes import evaluating
-from lens_heads.model.norms import post_attention_norm
+from lens_heads.model.geometry import HeadGeometry, Model, geometry, output_weights, require_raw_weights
+from lens_heads.model.readout import extreme_tokens
 from lens_heads.runs import checks
 from lens_heads.scoring.probes import TokenMap, repeated, weights
 from lens_heads.scoring.probes.maps import packaged_maps
@@ -196,32 +195,13 @@ def writes(model: Model, k: int) -> list[str]:
     return found
 
 
-@torch.no_grad()
 def top_tokens(model: Model, vectors: Sequence[Float[Tensor, "head d_model"]], k: int, first: int = 0) -> list[str]:
-    """The k tokens with the largest logits of each write, through a post-attention norm if there is one, and the final norm.
-
-    `vectors` are of the layers from `first` on. By TransformerLens's `logit_readout` where it exists (version 4, bridges).
-    """
+    """The k tokens that each write raises most, as text. `vectors` are of the layers from `first` on."""
     named: list[str] = []
     for layer, vector in enumerate(vectors, first):
-        norm = post_attention_norm(model, layer)
-        x = vector.to(model.W_U) if norm is None else norm(vector.to(model.W_U)[None])[0]
-        for ids in _largest(model, x, k).tolist():
-            named.append(" ".join(repr(model.tokenizer.decode([token])) for token in ids))
+        ids, _ = extreme_tokens(model, vector, layer, k)
+        named += [" ".join(repr(model.tokenizer.decode([token])) for token in row) for row in ids[:, 0].tolist()]
     return named
-
-
-def _largest(model: Model, x: Float[Tensor, "head d_model"], k: int) -> Tensor:
-    try:
-        from transformer_lens.tools.analysis.logit_lens import logit_readout
-    except ImportError:  # Before version 4.
-        logit_readout = None
-    if logit_readout is None or not is_bridge(model):
-        return (model.ln_final(x[None])[0] @ model.W_U).topk(k).indices
-    with evaluating(model):
-        found = logit_readout(model, x, top_k=k).top_ids
-    assert found is not None
-    return found
 
 
 def _by_query_head(scores: HeadScores, shape: HeadGeometry) -> Float[Tensor, "layer head"]:

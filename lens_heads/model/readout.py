@@ -1,0 +1,45 @@
+"""What a vector of the residual stream says about the next token, through the model's own final norm and unembedding."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.model.geometry import Model, is_bridge
+from lens_heads.model.modes import evaluating
+from lens_heads.model.norms import post_attention_norm
+
+AT_ONCE = 64
+"""Vectors whose logits are in memory at the same time."""
+
+
+def extreme_tokens(
+    model: Model, writes: Float[Tensor, "row d_model"], layer: int, k: int
+) -> tuple[Int[Tensor, "row side k"], Float[Tensor, "row side k"]]:
+    """The k tokens that each write of a layer's heads raises most, and the k that it lowers most, with their logits.
+
+    Side 0 is raised, the highest first; side 1 lowered, the lowest first. Each write is read as if it stood alone, through the
+    post-attention norm if there is one, and the final norm.
+    """
+    norm = post_attention_norm(model, layer)
+    ids, values = [], []
+    with torch.no_grad():
+        for some in writes.to(model.W_U).split(AT_ONCE):
+            logits = readout(model, some if norm is None else norm(some[None])[0]).float()
+            raised, lowered = logits.topk(k), logits.topk(k, largest=False)
+            ids.append(torch.stack([raised.indices, lowered.indices], 1).cpu())
+            values.append(torch.stack([raised.values, lowered.values], 1).cpu())
+    return torch.cat(ids), torch.cat(values)
+
+
+def readout(model: Model, x: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab"]:
+    """Logits of vectors: TransformerLens's `logit_readout` where it exists (version 4, bridges)."""
+    try:
+        from transformer_lens.tools.analysis.logit_lens import logit_readout
+    except ImportError:  # Before version 4.
+        logit_readout = None
+    if logit_readout is None or not is_bridge(model):
+        return model.ln_final(x[None])[0] @ model.W_U
+    with evaluating(model):
+        return logit_readout(model, x).values
