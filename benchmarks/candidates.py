@@ -9,7 +9,8 @@
 - `locos_in_turn`, `attribute_in_turn`: the first head of exact LOCOS, or of `attribute_logit`; then, with it ablated, the first
   of the others; and so on. What takes an ablated head's place shows in the next pass.
 - `best_of`: of the cheap rankings, the one whose top k heads cost the selection trials most.
-- `best_in_turn`: the same of three: exact LOCOS, exact logit attribution, and `attribute_in_turn` on every other trial.
+- `best_in_turn`: the same of three: exact LOCOS, exact DLA, and `attribute_in_turn` on every other trial. It was made after a
+  first look at ioi and induction on the packaged models; the other cells are its test.
 - `shortlist`, `elimination`, `greedy_shortlist`: from 2k heads that the cheap rankings propose, those that cost most alone; those
   that backward elimination keeps; those that greedy search takes on every third trial.
 """

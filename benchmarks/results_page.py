@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sections import capability, demo, fragile, kinds, locos, measured
+from sections import capability, demo, fragile, kinds, locos, measured, ranking
 from sections.reading import Results
 from sections.writing import anchor
 
@@ -20,6 +20,7 @@ SECTIONS = {
     "Study: LOCOS": locos.locos,
     "Study: fragile tasks": fragile.fragile,
     "Study: capabilities": capability.capability,
+    "Ranking methods": ranking.ranking_methods,
     "Demo": demo.demo,
     "Kinds of heads": kinds.kinds,
     "Circuits of two tasks": kinds.circuits,

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import lens_heads as lh
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -110,3 +112,28 @@ def test_links_lead_somewhere() -> None:
     links = re.findall(r"\]\((results[^)]*)\)", (BENCHMARKS / "RESULTS.md").read_text())
     assert {"results/locos_curves.png", "results/study_locos.json", "results/patching.jsonl"} <= set(links)
     assert [link for link in links if not (BENCHMARKS / link).exists()] == []
+
+
+def test_a_method_that_changes_in_the_table_changes_in_the_page(results: Path) -> None:
+    before, file = page_of(results), results / "methods.jsonl"
+    runs = [json.loads(line) for line in file.read_text().splitlines()]
+    row = runs[0]["results"]["rows"][0]
+    row |= {"damage": 12.3456, "damage_low": 11.1, "damage_high": 13.9}
+    file.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    (line,) = changed_lines(results, before)
+    assert line.startswith(f"| `{row['method']}` |")
+    assert "12.35 [11.10, 13.90]" in line
+
+
+def test_the_table_of_methods_is_that_of_the_stored_trials() -> None:
+    """The means in the table, from the values per trial beside it."""
+    bench = lh.Bench.load(BENCHMARKS / "results" / "methods")
+    runs = [json.loads(line)["results"] for line in (BENCHMARKS / "results" / "methods.jsonl").read_text().splitlines()]
+    assert {(cell.model, cell.task) for cell in bench.cells} == {(run["model"], run["task"]) for run in runs}
+    for run in runs:
+        cell, rows = bench.cell(run["model"], run["task"]), {row["method"]: row for row in run["rows"]}
+        assert {*cell.methods} == {*rows} - {"random heads"}
+        for method in rows:
+            for name, values in (("damage", cell.damage(method)), ("elsewhere", cell.damage(method, other=True))):
+                assert float(values.to_numpy().mean()) == pytest.approx(rows[method][name], abs=1e-6), (method, name)
+            assert float(cell.area(method).to_numpy().mean()) == pytest.approx(rows[method]["area"], abs=1e-6)

@@ -219,7 +219,12 @@ def test_wrong_tasks_and_presets_are_named(model: Any) -> None:
 def test_a_plan_costs_one_measured_block(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert not run(model, None, plan=True).cells
     shown = capsys.readouterr().out
-    assert all(part in shown for part in ("greedy", "ablation", "faithfulness", "minutes"))
+    assert all(part in shown for part in ("rank: search", "ablation", "faithfulness", "minutes"))
+    assert "left out" not in shown
+    lh.studies.methods(model, "induction", ["locos", "greedy"], replace(TINY, searched=20), plan=True)
+    shown = capsys.readouterr().out
+    assert "above 20 passes, so left out: greedy (23)" in shown
+    assert "rank: search" not in shown
 
 
 @pytest.mark.parametrize("task", SETUPS)
