@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,10 +30,8 @@ import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.localize.measure import MaskedMetric
-from lens_heads.model.identity import identify
 from lens_heads.studies.ranking_methods.material import Material
-from lens_heads.studies.ranking_methods.methods import Method, measured
-from lens_heads.trials.digests import made_on
+from lens_heads.studies.ranking_methods.methods import Method, measured, scored
 
 ONE_PASS = ("locos_exact", "dla_exact", "locos", "attention_spatial")
 
@@ -58,8 +55,7 @@ def attribute_logit(material: Material) -> HeadScores:
 
 def proposals(material: Material) -> dict[str, HeadScores]:
     """The cheap rankings: four scores from one pass, and attribution from one with gradients; four passes in all."""
-    found = one_pass(material, ONE_PASS) if material.needled else {}
-    return {**found, "attribute_logit": attribute_logit(material)}
+    return {**one_pass(material, ONE_PASS), "attribute_logit": attribute_logit(material)}
 
 
 def lowest(metric: MaskedMetric, sets: Sequence[Sequence[Head]]) -> list[int]:
@@ -74,9 +70,8 @@ def ordered(name: str, first: Sequence[Head], lead: HeadScores, material: Materi
     values = torch.zeros(lead.n_layers, lead.n_heads)
     for place, head in enumerate(heads):
         values[head.layer, head.head] = len(heads) - place
-    rows, ids = values.expand(len(material.trials), -1, -1), [trial.id for trial in material.trials]
-    about: dict[str, Any] = {"model": identify(material.model), "made_on": made_on(list(material.trials))}
-    return HeadScores.from_trials(name, rows, ids, order=tuple(heads), selected=True, score_unit="rank", **about)
+    rows = values.expand(len(material.trials), -1, -1)
+    return scored(name, rows, material, order=tuple(heads), selected=True, score_unit="rank")
 
 
 def rank_sum(material: Material) -> HeadScores:

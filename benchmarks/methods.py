@@ -21,12 +21,11 @@ from record import append
 import lens_heads as lh
 from lens_heads.model.identity import identify
 from lens_heads.studies.finding import plain
-from lens_heads.studies.ranking_methods.cell import By
 from lens_heads.studies.ranking_methods.methods import METHODS
 from lens_heads.studies.ranking_methods.presets import PRESETS
+from lens_heads.studies.ranking_methods.recommend import GOALS
 
 TASKS = ("ioi", "induction", "capitals", "arithmetic", "retrieval")
-GOALS: dict[By, str] = {"damage": "the answer needs", "faithfulness": "suffices for it"}
 TO = Path(__file__).parent / "results" / "methods"
 
 
@@ -48,10 +47,9 @@ def main() -> None:
             over = {method: list(cell.beyond(method, "locos_exact")) for method in cell.methods}
             about = {"model": cell.model, "task": task, "preset": size, "settings": identify(model).settings}
             found = {"best": cell.best, "left_out": cell.left_out, "beyond_locos_exact": over}
-            goals = [f"To find what {words}:\n{lh.recommend(bench, by=by)}" for by, words in GOALS.items()]
-            advice = "\n".join(goals).splitlines()
+            advice = {goal.title: str(lh.recommend(bench, by=by)).splitlines() for by, goal in GOALS.items()}
             append("methods", plain({**about, **found, "advice": advice, "rows": bench.frame.to_dict("records")}))
-            print("\n".join(advice))
+            print("\n".join(line for title, lines in advice.items() for line in (title, *lines)))
 
 
 if __name__ == "__main__":

@@ -89,12 +89,14 @@ def _left_out(here: dict[str, Row]) -> str:
 
 
 def _advice(here: dict[str, Row]) -> str:
-    """What `lh.recommend` says of every task."""
-    return (
-        "`lh.recommend` says:\n\n```text\n"
-        + "\n".join(line for one in here.values() for line in one["advice"])
-        + "\n```"
-    )
+    """What `lh.recommend` says of every task, goal by goal."""
+    goals = next(iter(here.values()))["advice"]
+    lines = [
+        line
+        for goal in goals
+        for line in (f"{goal}:", *(said for one in here.values() for said in one["advice"][goal]))
+    ]
+    return "`lh.recommend` says:\n\n```text\n" + "\n".join(lines) + "\n```"
 
 
 def _made_of_others(cells: dict[tuple[str, str], Row]) -> str:

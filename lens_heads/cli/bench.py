@@ -32,7 +32,7 @@ def bench(
 ) -> None:
     """Rank the heads by every method, judge all on the same other trials, and say which to use for which budget."""
     from lens_heads.model.load import dtype_named
-    from lens_heads.studies.ranking_methods.recommend import recommend
+    from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
     from lens_heads.studies.ranking_methods.study import methods as run
     from lens_heads.studies.runner import MODELS
 
@@ -41,6 +41,6 @@ def bench(
     given, asked = model or MODELS, task or ["retrieval"]
     found = run(given, asked, chosen, preset, out, options(with_), plan, **loading)
     if not plan:
-        typer.echo(f"To find what the answer needs:\n{recommend(found)}")
-        typer.echo(f"To find what suffices for it:\n{recommend(found, by='faithfulness')}")
+        for by, goal in GOALS.items():
+            typer.echo(f"{goal.title}:\n{recommend(found, by=by)}")
         typer.echo(f"Report: {out / 'report.html'}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from lens_heads import probes
 from lens_heads.causal.ablated import attribute_ablation, gradient_importance
@@ -109,7 +111,7 @@ def random_ranking(material: Material) -> HeadScores:
     """Random numbers: what a method that knows nothing gets."""
     shape, rng = geometry(material.model), np.random.default_rng(material.seed)
     values = torch.from_numpy(rng.normal(size=(len(material.trials), shape.n_layers, shape.n_heads))).float()
-    return _scores("random_numbers", values, material)
+    return scored("random_numbers", values, material)
 
 
 def by_layer(material: Material) -> HeadScores:
@@ -119,11 +121,12 @@ def by_layer(material: Material) -> HeadScores:
     cost = metric.base - metric(np.eye(layers, dtype=bool)[:, :, None].repeat(heads, 2))
     values = torch.from_numpy(cost.T.copy()).float()[:, :, None].expand(-1, -1, heads)
     order = [Head(int(layer), int(head)) for layer in np.argsort(-cost.mean(1)) for head in rng.permutation(heads)]
-    return replace(_scores("by_layer", values, material), order=tuple(order))
+    return scored("by_layer", values, material, order=tuple(order))
 
 
-def _scores(name: str, per_trial: torch.Tensor, material: Material) -> HeadScores:
-    about: dict[str, Any] = {"model": identify(material.model), "made_on": made_on(list(material.trials))}
+def scored(name: str, per_trial: Float[Tensor, "trial layer head"], material: Material, **more: Any) -> HeadScores:
+    """HeadScores of the material's trials. `more`: further attributes of `HeadScores`."""
+    about: dict[str, Any] = {"model": identify(material.model), "made_on": made_on(list(material.trials)), **more}
     return HeadScores.from_trials(name, per_trial, [trial.id for trial in material.trials], **about)
 
 

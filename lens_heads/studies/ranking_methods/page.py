@@ -13,7 +13,7 @@ from lens_heads.studies.pages import folded, table
 from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import METRIC, Cell
 from lens_heads.studies.ranking_methods.presets import Preset
-from lens_heads.studies.ranking_methods.recommend import recommend
+from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
 
 COLUMNS = ("damage", "area", "beyond_random", "share", "specific", "cpr_log", "cpr", "auroc")
 ABOUT = (
@@ -44,9 +44,10 @@ def page(bench: Bench, plan: Preset) -> report.Page:
         },
         figures=[report.Figure(figure, "Above and to the left is better. Named: no cheaper method does more.")],
     )
-    kept = str(recommend(bench, by="faithfulness"))
-    advice = (("To find what the answer needs", said), ("To find what suffices for it", kept))
-    words = [report.Section(f"{goal}: which method for which budget", _paragraphs(text)) for goal, text in advice]
+    words = [
+        report.Section(f"{goal.title}: which method for which budget", _paragraphs(str(recommend(bench, by=by))))
+        for by, goal in GOALS.items()
+    ]
     over = (
         [folded("Over all models and tasks", tables=[table(bench.overall, "Mean over cells", "share")])] if many else []
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -18,11 +19,20 @@ BUDGETS = (1.5, 5.0, 20.0, math.inf)
 """Plain passes over the selection trials: one pass, gradients, integrated gradients, anything."""
 
 
-GOALS: dict[By, tuple[str, str]] = {
-    "damage": ("does surely more damage than", "nats"),
-    "faithfulness": ("keeps surely more of the behaviour than", "of the effect of all heads"),
+class Goal(NamedTuple):
+    """What heads are looked for, what the best method does more of than another, and in which unit."""
+
+    title: str
+    does: str
+    unit: str
+
+
+GOALS: dict[By, Goal] = {
+    "damage": Goal("To find what the answer needs", "does surely more damage than", "nats"),
+    "faithfulness": Goal(
+        "To find what suffices for it", "keeps surely more of the behaviour than", "of the effect of all heads"
+    ),
 }
-"""What a method is for, and the unit of its area."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +128,7 @@ def _price(budget: float) -> str:
 def _said(rows: pd.DataFrame, by: By) -> str:
     """What to use on one model and task, budget by budget."""
     lines, before = [f"{rows['model'].iloc[0]}, {rows['task'].iloc[0]}:"], ""
-    does, unit = GOALS[by]
+    _, does, unit = GOALS[by]
     for row in rows.to_dict("records"):
         price = _price(row["budget"])
         if not row["method"]:
