@@ -35,6 +35,7 @@ from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
+from lens_heads.runs.store import RunFolder
 
 Outside = Literal["corrupt", "mean", "zero"]
 MLPs = Literal["free", "corrupt"]
@@ -133,23 +134,8 @@ def faithfulness(
         "metric": name if isinstance(metric, str) else labelled(name, metric, options.out is not None),
         "pairs": pairs_digest(made),
     }
-    runs = [_Run(pair, heads) for place, pair in enumerate(made) for heads in _distinct(sets, place)]
-
-    def work(batch: list[_Run]) -> list[Result]:
-        values = _measured(model, batch[0].pair, [one.heads for one in batch], metric, how)
-        return [Result({"value": value}, {}) for value in values]
-
-    results = engine.run(
-        runs,
-        work,
-        key=lambda one: one.key,
-        group=lambda one: one.pair.id,
-        batch_size=len(sets),
-        folder=folder_for(model, options.out, settings),
-        progress=options.progress,
-        description="faithfulness",
-    )
-    rows = _rows(made, sets, dict(zip((one.key for one in runs), results, strict=True)))
+    results = _run_all(model, made, sets, metric, how, folder_for(model, options.out, settings), options.progress)
+    rows = _rows(made, sets, results)
     meta = {**settings, "shares": shares, "shape": (shape.n_layers, shape.n_heads), "d_model": model.cfg.d_model}
     return FaithfulnessCurve.of(pd.DataFrame(rows), chosen, meta)
 
@@ -164,6 +150,35 @@ class _Run:
     @property
     def key(self) -> tuple[str, ...]:
         return self.pair.id, *(head.key for head in self.heads)
+
+
+def _run_all(
+    model: Model,
+    pairs: Sequence[TokenPair],
+    sets: Sequence[HeadSet],
+    metric: str | Measure,
+    how: _How,
+    folder: RunFolder | None,
+    progress: bool,
+) -> dict[tuple[str, ...], Result]:
+    """Every pair with every set of heads kept, by the key of the run; those of a pair run together."""
+    runs = [_Run(pair, heads) for place, pair in enumerate(pairs) for heads in _distinct(sets, place)]
+
+    def work(batch: list[_Run]) -> list[Result]:
+        values = _measured(model, batch[0].pair, [one.heads for one in batch], metric, how)
+        return [Result({"value": value}, {}) for value in values]
+
+    results = engine.run(
+        runs,
+        work,
+        key=lambda one: one.key,
+        group=lambda one: one.pair.id,
+        batch_size=len(sets),
+        folder=folder,
+        progress=progress,
+        description="faithfulness",
+    )
+    return dict(zip((one.key for one in runs), results, strict=True))
 
 
 def _distinct(sets: Sequence[HeadSet], place: int) -> list[tuple[Head, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,8 +19,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks
-from lens_heads.runs.files import path_of, write_atomic
-from lens_heads.runs.reading import check_file, reason
+from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
 
@@ -45,32 +43,19 @@ class MeanActivations:
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file. OSError naming it if that fails."""
-        from safetensors.torch import save
-
-        meta = {"trial_ids": json.dumps(self.trial_ids), "meta": json.dumps(self.meta)}
-        file = path_of(path, "path")
-        write_atomic(file, save({"z": self.z.contiguous().clone(), "q": self.q.contiguous().clone()}, metadata=meta))
-        return file
+        return save_tensors(path, {"z": self.z, "q": self.q}, {"trial_ids": self.trial_ids, "meta": self.meta})
 
     @classmethod
     def load(cls, path: str | Path) -> MeanActivations:
         """Read what `save` wrote. FileNotFoundError if there is no such file, ValueError if it is damaged or another one."""
-        from safetensors import safe_open
 
-        file = path_of(path, "path")
-        check_file(file, "save mean activations there first")
-        try:
-            with safe_open(file, framework="pt") as stored:
-                meta = stored.metadata()
-                z, q = stored.get_tensor("z"), stored.get_tensor("q")
-            trial_ids, about = tuple(map(str, json.loads(meta["trial_ids"]))), dict(json.loads(meta["meta"]))
-        except Exception as error:  # Damaged bytes can raise anything.
-            raise ValueError(f"{file}: not saved mean activations ({reason(error)}): save them again") from None
-        if z.ndim != 3 or z.shape != q.shape or not (z.is_floating_point() and q.is_floating_point()):
-            raise ValueError(
-                f"{file}: z {list(z.shape)} and q {list(q.shape)} must be [layer, head, d_head]: save them again"
-            )
-        return cls(z, q, trial_ids, about)
+        def made(tensors: dict[str, Tensor], about: dict[str, Any]) -> MeanActivations:
+            z, q = tensors["z"], tensors["q"]
+            if z.ndim != 3 or z.shape != q.shape or not (z.is_floating_point() and q.is_floating_point()):
+                raise ValueError(f"z {list(z.shape)} and q {list(q.shape)} must be [layer, head, d_head]")
+            return cls(z, q, tuple(map(str, about["trial_ids"])), dict(about["meta"]))
+
+        return load_tensors(path, made, "saved mean activations", "save mean activations there first")
 
     def check(self, shape: HeadGeometry) -> None:
         """ValueError if these are from a model of another shape."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
-from lens_heads.runs.files import path_of, write_atomic
-from lens_heads.runs.reading import check_file, reason
+from lens_heads.runs.tensor_files import load_tensors, save_tensors
 
 TENSORS = ("tokens", "produced", "logprobs", "attention", "phi", "z", "writes", "top_ids", "top_logits")
 _ABOUT = (
@@ -133,34 +131,27 @@ class Look:
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file. OSError naming it if that fails."""
-        from safetensors.torch import save
-
         about = {name: getattr(self, name) for name in _ABOUT} | {"heads": [str(head) for head in self.heads]}
-        file = path_of(path, "path")
-        tensors = {name: getattr(self, name).contiguous() for name in TENSORS}
-        write_atomic(file, save(tensors, metadata={"look": json.dumps(about)}))
-        return file
+        return save_tensors(path, {name: getattr(self, name) for name in TENSORS}, about)
 
     @classmethod
     def load(cls, path: str | Path) -> Look:
         """Read what `save` wrote. FileNotFoundError if there is no such file, ValueError if it is damaged or another one."""
-        from safetensors import safe_open
+        return load_tensors(path, cls._made, "a saved look", "save a look there first")
 
-        file = path_of(path, "path")
-        check_file(file, "save a look there first")
-        try:
-            with safe_open(file, framework="pt") as stored:
-                about: dict[str, Any] = json.loads(stored.metadata()["look"])
-                tensors = {name: stored.get_tensor(name) for name in TENSORS}
-            about["heads"] = tuple(Head.parse(head) for head in about["heads"])
-            about["vocabulary"] = {int(token): str(text) for token, text in about["vocabulary"].items()}
-            for name in ("rows", "words", "produced_words", "needle", "question"):
-                about[name] = None if about[name] is None else tuple(about[name])
-            found = cls(**about, **tensors)
-            if found.attention.shape != (len(found.heads), len(found.rows), len(found.words)):
-                raise ValueError("its parts do not fit together")
-        except Exception as error:  # Damaged bytes can raise anything.
-            raise ValueError(f"{file}: not a saved look ({reason(error)}): save it again") from None
+    @classmethod
+    def _made(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> Look:
+        about["heads"] = tuple(Head.parse(head) for head in about["heads"])
+        about["vocabulary"] = {int(token): str(text) for token, text in about["vocabulary"].items()}
+        for name in ("rows", "words", "produced_words", "needle", "question"):
+            about[name] = None if about[name] is None else tuple(about[name])
+        parts: dict[str, Any] = {**about, **tensors}
+        found = cls(**parts)
+        shape = (len(found.heads), len(found.rows), len(found.words))
+        if found.attention.shape != shape or found.phi.shape != shape:
+            raise ValueError(
+                f"attention {list(found.attention.shape)} and phi {list(found.phi.shape)} must be {list(shape)}"
+            )
         return found
 
     def __repr__(self) -> str:

@@ -78,35 +78,40 @@ def score_heads(
     kinds = {type(one) for one in listed}
     if kinds & {*_PASSES, DocumentTrial, EncodedDocuments}:
         _check_unused(teacher_forced, direction, null_spans, run)
-        if kinds.isdisjoint(_PASSES):
-            loop: LoopOptions = {name: run[name] for name in LoopOptions.__annotations__ if name in run}  # type: ignore[assignment]
-            return score_documents(model, listed, methods, chunk=chunk, **loop)
-        if len(kinds) > 1:
-            raise ValueError(
-                f"{' and '.join(sorted(kind.__name__ for kind in kinds))}: score different probes separately"
-            )
-        return _PASSES[kinds.pop()](model, listed, methods, Run.of(run, LoopOptions))
+        return _of_another_kind(model, listed, kinds, methods, chunk, run)
     options, scorers = Run.of(run), resolve(methods)
     checks.whole_number("chunk", chunk)
     checks.whole_number("null_spans", null_spans, 0)
     require_raw_weights(model)
     shape, room = geometry(model), 0 if teacher_forced else options.max_new_tokens
-    encoded = _encode(model, shape, listed, room, teacher_forced)
+    encoded = _encode(model, shape, listed, room, teacher_forced, null_spans)
     directions = Directions(model, shape, direction)
-    settings = {
-        "trials": trials_digest(encoded),
-        "teacher_forced": teacher_forced,
-        "direction": directions.identity,
-        "max_new_tokens": room or None,
-        **({"null_spans": null_spans} if null_spans else {}),
-    }
-    for trial in encoded:
-        draw_spans(trial, null_spans)  # A trial that has none is an error now, not after hours.
+    settings: dict[str, Any] = {"trials": trials_digest(encoded), "teacher_forced": teacher_forced}
+    settings |= {"direction": directions.identity, "max_new_tokens": room or None}
+    settings |= {"null_spans": null_spans} if null_spans else {}
 
     def work(batch: list[EncodedTrial]) -> list[PassResult]:
         return run_pass(model, batch, scorers, directions, teacher_forced, room, null_spans, chunk)
 
     return score_trials(model, encoded, work, scorers, options, settings)
+
+
+def _of_another_kind(
+    model: Model,
+    listed: list[Any],
+    kinds: set[type],
+    methods: Iterable[str | Scorer] | str | Scorer | None,
+    chunk: int,
+    run: RunOptions,
+) -> dict[str, HeadScores]:
+    """Scores of document trials or probes, which have a pass of their own. ValueError for a mixture."""
+    if kinds.isdisjoint(_PASSES):
+        loop: LoopOptions = {name: run[name] for name in LoopOptions.__annotations__ if name in run}  # type: ignore[assignment]
+        return score_documents(model, listed, methods, chunk=chunk, **loop)
+    if len(kinds) > 1:
+        raise ValueError(f"{' and '.join(sorted(kind.__name__ for kind in kinds))}: score different probes separately")
+    (kind,) = kinds
+    return _PASSES[kind](model, listed, methods, Run.of(run, LoopOptions))
 
 
 def _check_unused(teacher_forced: bool, direction: str | Path, null_spans: int, run: RunOptions) -> None:
@@ -119,9 +124,9 @@ def _check_unused(teacher_forced: bool, direction: str | Path, null_spans: int, 
 
 
 def _encode(
-    model: Model, shape: HeadGeometry, trials: list[AnyTrial], room: int, teacher_forced: bool
+    model: Model, shape: HeadGeometry, trials: list[AnyTrial], room: int, teacher_forced: bool, null_spans: int
 ) -> list[EncodedTrial]:
-    """The trials in tokens, each with a needle and other tokens to compare it with."""
+    """The trials in tokens, each with a needle, other tokens to compare it with, and room for `null_spans` other spans."""
     if not teacher_forced:
         checks.whole_number("max_new_tokens", room, remedy="; use teacher_forced=True to generate nothing")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab, judged=False)
@@ -130,4 +135,5 @@ def _encode(
             raise ValueError(f"trial {trial.id} has no needle, but head scores compare the needle with the rest")
         if trial.needle[1] - trial.needle[0] >= len(trial):
             raise ValueError(f"trial {trial.id}: the needle is the whole prompt, so nothing is left to compare it with")
+        draw_spans(trial, null_spans)  # A trial that has none is an error now, not after hours.
     return encoded
