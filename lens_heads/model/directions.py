@@ -19,6 +19,7 @@ from torch import Tensor
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
 from lens_heads.runs.digests import digest, tensor_digest
+from lens_heads.runs.files import path_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class TunedLens:
         l + 1 reads the writes of layer l's heads, and the last layer has none (the identity). Raises ValueError for pickled
         files (`.pt` is never unpickled), missing translators, and wrong shapes.
         """
-        path = Path(path)
+        path = path_of(path, "direction")
         file = next(iter(sorted(path.glob("*.safetensors"))), path) if path.is_dir() else path
         if not file.suffix and not path.exists():
             raise ValueError(f"direction {str(path)!r}: use 'raw', 'exact', or a tuned-lens safetensors file")

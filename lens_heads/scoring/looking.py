@@ -59,8 +59,8 @@ def look(
     require_raw_weights(model)
     if not isinstance(trial, AnyTrial):
         raise TypeError(f"look takes one trial, got {type(trial).__name__}: call it once for each")
-    checks.whole_number("k", k)
     shape = geometry(model)
+    checks.whole_number("k", k, 1, shape.d_vocab, ", the size of the vocabulary")
     chosen = every_head(shape.n_layers, shape.n_heads) if heads is None else shape.check_heads(heads)
     if not chosen:
         raise ValueError("heads is empty: name some, or None for all")
@@ -170,4 +170,4 @@ def _steps(given: Any, steps: int) -> list[int]:
         checks.whole_number("steps", step, 0, steps - 1, f": the answer has {steps} tokens, counted from 0")
     if not listed:
         raise ValueError("steps is empty: name some of the answer's tokens, counted from 0, or None for all")
-    return listed
+    return list(dict.fromkeys(listed))

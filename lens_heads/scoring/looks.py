@@ -69,9 +69,11 @@ class Look:
     vocabulary: dict[int, str] = field(default_factory=dict)
 
     def places(self, heads: AnyHeads) -> list[int]:
-        """Where heads are on the axis `head`. ValueError for one that was not looked at."""
+        """Where heads are on the axis `head`. ValueError for none, and for one that was not looked at."""
         known = {head: place for place, head in enumerate(self.heads)}
         wanted = parse_heads(heads)
+        if not wanted:
+            raise ValueError("heads is empty: name at least one")
         missing = next((head for head in wanted if head not in known), None)
         if missing is not None:
             shown = ", ".join(map(str, self.heads[:8])) + (", ..." if len(self.heads) > 8 else "")
@@ -118,6 +120,8 @@ class Look:
 
     def top_words(self, head: Head | str, step: int = 0, side: int = 0) -> list[str]:
         """The tokens that a head's write raises (side 0) or lowers (side 1) most at a step, as text."""
+        if side not in (0, 1):
+            raise ValueError(f"side={side!r}: use 0 for raised tokens, 1 for lowered ones")
         ids = self.top_ids[self.places([head])[0], self._step(step), side]
         return [self.vocabulary[token] for token in ids.tolist()]
 

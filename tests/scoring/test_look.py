@@ -81,8 +81,8 @@ def test_heads_and_steps_are_as_asked(gqa: Any) -> None:
     assert few.rows == (len(trial) + 2, len(trial))
     assert few.produced.tolist() == [7, 9]
     assert torch.equal(few.logprobs, whole.logprobs[[3, 1]])
-    one = lh.look(gqa, trial, 2)
-    assert torch.equal(one.phi[:, 0], whole.phi[:, 2])
+    one = lh.look(gqa, trial, [2, 2])
+    assert torch.equal(one.phi, whole.phi[:, 2:3])
 
 
 def test_frames_add_up(gqa: Any) -> None:
@@ -155,6 +155,7 @@ def test_numbers_beyond_half_precision_are_kept(trial: lh.EncodedTrial) -> None:
         ({"steps": []}, "steps is empty"),
         ({"steps": [-1]}, "steps=-1"),
         ({"k": 0}, "k=0"),
+        ({"k": 257}, "k=257: must be an integer from 1 to 256, the size of the vocabulary"),
         ({"direction": "exakt"}, "direction 'exakt'"),
         ({"generated": True, "max_new_tokens": 0}, "max_new_tokens=0"),
     ],
@@ -171,5 +172,11 @@ def test_one_trial_is_looked_at(gqa: Any, trial: lh.EncodedTrial) -> None:
     found = lh.look(gqa, trial, heads="L0H1")
     with pytest.raises(ValueError, match="head L1H1 was not looked at: there is L0H1"):
         found.by_token("L1H1")
+    with pytest.raises(ValueError, match="heads is empty"):
+        found.by_token([])
+    with pytest.raises(ValueError, match="side=2: use 0 for raised tokens"):
+        found.top_words("L0H1", 0, 2)
+    with pytest.raises(TypeError, match="direction=3: must be a path"):
+        lh.look(gqa, trial, direction=3)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="step=3: the look has 3 steps"):
         found.by_token("L0H1", 3)

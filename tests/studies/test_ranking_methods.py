@@ -312,8 +312,14 @@ def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
     blind = replace(cell, about=cell.about[cell.about["method"].isin(["flipped"])])
     said = str(recommend(Bench([blind], bench.planted)))
     assert "no method does surely more damage than random heads" in said
-    with pytest.raises(ValueError, match="budgets="):
-        recommend(bench, [0.0])
+    assert recommend(bench, 1.5).frame["method"].tolist() == ["locos"]
+    for wrong in ([0.0], [], ["cheap"], math.nan):
+        with pytest.raises(ValueError, match="budgets="):
+            recommend(bench, wrong)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(TypeError, match=r"recommend takes a Bench, got str: read a folder with Bench\.load"):
+        recommend("runs/bench")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(ValueError, match="by='area': use 'damage' or 'faithfulness'"):
+        cell.beyond("locos", "flipped", by="area")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="by='area': use 'damage' or 'faithfulness'"):
         recommend(bench, by="area")  # type: ignore[arg-type]  # on purpose
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -99,12 +99,14 @@ class Cell:
 
     def goodness(self, method: str, by: By) -> float:
         """What methods are compared by: the area of damage, or the area under faithfulness (CPR), over log k."""
+        check_by(by)
         if by == "damage":
             return float(self.area(method).to_numpy().mean())
         return math.nan if self.kept is None else self.kept.cpr(*_named(method), "log").value
 
     def beyond(self, method: str, against: str, level: float = 0.95, by: By = "damage") -> Interval:
         """What one method is better by than another (see `goodness`), paired by trial; NaN for faithfulness without pairs."""
+        check_by(by)
         if by == "faithfulness":
             return (
                 NONE if self.kept is None else self.kept.cpr_difference(_named(method), _named(against), "log", level)
@@ -187,6 +189,12 @@ class Cell:
         kept = FaithfulnessCurve(tables["kept"], {}, metas["kept"]) if "kept" in metas else None
         about = pd.DataFrame(text["about"]).astype(dict.fromkeys(("passes", "seconds", "stability"), float))
         return cls(text["model"], text["task"], text["k"], about, curve, other, kept, text["left_out"])
+
+
+def check_by(by: str) -> None:
+    """ValueError for anything that methods are not compared by."""
+    if by not in get_args(By):
+        raise ValueError(f"by={by!r}: use {' or '.join(map(repr, get_args(By)))}")
 
 
 def _named(method: str) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from typing import NamedTuple
 
 import pandas as pd
@@ -13,7 +14,7 @@ import pandas as pd
 from lens_heads.runs import checks
 from lens_heads.stats import Interval
 from lens_heads.studies.ranking_methods.bench import Bench
-from lens_heads.studies.ranking_methods.cell import RANDOM, By, Cell
+from lens_heads.studies.ranking_methods.cell import RANDOM, By, Cell, check_by
 
 BUDGETS = (1.5, 5.0, 20.0, math.inf)
 """Plain passes over the selection trials: one pass, gradients, integrated gradients, anything."""
@@ -65,26 +66,28 @@ class Recommendation:
 
 
 def recommend(
-    bench: Bench, budgets: Sequence[float] = BUDGETS, by: By = "damage", level: float = 0.95
+    bench: Bench, budgets: Sequence[float] | float = BUDGETS, by: By = "damage", level: float = 0.95
 ) -> Recommendation:
     """Which method to use for each budget.
 
     Args:
         bench: the result of `studies.methods`, or `Bench.load(folder)`.
-        budgets: plain passes over the selection trials, ascending; infinity for any price.
+        budgets: plain passes over the selection trials, one number or several; infinity for any price.
         by: "damage" for heads that the answer needs (ablated), "faithfulness" for heads that suffice (kept, all others corrupt).
         level: of the intervals that decide.
 
     A larger budget's method is only recommended if it is surely better than that of the smaller one. The best of many methods on
     one set of trials looks a little better than it is: measure close calls again on other trials.
 
-    ValueError for no budgets, budgets that are not above zero, and another `by`.
+    ValueError for no budgets, budgets that are not numbers above zero, and another `by`; TypeError for anything but a Bench.
     """
-    listed = sorted(float(budget) for budget in budgets)
-    if not listed or not listed[0] > 0:
+    if not isinstance(bench, Bench):
+        raise TypeError(f"recommend takes a Bench, got {type(bench).__name__}: read a folder with Bench.load")
+    given = list(budgets) if isinstance(budgets, Iterable) else [budgets]
+    if not given or not all(isinstance(budget, Real) and budget > 0 for budget in given):
         raise ValueError(f"budgets={budgets!r}: use numbers of passes above 0")
-    if by not in GOALS:
-        raise ValueError(f"by={by!r}: use {' or '.join(map(repr, GOALS))}")
+    listed = sorted(map(float, given))
+    check_by(by)
     checks.share("level", level)
     rows = []
     for cell in bench.cells:
