@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -123,6 +124,23 @@ def test_a_method_that_changes_in_the_table_changes_in_the_page(results: Path) -
     (line,) = changed_lines(results, before)
     assert line.startswith(f"| `{row['method']}` |")
     assert "12.35 [11.10, 13.90]" in line
+
+
+def test_the_means_over_tasks_are_those_of_the_table() -> None:
+    spec = importlib.util.spec_from_file_location("methods", BENCHMARKS / "methods.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        spec.loader.exec_module(module)
+    stored = json.loads((BENCHMARKS / "results" / "methods_overall.json").read_text())
+    again = {row["method"]: row for row in module.overall(BENCHMARKS / "results")}
+    assert {*again} == {row["method"] for row in stored}
+    for row in stored:
+        for name, value in row.items():
+            now = again[row["method"]][name]
+            assert now == (pytest.approx(value, abs=1e-6) if isinstance(value, float) else value), (row["method"], name)
 
 
 def test_the_table_of_methods_is_that_of_the_stored_trials() -> None:

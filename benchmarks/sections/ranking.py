@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
-from lens_heads.studies.ranking_methods.bench import across
-
 from .reading import Results, Row, described, measured_by, short
 from .writing import NOTHING, num, percent, span, table
 
@@ -21,9 +17,11 @@ def ranking_methods(results: Results) -> str:
     parts = [
         described("methods"),
         described("candidates"),
-        measured_by("python benchmarks/methods.py", results.runs("methods"), "methods.jsonl", "methods"),
+        measured_by(
+            "python benchmarks/methods.py", results.runs("methods"), "methods.jsonl", "methods_overall.json", "methods"
+        ),
         _sizes(list(cells.values())),
-        _overall(list(cells.values())),
+        _overall(results.study("methods_overall"), len(cells)),
     ]
     for model in models:
         here = {task: one for (name, task), one in cells.items() if name == model}
@@ -41,9 +39,8 @@ def _sizes(cells: list[Row]) -> str:
     )
 
 
-def _overall(cells: list[Row]) -> str:
+def _overall(found: list[Row], cells: int) -> str:
     """One row per method, over all cells."""
-    found = across(pd.concat([pd.DataFrame(one["rows"]) for one in cells], ignore_index=True).astype(_FLOATS))
     columns = ["method", "family", "passes", "share of the best damage", "rank", "faithfulness", "stability", "AUROC"]
     rows = [
         [
@@ -51,19 +48,18 @@ def _overall(cells: list[Row]) -> str:
             row["family"],
             num(row["passes"], 1),
             span(row["share"], row["share_low"], row["share_high"]),
-            *(NOTHING if pd.isna(row[name]) else num(row[name], 1 if name == "rank" else 2) for name in _MEANS),
+            *(num(row[name], 1 if name == "rank" else 2) for name in _MEANS),
         ]
-        for row in found.to_dict("records")
+        for row in found
     ]
     return (
-        f"Means over {len(cells)} models and tasks. Share: of the damage that greedy search's heads do, or, where it is not "
+        f"Means over {cells} models and tasks. Share: of the damage that greedy search's heads do, or, where it is not "
         "affordable, the most damaging method's, with its interval over models and tasks. Rank: by damage averaged over log k. "
         "Faithfulness: CPR over log k, heads only. AUROC: on the planted models.\n\n" + table(columns, rows)
     )
 
 
 _MEANS = ("rank", "cpr_log", "stability", "auroc")
-_FLOATS = dict.fromkeys(("share", "area", "passes", "cpr_log", "stability", "auroc"), float)
 
 
 def _damage(here: dict[str, Row]) -> str:

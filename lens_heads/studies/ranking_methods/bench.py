@@ -125,6 +125,7 @@ def across(frame: pd.DataFrame) -> pd.DataFrame:
     five), rank (mean; 1 has the largest area), cpr_log and stability (means), auroc.
     """
     table = frame.assign(rank=frame.groupby(["model", "task"])["area"].rank(ascending=False))
+    table = table.sort_values(["model", "task"], kind="stable")  # The interval's draws must not depend on the order.
     rows = []
     for method, own in table.groupby("method", sort=False):
         shares = own["share"].dropna()
