@@ -9,37 +9,30 @@
 - `locos_in_turn`, `attribute_in_turn`: the first head of exact LOCOS, or of `attribute_logit`; then, with it ablated, the first
   of the others; and so on. What takes an ablated head's place shows in the next pass.
 - `best_of`: of the cheap rankings, the one whose top k heads cost the selection trials most.
-- `best_in_turn`: the same of three: exact LOCOS, exact DLA, and `attribute_in_turn` on every other trial. It was made after a
-  first look at ioi and induction on the packaged models; the other cells are its test.
 - `shortlist`, `elimination`, `greedy_shortlist`: from 2k heads that the cheap rankings propose, those that cost most alone; those
   that backward elimination keeps; those that greedy search takes on every third trial.
+
+One became a method of the library: `lens_heads.localize.in_turn`. It was made after a first look at ioi and induction on the
+packaged models; the other cells are its test.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.localize.in_turn import in_turn
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.studies.ranking_methods.material import Material
 from lens_heads.studies.ranking_methods.methods import Method, measured, scored
 
 ONE_PASS = ("locos_exact", "dla_exact", "locos", "attention_spatial")
-
-
-def answer_logit(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, " step"]) -> Float[Tensor, " run"]:
-    """The answer's logit above the mean of all logits, mean over its tokens."""
-    index = gold.to(logits.device).expand(len(logits), -1)[..., None]
-    return (logits.gather(-1, index)[..., 0] - logits.mean(-1)).mean(-1)
 
 
 def one_pass(material: Material, names: Sequence[str]) -> dict[str, HeadScores]:
@@ -50,7 +43,7 @@ def one_pass(material: Material, names: Sequence[str]) -> dict[str, HeadScores]:
 def attribute_logit(material: Material) -> HeadScores:
     """Three passes: one with gradients."""
     means = material.reference
-    return lh.attribute_ablation(material.model, material.trials, "mean", means, answer_logit, progress=False)
+    return lh.attribute_ablation(material.model, material.trials, "mean", means, "answer_logit", progress=False)
 
 
 def proposals(material: Material) -> dict[str, HeadScores]:
@@ -64,14 +57,15 @@ def lowest(metric: MaskedMetric, sets: Sequence[Sequence[Head]]) -> list[int]:
     return [int(at) for at in np.argsort(values, kind="stable")]
 
 
-def ordered(name: str, first: Sequence[Head], lead: HeadScores, material: Material) -> HeadScores:
-    """A ranking that is only an order: the given heads, then the lead's others."""
-    heads = [*first, *(head for head in lead.ranking() if head not in set(first))]
-    values = torch.zeros(lead.n_layers, lead.n_heads)
-    for place, head in enumerate(heads):
-        values[head.layer, head.head] = len(heads) - place
+def ordered(name: str, heads: Iterable[Head], material: Material) -> HeadScores:
+    """A ranking that is only an order: the heads as given, each where it is named first."""
+    order = list(dict.fromkeys(heads))
+    shape = lh.geometry(material.model)
+    values = torch.zeros(shape.n_layers, shape.n_heads)
+    for place, head in enumerate(order):
+        values[head.layer, head.head] = len(order) - place
     rows = values.expand(len(material.trials), -1, -1)
-    return scored(name, rows, material, order=tuple(heads), selected=True, score_unit="rank")
+    return scored(name, rows, material, order=tuple(order), selected=True, score_unit="rank")
 
 
 def rank_sum(material: Material) -> HeadScores:
@@ -80,38 +74,20 @@ def rank_sum(material: Material) -> HeadScores:
     both = [one_pass(material, ["locos_exact"])["locos_exact"]]
     both.append(lh.attribute_ablation(material.model, material.trials, "mean", means, progress=False))
     places = [{head: place for place, head in enumerate(one.ranking())} for one in both]
-    return ordered("rank_sum", sorted(places[0], key=lambda head: sum(one[head] for one in places)), both[0], material)
-
-
-def in_turn(name: str, score: Callable[[Material], HeadScores], material: Material) -> HeadScores:
-    """k rounds of a score, each with the heads of the rounds before it ablated."""
-    chosen: list[Head] = []
-    while True:
-        gone = lh.ablate(material.model, chosen, "mean", reference=material.reference) if chosen else nullcontext()
-        with gone:
-            scores = score(material)
-        chosen.append(next(head for head in scores.ranking() if head not in chosen))
-        if len(chosen) == material.k:
-            return ordered(name, chosen, scores, material)
+    return ordered("rank_sum", sorted(places[0], key=lambda head: sum(one[head] for one in places)), material)
 
 
 def locos_in_turn(material: Material) -> HeadScores:
     """k passes."""
-    return in_turn("locos_in_turn", lambda m: one_pass(m, ["locos_exact"])["locos_exact"], material)
+    ablation = measured(material).ablation
+    heads = in_turn(material.model, ablation, material.k, lambda: one_pass(material, ["locos_exact"])["locos_exact"])
+    return ordered("locos_in_turn", heads, material)
 
 
 def attribute_in_turn(material: Material) -> HeadScores:
     """3 k passes."""
-    return in_turn("attribute_in_turn", attribute_logit, material)
-
-
-def best_in_turn(material: Material) -> HeadScores:
-    """Some 12 passes at k = 5: one, three k on half of the trials, and a run of the trials for each of three sets."""
-    found = one_pass(material, ("locos_exact", "dla_exact"))
-    found["attribute_in_turn"] = attribute_in_turn(replace(material, trials=material.trials[::2]))
-    listed, metric = list(found.values()), measured(material)
-    lead = listed[lowest(metric, [one.top(material.k) for one in listed])[0]]
-    return ordered("best_in_turn", lead.top(material.k), lead, material)
+    heads = in_turn(material.model, measured(material).ablation, material.k, lambda: attribute_logit(material))
+    return ordered("attribute_in_turn", heads, material)
 
 
 def led(material: Material) -> tuple[MaskedMetric, HeadScores, list[Head]]:
@@ -126,13 +102,14 @@ def led(material: Material) -> tuple[MaskedMetric, HeadScores, list[Head]]:
 def best_of(material: Material) -> HeadScores:
     """Nine passes."""
     _, lead, _ = led(material)
-    return ordered("best_of", lead.top(material.k), lead, material)
+    return ordered("best_of", lead.ranking(), material)
 
 
 def shortlist(material: Material) -> HeadScores:
     """Nine passes and 2 k runs."""
     metric, lead, listed = led(material)
-    return ordered("shortlist", [listed[at] for at in lowest(metric, [[head] for head in listed])], lead, material)
+    heads = [listed[at] for at in lowest(metric, [[head] for head in listed])]
+    return ordered("shortlist", [*heads, *lead.ranking()], material)
 
 
 def elimination(material: Material) -> HeadScores:
@@ -141,7 +118,7 @@ def elimination(material: Material) -> HeadScores:
     back: list[Head] = []
     while len(left) > 1:
         back.append(left.pop(lowest(metric, [[one for one in left if one != head] for head in left])[0]))
-    return ordered("elimination", [*left, *reversed(back)], lead, material)
+    return ordered("elimination", [*left, *reversed(back), *lead.ranking()], material)
 
 
 def greedy_shortlist(material: Material) -> HeadScores:
@@ -152,7 +129,7 @@ def greedy_shortlist(material: Material) -> HeadScores:
     while len(chosen) < material.k:
         left = [head for head in listed if head not in chosen]
         chosen.append(left[lowest(metric, [[*chosen, head] for head in left])[0]])
-    return ordered("greedy_shortlist", chosen, lead, material)
+    return ordered("greedy_shortlist", [*chosen, *lead.ranking()], material)
 
 
 CANDIDATES = tuple(
@@ -163,7 +140,6 @@ CANDIDATES = tuple(
         locos_in_turn,
         attribute_in_turn,
         best_of,
-        best_in_turn,
         shortlist,
         elimination,
         greedy_shortlist,

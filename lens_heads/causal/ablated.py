@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.causal.attribution import gradient_at, gradient_run, with_gradient, z_names
-from lens_heads.causal.measures import Measure, answer_logprob, judged
+from lens_heads.causal.measures import OF_ONE_RUN, Measure, check_metric, judged
 from lens_heads.causal.pairs import AnyPair, TokenPair
 from lens_heads.causal.runs import PairScore
 from lens_heads.causal.sweep import sweep
@@ -40,7 +40,7 @@ def attribute_ablation(
     Args:
         trials: trials, or `TokenPair`s, of which the clean side is run. No needle or corruption is needed.
         kind: "mean" (needs `reference=mean_activations(...)`) or "zero", at all positions, as in `ablate`.
-        metric: "answer_logprob", or a differentiable function as in `patch_heads`.
+        metric: "answer_logprob", "answer_logit" (above the mean logit), or a differentiable function as in `patch_heads`.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns HeadScores of method "attribute_ablation", in the metric's units. Positive: ablating the head costs the answer.
@@ -53,11 +53,11 @@ def attribute_ablation(
     if kind == "zero" and reference is not None:
         raise ValueError("kind='zero' takes no reference: use kind='mean', or leave it out")
     Ablation.of(model, kind, reference)
-    if isinstance(metric, str) and metric != "answer_logprob":
-        raise ValueError(
-            f"metric={metric!r} compares with a corrupt run, which an ablation does not have: use 'answer_logprob'"
-        )
-    measure, shape = answer_logprob if isinstance(metric, str) else metric, geometry(model)
+    check_metric(metric)
+    if isinstance(metric, str) and metric not in OF_ONE_RUN:
+        known = " or ".join(map(repr, OF_ONE_RUN))
+        raise ValueError(f"metric={metric!r} compares with a corrupt run, which an ablation does not have: use {known}")
+    measure, shape = OF_ONE_RUN[metric] if isinstance(metric, str) else metric, geometry(model)
     zeros = torch.zeros(shape.n_layers, shape.n_heads, shape.d_head)
     set_to = zeros if kind == "zero" or reference is None else reference.z
 

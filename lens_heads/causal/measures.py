@@ -22,6 +22,15 @@ def answer_logprob(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, 
     return logits.log_softmax(-1).gather(-1, index)[..., 0].mean(-1)
 
 
+def answer_logit(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, " step"]) -> Float[Tensor, " run"]:
+    """The gold answer's logit above the mean of all logits, mean over its tokens, teacher-forced.
+
+    Its gradient does not vanish where the model is sure of the answer, as that of the log-probability does.
+    """
+    index = gold.to(logits.device).expand(len(logits), -1)[..., None]
+    return (logits.gather(-1, index)[..., 0] - logits.mean(-1)).mean(-1)
+
+
 def first_token_logit_diff(pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
     """Logit of the answer's first token minus that of the token the corrupt run ranks first at this position.
 
@@ -47,8 +56,11 @@ def closeness(clean: Float[Tensor, "step d_vocab"]) -> Measure:
     return lambda logits, gold: -(wanted.exp() * (wanted - logits.log_softmax(-1))).sum(-1).mean(-1)
 
 
-UNITS = {"answer_logprob": "nats", "first_token_logit_diff": "logits", "kl": "nats"}
+UNITS = {"answer_logprob": "nats", "answer_logit": "logits", "first_token_logit_diff": "logits", "kl": "nats"}
 """The metrics known by name, with their units."""
+
+OF_ONE_RUN: dict[str, Measure] = {"answer_logprob": answer_logprob, "answer_logit": answer_logit}
+"""Those that compare with no other run."""
 
 
 def resolve(
@@ -58,11 +70,11 @@ def resolve(
     corrupt: Float[Tensor, "step d_vocab"],
 ) -> Measure:
     """The measure for one pair, given the metric and the pair's logits."""
-    if metric == "answer_logprob":
-        return answer_logprob
-    if metric == "kl":
-        return closeness(clean)
-    return first_token_logit_diff(pair, corrupt) if isinstance(metric, str) else metric
+    if not isinstance(metric, str):
+        return metric
+    if metric in OF_ONE_RUN:
+        return OF_ONE_RUN[metric]
+    return closeness(clean) if metric == "kl" else first_token_logit_diff(pair, corrupt)
 
 
 def check_metric(metric: str | Measure) -> str:

@@ -18,6 +18,7 @@ from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.fields import span
+from lens_heads.trials.needles import answer_forms
 from lens_heads.trials.tokenizing import piece
 from lens_heads.trials.trial import AnyTrial
 
@@ -229,12 +230,6 @@ def _counterfactual(trial: EncodedTrial, tokenizer: Any) -> Tensor:
     ]
     chosen = next((one for one in questions if len(one) == end - start), questions[0])
     return torch.cat([trial.tokens[:start], chosen, trial.tokens[end:]])
-
-
-def answer_forms(trial: EncodedTrial, tokenizer: Any) -> list[Tensor]:
-    """The answer's tokens as they follow the prompt, and encoded with and without a leading space."""
-    texts = (" " + trial.answer, trial.answer)
-    return [trial.answer_tokens, *(torch.tensor(piece(tokenizer, text), dtype=torch.long) for text in texts)]
 
 
 _CORRUPTIONS: dict[str, Callable[[EncodedTrial, tuple[int, int], Any, list[EncodedTrial]], Tensor]] = {

@@ -75,7 +75,8 @@ def patch_heads(
 
     Args:
         pairs: `TokenPair`s, or trials whose needle `corruption` takes away (see `causal.make_pairs`).
-        metric: "answer_logprob" (mean over the gold answer's tokens, nats), "first_token_logit_diff" (against the corrupt
+        metric: "answer_logprob" (mean over the gold answer's tokens, nats), "answer_logit" (above the mean
+            logit, mean over them), "first_token_logit_diff" (against the corrupt
             run's top token, logits; the LOCOS authors' default), "kl" (minus the divergence from the clean run, nats; needs
             no gold answer), or a function of the answer rows' float32 logits [run, step, d_vocab] and the gold tokens
             [step] that returns one number per run.

@@ -14,7 +14,7 @@ def localize(
     model: Model,
     task: Task = "packaged",
     with_: With = None,
-    method: Annotated[str, typer.Option(help="css, csb, csl, elastic_net, greedy or one_shot.")] = "css",
+    method: Annotated[str, typer.Option(help="css, csb, csl, elastic_net, greedy, one_shot or best_in_turn.")] = "css",
     n_masks: Annotated[int, typer.Option("--masks", help="Number of random masks (sets of heads to ablate).")] = 200,
     sparsity: Annotated[float, typer.Option(help="Share of the heads that each mask ablates.")] = 0.02,
     metric: Annotated[str, typer.Option(help="logprob, choice_logprob, correct, ... (see `evaluate`).")] = "logprob",

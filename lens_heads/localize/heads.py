@@ -27,6 +27,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun
 from lens_heads.localize.greedy import greedy, one_shot, others
+from lens_heads.localize.in_turn import best_in_turn
 from lens_heads.localize.lasso import FOLDS, METHODS
 from lens_heads.localize.masks import draw_masks, share
 from lens_heads.localize.measure import Level, MaskedMetric
@@ -44,7 +45,7 @@ DESIGNED = {
 }
 """The compressed-sensing methods: the design of the masks, and the regression."""
 
-SEARCHES = ("greedy", "one_shot")
+SEARCHES = ("greedy", "one_shot", "best_in_turn")
 MOST_FAILED = 0.1
 """The largest share of masks whose runs may fail."""
 
@@ -122,12 +123,13 @@ def localize_heads(
     Args:
         task: trials, or the name of a task in `lens_heads.tasks` (its "select" half, if it has halves).
         method: "css" (stratified masks, lasso), "csb" (Bernoulli), "csl" (layer-balanced), "elastic_net" (stratified), or a
-            search: "greedy" (adds the worst head k times, about k * heads evaluations), "one_shot" (every head alone).
+            search: "greedy" (adds the worst head k times, about k * heads evaluations), "one_shot" (every head alone),
+            "best_in_turn" (the best of three cheap rankings, for 7 + 1.5 k passes: see `localize.in_turn`).
         n_masks, sparsity: the number of masks, and the share of heads that each ablates.
         metric: any of `evaluate`'s. Metrics of generated text ("correct", ...) decode; "logprob" and those of choices do not.
             "logprob" needs far fewer trials: a mask flips few answers, but shifts the log-probability of every one.
-        k: how many heads to look for; "greedy" adds this many.
-        kind: as in `ablate`. The paper uses "zero".
+        k: how many heads to look for; "greedy" adds this many, "best_in_turn" ranks this many together.
+        kind: as in `ablate`. The paper uses "zero". "best_in_turn" takes "zero" and "mean".
         level: "query_head", or "kv_group" to ablate all query heads of a kv head together and score kv heads.
         seed: for the masks, folds and resamples.
         **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and `reference` and the options of
@@ -139,7 +141,8 @@ def localize_heads(
         Selected heads rank by the lasso's own coefficients. All others are 0 and rank by the plain difference between masks
         with and without them. `meta["fit"]` is the record of the `Fit`, `meta["base"]` the metric without ablation. For
         "greedy", a value is the change when the head was added; the `meta["chosen"]` heads rank in that order, followed by
-        the others as last tried.
+        the others as last tried. For "best_in_turn", the chosen heads share the change that they make together equally;
+        `meta["proposed_by"]` is the ranking that proposed them, and orders all heads.
 
     To choose the regression or stop early, use `localize`. The model is left unchanged, even after an error.
 
@@ -181,6 +184,9 @@ def localize(
     elif method == "greedy":
         chosen, found = greedy(measured, k)
         order, more = [*chosen, *others(measured, chosen)], {"chosen": len(chosen)}
+    elif method == "best_in_turn":
+        order, found, by = best_in_turn(measured, k)
+        more = {"chosen": k, "proposed_by": by}
     else:
         found = one_shot(measured)
     meta = {**measured.settings, "metric": measured.metric, "base": float(measured.base.mean()), **more, "seed": seed}

@@ -126,7 +126,7 @@ def test_a_search_needs_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"method": "lasso"}, "unknown method 'lasso': use css, csb, csl, elastic_net, greedy, one_shot"),
+    ({"method": "lasso"}, "unknown method 'lasso': use css, csb, csl, elastic_net, greedy, one_shot, best_in_turn"),
     ({"estimator": "ridge"}, "estimator='ridge': use lasso, lasso_1se, bic, paper, script, elastic_net"),
     ({"method": "greedy", "estimator": "lasso"}, "estimator='lasso': greedy uses no regression"),
     ({"n_masks": 1}, "n_masks=1: must be an integer of at least 5 for cross-validation"),
@@ -137,6 +137,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"k": 0}, "k=0: must be a positive integer"),
     ({"k": 9}, "k=9: the model has only 8 heads"),
     ({"method": "greedy", "k": 9}, "k=9: must be an integer from 1 to 8, the number of heads"),
+    ({"method": "best_in_turn", "k": 9}, "k=9: must be an integer from 1 to 8, the number of heads"),
 ]
 
 

@@ -26,11 +26,12 @@ from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
 from lens_heads.studies.ranking_methods.cost import counted, plain_work
 from lens_heads.studies.ranking_methods.known_heads import planted_quality
-from lens_heads.studies.ranking_methods.material import SETUPS, Material, gather, setup_of, with_needle
+from lens_heads.studies.ranking_methods.material import SETUPS, Material, gather, setup_of
 from lens_heads.studies.ranking_methods.methods import METHODS, Method, random_ranking, resolve
 from lens_heads.studies.ranking_methods.presets import Preset
 from lens_heads.studies.ranking_methods.recommend import recommend
 from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.needles import with_needle
 from tests import zoo
 
 TINY = Preset(

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads import tasks
-from lens_heads.causal.pairs import TokenPair, answer_forms, make_pairs
+from lens_heads.causal.pairs import TokenPair, make_pairs
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.needles import with_needle
 from lens_heads.trials.trial import Trial
 
 
@@ -114,22 +115,6 @@ def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
         raise ValueError(f"task {name!r} makes document trials, and this table judges answers: use lh.score_documents")
     corruption = "counterfactual" if "corrupt" in sample.meta else "remove" if sample.needle else None
     return Setup(name, arguments or {}, corruption)
-
-
-def with_needle(trial: EncodedTrial, tokenizer: Any) -> EncodedTrial | None:
-    """The trial with a needle: its own; else the answer's first place in the prompt; else the question, after examples.
-
-    None for a trial whose prompt is nothing but a question that does not hold the answer.
-    """
-    if trial.needle is not None:
-        return trial
-    shown = trial.question or (0, len(trial))
-    prompt = trial.tokens[shown[0] : shown[1]].tolist()
-    for form in (one.tolist() for one in answer_forms(trial, tokenizer)):
-        at = next((i for i in range(len(prompt) - len(form) + 1) if prompt[i : i + len(form)] == form), None)
-        if at is not None and form:
-            return replace(trial, needle=(shown[0] + at, shown[0] + at + len(form)))
-    return replace(trial, needle=shown) if shown[1] - shown[0] < len(trial) - 1 else None
 
 
 def gather(model: Model, setup: Setup, select: int, calibrate: int, **more: Any) -> Material:

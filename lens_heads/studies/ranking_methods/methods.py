@@ -19,7 +19,7 @@ from lens_heads.causal.patching import patch_heads
 from lens_heads.causal.runs import Positions
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize.heads import localize
+from lens_heads.localize.heads import DESIGNED, localize
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.geometry import HeadGeometry, geometry
 from lens_heads.model.identity import identify
@@ -101,7 +101,7 @@ def masked(method: str) -> Rank:
     def rank(material: Material) -> HeadScores:
         total = geometry(material.model)
         sparsity = max(0.05, 2 / (total.n_layers * total.n_heads))
-        more = {"n_masks": material.masks, "sparsity": sparsity} if method not in ("greedy", "one_shot") else {}
+        more = {"n_masks": material.masks, "sparsity": sparsity} if method in DESIGNED else {}
         return localize(measured(material), method, k=material.k, seed=material.seed, **more)
 
     return rank
@@ -196,6 +196,14 @@ METHODS: dict[str, Method] = {
             for name in ("css", "csl", "elastic_net")
         ),
         Method("greedy", "search", masked("greedy"), passes=_k_rounds, halves=True),
+        Method(
+            "best_in_turn",
+            "combined",
+            masked("best_in_turn"),
+            "needle",
+            lambda shape, masks, k: 7 + 1.5 * k,
+            halves=True,
+        ),
         Method("by_layer", "baseline", by_layer, passes=lambda shape, masks, k: float(shape.n_layers)),
         Method("random_numbers", "baseline", random_ranking, passes=lambda shape, masks, k: 0.0),
     )
