@@ -7,12 +7,11 @@ TransformerLens provides the activations and gradients.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens.tools.analysis.attribution_patching import GradientCache, cache_activation_and_gradient
 
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
@@ -24,6 +23,9 @@ from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
+
+if TYPE_CHECKING:
+    from transformer_lens.tools.analysis.attribution_patching import GradientCache
 
 EMBED = "hook_embed"
 
@@ -142,6 +144,8 @@ def gradient_run(
 
     The embedding is replaced if one is given.
     """
+    # Imported with a model only: it brings transformers, whose progress bars a notebook silences first.
+    from transformer_lens.tools.analysis.attribution_patching import cache_activation_and_gradient
 
     def embed(x: Tensor, hook: Any) -> Tensor:
         # A fresh leaf, so that gradients also flow where the user has frozen the parameters.

@@ -7,13 +7,12 @@ what another query would do. Here the softmax is computed exactly with the other
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from einops import einsum, repeat
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens.tools.analysis.attribution_patching import GradientCache
 
 from lens_heads.causal.attribution import Judge, gradient_at, gradient_run
 from lens_heads.causal.measures import Measure
@@ -23,6 +22,9 @@ from lens_heads.causal.sweep import sweep
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.runs.options import LoopOptions
+
+if TYPE_CHECKING:
+    from transformer_lens.tools.analysis.attribution_patching import GradientCache
 
 PATTERN = "blocks.{}.attn.hook_pattern"
 
