@@ -27,6 +27,7 @@ _HOMES = {
     "EncodedTrial": "trials.encoded",
     "evaluate": "ablation.evaluation",
     "Evaluation": "ablation.evaluation",
+    "explore": "explorer.widget",
     "faithfulness": "causal.sufficiency",
     "FaithfulnessCurve": "causal.faithfulness_curve",
     "geometry": "model.geometry",

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lens_heads.compare.signatures import common_texts
 from lens_heads.heads.head import AnyHeads
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.scores import HeadScores, by_name
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations
@@ -156,8 +156,7 @@ def _of_map(model: Model, name: str, one: TokenMap) -> Float[Tensor, "layer head
 
 def _named(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores) -> dict[str, HeadScores]:
     """The user's scores by the name of their column. ValueError for a name that a card has already."""
-    given: Any = [scores] if isinstance(scores, HeadScores) else scores
-    named: dict[str, HeadScores] = dict(given) if isinstance(given, Mapping) else {one.method: one for one in given}
+    named = by_name(scores)
     taken = next((name for name in named if name in (*SCORES, *ABOUT)), None)
     if taken is not None:
         raise ValueError(f"scores {taken!r}: a card has a column of this name: pass a mapping with another one")

@@ -6,7 +6,7 @@ File formats are in `files.py`, figures in `plots`, the statistics themselves in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -337,3 +337,9 @@ class HeadScores:
     def _count(self, k: int) -> int:
         most = self.values.numel()
         return checks.whole_number("k", k, 0, most, f", the number of heads that {self.method} scores")
+
+
+def by_name(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores) -> dict[str, HeadScores]:
+    """One HeadScores, several, or a mapping of them, by name: a mapping's own, else the method's."""
+    given: Any = [scores] if isinstance(scores, HeadScores) else scores
+    return dict(given) if isinstance(given, Mapping) else {one.method: one for one in given}

@@ -23,6 +23,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from lens_heads.explorer import recorded
 from lens_heads.report.parts import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
 from lens_heads.report.style import CSS, SCRIPT
 from lens_heads.runs.showing import visible
@@ -52,8 +53,11 @@ def page(title: str, summary: Summary, sections: Sequence[Section], provenance: 
     header = _summary(title, summary, figures)
     body = "".join(_section(i, section, figures) for i, section in enumerate(sections, 1))
     # "</script" would end the element; inside a JavaScript string or JSON the backslash changes nothing.
-    scripts = [get_plotlyjs().replace("</script", "<\\/script"), SCRIPT] if figures else []
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    scripts = [("", get_plotlyjs().replace("</script", "<\\/script")), ("", SCRIPT)] if figures else []
+    style, explores = CSS, any(section.explorer for section in sections)
+    if explores:
+        style, scripts = CSS + recorded.asset("explorer.css"), [*scripts, (' type="module"', recorded.module())]
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for _, s in scripts)
     policy = (
         f"default-src 'none'; script-src {hashes or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -64,11 +68,11 @@ def page(title: str, summary: Summary, sections: Sequence[Section], provenance: 
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        f"<title>{_text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         f"<header>{header}</header>\n"
         f'<nav aria-label="Contents">{contents}</nav>\n'
         f"<main>\n{body}</main>\n<footer>{_provenance(provenance)}</footer>\n"
-        + "".join(f"<script>{script}</script>\n" for script in scripts)
+        + "".join(f"<script{kind}>{script}</script>\n" for kind, script in scripts)
         + "</body>\n</html>\n"
     )
 
@@ -126,10 +130,11 @@ def _section(index: int, section: Section, figures: list[go.Figure]) -> str:
     if section.folded and details:
         title = "Tables and texts" if tables and texts else "Tables" if tables else "Texts"
         details = _folded(title, details)
+    seen = recorded.element(section.explorer) if section.explorer else ""
     return (
         f'<section id="section-{index}">{_element("h2", section.title)}'
         + "".join(_element("p", text.strip()) for text in section.text.split("\n\n") if text.strip())
-        + f"{_cards(section.cards)}\n{_figures(section.figures, figures, section.side_by_side)}\n{details}</section>\n"
+        + f"{_cards(section.cards)}\n{_figures(section.figures, figures, section.side_by_side)}\n{seen}{details}</section>\n"
     )
 
 

@@ -125,7 +125,7 @@ class Section:
     """A part of the page with its own heading; a blank line in `text` starts a new paragraph.
 
     `side_by_side` places figures next to each other where the page is wide enough. `folded` hides tables and texts until the
-    reader opens them.
+    reader opens them. `explorer`: data of `explorer.recorded.record`, shown as an interactive view of heads.
     """
 
     title: str
@@ -136,6 +136,7 @@ class Section:
     texts: Sequence[Texts] = ()
     side_by_side: bool = False
     folded: bool = False
+    explorer: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,139 @@
+"""What the explorer shows of a model's heads, as plain values: scores, cards, partners, and what ablating them together costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.compare.cards import HeadCards
+from lens_heads.compare.head_match import HeadMatch
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores, by_name
+from lens_heads.heads.sets import every_head
+from lens_heads.heads.units import to_query_heads
+from lens_heads.model.geometry import HeadGeometry
+from lens_heads.plots.theme import look as style
+
+AnyScores = Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores
+CARD = ("kind", "promotes", "writes")
+DIGITS = 5
+
+
+def contents(
+    shape: HeadGeometry,
+    scores: AnyScores,
+    trials: Sequence[str],
+    direction: str = "exact",
+    curve: AblationCurve | None = None,
+    cards: HeadCards | None = None,
+    match: HeadMatch | None = None,
+) -> dict[str, Any]:
+    """The explorer's `about`, ready for JSON. ValueError for scores, cards or a match of a model of another shape."""
+    rows = _cards(shape, cards)
+    labels: list[str] = [] if cards is None else list(CARD)
+    if match is not None:
+        label = f"partner in {match.meta.get('model_b', 'the other model')}"
+        labels.append(label)
+        for head, partner in _partners(shape, match).items():
+            rows.setdefault(head, {})[label] = partner
+    return {
+        "model": shape.name,
+        "layers": shape.n_layers,
+        "heads": shape.n_heads,
+        "kv": shape.n_kv_heads,
+        "windows": list(shape.windows),
+        "scores": [_score(name, one, shape) for name, one in by_name(scores).items()],
+        "card_labels": labels,
+        "cards": rows,
+        "ablated": [] if curve is None else _ablated(curve),
+        "ablated_unit": "change of the answer's log-probability (nats per token)",
+        "trials": list(trials),
+        "direction": direction,
+        "unit": "logits",
+        "experiments": [],
+    }
+
+
+def best_heads(about: Mapping[str, Any], k: int) -> list[str]:
+    """The first k heads of every score, those of the first score first."""
+    found: list[str] = []
+    for score in about["scores"]:
+        sign = -1 if score["best"] == "lowest" else 1
+        values = [
+            (-sign * value, layer, head)
+            for layer, row in enumerate(score["values"])
+            for head, value in enumerate(row)
+            if value is not None
+        ]
+        found += [str(Head(layer, head)) for _, layer, head in sorted(values)[:k]]
+    return list(dict.fromkeys(found))
+
+
+def _score(name: str, scores: HeadScores, shape: HeadGeometry) -> dict[str, Any]:
+    one = to_query_heads(scores, shape.group) if scores.unit == "kv_head" else scores
+    shape.check_scores(one, f"scores {name!r}")
+    low, high = one.interval()
+    known = bool(low.isfinite().any())
+    return {
+        "name": name,
+        "label": style(name).label,
+        "unit": one.score_unit,
+        "best": one.best,
+        "values": _rounded(one.values),
+        "low": _rounded(low) if known else None,
+        "high": _rounded(high) if known else None,
+    }
+
+
+def _rounded(values: Float[Tensor, "layer head"]) -> list[list[float | None]]:
+    """Five significant digits; None where there is no number, which JSON lacks."""
+    rows = values.double().tolist()
+    return [[float(f"{value:.{DIGITS}g}") if value == value else None for value in row] for row in rows]
+
+
+def _cards(shape: HeadGeometry, cards: HeadCards | None) -> dict[str, dict[str, str]]:
+    if cards is None:
+        return {}
+    known = set(map(str, every_head(shape.n_layers, shape.n_heads)))
+    other = next((head for head in cards.frame["head"] if head not in known), None)
+    if other is not None:
+        raise ValueError(f"cards are of {cards.model}, which has a head {other} that {shape.name} lacks")
+    return {row["head"]: {label: str(row[label]) for label in CARD} for row in cards.frame.to_dict("records")}
+
+
+def _partners(shape: HeadGeometry, match: HeadMatch) -> dict[str, str]:
+    if match.shape_a != (shape.n_layers, shape.n_heads):
+        raise ValueError(
+            f"match is of a model of {match.shape_a} layers and heads, {shape.name} has {(shape.n_layers, shape.n_heads)}"
+        )
+    rows = match.pairs.to_dict("records")
+    return {row["head_a"]: f"{row['head_b']} (distance {row['distance']:.2f})" for row in rows}
+
+
+def _ablated(curve: AblationCurve) -> list[dict[str, Any]]:
+    """A row per ablated set of the curve's main task: what it changes, with its interval."""
+    frame = curve.frame
+    rows = frame[(frame["task"] == curve.main_task) & (frame["metric"] == "logprob") & (frame["set"] != "none")]
+    return [
+        {
+            "label": _set(row["method"], row["set"]),
+            "k": int(row["k"]),
+            "value": -float(row["drop"]),
+            "low": None if pd.isna(row["drop_low"]) else -float(row["drop_high"]),
+            "high": None if pd.isna(row["drop_low"]) else -float(row["drop_low"]),
+        }
+        for row in rows.to_dict("records")
+    ]
+
+
+def _set(method: str, which: str) -> str:
+    """Which heads a row ablates, in words; the prompt without its needle is no set of heads."""
+    if which == "no_needle":
+        return "no head, no needle in the prompt"
+    named = style(which).label if method in ("any", "none") else f"{style(which).label}, {style(method).label}"
+    return f"best by {style(method).label}" if which == "top" else named

@@ -1,0 +1,166 @@
+"""The explorer's Python side: what it sends, what it runs when asked, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import traitlets
+
+import lens_heads as lh
+from lens_heads.explorer.contents import best_heads, contents
+from lens_heads.explorer.trying import attempt
+from lens_heads.explorer.widget import Explorer
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head, random_heads
+from lens_heads.model.hooks import has_hooks
+from tests import planted
+from tests.explorer.made import scores
+from tests.planted import COPIER, SUPPRESSOR, WRITER
+
+
+@pytest.fixture
+def explorer() -> Explorer:
+    return lh.explore(planted.model(), planted.trials(3), scores(), draws=2, max_new_tokens=3)
+
+
+def received(one: Explorer) -> np.ndarray:
+    """The rows as the page reads them: [head, step, attention or phi, position]."""
+    shape = (len(one.rows_of["heads"]), len(one.look["produced"]), 2, len(one.look["words"]))
+    return np.frombuffer(one.rows, dtype="<f2").reshape(shape)
+
+
+def test_it_sends_the_rows_of_the_chosen_heads_as_look_sees_them(explorer: Explorer) -> None:
+    for heads, trial in (([str(COPIER)], 0), ([str(WRITER), str(COPIER)], 0), ([str(WRITER)], 2)):
+        explorer.heads, explorer.trial = heads, trial
+        seen = lh.look(planted.model(), planted.trials(3)[trial], heads=heads)
+        assert explorer.rows_of["heads"] == heads
+        assert explorer.rows_of["trial"] == trial
+        assert explorer.look["words"] == list(seen.words)
+        assert explorer.look["needle"] == seen.needle
+        found = received(explorer)
+        np.testing.assert_array_equal(found[:, :, 0], seen.attention.numpy())
+        np.testing.assert_allclose(found[:, :, 1], seen.phi.float().numpy(), rtol=1e-3, atol=1e-3)
+        for place, head in enumerate(heads):
+            tops = explorer.rows_of["tops"][place][0]
+            assert [word for word, _ in tops["raises"]] == seen.top_words(head)
+            assert [word for word, _ in tops["lowers"]] == seen.top_words(head, side=1)
+
+
+def test_it_opens_on_the_best_head_with_every_score_and_rank(explorer: Explorer) -> None:
+    best = scores()["locos"]
+    assert explorer.heads == [str(best.top(1)[0])]
+    assert explorer.method == "locos"
+    first = explorer.about["scores"][0]
+    np.testing.assert_allclose(first["values"], best.values.numpy(), rtol=1e-4)
+    np.testing.assert_allclose(first["low"], best.interval()[0].numpy(), rtol=1e-4)
+    assert best_heads(explorer.about, 2)[:2] == [str(head) for head in best.top(2)]
+
+
+@pytest.mark.parametrize("kind", ["mean", "zero"])
+def test_ablating_is_evaluate_under_ablate(explorer: Explorer, kind: str) -> None:
+    model, trials = planted.model(), planted.trials(3)
+    heads = [COPIER, WRITER]
+    explorer.heads = [str(head) for head in heads]
+    explorer._handle_custom_msg({"run": kind}, [])
+    (row,) = explorer.history
+    means = lh.mean_activations(model, trials[1:], n=None, progress=False) if kind == "mean" else None
+    before = lh.evaluate(model, trials[0], max_new_tokens=3, progress=False)
+    with lh.ablate(model, heads, kind, reference=means):
+        after = lh.evaluate(model, trials[0], max_new_tokens=3, progress=False)
+    assert row["before"] == pytest.approx(float(before.metrics["logprob"][0]), abs=1e-5)
+    assert row["after"] == pytest.approx(float(after.metrics["logprob"][0]), abs=1e-5)
+    assert (row["text_before"], row["text_after"]) == (before.texts[0], after.texts[0])
+    assert row["after"] < row["before"] - 1
+    others = []
+    for seed in range(2):
+        with lh.ablate(model, random_heads(every_head(2, 4), heads, 2, seed), kind, reference=means):
+            others.append(float(lh.evaluate(model, trials[0], False, progress=False).metrics["logprob"][0]))
+    assert row["random"] == pytest.approx(np.mean(others), abs=1e-5)
+    assert (row["random_low"], row["random_high"]) == pytest.approx((min(others), max(others)), abs=1e-5)
+    assert explorer.to_frame()["kind"].tolist() == [kind]
+    assert explorer.busy == explorer.failed == ""
+    assert not has_hooks(model)
+
+
+def test_patching_puts_back_what_the_heads_wrote(explorer: Explorer) -> None:
+    """All heads together restore the clean run from where the corrupt prompt begins to differ."""
+    explorer.heads = [str(COPIER), str(WRITER)]
+    row = explorer.run("patch")
+    clean = lh.evaluate(planted.model(), planted.trials(3)[0], False, progress=False).metrics["logprob"][0]
+    assert row["before"] < float(clean) - 1
+    assert row["after"] > row["before"] + 1
+    explorer.heads = [str(SUPPRESSOR)]
+    assert explorer.run("patch")["after"] < row["before"] + 1
+    assert len(explorer.history) == 2
+
+
+def test_what_fails_is_said_on_the_page_and_leaves_no_hook() -> None:
+    model = planted.model()
+    alone = lh.explore(model, planted.trials(1), scores())
+    assert alone.about["experiments"][0][1].startswith("needs several trials")
+    alone._handle_custom_msg({"run": "mean"}, [])
+    assert "mean ablation needs other trials" in alone.failed
+    assert alone.history == []
+    assert alone.busy == ""
+    for nonsense in ({"run": "delete"}, {}, "run"):
+        alone._handle_custom_msg(nonsense, [])
+    assert alone.history == []
+    alone._handle_custom_msg({"run": "zero"}, [])
+    assert alone.failed == ""
+    assert len(alone.history) == 1
+    assert not has_hooks(model)
+
+
+def test_wrong_choices_are_named(explorer: Explorer) -> None:
+    model, before = planted.model(), explorer.heads
+    for heads, message in ((["L9H0"], "L9H0"), ([], "at least one"), (["x"], "x")):
+        with pytest.raises((traitlets.TraitError, ValueError), match=message):
+            explorer.heads = heads
+    with pytest.raises(traitlets.TraitError, match="trial=3: there are 3"):
+        explorer.trial = 3
+    assert explorer.heads == before
+    other = HeadScores.from_trials("mine", torch.zeros(1, 3, 4), ["a"])
+    with pytest.raises(ValueError, match="mine"):
+        lh.explore(model, planted.trials(2), other)
+    with pytest.raises(ValueError, match="draws=0"):
+        lh.explore(model, planted.trials(2), scores(), draws=0)
+    with pytest.raises(ValueError, match="heads is empty"):
+        attempt(model, planted.trials(1)[0], [], "zero")
+    bad: Any = "uniform"
+    with pytest.raises(ValueError, match="kind='uniform'"):
+        attempt(model, planted.trials(1)[0], [COPIER], bad)
+
+
+def test_heads_may_be_given_as_heads(explorer: Explorer) -> None:
+    explorer.heads = [COPIER, "L1H2"]
+    assert explorer.heads == [str(COPIER), "L1H2"]
+
+
+def test_scores_are_made_where_none_are_given() -> None:
+    made = lh.explore(planted.model(), planted.trials(2))
+    assert made.about["scores"][0]["name"] == "locos_exact"
+    bare = [lh.EncodedTrial(t.tokens, None, t.answer, t.answer_tokens, t.id) for t in planted.trials(2)]
+    assert [score["name"] for score in lh.explore(planted.model(), bare).about["scores"]] == ["dla_exact", "dla"]
+
+
+def test_cards_partners_and_a_curve_are_listed() -> None:
+    model = planted.model()
+    others = [trial for i, trial in enumerate(planted.trials(24, seed=1)) if i % 8 > 5]
+    curve = lh.ablation_curve(model, {"a": others}, scores(), ks=(1, 2), kind="zero", generate=False, progress=False)
+    found = contents(lh.geometry(model), scores(), ["a"], curve=curve)
+    top = next(row for row in found["ablated"] if row["label"] == "best by LOCOS" and row["k"] == 2)
+    drop = curve.frame.query("method == 'locos' and set == 'top' and k == 2 and metric == 'logprob'")["drop"].item()
+    assert top["value"] == pytest.approx(-drop)
+    assert top["low"] <= top["value"] <= top["high"]
+    assert any(row["label"].startswith("random") for row in found["ablated"])
+
+
+def test_without_the_package_the_remedy_is_named() -> None:
+    script = "import sys; sys.modules['anywidget'] = None\nimport lens_heads as lh\nlh.explore"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "pip install 'lens-heads[explorer]'" in found.stderr.splitlines()[-1]
