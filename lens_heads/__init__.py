@@ -49,6 +49,7 @@ _HOMES = {
     "patch_heads": "causal.patching",
     "path_patch": "causal.paths",
     "planted": "controls.planting",
+    "prompt_trial": "trials.own",
     "read_gates": "heads.gates",
     "razor_heads": "scoring.razor",
     "recommend": "studies.ranking_methods.recommend",
@@ -63,6 +64,8 @@ _HOMES = {
     "token_curves": "scoring.token_curves",
     "TokenCurve": "scoring.token_curves",
     "Trial": "trials.trial",
+    "why": "explorer.why",
+    "Why": "explorer.why",
 }
 _MODULES = {
     "anatomy": "scoring.anatomy",
@@ -130,6 +133,9 @@ if TYPE_CHECKING:
     from lens_heads.compare.cards import describe as describe
     from lens_heads.compare.correspondence import match_heads as match_heads
     from lens_heads.controls.planting import planted as planted
+    from lens_heads.explorer.why import Why as Why
+    from lens_heads.explorer.why import why as why
+    from lens_heads.explorer.widget import explore as explore
     from lens_heads.heads import units as units
     from lens_heads.heads.files import load_heads as load_heads
     from lens_heads.heads.gates import read_gates as read_gates
@@ -162,4 +168,5 @@ if TYPE_CHECKING:
     from lens_heads.trials.documents import DocumentTrial as DocumentTrial
     from lens_heads.trials.encoded import EncodedTrial as EncodedTrial
     from lens_heads.trials.judges import Judge as Judge
+    from lens_heads.trials.own import prompt_trial as prompt_trial
     from lens_heads.trials.trial import Trial as Trial

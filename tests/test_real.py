@@ -209,3 +209,25 @@ def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pyt
     (again,) = locos_study("smollm2-135m-instruct", "demo-quick", tmp_path / "demo")
     assert [shard.stat().st_mtime_ns for shard in shards] == before
     pd.testing.assert_frame_equal(again.claims, finding.claims)
+
+
+def test_why_explains_a_prompt_of_one_s_own() -> None:
+    prompt = (
+        "The old lighthouse was painted green last summer. Anna keeps her boat in the harbour of Bergen, and her brother Tom "
+        "keeps his in Oslo.\nQuestion: In which city does Anna keep her boat?\nAnswer:"
+    )
+    found = lh.why(real_model("gemma-3-270m"), prompt, needle="harbour of Bergen", draws=9)
+    assert found.trial.answer == "Bergen"
+    assert found.right
+    assert found.tokens["token"][0] == " Bergen"
+    assert found.tried.after < found.tried.before - 2
+    assert found.tried.rank == 1
+
+
+def test_a_part_of_a_prompt_is_marked_in_whole_tokens() -> None:
+    tokenizer = real_model("smollm2-135m-instruct").tokenizer
+    for chat in (False, True):
+        trial = lh.prompt_trial(tokenizer, "Anna lives in Bergen. Where?", "Bergen", "Bergen", chat=chat)
+        start, end = trial.needle or (0, 0)
+        assert tokenizer.decode(trial.tokens[start:end]) == " Bergen"
+        assert ("<|im_start|>user" in tokenizer.decode(trial.tokens)) == chat

@@ -19,6 +19,7 @@ from lens_heads.cli import bench as cli_bench
 from lens_heads.cli import causal as cli_causal
 from lens_heads.cli import describe as cli_describe
 from lens_heads.cli import ending
+from lens_heads.cli import explore as cli_explore
 from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
 from lens_heads.cli import study as cli_study
@@ -40,6 +41,8 @@ app.command("bench")(cli_bench.bench)
 app.command("patch")(cli_causal.patch)
 app.command("localize")(cli_localize.localize)
 app.command("describe")(cli_describe.describe)
+app.command("explore")(cli_explore.explore)
+app.command("why")(cli_explore.why)
 
 
 @app.command()
@@ -62,6 +65,7 @@ def score(
     lens: Lens = None,
 ) -> None:
     """Score every head by every method, with one pass per trial."""
+    from lens_heads.explorer.stored import FOLDER, store
     from lens_heads.report import tables
     from lens_heads.scoring.score import score_heads
     from lens_heads.trials.documents import DocumentTrial
@@ -74,6 +78,9 @@ def score(
         run |= {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
     scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **run)
     tables.show(tables.top_heads(scores, top))
+    if out is not None and not isinstance(trials[0], DocumentTrial):
+        counted = {id for found in scores.values() for id in found.trial_ids}
+        store(out / FOLDER, loaded, [trial for trial in trials if trial.id in counted] or trials, scores)
     outcomes = next(iter(scores.values())).meta["outcomes"]
     cli_options.say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -16,12 +18,24 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores, by_name
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
-from lens_heads.model.geometry import HeadGeometry
+from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.plots.theme import look as style
+from lens_heads.scoring.score import score_heads
+from lens_heads.trials.encoded import EncodedTrial
 
 AnyScores = Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores
+METHODS = ("locos_exact", "locos", "dla_exact", "attention_spatial", "copy")
+WITHOUT_NEEDLE = ("dla_exact", "dla")
+"""Those that do not read where the needle is."""
 CARD = ("kind", "promotes", "writes")
 DIGITS = 5
+
+
+def default_scores(model: Model, trials: Sequence[EncodedTrial]) -> dict[str, HeadScores]:
+    """The scores of an explorer that is given none: five methods from one pass; without needles, direct logit attribution."""
+    names = METHODS if all(trial.needle is not None for trial in trials) else WITHOUT_NEEDLE
+    marked = [replace(trial, needle=trial.needle or (0, 1)) for trial in trials]
+    return score_heads(model, marked, names, teacher_forced=True, progress=False)
 
 
 def contents(
@@ -50,7 +64,7 @@ def contents(
         "scores": [_score(name, one, shape) for name, one in by_name(scores).items()],
         "card_labels": labels,
         "cards": rows,
-        "ablated": [] if curve is None else _ablated(curve),
+        "ablated": [] if curve is None else _ablated(curve, {one.method for one in by_name(scores).values()}),
         "ablated_unit": "change of the answer's log-probability (nats per token)",
         "trials": list(trials),
         "direction": direction,
@@ -93,7 +107,7 @@ def _score(name: str, scores: HeadScores, shape: HeadGeometry) -> dict[str, Any]
 def _rounded(values: Float[Tensor, "layer head"]) -> list[list[float | None]]:
     """Five significant digits; None where there is no number, which JSON lacks."""
     rows = values.double().tolist()
-    return [[float(f"{value:.{DIGITS}g}") if value == value else None for value in row] for row in rows]
+    return [[float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in row] for row in rows]
 
 
 def _cards(shape: HeadGeometry, cards: HeadCards | None) -> dict[str, dict[str, str]]:
@@ -115,10 +129,11 @@ def _partners(shape: HeadGeometry, match: HeadMatch) -> dict[str, str]:
     return {row["head_a"]: f"{row['head_b']} (distance {row['distance']:.2f})" for row in rows}
 
 
-def _ablated(curve: AblationCurve) -> list[dict[str, Any]]:
-    """A row per ablated set of the curve's main task: what it changes, with its interval."""
+def _ablated(curve: AblationCurve, methods: set[str]) -> list[dict[str, Any]]:
+    """A row per ablated set of the curve's main task, of these methods and of none: what it changes, with its interval."""
     frame = curve.frame
     rows = frame[(frame["task"] == curve.main_task) & (frame["metric"] == "logprob") & (frame["set"] != "none")]
+    rows = rows[rows["method"].isin([*methods, "any", "none"])]
     return [
         {
             "label": _set(row["method"], row["set"]),

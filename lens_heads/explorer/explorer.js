@@ -409,9 +409,9 @@ class Explorer {
     const group = make("div", { class: "lh-steps", role: "radiogroup" });
     look.produced.forEach((word, at) => {
       const on = at === Math.min(this.model.get("step"), look.produced.length - 1);
-      const probability = Math.exp(look.logprobs[at]).toFixed(2);
+      const logprob = look.logprobs[at];
       const label = `${visible(word) || "·"}`;
-      group.append(make("button", { type: "button", role: "radio", "aria-checked": String(on), title: `p = ${probability}`, onclick: () => this.set({ step: at }) }, label));
+      group.append(make("button", { type: "button", role: "radio", "aria-checked": String(on), title: logprob === null ? null : `p = ${Math.exp(logprob).toFixed(2)}`, onclick: () => this.set({ step: at }) }, label));
     });
     return field("answer token", group);
   }

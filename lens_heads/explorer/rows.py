@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def prompt(look: Look) -> dict[str, Any]:
         "answer": look.answer,
         "words": list(look.words),
         "produced": list(look.produced_words),
-        "logprobs": [float(f"{value:.5g}") for value in look.logprobs.tolist()],
+        "logprobs": [float(f"{value:.5g}") if math.isfinite(value) else None for value in look.logprobs.tolist()],
         "rows": list(look.rows),
         "needle": look.needle,
         "question": look.question,

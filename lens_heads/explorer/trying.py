@@ -28,7 +28,8 @@ class Tried:
 
     Ablation: before is the plain run. Patching: before is the run of the corrupt prompt, after the same with what the heads wrote
     in the plain run. `random`: the log-probability with as many random other heads instead, mean over `draws` sets; `random_low`
-    and `random_high` their range.
+    and `random_high` their range. `rank`: the place of the heads among these sets, 1 for the largest change of its kind (down by
+    ablation, up by patching).
     """
 
     trial: str
@@ -42,6 +43,7 @@ class Tried:
     random_low: float | None
     random_high: float | None
     draws: int
+    rank: int
 
     def row(self) -> dict[str, Any]:
         return {**asdict(self), "heads": list(self.heads)}
@@ -79,8 +81,9 @@ def attempt(
         with changed(some):
             others.append(_answer(model, start, 0)[0])
     spread = (float(np.mean(others)), min(others), max(others)) if others else (None, None, None)
-    named = tuple(map(str, heads))
-    return Tried(trial.id, named, kind, before, after, text_before, text_after, *spread, len(others))
+    as_much = [one >= after if kind == "patch" else one <= after for one in others]
+    named, rank = tuple(map(str, heads)), 1 + sum(as_much)
+    return Tried(trial.id, named, kind, before, after, text_before, text_after, *spread, len(others), rank)
 
 
 def _runs(

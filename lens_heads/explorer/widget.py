@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,8 +17,8 @@ except ImportError as error:
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare.cards import HeadCards
 from lens_heads.compare.head_match import HeadMatch
-from lens_heads.explorer.contents import AnyScores, best_heads, contents
-from lens_heads.explorer.recorded import asset, start
+from lens_heads.explorer.contents import AnyScores, best_heads, contents, default_scores
+from lens_heads.explorer.recorded import TOP, asset, record, start
 from lens_heads.explorer.rows import prompt, rows, tops
 from lens_heads.explorer.trying import Try, attempt
 from lens_heads.heads.head import Head, parse_heads
@@ -29,14 +28,9 @@ from lens_heads.runs import checks
 from lens_heads.runs.showing import one_line
 from lens_heads.scoring.looking import look
 from lens_heads.scoring.looks import Look
-from lens_heads.scoring.score import score_heads
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
-
-METHODS = ("locos_exact", "locos", "dla_exact", "attention_spatial", "copy")
-WITHOUT_NEEDLE = ("dla_exact", "dla")
-"""Those that do not read where the needle is."""
 
 
 class Explorer(anywidget.AnyWidget):
@@ -136,6 +130,16 @@ class Explorer(anywidget.AnyWidget):
             )
         return mean_activations(self._model, others, n=None, progress=False)
 
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The data of a page that shows, without a kernel, the trials opened so far: their best and the chosen heads."""
+        shown = [str(head) for head in dict.fromkeys([*self.heads, *best_heads(self.about, TOP)])]
+        opened = sorted(self._looks)
+        about = {**self.about, "trials": [self.about["trials"][at] for at in opened], "experiments": []}
+        found = record(about, [self._looks[at].only(shown) for at in opened])
+        chosen = {"heads": list(self.heads), "history": list(self.history), "method": self.method}
+        return {**found, "traits": {**found["traits"], **chosen, "trial": opened.index(self.trial), "step": self.step}}
+
     def to_frame(self) -> pd.DataFrame:
         """What was tried, a row each: the fields of `trying.Tried`."""
         return pd.DataFrame(self.history)
@@ -177,9 +181,7 @@ def explore(
     checks.whole_number("max_new_tokens", max_new_tokens)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab, judged=False)
     if scores is None:
-        names = METHODS if all(trial.needle is not None for trial in encoded) else WITHOUT_NEEDLE
-        marked = [replace(trial, needle=trial.needle or (0, 1)) for trial in encoded]
-        scores = score_heads(model, marked, names, teacher_forced=True, progress=False)
+        scores = default_scores(model, encoded)
     about = contents(shape, scores, [trial.id for trial in encoded], str(direction), curve, cards, match)
     alone = "needs several trials, or reference=" if reference is None and len(encoded) == 1 else ""
     about["experiments"] = [("mean", alone), ("zero", ""), ("patch", "")]

@@ -1,5 +1,6 @@
 """A study as one HTML page, and its numbers as tables in the terminal."""
 
+from lens_heads.report.explored import write_explorer, write_why
 from lens_heads.report.html import page, write_report
 from lens_heads.report.parts import Card, Example, Figure, Page, Provenance, Section, Summary, Table, Texts
 
@@ -14,5 +15,7 @@ __all__ = [
     "Table",
     "Texts",
     "page",
+    "write_explorer",
     "write_report",
+    "write_why",
 ]

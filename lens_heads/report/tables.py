@@ -198,6 +198,14 @@ def cards(found: HeadCards, heads: Sequence[str] | None = None, most: int = 3) -
     return table
 
 
+def why(frame: pd.DataFrame, title: str) -> Table:
+    """One row per head of a `Why`: numbers with two decimals, the tokens as they are."""
+    table = Table(*frame.columns, title=plain(title))
+    for row in frame.to_dict("records"):
+        table.add_row(*(_value(value) if isinstance(value, float) else plain(value) for value in row.values()))
+    return table
+
+
 def checks(report: CheckReport) -> Table:
     """One row per check."""
     shape = report.shape

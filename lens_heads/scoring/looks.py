@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,16 @@ class Look:
             shown = ", ".join(map(str, self.heads[:8])) + (", ..." if len(self.heads) > 8 else "")
             raise ValueError(f"head {missing} was not looked at: there is {shown}")
         return [known[head] for head in wanted]
+
+    def only(self, heads: AnyHeads) -> Look:
+        """The same look at some of its heads. ValueError for none, and for one that was not looked at."""
+        places = self.places(heads)
+        per_head = ("attention", "phi", "z", "writes", "top_ids", "top_logits")
+        return replace(
+            self,
+            heads=tuple(self.heads[at] for at in places),
+            **{name: getattr(self, name)[places] for name in per_head},
+        )
 
     def by_token(self, heads: AnyHeads, step: int = 0) -> pd.DataFrame:
         """What heads together read at one step: a row per position up to the step's own.

@@ -32,6 +32,7 @@ from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
 from lens_heads.studies.finding import Finding, plain
+from lens_heads.studies.seen import Seen, keep, sections
 from lens_heads.trials.trial import AnyTrial, Trial
 
 MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
@@ -113,6 +114,10 @@ class Study(ABC, Generic[Plan, Found]):
     def one(self, model: Model, run: StageRun) -> Found:
         """Run the study on one model."""
 
+    def seen(self, found: Found) -> Seen | None:
+        """What the explorer on the page shows of a model; None for no explorer."""
+        return None
+
     def pair_settings(self, a: Found, b: Found) -> dict[str, Any] | None:
         """What the part on two models depends on; None if the study has no such part."""
         return None
@@ -152,6 +157,8 @@ def run_study(
         settings = {**identify(model).settings, "preset": asdict(plan), **study.extra}  # type: ignore[call-overload]  # a dataclass
         run = StageRun.begin(out / plain_name(Path(name).name, "model"), settings, console)
         findings.append(replace(run.keep(study.one(model, run)), file_sha256=file_sha256(given)))
+        if (shown := study.seen(findings[-1])) is not None:
+            run.stage("explorer", keep, run.folder, model, shown)
         _write(study, findings, pairs, out, command)
         for earlier, a in zip(listed, findings[:-1], strict=False):
             b, settings = findings[-1], study.pair_settings(a, findings[-1])
@@ -208,7 +215,9 @@ def _write(study: Study[Plan, Found], findings: list[Found], pairs: list[Any], o
     """Write the page and the JSON of everything found so far."""
     command, page = command or running_command(), study.page(findings, pairs)
     provenance = report.Provenance.now({"preset": study.preset, "settings": findings[0].settings["preset"]}, command)
-    report.write_report(out / "report.html", page.title, page.summary, page.sections, provenance)
+    explored = sections({f"{each.model}: see the heads": out / plain_name(each.name, "model") for each in findings})
+    parts = [*page.sections[:1], *explored, *page.sections[1:]]
+    report.write_report(out / "report.html", page.title, page.summary, parts, provenance)
     text = {"command": command, "preset": study.preset, "versions": versions(), **study.beside(findings)}
     text["models"] = {each.model: each.summary() for each in findings}
     text |= {"pairs": [each.summary() for each in pairs]} if pairs else {}

@@ -20,6 +20,18 @@ def piece(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
+def char_span(tokenizer: Any, text: str, start: int, end: int) -> tuple[int, int] | None:
+    """The tokens of `piece(text)` that hold any of the characters start to end (half-open both).
+
+    None for a tokenizer that does not say where its tokens begin, and for characters that no token holds.
+    """
+    if not getattr(tokenizer, "is_fast", False) or adds_space(tokenizer):
+        return None
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+    inside = [i for i, (a, b) in enumerate(offsets) if b > start and a < end and b > a]
+    return (inside[0], inside[-1] + 1) if inside else None
+
+
 def opening(tokenizer: Any, text: str) -> list[int]:
     """The BOS that a prompt beginning with `text` still needs.
 

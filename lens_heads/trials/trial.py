@@ -15,7 +15,7 @@ from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial, check_id, check_parts, checked_choices
 from lens_heads.trials.fields import groups, text, texts
 from lens_heads.trials.judges import DEFAULT, Judge
-from lens_heads.trials.tokenizing import adds_space, chat_frame, opening, piece
+from lens_heads.trials.tokenizing import char_span, chat_frame, opening, piece
 
 RESERVE = 200
 """Tokens reserved for template, question and answer, as in the LOCOS grid."""
@@ -192,8 +192,5 @@ def _question_span(
 ) -> tuple[int, int] | None:
     """The span of the question in a piece, the last one or the only one, by the character offsets of its tokenization."""
     at = after.find(trial.question)
-    if at < 0 or not getattr(tokenizer, "is_fast", False) or adds_space(tokenizer):
-        return None
-    offsets = tokenizer(after + suffix, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
-    inside = [i for i, (a, b) in enumerate(offsets) if b > at and a < at + len(trial.question) and b > a]
-    return (start + inside[0], start + inside[-1] + 1) if inside and len(offsets) == len(tail) else None
+    found = char_span(tokenizer, after + suffix, at, at + len(trial.question)) if at >= 0 else None
+    return (start + found[0], start + found[1]) if found is not None and found[1] <= len(tail) else None

@@ -49,6 +49,10 @@ def test_score_then_heads_then_ablate(
     assert (scores.n_layers, scores.n_heads, len(scores.trial_ids)) == (3, 4, 2)
     assert set(json.loads((out / "run.json").read_text())["settings"]["methods"]) == {"locos", "copy"}
 
+    assert run("explore", str(out), "--to", str(tmp_path / "page.html"), monkeypatch=monkeypatch) == 0
+    assert "data-explorer" in (tmp_path / "page.html").read_text()
+    assert "page.html" in capsys.readouterr().out
+
     again = tmp_path / "again.json"
     assert run("heads", str(out / "locos.json"), "--save", str(again), "--form", "lists", monkeypatch=monkeypatch) == 0
     assert str(scores.top(1)[0]) in capsys.readouterr().out
@@ -108,6 +112,14 @@ def test_check_says_whether_it_holds(
         (["score", "-m", "FOLDER", "--methods", "locus", "--with", "n=2"], "did you mean 'locos'?"),
         (["score", "-m", "FOLDER", "--dtype", "int8", "--with", "n=2"], "dtype 'int8'"),
         (["heads", "missing.json"], "missing.json"),
+        (["explore", "/nowhere"], "/nowhere is no folder"),
+        (["explore", "FOLDER"], "holds no explorer: score (with --out)"),
+        (["why", "-m", "FOLDER", "--prompt", ""], "the prompt is empty"),
+        (
+            ["why", "-m", "FOLDER", "--prompt", "a b", "--answer", "c", "--needle", "d"],
+            "'d' occurs 0 times in the prompt",
+        ),
+        (["why", "-m", "FOLDER", "--prompt", "a b", "--answer", "c", "-k", "99"], "k=99"),
         (["heads", "FOLDER"], "is a folder: pass a score file in it"),
         (["heads", "SCORES", "--save", "/dev/null/scores.json"], "/dev/null"),
         (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,,2"], "--ks '1,,2': '' is not a positive integer"),
@@ -298,6 +310,20 @@ def test_an_interrupt_is_reported_and_not_a_traceback(
 
 
 SIZES = {"precision": None, "max_trials": None, "plan": False}
+
+
+def test_why_writes_a_page(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("The key is in the blue box. Where is the key? It is in the")
+    given = ["-m", str(folder), "--prompt", str(prompt), "--answer", "blue", "--needle", "blue box", "--kind", "zero"]
+    options = ["-k", "2", "--draws", "3", "--max-new-tokens", "2", "-o", str(tmp_path)]
+    assert run("why", *given, *options, monkeypatch=monkeypatch) == 0
+    shown = capsys.readouterr().out
+    assert "Heads that write most towards it, from the needle: L" in shown
+    assert "over 3 sets" in shown
+    assert "data-explorer" in (tmp_path / "why.html").read_text()
 
 
 def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     assert "3 models of different families do not make a scaling law" in page
     assert page.index("heads demonstrably carry 0 of 3 capabilities.") < page.index("The paper&#x27;s claims")
     assert "Written down before the run" in page
+    assert page.count("data-explorer>") == 2, "an explorer for each model"
     for each in findings:
         for part in (
             "how well masks find the heads",

@@ -160,6 +160,7 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     assert not re.search(r"""<(script|link|img)\b[^>]*\b(src|href)\s*=\s*["']?(https?:)?//""", page)
     for heading in ("do the same tasks break?", "which heads correspond?", "transfer between tasks", "recovery"):
         assert heading in page
+    assert page.count("data-explorer>") == 2, "an explorer for each model"
     text = (out / "study_fragile_tasks.json").read_text()
     summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert summary["command"] == "the command"

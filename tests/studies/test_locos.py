@@ -20,6 +20,7 @@ from lens_heads import studies
 from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.verdicts import smallest_k
+from lens_heads.explorer.stored import stored
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.hooks import has_hooks
 from lens_heads.scoring.scorers import SCORERS
@@ -106,6 +107,10 @@ def check_study(found: LocosFinding, out: Path) -> None:
         "what the heads read",
     ):
         assert heading in page
+    explorer = stored(out / found.model / "explorer")["traits"]["about"]
+    assert "see the heads" in page
+    assert [one["name"] for one in explorer["scores"]][:2] == ["locos", "locos_exact"]
+    assert explorer["ablated"], "the costs of ablated sets stand beside the map"
 
 
 def check_tables(found: LocosFinding, folder: Path) -> None:

@@ -16,6 +16,7 @@ import torch
 import lens_heads as lh
 from lens_heads.ablation import grid
 from lens_heads.causal import sufficiency
+from lens_heads.explorer.stored import folders, stored
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
@@ -71,6 +72,10 @@ def test_a_row_for_every_method_and_one_of_random_heads(model: Any, done: Any) -
     assert row.loc[RANDOM, "auroc"] == 0.5
     page = (out / "report.html").read_text()
     assert all(name in page for name in SOME)
+    best = list(frame[frame["method"] != RANDOM]["method"])[:5]
+    (folder,) = folders(out)
+    assert [one["name"] for one in stored(folder)["traits"]["about"]["scores"]] == best
+    assert page.count("data-explorer>") == 1
     assert {row["method"] for row in json.loads((out / "bench.json").read_text())["methods"]} == {*SOME, RANDOM}
 
 

@@ -34,6 +34,7 @@ from lens_heads.studies.runner import (
     resized,
     run_study,
 )
+from lens_heads.studies.seen import Seen
 from lens_heads.trials.sandbox import permission
 from lens_heads.trials.trial import Trial
 
@@ -146,6 +147,11 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             additivity=damage.additivity(each, plan, metrics, mine),
         )
         return finding
+
+    def seen(self, found: CapabilityFinding) -> Seen:
+        lead = dict.fromkeys((found.plan.compared, *found.own))
+        trials = [self.asked.evaluation[name][0] for name in lead]
+        return Seen(trials, {name: replace(found.scores[name][0], method=name) for name in lead})
 
     def page(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> report.Page:
         return page(findings)

@@ -32,6 +32,7 @@ from lens_heads.studies.runner import (
     run_study,
     several,
 )
+from lens_heads.studies.seen import Seen
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import AnyTrial, Trial
@@ -157,6 +158,11 @@ class FragileStudy(Study[Preset, FragileFinding]):
             sizes=bench.sizes,
             headline=bench.headline,
         )
+
+    def seen(self, found: FragileFinding) -> Seen:
+        pooled = {method: by_task[ALL] for method, by_task in found.scores.items()}
+        lead = {self.plan.lead: pooled[self.plan.lead]}
+        return Seen([trials[0] for trials in self.tests.values()], {**lead, **pooled}, found.curve)
 
     def pair_settings(self, a: FragileFinding, b: FragileFinding) -> dict[str, Any]:
         """The weights and scores of both models."""

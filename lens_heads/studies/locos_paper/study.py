@@ -32,6 +32,7 @@ from lens_heads.studies.runner import (
     run_study,
     several,
 )
+from lens_heads.studies.seen import Seen
 from lens_heads.trials.trial import Trial
 
 
@@ -132,6 +133,12 @@ class LocosStudy(Study[Preset, LocosFinding]):
         every_head = [ranked(name, one).assign(method=name) for name, one in found.ranked.items()]
         trials["scores"] = pd.concat(every_head, ignore_index=True)
         return found
+
+    def seen(self, found: LocosFinding) -> Seen:
+        names = dict.fromkeys((LEAD, f"{LEAD}_exact", found.baseline, "attention_spatial"))
+        return Seen(
+            self.plan.tested(), {name: found.scores[name] for name in names if name in found.scores}, found.curve
+        )
 
     def registered(self) -> pd.DataFrame:
         return registered(self.plan)

@@ -33,6 +33,10 @@ from lens_heads.studies.ranking_methods.page import page
 from lens_heads.studies.ranking_methods.presets import PRESETS, Preset
 from lens_heads.studies.ranking_methods.ranking import rank_all
 from lens_heads.studies.runner import Models, loaded, minutes_per_pass, named_preset, several
+from lens_heads.studies.seen import Seen, keep, sections
+
+SHOWN = 5
+"""Methods whose heads the page's explorer shows: those that do most damage."""
 
 
 def methods(
@@ -98,7 +102,7 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
     name = plain_name(Path(geometry(model).name).name, "model")
     folder = None
     if out is not None:
-        folder = out / name / plain_name(task, "task")
+        folder = _folder(out, name, task)
         settings = {**identify(model).settings, "preset": asdict(plan), "setup": asdict(setup)}
         RunFolder(folder, settings)
     material = gather(model, setup, plan.select, plan.calibrate, masks=plan.masks, k=plan.k, seed=plan.seed)
@@ -110,7 +114,15 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
     cell = Cell.of(name, task, plan, families, found, judged)
     if folder is not None:
         cell.save(folder)
+        best = sorted(cell.methods, key=lambda method: -cell.goodness(method, "damage"))[:SHOWN]
+        shown = {method: found.scores[method] for method in best}
+        keep(folder, model, Seen(setup.load(model, "test", plan.test)[0], shown, cell.curve))
     return cell
+
+
+def _folder(out: Path, model: str, task: str) -> Path:
+    """Where a model's results on a task are stored."""
+    return out / model / plain_name(task, "task")
 
 
 def _planted(chosen: Sequence[Method], plan: Preset, out: Path | None) -> pd.DataFrame:
@@ -130,8 +142,9 @@ def _planted(chosen: Sequence[Method], plan: Preset, out: Path | None) -> pd.Dat
 def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | None) -> None:
     """The page, the table as JSON, and the planted models' values."""
     found = page(bench, plan)
+    seen = {f"{cell.model}, {cell.task}: see the heads": _folder(out, cell.model, cell.task) for cell in bench.cells}
     provenance = report.Provenance.now({"preset": preset, "settings": asdict(plan)}, command)
-    report.write_report(out / "report.html", found.title, found.summary, found.sections, provenance)
+    report.write_report(out / "report.html", found.title, found.summary, [*found.sections, *sections(seen)], provenance)
     write_table(out / PLANTED, bench.planted)
     text = {"preset": preset, "settings": asdict(plan), "methods": bench.frame.to_dict("records")}
     write_atomic(out / "bench.json", json.dumps(plain(text), indent=1, allow_nan=False) + "\n")

@@ -1,0 +1,62 @@
+"""prompt_trial: one's own prompt as a trial, with its needle and question marked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.fields import text
+from lens_heads.trials.tokenizing import char_span, chat_frame, opening, piece
+from lens_heads.trials.trial import Trial
+
+
+def prompt_trial(
+    tokenizer: Any,
+    prompt: str,
+    answer: str,
+    needle: str | None = None,
+    question: str | None = None,
+    chat: bool | None = False,
+    spaced: bool = True,
+    id: str = "prompt",
+) -> EncodedTrial:
+    """A prompt, exactly as it is, and the answer that should follow it.
+
+    `needle` and `question` are texts inside the prompt, each of which must occur there once; their spans are the tokens that
+    hold any of their characters. `chat`: as in `Trial`; False feeds the bare prompt. `spaced`: the answer follows after a space,
+    unless there is whitespace on either side; False lets it follow at once.
+
+    Raises ValueError for an empty prompt or answer, a needle or question that occurs never or twice, and a tokenizer that does
+    not say which characters a token stands for.
+    """
+    text("prompt_trial", "prompt", prompt, empty=False)
+    found = Trial(id=id, question=prompt, answer=answer, template="{question}", chat=chat).encode(tokenizer)
+    prefix, _ = chat_frame(tokenizer, chat, id)
+    given = {"needle": needle, "question": question}
+    spans = {
+        name: _span(tokenizer, prefix, prompt, part, name) if part is not None else None for name, part in given.items()
+    }
+    tokens = found.answer_tokens if spaced else torch.tensor(piece(tokenizer, answer), dtype=torch.long)
+    return replace(found, **spans, answer_tokens=tokens)  # type: ignore[arg-type]  # two spans
+
+
+def _span(tokenizer: Any, prefix: str, prompt: str, part: str, name: str) -> tuple[int, int]:
+    text("prompt_trial", name, part, empty=False)
+    times = prompt.count(part)
+    if times != 1:
+        raise ValueError(
+            f"the {name} {part!r:.80} occurs {times} times in the prompt, and must occur once: "
+            + ("give more of the text around it" if times else "copy it from the prompt, character by character")
+        )
+    start = len(prefix) + prompt.index(part)
+    found = char_span(tokenizer, prefix + prompt, start, start + len(part))
+    if found is None:
+        raise ValueError(
+            f"the tokenizer {type(tokenizer).__name__} does not say which characters its tokens stand for: pass "
+            f"EncodedTrial(tokens=..., {name}=(start, end), ...) with your own spans"
+        )
+    before = len(opening(tokenizer, prefix + prompt))
+    return before + found[0], before + found[1]
