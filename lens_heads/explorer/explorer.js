@@ -35,7 +35,8 @@ function draw(tag, attributes, ...children) {
 
 function field(label, control) {
   control.setAttribute("aria-label", label);
-  return make("label", { class: "lh-field" }, make("span", {}, label), control);
+  const parts = [make("span", {}, label), control];
+  return make("label", { class: "lh-field" }, ...(control.type === "checkbox" ? parts.reverse() : parts));
 }
 
 function select(options, chosen, change) {
@@ -48,7 +49,8 @@ function select(options, chosen, change) {
 
 function signed(value, digits = 2) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(digits);
+  const size = Math.abs(value).toFixed(digits);
+  return (Number(size) === 0 ? "" : value > 0 ? "+" : "−") + size;
 }
 
 function short(value) {
@@ -114,8 +116,7 @@ function current(model) {
       phi[at] += values[start + positions + at];
     }
   });
-  let whole = 0;
-  for (const each of phi) whole += Math.abs(each);
+  const whole = phi.reduce((all, each) => all + Math.abs(each), 0);
   return { look, rows, step, attention, phi, whole, end: look.rows[step] + 1 };
 }
 
@@ -201,6 +202,15 @@ class Explorer {
     this.said.textContent = text || "\u00a0";
   }
 
+  // Draw a panel anew; a control that had the focus passes it on to the one of the same name.
+  redraw(panel, ...nodes) {
+    const name = (node) => node.getAttribute("aria-label") ?? node.textContent;
+    const controls = () => [...panel.querySelectorAll("select, input, button")];
+    const focused = controls().find((node) => node === panel.getRootNode().activeElement);
+    panel.replaceChildren(...nodes.filter(Boolean));
+    if (focused) controls().find((node) => name(node) === name(focused))?.focus();
+  }
+
   // ---- heads
 
   choose(name, more) {
@@ -211,14 +221,16 @@ class Explorer {
     if (left.length) this.set({ heads: left });
   }
 
-  described(name) {
+  // A head's score with its interval and rank.
+  valued(score, name) {
     const [layer, head] = parsed(name);
-    const lines = this.scores.map((score) => {
-      const low = score.low?.[layer]?.[head];
-      const interval = low === null || low === undefined ? "" : ` [${short(low)}, ${short(score.high[layer][head])}]`;
-      return `${score.label} ${short(score.values[layer][head])}${interval}, rank ${score.ranks[layer * this.about.heads + head]}`;
-    });
-    return `${name}: ${lines.join("; ")}`;
+    const [low, high] = [score.low?.[layer][head] ?? null, score.high?.[layer][head] ?? null];
+    const interval = low === null ? "" : ` [${short(low)}, ${short(high)}]`;
+    return `${short(score.values[layer][head])}${interval}, rank ${score.ranks[layer * this.about.heads + head]}`;
+  }
+
+  described(name) {
+    return `${name}: ${this.scores.map((score) => `${score.label} ${this.valued(score, name)}`).join("; ")}`;
   }
 
   map() {
@@ -233,7 +245,7 @@ class Explorer {
       if (scatter) tools.append(field("against", select(options, this.score("across").name, (across) => this.set({ across }))));
     }
     const shown = scatter ? this.scatter(score, this.score("across")) : this.grid(score);
-    this.parts.map.replaceChildren(tools, shown, make("p", { class: "lh-note" }, this.legend(score)));
+    this.redraw(this.parts.map, tools, shown, make("p", { class: "lh-note" }, this.legend(score)));
     this.marked();
   }
 
@@ -325,20 +337,12 @@ class Explorer {
     const listed = heads.slice(0, SHOWN);
     const line = (label, values) => table.append(make("tr", {}, make("th", { scope: "row" }, label), ...values.map((value) => make("td", {}, value))));
     line("", listed);
-    for (const score of this.scores) {
-      const cells = listed.map((name) => {
-        const [layer, head] = parsed(name);
-        const low = score.low?.[layer]?.[head];
-        const interval = low === null || low === undefined ? "" : ` [${short(low)}, ${short(score.high[layer][head])}]`;
-        return `${short(score.values[layer][head])}${interval} · ${score.ranks[layer * this.about.heads + head]}.`;
-      });
-      line(score.label, cells);
-    }
+    for (const score of this.scores) line(score.label, listed.map((name) => this.valued(score, name)));
     line("kv head", listed.map((name) => String(Math.floor((parsed(name)[1] * this.about.kv) / this.about.heads))));
     line("window", listed.map((name) => String(this.about.windows[parsed(name)[0]] ?? "all")));
     for (const label of this.about.card_labels) line(label, listed.map((name) => this.about.cards[name]?.[label] ?? "–"));
     const more = heads.length > SHOWN ? make("p", { class: "lh-note" }, `and ${heads.slice(SHOWN).join(", ")}`) : null;
-    this.parts.card.replaceChildren(...[make("div", { class: "lh-wide" }, table), more].filter(Boolean));
+    this.redraw(this.parts.card, make("div", { class: "lh-wide" }, table), more);
   }
 
   ablated() {
@@ -351,7 +355,10 @@ class Explorer {
   }
 
   keys(event) {
-    if (event.target.closest("select, input, button, summary")) return;
+    // A notebook has shortcuts on plain keys, which a control or the text to scroll needs for itself.
+    const control = event.target.closest("select, input, button, .lh-text");
+    if (control && !event.ctrlKey && !event.metaKey && !event.altKey && !event.shiftKey) event.stopPropagation();
+    if (event.target.closest("select, input, button")) return;
     const step = this.model.get("step");
     const steps = this.model.get("look")?.produced?.length ?? 1;
     if (event.key === "[" || event.key === "]") {
@@ -388,19 +395,19 @@ class Explorer {
     const seen = current(model);
     if (seen === null) {
       const note = model.get("rows_of")?.note || (look?.note ?? "Choose a head on the map.");
-      this.parts.prompt.replaceChildren(tools, make("p", { class: "lh-note" }, note));
+      this.redraw(this.parts.prompt, tools, make("p", { class: "lh-note" }, note));
       this.parts.tops.replaceChildren();
       return;
     }
     const fold = make("input", { type: "checkbox", onchange: () => ((this.sink = fold.checked), this.prompt()) });
     fold.checked = this.sink;
-    tools.append(make("label", { class: "lh-field" }, fold, make("span", {}, "leave out the first token")));
+    tools.append(field("leave out the first token", fold));
     this.seen = seen;
     this.canvas = make("canvas", { class: "lh-profile", role: "img", "aria-label": "Attention above, contribution below, over the prompt" });
     const sum = [...seen.phi].reduce((all, each) => all + each, 0);
     const scale = largest(seen.phi, this.sink ? 1 : 0);
     const note = `${seen.rows.heads.length} ${seen.rows.heads.length > 1 ? "heads, summed" : "head"}; colour: contribution φ to the logit of ${JSON.stringify(look.produced[seen.step])} (${about.direction}), blue raises, orange lowers, full at ${short(scale)} ${about.unit}; bar below: attention, full at ${short(largest(seen.attention, this.sink ? 1 : 0))}. Sum ${signed(sum)}.`;
-    this.parts.prompt.replaceChildren(tools, make("p", { class: "lh-note" }, note), this.canvas, this.text(seen, scale));
+    this.redraw(this.parts.prompt, tools, make("p", { class: "lh-note" }, note), this.canvas, this.text(seen, scale));
     this.profile();
     this.tops(seen);
   }
@@ -411,7 +418,7 @@ class Explorer {
       const on = at === Math.min(this.model.get("step"), look.produced.length - 1);
       const logprob = look.logprobs[at];
       const label = `${visible(word) || "·"}`;
-      group.append(make("button", { type: "button", role: "radio", "aria-checked": String(on), title: logprob === null ? null : `p = ${Math.exp(logprob).toFixed(2)}`, onclick: () => this.set({ step: at }) }, label));
+      group.append(make("button", { type: "button", role: "radio", "aria-checked": String(on), "aria-label": `${label}, token ${at + 1}`, title: logprob === null ? null : `p = ${Math.exp(logprob).toFixed(2)}`, onclick: () => this.set({ step: at }) }, label));
     });
     return field("answer token", group);
   }
@@ -442,15 +449,12 @@ class Explorer {
         for (let each = from; each < stop; each++) inside.append(token(each));
         this.open.add(from);
         fold.replaceWith(inside);
+        node.focus();
       } }, `… ${stop - from} tokens, ${signed(sum)} …`);
       node.append(fold);
       at = stop;
     }
-    const over = (event) => {
-      const at = event.target.dataset?.at;
-      if (at !== undefined) this.say(this.position(seen, Number(at)));
-    };
-    node.addEventListener("pointerover", over);
+    node.addEventListener("pointerover", ({ target: { dataset } }) => dataset?.at && this.say(this.position(seen, Number(dataset.at))));
     return node;
   }
 
@@ -483,6 +487,8 @@ class Explorer {
       pen.fillRect((span[0] / seen.end) * width, 0, Math.max(2, ((span[1] - span[0]) / seen.end) * width), height);
     }
     pen.globalAlpha = 1;
+    pen.fillStyle = ink("--lh-ink");
+    pen.fillRect(0, middle, width, 0.5);
     for (let at = first; at < seen.end; at++) {
       const x = (at / seen.end) * width;
       pen.fillStyle = ink("--lh-ink");
@@ -496,7 +502,7 @@ class Explorer {
   tops({ rows, step, look }) {
     const lists = rows.heads.slice(0, SHOWN).map((name, at) => {
       const top = rows.tops[at][step];
-      const side = (title, pairs) => make("div", {}, make("h4", {}, title), make("ol", {}, ...pairs.map(([word, value]) => make("li", {}, make("code", {}, visible(word)), ` ${signed(value)}`))));
+      const side = (title, pairs) => make("div", {}, make("h4", {}, title), make("ol", {}, ...pairs.filter(([, value]) => Math.abs(value) >= 0.005).map(([word, value]) => make("li", {}, make("code", {}, visible(word)), ` ${signed(value)}`))));
       return make("div", { class: "lh-top" }, make("strong", {}, name), make("div", { class: "lh-sides" }, side("raises", top.raises), side("lowers", top.lowers)));
     });
     const note = `At the row that produces ${JSON.stringify(look.produced[step])}, each write alone through the final norm and the unembedding; logits.`;
@@ -513,23 +519,22 @@ class Explorer {
     if (about.experiments.length) {
       const names = { mean: "ablate (mean)", zero: "ablate (zero)", patch: "patch" };
       const buttons = about.experiments.map(([kind, why]) =>
-        make("button", { type: "button", disabled: Boolean(busy || why), title: why || null, onclick: () => model.send({ run: kind }) }, names[kind]),
+        make("button", { type: "button", disabled: Boolean(why), "aria-disabled": busy ? "true" : null, title: why || null, onclick: () => busy || model.send({ run: kind }) }, names[kind]),
       );
       here.push(make("div", { class: "lh-tools" }, ...buttons, make("span", { class: "lh-busy" }, busy)));
     } else here.push(make("p", { class: "lh-note" }, "Ablating and patching need a kernel: open the explorer in a notebook with lh.explore(...)."));
-    const failed = model.get("failed");
-    if (failed) here.push(make("p", { class: "lh-failed", role: "alert" }, failed));
+    if (model.get("failed")) here.push(make("p", { class: "lh-failed", role: "alert" }, model.get("failed")));
     if (history.length) {
       const titles = ["heads", "trial", "what", "log-probability", "random heads", "text"];
       const table = make("table", {}, make("tr", {}, ...titles.map((title) => make("th", {}, title))));
       for (const row of [...history].reverse()) {
         const random = row.random === null ? "–" : `${signed(row.random)} [${signed(row.random_low)}, ${signed(row.random_high)}]`;
         const cells = [row.heads.join(", "), row.trial, row.kind, `${signed(row.before)} → ${signed(row.after)} (${signed(row.after - row.before)})`, random, `${row.text_before} → ${row.text_after}`];
-        table.append(make("tr", {}, ...cells.map((text) => make("td", {}, text))));
+        table.append(make("tr", {}, ...cells.map((text, at) => make("td", { class: at === 1 ? "lh-id" : null }, text))));
       }
       here.push(make("div", { class: "lh-wide" }, table));
     }
-    this.parts.tried.replaceChildren(...here);
+    this.redraw(this.parts.tried, ...here);
   }
 }
 
@@ -592,5 +597,4 @@ function offline(el, payload) {
   return render({ model: new Bank(payload), el });
 }
 
-export { offline, render };
 export default { render };

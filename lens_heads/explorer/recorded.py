@@ -55,7 +55,7 @@ def element(payload: Mapping[str, Any]) -> str:
 def module() -> str:
     """The page's script: the module, and a line that starts it wherever there is an `element`."""
     text = asset("explorer.js")
-    begin = text.rindex("export {")
+    begin = text.rindex("export default")
     return (
         text[:begin] + "for (const data of document.querySelectorAll('script[data-explorer]')) "
         "offline(data.parentElement, JSON.parse(data.textContent));\n"

@@ -79,11 +79,7 @@ def with_kernel(folder: Path) -> Path:
       window.model = new Kernel({json.dumps(data)});
       window.stop = render({{ model: window.model, el: document.getElementById("here") }});
     """
-    text = (
-        recorded.asset("explorer.js")
-        .replace("export { offline, render };", "")
-        .replace("export default { render };", "")
-    )
+    text = recorded.asset("explorer.js").replace("export default { render };", "")
     style = recorded.asset("explorer.css")
     file = folder / "kernel.html"
     head = f"<!doctype html><meta charset=utf-8><style>{style}</style>"

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lens_heads.explorer import recorded
 from lens_heads.explorer.recorded import asset
-from tests.explorer.made import MARKUP, hostile, long, looks, page, scores, with_kernel
+from lens_heads.report import Figure, Section, Summary, write_report
+from tests.explorer.made import MARKUP, about, hostile, long, looks, page, scores, with_kernel
 from tests.planted import COPIER, WRITER
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -147,6 +149,29 @@ def test_the_keyboard_does_all_of_it(opened: Any, tmp_path: Path) -> None:
     assert one.locator('.lh-map [tabindex="0"]').count() == 1
 
 
+def test_controls_keep_the_focus_and_their_keys(opened: Any, tmp_path: Path) -> None:
+    """A notebook takes plain keys for itself, unless a control stops them; and a redraw must not throw the focus away."""
+    one = opened(with_kernel(tmp_path))
+    one.evaluate(
+        "document.body.addEventListener('keydown', event => (window.heard = [...(window.heard ?? []), event.key]))"
+    )
+    for label in ("score", "leave out the first token"):
+        control = one.get_by_label(label, exact=True)
+        control.focus()
+        one.keyboard.press("ArrowDown")
+        if label != "score":
+            one.keyboard.press("Space")
+        assert one.evaluate("document.activeElement.getAttribute('aria-label')") == label
+    assert one.get_by_label("leave out the first token").is_checked()
+    one.locator(".lh-text").focus()
+    one.keyboard.press("ArrowDown")
+    assert one.evaluate("window.heard") is None
+    button = one.get_by_role("button", name="ablate (zero)", exact=True)
+    button.click()
+    one.evaluate("window.model.set('busy', 'running'); window.model.set('busy', '')")
+    assert one.evaluate("document.activeElement.textContent") == "ablate (zero)"
+
+
 def test_scores_are_switched_and_drawn_against_each_other(opened: Any, tmp_path: Path) -> None:
     one = opened(page(tmp_path, looks()))
     before = head(one, WRITER).evaluate("cell => cell.style.background")
@@ -227,6 +252,12 @@ def test_it_fits_a_narrow_page(opened: Any, tmp_path: Path) -> None:
     one.wait_for_timeout(200)
     assert one.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert one.locator("canvas").evaluate("canvas => canvas.width") != before
+    one.set_viewport_size({"width": 1250, "height": 900})
+    for width in (700, 560, 360):  # A notebook's output, in a window that stays wide.
+        one.evaluate(
+            "width => (document.querySelector('.lh-explorer').parentElement.style.width = `${width}px`)", width
+        )
+        assert one.locator(".lh-explorer").evaluate("node => node.scrollWidth <= node.clientWidth"), width
 
 
 def test_eight_thousand_tokens_stay_fluent(opened: Any, tmp_path: Path) -> None:
@@ -295,6 +326,22 @@ def test_python_moves_the_page_and_closing_it_lets_go(opened: Any, tmp_path: Pat
     assert one.evaluate("[...window.model.calls.values()].flat().length") > 5
     one.evaluate("window.stop()")
     assert one.evaluate("[...window.model.calls.values()].flat().length") == 0
+
+
+def test_a_report_carries_explorers_and_figures_under_its_own_policy(opened: Any, tmp_path: Path) -> None:
+    """What the policy forbids is an error in the console, and `opened` hears it."""
+    figure = Figure(scores()["locos"].plot())
+    data = recorded.record(about(trials=[look.trial for look in looks()]), looks())
+    sections = [Section(name, figures=[figure], explorer=data) for name in ("one", "two")]
+    file = write_report(tmp_path / "report.html", "A report", Summary("m", 1, [], "verdict"), sections)
+    one = opened(file)
+    one.wait_for_selector(".main-svg")
+    assert one.locator(".lh-explorer").count() == 2
+    cells = one.locator(f'.lh-map [data-head="{WRITER}"]')
+    cells.nth(1).click()
+    chosen = [cells.nth(at).get_attribute("aria-selected") for at in (0, 1)]
+    assert chosen[1] == "true"
+    assert chosen[0] == str(str(scores()["locos"].top(1)[0]) == str(WRITER)).lower(), "each has a selection of its own"
 
 
 def test_the_module_asks_for_nothing_and_sets_no_markup() -> None:
