@@ -1,7 +1,8 @@
-"""The README's figure, from a finished study of LOCOS: python benchmarks/figure.py [runs/locos]
+"""The README's figures: python benchmarks/figure.py [runs/locos]
 
-One panel per model, drawn by `AblationCurve.plot`. Needs `pip install 'kaleido>=1'` and a Chromium (set BROWSER_PATH where
-it is not found).
+`methods_costs.png`: what a ranking method costs and what it finds, from the stored table of methods. `locos_curves.png`, if the
+folder of a finished study of LOCOS is given: one panel per model, drawn by `AblationCurve.plot`. Needs `pip install 'kaleido>=1'`
+and a Chromium (set BROWSER_PATH where it is not found).
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 
 from plotly.subplots import make_subplots
 
-from lens_heads import AblationCurve
+from lens_heads import AblationCurve, Bench
 
-TO = Path(__file__).parent / "results" / "locos_curves.png"
+RESULTS = Path(__file__).parent / "results"
 SHOWN = ("locos", "locos_exact", "attention_spatial", "copy", "one_shot", "patching")
 """The rankings in the figure, beside random heads."""
 
@@ -26,7 +27,11 @@ def shown(curve: AblationCurve) -> AblationCurve:
     return AblationCurve(rows[kept], curve.meta)
 
 
-def main(run: Path) -> None:
+def methods() -> None:
+    Bench.load(RESULTS / "methods").plot().write_image(RESULTS / "methods_costs.png", width=1000, height=620, scale=2)
+
+
+def curves(run: Path) -> None:
     folders = sorted(file.parent for file in run.glob("*/ablation/curve.json"))
     if not folders:
         raise SystemExit(f"error: {run} contains no finished study: run lens-heads study locos --out {run}")
@@ -46,8 +51,10 @@ def main(run: Path) -> None:
         legend={"orientation": "h", "y": -0.2},
         margin={"t": 40, "l": 60, "r": 20, "b": 20},
     )
-    figure.write_image(TO, width=200 + 400 * len(folders), height=430, scale=2)
+    figure.write_image(RESULTS / "locos_curves.png", width=200 + 400 * len(folders), height=430, scale=2)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/locos"))
+    methods()
+    if len(sys.argv) > 1:
+        curves(Path(sys.argv[1]))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbclient
 import nbformat
+from nbclient.util import run_sync
 
 FOLDER = Path(__file__).parent
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -28,25 +29,29 @@ def run(path: Path) -> None:
             cell.metadata.pop("execution", None)  # Times of one machine.
             for output in cell.get("outputs", ()):
                 if WIDGET in output.get("data", {}):
-                    output.data["image/png"] = photographed(client, cell.source.splitlines()[-1])
+                    picture = photographed(client, cell.source.splitlines()[-1])
+                    output.data["image/png"] = base64.b64encode(picture).decode()
+                    path.with_suffix(".png").write_bytes(picture)
         client.set_widgets_metadata()
     nbformat.write(notebook, path)
 
 
-def photographed(client: nbclient.NotebookClient, explorer: str) -> str:
-    """The explorer of this name, as a code host shows it: a picture of its page."""
+def photographed(client: nbclient.NotebookClient, explorer: str) -> bytes:
+    """The explorer of this name, as a code host and the README show it: a picture of its page."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "explorer.html"
-        client.kc.execute_interactive(f"lh.report.write_explorer({explorer}, {str(page)!r})", store_history=False)
+        code = f"lh.report.write_explorer({explorer}, {str(page)!r})"
+        reply = run_sync(client.kc.execute_interactive)(code, store_history=False, timeout=60)
+        assert reply["content"]["status"] == "ok", reply["content"]
         with sync_playwright() as started:
             browser = started.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
             tab = browser.new_page(viewport=WIDTH)
             tab.goto(page.as_uri())
             image = tab.locator(".lh-explorer").screenshot()
             browser.close()
-    return base64.b64encode(image).decode()
+    return image
 
 
 def chromium() -> str | None:

@@ -237,3 +237,40 @@ def test_what_kinds_of_heads_carry() -> None:
         assert said[SMOL, task, method] == "holds"
         assert said[GEMMA, task, method] != "holds"
     assert "Do such heads carry what their score claims?" in flat("README.md")
+
+
+METHODS = (
+    "greedy",
+    "best_in_turn",
+    "locos_exact",
+    "css",
+    "eap_ig",
+    "patching_answer",
+    "one_shot",
+    "attention_spatial",
+    "random heads",
+)
+"""The ranking methods of the README's table."""
+
+
+def method_rows() -> list[str]:
+    rows = {row["method"]: row for row in json.loads((ROOT / "benchmarks/results/methods_overall.json").read_text())}
+    lines = []
+    for name in METHODS:
+        row = rows[name]
+        share = f"{row['share']:.2f} [{row['share_low']:.2f}, {row['share_high']:.2f}]"
+        label = name if name == "random heads" else f"`{name}`"
+        lines.append(f"| {label} | {row['passes']:.0f} | {share} | {row['cpr_log']:.2f} |")
+    return lines
+
+
+def test_what_a_ranking_costs_and_finds() -> None:
+    readme, found = flat("README.md"), json.loads((ROOT / "benchmarks/results/methods_overall.json").read_text())
+    for row in method_rows():
+        assert row in readme
+    runs = [json.loads(line)["results"] for line in (ROOT / "benchmarks/results/methods.jsonl").read_text().splitlines()]
+    cells = {(run["model"], run["task"]) for run in runs}
+    assert max(row["cells"] for row in found) == len(cells)
+    assert f"over {len(cells)} pairs of a model and a task" in readme
+    best = max(found, key=lambda row: row["cpr_log"])
+    assert f"Heads to keep are found by others: `{best['method']}`" in readme

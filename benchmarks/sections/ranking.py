@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from scipy.stats import spearmanr
+
 from .reading import Results, Row, described, measured_by, short
 from .writing import NOTHING, num, percent, span, table
 
 CHEAP, MARK = 15, 0.9
 """What a ranking made of others should reach: this share of greedy search's damage, for at most so many passes."""
+APART = 0.1
+"""Nats of area by which a row in bfloat16 counts as different from that in float32."""
 ORDER = ("ioi", "induction", "capitals", "arithmetic", "retrieval")
 
 
@@ -21,6 +25,7 @@ def ranking_methods(results: Results) -> str:
             "python benchmarks/methods.py", results.runs("methods"), "methods.jsonl", "methods_overall.json", "methods"
         ),
         _sizes(list(cells.values())),
+        _dtypes(cells, results.latest("methods_bfloat16")["results"]),
         _overall(results.study("methods_overall"), len(cells)),
     ]
     for model in models:
@@ -36,6 +41,25 @@ def _sizes(cells: list[Row]) -> str:
         f"({size['pairs']} of them for faithfulness), {size['draws']} sets of random heads, {size['masks']} masks, "
         f"{size['planted']} models with planted heads. One pass is a plain forward over the selection trials; a pass with "
         "gradients counts as three."
+    )
+
+
+def _dtypes(cells: dict[tuple[str, str], Row], again: Row) -> str:
+    """Which cells were run in bfloat16, and what one that was run in both says of the difference."""
+    coarse = [
+        f"{short(model)} {task}"
+        for (model, task), one in cells.items()
+        if one["settings"]["dtype"].endswith("bfloat16")
+    ]
+    fine = {row["method"]: row for row in cells[again["model"], again["task"]]["rows"]}
+    both = [(row["method"], fine[row["method"]]["area"], row["area"]) for row in again["rows"] if row["method"] in fine]
+    apart = [f"`{name}` ({num(one)} and {num(other)})" for name, one, other in both if abs(one - other) > APART]
+    rho = float(spearmanr([one for _, one, _ in both], [other for _, _, other in both])[0])
+    here = f"{short(again['model'])} {again['task']}"
+    return (
+        f"In bfloat16: {', '.join(coarse) or 'none'}; the others in float32. {here} was run in both: the areas of damage of "
+        f"{len(both)} rows have a rank correlation of {num(rho, 3)}, and differ by more than {APART} nats for "
+        f"{', '.join(apart) or 'none'}."
     )
 
 

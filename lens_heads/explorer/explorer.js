@@ -289,7 +289,7 @@ class Explorer {
   }
 
   scatter(one, other) {
-    const [width, height, edge] = [360, 260, 34];
+    const [width, height, edge] = [360, 260, 48];
     const range = (score) => {
       const values = score.values.flat().filter((value) => value !== null);
       const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
