@@ -268,7 +268,9 @@ def test_what_a_ranking_costs_and_finds() -> None:
     readme, found = flat("README.md"), json.loads((ROOT / "benchmarks/results/methods_overall.json").read_text())
     for row in method_rows():
         assert row in readme
-    runs = [json.loads(line)["results"] for line in (ROOT / "benchmarks/results/methods.jsonl").read_text().splitlines()]
+    runs = [
+        json.loads(line)["results"] for line in (ROOT / "benchmarks/results/methods.jsonl").read_text().splitlines()
+    ]
     cells = {(run["model"], run["task"]) for run in runs}
     assert max(row["cells"] for row in found) == len(cells)
     assert f"over {len(cells)} pairs of a model and a task" in readme

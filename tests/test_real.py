@@ -221,7 +221,7 @@ def test_why_explains_a_prompt_of_one_s_own() -> None:
     assert found.right
     assert found.tokens["token"][0] == " Bergen"
     assert found.tried.after < found.tried.before - 2
-    assert found.tried.rank == 1
+    assert found.tried.as_much == 0
 
 
 def test_a_part_of_a_prompt_is_marked_in_whole_tokens() -> None:

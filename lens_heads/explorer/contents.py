@@ -33,6 +33,11 @@ DIGITS = 5
 
 def default_scores(model: Model, trials: Sequence[EncodedTrial]) -> dict[str, HeadScores]:
     """The scores of an explorer that is given none: five methods from one pass; without needles, direct logit attribution."""
+    short = next((trial.id for trial in trials if len(trial) < 2), None)
+    if short is not None:
+        raise ValueError(
+            f"trial {short}: its prompt is a single token, from which nothing can be compared: pass scores="
+        )
     names = METHODS if all(trial.needle is not None for trial in trials) else WITHOUT_NEEDLE
     marked = [replace(trial, needle=trial.needle or (0, 1)) for trial in trials]
     return score_heads(model, marked, names, teacher_forced=True, progress=False)
@@ -47,8 +52,14 @@ def contents(
     cards: HeadCards | None = None,
     match: HeadMatch | None = None,
 ) -> dict[str, Any]:
-    """The explorer's `about`, ready for JSON. ValueError for scores, cards or a match of a model of another shape."""
+    """The explorer's `about`, ready for JSON.
+
+    ValueError for no scores, and for scores, cards or a match of a model of another shape; TypeError for what are no scores.
+    """
     rows = _cards(shape, cards)
+    named = by_name(scores)
+    if not named:
+        raise ValueError("scores is empty: give at least one HeadScores, or None to score the trials")
     labels: list[str] = [] if cards is None else list(CARD)
     if match is not None:
         label = f"partner in {match.meta.get('model_b', 'the other model')}"
@@ -61,10 +72,10 @@ def contents(
         "heads": shape.n_heads,
         "kv": shape.n_kv_heads,
         "windows": list(shape.windows),
-        "scores": [_score(name, one, shape) for name, one in by_name(scores).items()],
+        "scores": [_score(name, one, shape) for name, one in named.items()],
         "card_labels": labels,
         "cards": rows,
-        "ablated": [] if curve is None else _ablated(curve, {one.method for one in by_name(scores).values()}),
+        "ablated": [] if curve is None else _ablated(curve, {one.method for one in named.values()}),
         "ablated_unit": "change of the answer's log-probability (nats per token)",
         "trials": list(trials),
         "direction": direction,
@@ -77,14 +88,13 @@ def best_heads(about: Mapping[str, Any], k: int) -> list[str]:
     """The first k heads of every score, those of the first score first."""
     found: list[str] = []
     for score in about["scores"]:
-        sign = -1 if score["best"] == "lowest" else 1
-        values = [
-            (-sign * value, layer, head)
-            for layer, row in enumerate(score["values"])
-            for head, value in enumerate(row)
-            if value is not None
-        ]
-        found += [str(Head(layer, head)) for _, layer, head in sorted(values)[:k]]
+        places = {
+            rank: str(Head(layer, head))
+            for layer, row in enumerate(score["ranks"])
+            for head, rank in enumerate(row)
+            if rank is not None
+        }
+        found += [places[rank] for rank in sorted(places)[:k]]
     return list(dict.fromkeys(found))
 
 
@@ -93,12 +103,17 @@ def _score(name: str, scores: HeadScores, shape: HeadGeometry) -> dict[str, Any]
     shape.check_scores(one, f"scores {name!r}")
     low, high = one.interval()
     known = bool(low.isfinite().any())
+    ranks: list[list[int | None]] = [[None] * shape.n_heads for _ in range(shape.n_layers)]
+    for rank, head in enumerate(one.ranking(), 1):
+        if one.values[head.layer, head.head].isfinite():
+            ranks[head.layer][head.head] = rank
     return {
         "name": name,
         "label": style(name).label,
         "unit": one.score_unit,
         "best": one.best,
         "values": _rounded(one.values),
+        "ranks": ranks,
         "low": _rounded(low) if known else None,
         "high": _rounded(high) if known else None,
     }

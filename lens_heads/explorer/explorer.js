@@ -86,8 +86,10 @@ function largest(values, from = 0) {
 }
 
 function visible(word) {
-  return word.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e]/g, "\u00b7");
+  return word.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, "\u00b7");
 }
+
+const quoted = (word) => `“${visible(word)}”`;
 
 // A colour of the diverging scale: blue for positive, orange for negative; the style sheet has the two for light and dark.
 function tint(share) {
@@ -118,13 +120,6 @@ function current(model) {
   });
   const whole = phi.reduce((all, each) => all + Math.abs(each), 0);
   return { look, rows, step, attention, phi, whole, end: look.rows[step] + 1 };
-}
-
-function ranks(score) {
-  const flat = score.values.flat().map((value, at) => [score.best === "lowest" ? value : -value, at]);
-  const found = new Array(flat.length);
-  flat.sort((a, b) => a[0] - b[0] || a[1] - b[1]).forEach(([, at], rank) => (found[at] = rank + 1));
-  return found;
 }
 
 function part(look, at) {
@@ -176,16 +171,16 @@ class Explorer {
 
   build() {
     this.about = this.model.get("about");
-    this.scores = this.about.scores.map((score) => ({ ...score, ranks: ranks(score) }));
+    this.scores = this.about.scores;
     this.parts = {};
     const box = (name, title, ...children) => {
       this.parts[name] = make("div", { class: `lh-${name}` });
       return make("section", { class: `lh-box lh-box-${name}`, "aria-label": title }, make("h3", {}, title), ...children, this.parts[name]);
     };
-    this.said = make("p", { class: "lh-said", role: "status", "aria-live": "polite" }, "\u00a0");
+    this.said = make("p", { class: "lh-said", role: "status", "aria-live": "off" }, "\u00a0");
     const root = make(
       "div",
-      { class: "lh-explorer", role: "application", "aria-label": `Attention heads of ${this.about.model}`, onkeydown: (event) => this.keys(event) },
+      { class: "lh-explorer", role: "region", "aria-label": `Attention heads of ${this.about.model}`, onkeydown: (event) => this.keys(event) },
       make("div", { class: "lh-left" }, box("map", "Heads"), box("card", "Chosen"), this.about.ablated.length ? box("ablated", "Ablated together") : null),
       make("div", { class: "lh-right" }, box("prompt", "What they read"), box("tops", "What they write"), box("tried", "Without them")),
       this.said,
@@ -198,17 +193,21 @@ class Explorer {
     if (this.parts.ablated) this.ablated();
   }
 
-  say(text) {
+  // What is under the pointer; read aloud only where nothing else would read it.
+  say(text, aloud = false) {
+    this.said.setAttribute("aria-live", aloud ? "polite" : "off");
     this.said.textContent = text || "\u00a0";
   }
 
   // Draw a panel anew; a control that had the focus passes it on to the one of the same name.
   redraw(panel, ...nodes) {
     const name = (node) => node.getAttribute("aria-label") ?? node.textContent;
-    const controls = () => [...panel.querySelectorAll("select, input, button")];
+    const controls = () => [...panel.querySelectorAll("select, input, button, .lh-text")];
     const focused = controls().find((node) => node === panel.getRootNode().activeElement);
+    const top = panel.querySelector(".lh-text")?.scrollTop ?? 0;
     panel.replaceChildren(...nodes.filter(Boolean));
-    if (focused) controls().find((node) => name(node) === name(focused))?.focus();
+    if (focused) controls().find((node) => name(node) === name(focused))?.focus({ preventScroll: true });
+    if (top && panel.querySelector(".lh-text")) panel.querySelector(".lh-text").scrollTop = top;
   }
 
   // ---- heads
@@ -226,7 +225,7 @@ class Explorer {
     const [layer, head] = parsed(name);
     const [low, high] = [score.low?.[layer][head] ?? null, score.high?.[layer][head] ?? null];
     const interval = low === null ? "" : ` [${short(low)}, ${short(high)}]`;
-    return `${short(score.values[layer][head])}${interval}, rank ${score.ranks[layer * this.about.heads + head]}`;
+    return `${short(score.values[layer][head])}${interval}, rank ${score.ranks[layer][head] ?? "–"}`;
   }
 
   described(name) {
@@ -251,7 +250,7 @@ class Explorer {
 
   legend(score) {
     const unit = score.unit ? ` (${score.unit})` : "";
-    const best = score.best === "lowest" ? "the lowest rank first" : "the highest rank first";
+    const best = `the ${score.best === "lowest" ? "lowest" : "highest"} score ranks first`;
     return `${score.label}${unit}: blue above zero, orange below; ${best}. Arrows move, Enter chooses, Shift adds, [ and ] change the step.`;
   }
 
@@ -358,13 +357,17 @@ class Explorer {
     // A notebook has shortcuts on plain keys, which a control or the text to scroll needs for itself.
     const control = event.target.closest("select, input, button, .lh-text");
     if (control && !event.ctrlKey && !event.metaKey && !event.altKey && !event.shiftKey) event.stopPropagation();
-    if (event.target.closest("select, input, button")) return;
+    const radio = event.target.getAttribute("role") === "radio";
+    if (event.target.closest("select, input, button") && !radio) return;
     const step = this.model.get("step");
     const steps = this.model.get("look")?.produced?.length ?? 1;
-    if (event.key === "[" || event.key === "]") {
-      this.set({ step: Math.max(0, Math.min(steps - 1, step + (event.key === "]" ? 1 : -1))) });
+    const by = { "[": -1, "]": 1, ...(radio ? { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 } : {}) }[event.key];
+    if (by) {
+      this.set({ step: Math.max(0, Math.min(steps - 1, step + by)) });
+      if (radio) this.parts.prompt.querySelector('[aria-checked="true"]')?.focus();
       return event.preventDefault();
     }
+    if (event.target.classList.contains("lh-text")) return this.read(event);
     const here = event.target.dataset?.head;
     if (!here) return;
     if (event.key === "Enter" || event.key === " ") {
@@ -383,12 +386,23 @@ class Explorer {
     event.preventDefault();
   }
 
+  // Arrows in the prompt move from token to token and say each.
+  read(event) {
+    const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!move || !this.seen) return;
+    this.at = Math.max(0, Math.min(this.seen.end - 1, (this.at ?? -1) + move));
+    this.parts.prompt.querySelector(".lh-here")?.classList.remove("lh-here");
+    this.parts.prompt.querySelector(`[data-at="${this.at}"]`)?.classList.add("lh-here");
+    this.say(this.position(this.seen, this.at), true);
+    event.preventDefault();
+  }
+
   // ---- prompt
 
   prompt() {
     const { model, about } = this;
     const look = model.get("look");
-    const trials = about.trials.map((trial, at) => [String(at), trial]);
+    const trials = about.trials.map((trial, at) => [String(at), visible(trial)]);
     const tools = make("div", { class: "lh-tools" });
     if (trials.length > 1) tools.append(field("trial", select(trials, String(model.get("trial")), (at) => this.set({ trial: Number(at), step: 0 }))));
     if (look?.produced) tools.append(this.steps(look));
@@ -406,21 +420,21 @@ class Explorer {
     this.canvas = make("canvas", { class: "lh-profile", role: "img", "aria-label": "Attention above, contribution below, over the prompt" });
     const sum = [...seen.phi].reduce((all, each) => all + each, 0);
     const scale = largest(seen.phi, this.sink ? 1 : 0);
-    const note = `${seen.rows.heads.length} ${seen.rows.heads.length > 1 ? "heads, summed" : "head"}; colour: contribution φ to the logit of ${JSON.stringify(look.produced[seen.step])} (${about.direction}), blue raises, orange lowers, full at ${short(scale)} ${about.unit}; bar below: attention, full at ${short(largest(seen.attention, this.sink ? 1 : 0))}. Sum ${signed(sum)}.`;
+    const note = `${seen.rows.heads.join(", ")}${seen.rows.heads.length > 1 ? ", summed" : ""}. ${seen.rows.note} Colour: contribution φ to the logit of ${quoted(look.produced[seen.step])} (${about.direction}), blue raises, orange lowers, full at ${short(scale)} ${about.unit}; bar below: attention, full at ${short(largest(seen.attention, this.sink ? 1 : 0))}. Sum ${signed(sum)}.`;
     this.redraw(this.parts.prompt, tools, make("p", { class: "lh-note" }, note), this.canvas, this.text(seen, scale));
     this.profile();
     this.tops(seen);
   }
 
   steps(look) {
-    const group = make("div", { class: "lh-steps", role: "radiogroup" });
+    const group = make("div", { class: "lh-steps", role: "radiogroup", "aria-label": "answer token" });
     look.produced.forEach((word, at) => {
       const on = at === Math.min(this.model.get("step"), look.produced.length - 1);
       const logprob = look.logprobs[at];
       const label = `${visible(word) || "·"}`;
       group.append(make("button", { type: "button", role: "radio", "aria-checked": String(on), "aria-label": `${label}, token ${at + 1}`, title: logprob === null ? null : `p = ${Math.exp(logprob).toFixed(2)}`, onclick: () => this.set({ step: at }) }, label));
     });
-    return field("answer token", group);
+    return make("div", { class: "lh-field" }, make("span", {}, "answer token"), group);
   }
 
   text(seen, scale) {
@@ -436,7 +450,7 @@ class Explorer {
     };
     for (let at = 0; at < end; ) {
       let stop = at;
-      if (end > LONG && !this.open.has(at)) while (stop < end && near(stop) && part(look, stop) === "") stop++;
+      if (end > LONG) while (stop < end && !this.open.has(stop) && near(stop) && part(look, stop) === "") stop++;
       if (stop - at < FOLDED) {
         const next = Math.max(at + 1, stop);
         for (; at < next; at++) node.append(token(at));
@@ -446,8 +460,10 @@ class Explorer {
       const sum = phi.slice(from, stop).reduce((all, each) => all + each, 0);
       const fold = make("button", { type: "button", class: "lh-fold", onclick: () => {
         const inside = document.createDocumentFragment();
-        for (let each = from; each < stop; each++) inside.append(token(each));
-        this.open.add(from);
+        for (let each = from; each < stop; each++) {
+          inside.append(token(each));
+          this.open.add(each);
+        }
         fold.replaceWith(inside);
         node.focus();
       } }, `… ${stop - from} tokens, ${signed(sum)} …`);
@@ -461,7 +477,7 @@ class Explorer {
   position({ look, phi, attention, whole }, at) {
     const inside = part(look, at);
     const share = whole ? (100 * Math.abs(phi[at])) / whole : 0;
-    return `${at} ${JSON.stringify(look.words[at])}${inside ? ` (${inside})` : ""}: attention ${attention[at].toFixed(3)}, φ ${signed(phi[at], 3)} ${this.about.unit}, ${share.toFixed(1)} % of all |φ|`;
+    return `${at} ${quoted(look.words[at])}${inside ? ` (${inside})` : ""}: attention ${attention[at].toFixed(3)}, φ ${signed(phi[at], 3)} ${this.about.unit}, ${share.toFixed(1)} % of all |φ|`;
   }
 
   profile() {
@@ -505,7 +521,7 @@ class Explorer {
       const side = (title, pairs) => make("div", {}, make("h4", {}, title), make("ol", {}, ...pairs.filter(([, value]) => Math.abs(value) >= 0.005).map(([word, value]) => make("li", {}, make("code", {}, visible(word)), ` ${signed(value)}`))));
       return make("div", { class: "lh-top" }, make("strong", {}, name), make("div", { class: "lh-sides" }, side("raises", top.raises), side("lowers", top.lowers)));
     });
-    const note = `At the row that produces ${JSON.stringify(look.produced[step])}, each write alone through the final norm and the unembedding; logits.`;
+    const note = `At the row that produces ${quoted(look.produced[step])}: each write alone, normalised, through the unembedding. A direction: sizes do not compare between heads.`;
     this.parts.tops.replaceChildren(make("p", { class: "lh-note" }, note), make("div", { class: "lh-tops-list" }, ...lists));
   }
 
@@ -516,21 +532,30 @@ class Explorer {
     const busy = model.get("busy");
     const history = model.get("history");
     const here = [];
+    if (!busy) this.waiting = false;
+    const names = { mean: "ablate (mean)", zero: "ablate (zero)", patch: "patch" };
     if (about.experiments.length) {
-      const names = { mean: "ablate (mean)", zero: "ablate (zero)", patch: "patch" };
+      // A click may overtake a choice that is still on its way, so it says what it is about.
+      const ask = (run) => {
+        if (busy || this.waiting) return;
+        this.waiting = true;
+        model.send({ run, heads: model.get("heads"), trial: model.get("trial") });
+      };
       const buttons = about.experiments.map(([kind, why]) =>
-        make("button", { type: "button", disabled: Boolean(why), "aria-disabled": busy ? "true" : null, title: why || null, onclick: () => busy || model.send({ run: kind }) }, names[kind]),
+        make("button", { type: "button", disabled: Boolean(why), "aria-disabled": busy ? "true" : null, title: why || null, onclick: () => ask(kind) }, names[kind]),
       );
       here.push(make("div", { class: "lh-tools" }, ...buttons, make("span", { class: "lh-busy" }, busy)));
     } else here.push(make("p", { class: "lh-note" }, "Ablating and patching need a kernel: open the explorer in a notebook with lh.explore(...)."));
     if (model.get("failed")) here.push(make("p", { class: "lh-failed", role: "alert" }, model.get("failed")));
     if (history.length) {
+      const means = about.reference ? ` (means of ${about.reference})` : "";
+      here.push(make("p", { class: "lh-note" }, `Ablation${means}: the answer as it is → without the heads. Patching: the corrupt prompt → the same with the heads' output from the clean one. Nats per token; random heads: mean [range].`));
       const titles = ["heads", "trial", "what", "log-probability", "random heads", "text"];
       const table = make("table", {}, make("tr", {}, ...titles.map((title) => make("th", {}, title))));
       for (const row of [...history].reverse()) {
         const random = row.random === null ? "–" : `${signed(row.random)} [${signed(row.random_low)}, ${signed(row.random_high)}]`;
-        const cells = [row.heads.join(", "), row.trial, row.kind, `${signed(row.before)} → ${signed(row.after)} (${signed(row.after - row.before)})`, random, `${row.text_before} → ${row.text_after}`];
-        table.append(make("tr", {}, ...cells.map((text, at) => make("td", { class: at === 1 ? "lh-id" : null }, text))));
+        const cells = [row.heads.join(", "), row.trial, names[row.kind], `${signed(row.before)} → ${signed(row.after)} (${signed(row.after - row.before)})`, random, `${row.text_before} → ${row.text_after}`];
+        table.append(make("tr", {}, ...cells.map((text, at) => make("td", { class: at === 1 ? "lh-id" : null }, visible(text)))));
       }
       here.push(make("div", { class: "lh-wide" }, table));
     }
@@ -578,8 +603,9 @@ class Bank {
     const one = this.bank[this.values.trial];
     this.values.look = one?.look ?? null;
     const wanted = this.values.heads.filter((name) => one?.heads.includes(name));
+    const missing = this.values.heads.filter((name) => !wanted.includes(name)).join(", ");
+    const note = missing && one ? `This page does not hold what ${missing} read, but that of ${one.heads.join(", ")}: for others, open the explorer in a notebook.` : "";
     if (!wanted.length) {
-      const note = one ? `This page holds what ${one.heads.join(", ")} read; for others, open the explorer in a notebook.` : "";
       this.values.rows_of = { trial: this.values.trial, heads: [], tops: [], note };
       return;
     }
@@ -589,7 +615,7 @@ class Bank {
     const places = wanted.map((name) => one.heads.indexOf(name));
     places.forEach((place, at) => found.set(one.bytes.subarray(place * size, (place + 1) * size), at * size));
     this.values.rows = new DataView(found.buffer);
-    this.values.rows_of = { trial: this.values.trial, heads: wanted, tops: places.map((place) => one.tops[place]), note: "" };
+    this.values.rows_of = { trial: this.values.trial, heads: wanted, tops: places.map((place) => one.tops[place]), note };
   }
 }
 

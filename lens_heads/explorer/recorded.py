@@ -48,7 +48,7 @@ def record(about: Mapping[str, Any], looks: Iterable[Look]) -> dict[str, Any]:
 
 def element(payload: Mapping[str, Any]) -> str:
     """The place of an explorer in a page, which is always light, with its data as inert JSON."""
-    data = json.dumps(payload, separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(payload, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return f'<div data-lh-theme="light"><script type="application/json" data-explorer>{data}</script></div>'
 
 

@@ -37,7 +37,8 @@ def rows(look: Look, heads: Sequence[str]) -> bytes:
 
 
 def tops(look: Look, heads: Sequence[str]) -> list[list[dict[str, list[tuple[str, float]]]]]:
-    """Per head and step, the tokens that its write raises and lowers most, each with the change of its logit."""
+    """Per head and step, the tokens that its write raises and lowers most, each with its logit by the write
+    alone, normalised: a direction, whose size says nothing beside another head's."""
     found = []
     for place in look.places(list(heads)):
         steps = []

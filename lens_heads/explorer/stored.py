@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.explorer.contents import AnyScores, best_heads, contents
 from lens_heads.explorer.recorded import record
@@ -55,10 +57,22 @@ def stored(folder: Path) -> dict[str, Any]:
     """A page's data (`record`) from what `store` wrote. FileNotFoundError without it, ValueError for damaged files."""
     about = read_json(folder / ABOUT)
     try:
-        files = [folder / f"{at}.safetensors" for at in range(len(about["trials"]))]
-        return record(about, [Look.load(file) for file in files])
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"{folder / ABOUT} does not describe an explorer ({reason(error)}): repeat the run") from None
+        _check(about)
+        looks = [Look.load(folder / f"{at}.safetensors") for at in range(len(about["trials"]))]
+        return record(about, looks)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, FileNotFoundError) as error:
+        raise ValueError(f"{folder} holds no whole explorer ({reason(error)}): repeat the run") from None
+
+
+def _check(about: Any) -> None:
+    """An error unless this has the parts of an explorer, in their shapes; what a page shows of them is text anyway."""
+    shape = (about["layers"], about["heads"])
+    if not isinstance(about["model"], str) or not isinstance(about["ablated"], list) or not about["scores"]:
+        raise ValueError(f"{ABOUT} lacks its parts")
+    for score in about["scores"]:
+        for name in ("values", "ranks"):
+            if np.array(score[name], dtype=float).shape != shape:
+                raise ValueError(f"{name} of {score['name']} are not of {shape[0]} layers and {shape[1]} heads")
 
 
 def folders(run: Path) -> list[Path]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -20,16 +21,20 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.trials.encoded import EncodedTrial
 
 Try = Literal["mean", "zero", "patch"]
+Change: TypeAlias = Callable[[Sequence[Head]], AbstractContextManager[Any]]
+"""What is done to some heads."""
 
 
 @dataclass(frozen=True)
 class Tried:
     """One experiment. Log-probabilities of the gold answer (nats per token) and greedy texts, before and after.
 
-    Ablation: before is the plain run. Patching: before is the run of the corrupt prompt, after the same with what the heads wrote
-    in the plain run. `random`: the log-probability with as many random other heads instead, mean over `draws` sets; `random_low`
-    and `random_high` their range. `rank`: the place of the heads among these sets, 1 for the largest change of its kind (down by
-    ablation, up by patching).
+    Ablation: before is the plain run, and `right` whether greedy decoding begins with the gold answer in it. Patching: before is
+    the run of the corrupt prompt, after the same with what the heads wrote in the plain run: over prompt and gold answer for the
+    log-probability, over the prompt alone for the text.
+
+    `random`: the log-probability with as many random other heads instead, mean over `draws` different sets; `random_low` and
+    `random_high` their range. `as_much`: how many of these sets changed it as much or more (down by ablation, up by patching).
     """
 
     trial: str
@@ -37,16 +42,26 @@ class Tried:
     kind: Try
     before: float
     after: float
+    right: bool
     text_before: str
     text_after: str
     random: float | None
     random_low: float | None
     random_high: float | None
     draws: int
-    rank: int
+    as_much: int
 
     def row(self) -> dict[str, Any]:
         return {**asdict(self), "heads": list(self.heads)}
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The prompt that is run, and what changes heads in it: while the gold answer is fed, and while a text is written."""
+
+    start: EncodedTrial
+    forced: Change
+    written: Change
 
 
 def attempt(
@@ -67,39 +82,42 @@ def attempt(
         raise ValueError(f"kind={kind!r}: use {', '.join(get_args(Try))}")
     if not heads:
         raise ValueError("heads is empty: choose at least one")
-    shape = geometry(model)
-    start, changed = _runs(model, trial, kind, reference)
-    everyone = every_head(shape.n_layers, shape.n_heads)
-    drawn = (
-        [random_heads(everyone, heads, len(heads), seed) for seed in range(draws)] if len(heads) < len(everyone) else []
-    )
-    before, text_before = _answer(model, start, max_new_tokens)
-    with changed(heads):
-        after, text_after = _answer(model, start, max_new_tokens)
+    runs = _runs(model, trial, kind, reference)
+
+    def logprob() -> float:
+        return evaluate(model, runs.start, generate=False, progress=False).mean("logprob")
+
+    plain = evaluate(model, runs.start, max_new_tokens=max_new_tokens, progress=False)
+    with runs.forced(heads):
+        after = logprob()
+    with runs.written(heads):
+        text = evaluate(model, runs.start, max_new_tokens=max_new_tokens, progress=False).texts[0]
     others = []
-    for some in drawn:
-        with changed(some):
-            others.append(_answer(model, start, 0)[0])
+    for some in _random_sets(model, heads, draws):
+        with runs.forced(some):
+            others.append(logprob())
+    as_much = sum(one >= after if kind == "patch" else one <= after for one in others)
     spread = (float(np.mean(others)), min(others), max(others)) if others else (None, None, None)
-    as_much = [one >= after if kind == "patch" else one <= after for one in others]
-    named, rank = tuple(map(str, heads)), 1 + sum(as_much)
-    return Tried(trial.id, named, kind, before, after, text_before, text_after, *spread, len(others), rank)
+    said = (plain.mean("logprob"), after, plain.mean("greedy_match") == 1, plain.texts[0], text)
+    return Tried(trial.id, tuple(map(str, heads)), kind, *said, *spread, len(others), as_much)
 
 
-def _runs(
-    model: Model, trial: EncodedTrial, kind: Try, reference: MeanActivations | None
-) -> tuple[EncodedTrial, Callable[[Sequence[Head]], AbstractContextManager[Any]]]:
-    """The prompt that is run, and what changes heads in it."""
+def _random_sets(model: Model, heads: Sequence[Head], draws: int) -> list[list[Head]]:
+    """As many different sets of other heads, of the same size, or all that the draws give where there are few."""
+    shape = geometry(model)
+    everyone = every_head(shape.n_layers, shape.n_heads)
+    if len(heads) == len(everyone):
+        return []
+    drawn = [random_heads(everyone, heads, len(heads), seed) for seed in range(draws)]
+    return list({frozenset(some): some for some in drawn}.values())
+
+
+def _runs(model: Model, trial: EncodedTrial, kind: Try, reference: MeanActivations | None) -> _Runs:
     if kind != "patch":
-        return trial, lambda heads: ablate(model, heads, kind, reference=reference)
+        change = partial(ablate, model, kind=kind, reference=reference)
+        return _Runs(trial, change, change)
     corruption = "counterfactual" if "corrupt" in trial.meta else "remove"
     (pair,) = make_pairs([trial], model.tokenizer, geometry(model), corruption)
+    fed, asked = (run_activations(model, tokens, pair.id) for tokens in (pair.clean[:-1], trial.tokens))
     corrupt = replace(trial, tokens=pair.corrupt[: len(trial)])
-    clean = run_activations(model, pair.clean[:-1], pair.id)
-    return corrupt, lambda heads: patch(model, heads, clean)
-
-
-def _answer(model: Model, trial: EncodedTrial, max_new_tokens: int) -> tuple[float, str]:
-    """The gold answer's log-probability, and the text that the model writes instead ("" for none)."""
-    found = evaluate(model, trial, generate=bool(max_new_tokens), max_new_tokens=max(1, max_new_tokens), progress=False)
-    return float(found.metrics["logprob"][0]), found.texts[0] if found.texts else ""
+    return _Runs(corrupt, partial(patch, model, clean=fed), partial(patch, model, clean=asked))

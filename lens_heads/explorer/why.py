@@ -24,7 +24,6 @@ from lens_heads.runs.showing import visible
 from lens_heads.scoring.looking import look
 from lens_heads.scoring.looks import Look
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.own import prompt_trial
 
 WRITTEN = "dla_exact"
@@ -37,9 +36,10 @@ TOKENS = 5
 class Why:
     """The answer of `why`. Print it for sentences; `frame` has the heads, `tokens` what they read.
 
-    `trial`: the prompt and the answer. `right`: whether the model gives this answer. `heads`: the k that write it most (from the
+    `trial`: the prompt and the answer. `heads`: the k that write it most (from the
     needle, where there is one). `scores`: all heads, by name; the first ranks them. `look`: what the best heads read and wrote.
     `tried`: the answer's log-probability and the model's text without these heads, beside as many random ones.
+    `reference`: of mean ablation, in words.
     """
 
     shape: HeadGeometry
@@ -48,11 +48,12 @@ class Why:
     scores: dict[str, HeadScores]
     look: Look
     tried: Tried
+    reference: str = ""
 
     @property
     def right(self) -> bool:
-        """Whether the text that the model writes by itself holds the answer."""
-        return self.trial.judge.correct(self.tried.text_before, [self.trial.answer, *self.trial.aliases]) > 0
+        """Whether what the model writes by itself, greedily, begins with the answer."""
+        return self.tried.right or self.tried.text_before.strip().startswith(self.trial.answer.strip())
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -63,7 +64,12 @@ class Why:
         for head in self.heads:
             read = self._read([head])
             inside = read[read["part"] == "needle"]["phi"].sum() if self.trial.needle else float("nan")
-            row = {"head": str(head), lead.method: lead[head], "contribution": read["phi"].sum(), "needle": inside}
+            row = {
+                "head": str(head),
+                lead.method: lead[head],
+                "contribution": self.scores[WRITTEN][head],
+                "needle": inside,
+            }
             row |= {
                 "reads": _listed(read.nlargest(3, "phi")["token"]),
                 "raises": _listed(self.look.top_words(head)[:3]),
@@ -79,7 +85,7 @@ class Why:
     @property
     def payload(self) -> dict[str, Any]:
         """The data of the explorer on a page, which opens on these heads."""
-        found = record(contents(self.shape, self.scores, [self.look.trial]), [self.look])
+        found = record(contents(self.shape, self.scores, [self.look.trial]), [self.look.only(self.look.heads, STEPS)])
         return {**found, "traits": {**found["traits"], "heads": list(map(str, self.heads))}}
 
     def __str__(self) -> str:
@@ -95,7 +101,7 @@ class Why:
             gives = f"{self.shape.name} does not give this answer: it writes {_quoted(tried.text_before)}. {said}."
         where = ", from the needle" if self.trial.needle else ""
         write = (
-            f"Heads that write most towards it{where}: {', '.join(map(str, self.heads))}. Together they raise its logit by "
+            f"Heads that write most towards it{where}: {', '.join(map(str, self.heads))}. Together they change its logit by "
             f"{self.frame['contribution'].sum():+.2f}, all heads of the model by {whole:+.2f}."
         )
         best = [row for row in self.tokens.head(TOKENS).to_dict("records") if row["phi"] > 0]
@@ -114,9 +120,10 @@ class Why:
         if tried.random is None:
             return lost
         spread = f"{tried.random:.2f} [{tried.random_low:.2f}, {tried.random_high:.2f}]"
+        sets = "one set" if tried.draws == 1 else f"{tried.draws} sets"
         return (
-            f"{lost} Without as many random heads: {spread} over {tried.draws} sets; {tried.rank - 1} of them cost as much "
-            f"(p = {tried.rank / (tried.draws + 1):.3f})."
+            f"{lost} Without as many random heads: {spread}, mean and range of {sets}, of which {tried.as_much} cost as much or "
+            "more."
         )
 
     def __repr__(self) -> str:
@@ -166,8 +173,8 @@ def why(
         draws: sets of k random heads beside it.
         max_new_tokens: of the model's texts.
 
-    Takes two passes for the answer, one to score, one to look, and `draws` + 2 to ablate. One prompt is no evidence for other prompts: for a claim about
-    a task, use `score_heads` and `ablation_curve`.
+    Takes eight passes for the means, two for the answer, one to score, one to look, and `draws` + 3 to ablate. One prompt is no
+    evidence for other prompts: for a claim about a task, use `score_heads` and `ablation_curve`.
 
     Raises ValueError for processed weights, an empty prompt, a needle or question that does not occur once, a prompt beyond the
     context window, k beyond the number of heads, and a model that writes nothing where `answer` is None.
@@ -177,24 +184,29 @@ def why(
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
     checks.whole_number("draws", draws, 1)
     checks.whole_number("max_new_tokens", max_new_tokens)
+    if kind not in ("mean", "zero"):
+        raise ValueError(f"kind={kind!r}: use 'mean' or 'zero'")
     given = answer if answer is not None else _own_answer(model, prompt, chat, max_new_tokens)
     parts = {"needle": needle, "question": question, "chat": chat}
     trial = _likelier(
         model, [prompt_trial(model.tokenizer, prompt, given, spaced=spaced, **parts) for spaced in (True, False)]
     )
+    means = ordinary_means(model) if kind == "mean" and reference is None else reference
     scores = default_scores(model, [trial])
     heads = tuple(next(iter(scores.values())).ranking()[:k])
     shown = [*map(str, heads), *best_heads(contents(shape, scores, [trial.id]), HEADS // len(scores))]
-    steps = range(min(STEPS, len(trial.answer_tokens)))
-    seen = look(model, trial, steps, list(dict.fromkeys(shown))[: max(k, HEADS)])
-    means = ordinary_means(model) if kind == "mean" and reference is None else reference
-    return Why(shape, trial, heads, scores, seen, attempt(model, trial, heads, kind, means, draws, max_new_tokens))
+    seen = look(model, trial, heads=list(dict.fromkeys(shown))[: max(k, HEADS)])
+    tried = attempt(model, trial, heads, kind, means, draws, max_new_tokens)
+    said = "eight packaged prompts" if reference is None else f"{len(reference.trial_ids)} given trials"
+    return Why(shape, trial, heads, scores, seen, tried, f"; means of {said}" if kind == "mean" else "")
 
 
 def ordinary_means(model: Model) -> MeanActivations:
     """Mean activations over eight packaged prompts. ValueError if they do not fit into the model's context window."""
-    trials = tasks.packaged(split="select", n=8, context_length=240)
-    return mean_activations(model, trials, progress=False)
+    try:
+        return mean_activations(model, tasks.packaged(split="select", n=8, context_length=240), progress=False)
+    except ValueError as error:
+        raise ValueError(f"no means of ordinary prompts ({error}): use kind='zero', or reference=") from None
 
 
 def _likelier(model: Model, trials: list[EncodedTrial]) -> EncodedTrial:

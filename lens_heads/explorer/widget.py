@@ -32,6 +32,9 @@ from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
+KEPT = 8
+"""Looks in memory."""
+
 
 class Explorer(anywidget.AnyWidget):
     """The widget that `explore` returns.
@@ -70,6 +73,7 @@ class Explorer(anywidget.AnyWidget):
         self._model, self._trials, self._reference = model, trials, reference
         self._direction, self._draws, self._room = direction, draws, max_new_tokens
         self._looks: dict[int, Look] = {}
+        self._found: dict[int, MeanActivations] = {}
         super().__init__(**start(about, best_heads(about, 1)[:1] or ["L0H0"]))
         self._fill()
         self.observe(self._fill, ["heads", "trial"])
@@ -88,25 +92,42 @@ class Explorer(anywidget.AnyWidget):
             raise traitlets.TraitError(f"trial={proposal['value']}: there are {len(self._trials)}, counted from 0")
         return int(proposal["value"])
 
+    @traitlets.validate("step")
+    def _known_step(self, proposal: Any) -> int:
+        return checks.whole_number("step", proposal["value"], 0)
+
     def _fill(self, change: Any = None) -> None:
-        """Look at the trial, if not yet done, and send the rows of the chosen heads."""
-        if self.trial not in self._looks:
-            self._looks[self.trial] = look(self._model, self._trials[self.trial], direction=self._direction)
-        seen, chosen = self._looks[self.trial], list(self.heads)
+        """Look at the trial, if not yet done, and send the rows of the chosen heads. The page says what fails."""
+        try:
+            seen, chosen = self._seen(), list(self.heads)
+        except Exception as error:
+            self.failed = _said(error)
+            raise
         about = {"trial": self.trial, "heads": chosen, "tops": tops(seen, chosen), "note": ""}
-        with self.hold_trait_notifications():
+        with self.hold_sync():  # One message: the page must not draw new rows as old heads'.
             self.look, self.rows, self.rows_of = prompt(seen), rows(seen, chosen), about
 
+    def _seen(self) -> Look:
+        """The look at the current trial; those at the last few trials are kept."""
+        found = self._looks.pop(self.trial, None)
+        if found is None:
+            found = look(self._model, self._trials[self.trial], direction=self._direction)
+        self._looks[self.trial] = found
+        while len(self._looks) > KEPT:
+            del self._looks[next(iter(self._looks))]
+        return found
+
     def _asked(self, widget: Any, content: Any, buffers: Any) -> None:
-        """A button of the page: {"run": kind}."""
+        """A button of the page: {"run": kind, "heads": [...], "trial": number}, for a click may overtake a choice of heads."""
         if not isinstance(content, dict) or content.get("run") not in get_args(Try):
             return
         kind, self.failed = content["run"], ""
-        self.busy = f"running {kind} on {', '.join(self.heads)} ..."
         try:
+            self.trial, self.heads = content.get("trial", self.trial), content.get("heads", self.heads)
+            self.busy = f"running {kind} on {', '.join(self.heads)} ..."
             self.run(kind)
         except Exception as error:  # The page shows it; the notebook has no cell to raise it in.
-            self.failed = one_line(error)
+            self.failed = _said(error)
         finally:
             self.busy = ""
 
@@ -121,18 +142,20 @@ class Explorer(anywidget.AnyWidget):
 
     def _means(self) -> MeanActivations:
         """The means given, else of all other trials than the current one. ValueError if there is no other."""
-        if self._reference is not None:
-            return self._reference
+        if self._reference is not None or self.trial in self._found:
+            return self._reference or self._found[self.trial]
         others = [trial for at, trial in enumerate(self._trials) if at != self.trial]
         if not others:
             raise ValueError(
                 "mean ablation needs other trials: explore several, or pass reference=mean_activations(...)"
             )
-        return mean_activations(self._model, others, n=None, progress=False)
+        self._found[self.trial] = mean_activations(self._model, others, n=None, progress=False)
+        return self._found[self.trial]
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The data of a page that shows, without a kernel, the trials opened so far: their best and the chosen heads."""
+        """The data of a page that shows, without a kernel, the trials opened last: their best and the chosen heads."""
+        self._seen()
         shown = [str(head) for head in dict.fromkeys([*self.heads, *best_heads(self.about, TOP)])]
         opened = sorted(self._looks)
         about = {**self.about, "trials": [self.about["trials"][at] for at in opened], "experiments": []}
@@ -143,6 +166,10 @@ class Explorer(anywidget.AnyWidget):
     def to_frame(self) -> pd.DataFrame:
         """What was tried, a row each: the fields of `trying.Tried`."""
         return pd.DataFrame(self.history)
+
+
+def _said(error: Exception) -> str:
+    return one_line(error) or type(error).__name__
 
 
 def explore(
@@ -185,4 +212,5 @@ def explore(
     about = contents(shape, scores, [trial.id for trial in encoded], str(direction), curve, cards, match)
     alone = "needs several trials, or reference=" if reference is None and len(encoded) == 1 else ""
     about["experiments"] = [("mean", alone), ("zero", ""), ("patch", "")]
+    about["reference"] = "the other trials" if reference is None else f"{len(reference.trial_ids)} given trials"
     return Explorer(model, encoded, about, reference, direction, draws, max_new_tokens)

@@ -20,13 +20,15 @@ def extreme_tokens(
     """The k tokens that each write of a layer's heads raises most, and the k that it lowers most, with their logits.
 
     Side 0 is raised, the highest first; side 1 lowered, the lowest first. Each write is read as if it stood alone, through the
-    post-attention norm if there is one, and the final norm.
+    post-attention norm if there is one, and the final norm, less what no write at all would give (a norm's bias). Norms make it
+    a direction: its size does not compare between writes.
     """
     norm = post_attention_norm(model, layer)
     ids, values = [], []
     with torch.no_grad():
+        nothing = readout(model, torch.zeros_like(writes[:1]).to(model.W_U)).float()
         for some in writes.to(model.W_U).split(AT_ONCE):
-            logits = readout(model, some if norm is None else norm(some[None])[0]).float()
+            logits = readout(model, some if norm is None else norm(some[None])[0]).float() - nothing
             raised, lowered = logits.topk(k), logits.topk(k, largest=False)
             ids.append(torch.stack([raised.indices, lowered.indices], 1).cpu())
             values.append(torch.stack([raised.values, lowered.values], 1).cpu())

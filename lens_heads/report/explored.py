@@ -51,7 +51,7 @@ def write(run: Path, to: Path | None = None) -> Path:
         models[about["model"]] = None
         trials += len(data["bank"])
     names = ", ".join(models)
-    summary = Summary(names, trials, [], f"What the best heads of {names} read and write, on {trials} prompts.")
+    summary = Summary(names, trials, [], f"What the best heads of {names} read and write, on {_prompts(trials)}.")
     return write_report(to or run / "explorer.html", "Heads, explored", summary, sections)
 
 
@@ -82,10 +82,10 @@ def write_why(why: Why, to: Path) -> Path:
         cards=[
             Card("log-probability of the answer", tried.before),
             Card("without these heads", tried.after),
-            Card("without random heads", *_spread(tried), note=f"range of {tried.draws} sets"),
+            *_random(tried),
         ],
         facts={
-            "Ablation": f"{tried.kind}, at all positions and while decoding",
+            "Ablation": f"{tried.kind}, at all positions and while decoding{why.reference}",
             "Unit": "nats per token of the answer",
         },
     )
@@ -97,5 +97,13 @@ def write_why(why: Why, to: Path) -> Path:
     return write_report(to, f"Why “{why.trial.answer}”?", summary, sections)
 
 
-def _spread(tried: Tried) -> tuple[float | str, float | None, float | None]:
-    return ("–" if tried.random is None else tried.random, tried.random_low, tried.random_high)
+def _random(tried: Tried) -> list[Card]:
+    """The card of random heads; a range is no interval, so it is a note."""
+    if tried.random is None:
+        return []
+    note = f"{tried.random_low:.2f} to {tried.random_high:.2f} over {tried.draws} sets"
+    return [Card("without random heads", tried.random, note=note)]
+
+
+def _prompts(n: int) -> str:
+    return "one prompt" if n == 1 else f"{n} prompts"

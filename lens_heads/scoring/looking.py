@@ -24,6 +24,7 @@ from lens_heads.scoring.capture import Batch, Views, prepared, read_outs, watch
 from lens_heads.scoring.looks import Look
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.tokenizing import token_words
 from lens_heads.trials.trial import AnyTrial
 
 
@@ -71,6 +72,8 @@ def look(
     directions = Directions(model, shape, direction)
     with torch.no_grad(), evaluating(model):
         batch = prepared(model, [stand_in], teacher_forced=not generated, max_new_tokens=room, chunk=chunk)
+        if not batch.rows[0].steps:
+            raise ValueError(f"trial {encoded.id}: the model writes nothing after this prompt: use generated=False")
         places = _steps(steps, len(batch.rows[0].steps))
         logprobs = _logprobs(model, batch)
         read_outs(model, batch, {"run": directions})
@@ -116,14 +119,17 @@ def _made(
     direction: str,
 ) -> Look:
     """The look, in the order in which the heads were asked for."""
-    row, decode = batch.rows[0], model.tokenizer.decode
+    row = batch.rows[0]
     tokens, produced = batch.tokens[0].cpu(), torch.tensor([row.steps[step] for step in seen.steps])
     order = [seen.order.index(head) for head in seen.heads]
 
     def joined(parts: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(parts))[order]
 
+    if not all(bool(part.isfinite().all()) for part in (*seen.phi, *seen.z)):
+        raise ValueError(f"trial {trial.id}: what heads write is not finite: load the model in float32 or bfloat16")
     sides = [joined([part[side].unflatten(0, (-1, len(seen.steps))) for part in tops]) for side in (0, 1)]
+    words = token_words(model.tokenizer, [*tokens.tolist(), *produced.tolist(), *sides[0].flatten().tolist()])
     return Look(
         model=geometry(model).name,
         trial=trial.id,
@@ -131,8 +137,8 @@ def _made(
         direction=direction,
         heads=tuple(seen.heads),
         rows=tuple(len(trial) - 1 + step for step in seen.steps),
-        words=tuple(decode([token]) for token in tokens.tolist()),
-        produced_words=tuple(decode([token]) for token in produced.tolist()),
+        words=tuple(words[token] for token in tokens.tolist()),
+        produced_words=tuple(words[token] for token in produced.tolist()),
         needle=trial.needle,
         question=trial.question,
         tokens=tokens,
@@ -144,7 +150,7 @@ def _made(
         writes=_small(joined([write.cpu() for write in seen.writes.values()])),
         top_ids=sides[0].int(),
         top_logits=_small(sides[1]),
-        vocabulary={token: decode([token]) for token in sides[0].unique().tolist()},
+        vocabulary={token: words[token] for token in sides[0].unique().tolist()},
     )
 
 

@@ -80,15 +80,14 @@ class Look:
             raise ValueError(f"head {missing} was not looked at: there is {shown}")
         return [known[head] for head in wanted]
 
-    def only(self, heads: AnyHeads) -> Look:
-        """The same look at some of its heads. ValueError for none, and for one that was not looked at."""
-        places = self.places(heads)
+    def only(self, heads: AnyHeads, steps: int | None = None) -> Look:
+        """The same look at some of its heads, at its first `steps` steps. ValueError for none, and for a head not looked at."""
+        places, first = self.places(heads), slice(steps)
         per_head = ("attention", "phi", "z", "writes", "top_ids", "top_logits")
-        return replace(
-            self,
-            heads=tuple(self.heads[at] for at in places),
-            **{name: getattr(self, name)[places] for name in per_head},
-        )
+        per_step = ("rows", "produced_words", "produced", "logprobs")
+        parts: dict[str, Any] = {name: getattr(self, name)[places][:, first] for name in per_head}
+        parts |= {name: getattr(self, name)[first] for name in per_step}
+        return replace(self, heads=tuple(self.heads[at] for at in places), **parts)
 
     def by_token(self, heads: AnyHeads, step: int = 0) -> pd.DataFrame:
         """What heads together read at one step: a row per position up to the step's own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +31,13 @@ def char_span(tokenizer: Any, text: str, start: int, end: int) -> tuple[int, int
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
     inside = [i for i, (a, b) in enumerate(offsets) if b > start and a < end and b > a]
     return (inside[0], inside[-1] + 1) if inside else None
+
+
+def token_words(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
+    """The text of tokens by id, with the space that begins it, which some tokenizers drop from a token that stands alone."""
+    anchor = piece(tokenizer, "a")[-1:] if adds_space(tokenizer) else []
+    skip = len(tokenizer.decode(anchor)) if anchor else 0
+    return {token: tokenizer.decode([*anchor, token])[skip:] for token in dict.fromkeys(ids)}
 
 
 def opening(tokenizer: Any, text: str) -> list[int]:

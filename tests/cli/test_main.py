@@ -322,7 +322,7 @@ def test_why_writes_a_page(
     assert run("why", *given, *options, monkeypatch=monkeypatch) == 0
     shown = capsys.readouterr().out
     assert "Heads that write most towards it, from the needle: L" in shown
-    assert "over 3 sets" in shown
+    assert "mean and range of 3 sets, of which" in shown
     assert "data-explorer" in (tmp_path / "why.html").read_text()
 
 

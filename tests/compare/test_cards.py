@@ -101,7 +101,8 @@ def test_promoted_tokens_are_those_of_a_plain_readout(arch: str, model: Any) -> 
             x = vectors[layer][head][None, None]
             if arch in ("gemma2", "gemma3", "olmo2", "olmo3"):
                 x = inner.layers[layer].post_attention_layernorm(x)
-            logits = hf.lm_head((inner.ln_f if arch == "gpt2" else inner.norm)(x))[0, 0]
+            norm = inner.ln_f if arch == "gpt2" else inner.norm
+            logits = (hf.lm_head(norm(x)) - hf.lm_head(norm(torch.zeros_like(x))))[0, 0]
             expected = " ".join(repr(model.tokenizer.decode([t])) for t in logits.topk(3).indices.tolist())
             assert found[4 * layer + head] == expected
 

@@ -100,7 +100,7 @@ def test_hovering_says_value_position_and_share(opened: Any, tmp_path: Path) -> 
     frame = looks()[0].by_token([best])
     row = frame.loc[frame["share"].idxmax()]
     one.locator(f'.lh-token[data-at="{row["position"]}"]').hover()
-    assert said(one).startswith(f"{row['position']} ")
+    assert said(one).startswith(f"{row['position']} “")
     assert f"attention {row['attention']:.3f}" in said(one)
     assert f"{100 * row['share']:.1f} % of all" in said(one)
     head(one, WRITER).hover()
@@ -115,7 +115,7 @@ def test_clicks_choose_and_shift_adds(opened: Any, tmp_path: Path) -> None:
     assert chosen(one) == [str(WRITER)]
     head(one, COPIER).click(modifiers=["Shift"])
     assert set(chosen(one)) == {str(WRITER), str(COPIER)}
-    assert "2 heads, summed" in one.locator(".lh-prompt").inner_text()
+    assert f"{WRITER}, {COPIER}, summed" in one.locator(".lh-prompt").inner_text()
     assert one.locator(".lh-top").count() == 2
     card = one.locator(".lh-card").inner_text()
     assert str(WRITER) in card
@@ -165,6 +165,12 @@ def test_controls_keep_the_focus_and_their_keys(opened: Any, tmp_path: Path) -> 
     assert one.get_by_label("leave out the first token").is_checked()
     one.locator(".lh-text").focus()
     one.keyboard.press("ArrowDown")
+    for _ in range(3):
+        one.keyboard.press("ArrowRight")
+    assert said(one).startswith("2 “")
+    assert one.locator(".lh-said").get_attribute("aria-live") == "polite"
+    one.keyboard.press("]")
+    assert one.evaluate("document.activeElement.className") == "lh-text"
     assert one.evaluate("window.heard") is None
     button = one.get_by_role("button", name="ablate (zero)", exact=True)
     button.click()
@@ -207,7 +213,9 @@ def test_a_head_that_the_page_does_not_hold_is_said(opened: Any, tmp_path: Path)
     few = replace(few, top_ids=look.top_ids[:2], top_logits=look.top_logits[:2])
     one = opened(page(tmp_path, [few]))
     head(one, WRITER).click()
-    assert "This page holds what L0H0, L0H1 read" in one.locator(".lh-prompt").inner_text()
+    assert (
+        f"This page does not hold what {WRITER} read, but that of L0H0, L0H1" in one.locator(".lh-prompt").inner_text()
+    )
     assert str(WRITER) in one.locator(".lh-card").inner_text()
 
 
@@ -282,6 +290,8 @@ def test_eight_thousand_tokens_stay_fluent(opened: Any, tmp_path: Path) -> None:
     shown, hidden = one.locator(".lh-token").count(), int(re.findall(r"\d+", folds.first.inner_text())[0])
     folds.first.click()
     assert one.locator(".lh-token").count() == shown + hidden
+    one.get_by_label("leave out the first token").check()
+    assert one.locator(".lh-token").count() >= shown + hidden, "what was opened stays open"
     assert one.locator(".lh-token.needle").count() == 5
     assert times[8000] < 30 * times[400]
 
@@ -295,7 +305,11 @@ def test_buttons_ask_the_kernel_and_show_its_answers(opened: Any, tmp_path: Path
     assert buttons["ablate (mean)"].get_attribute("title") == "needs others"
     buttons["ablate (zero)"].click()
     buttons["patch"].click()
-    assert one.evaluate("window.sent") == [{"run": "zero"}, {"run": "patch"}]
+    about = {"heads": chosen(one), "trial": 0}
+    assert one.evaluate("window.sent") == [{"run": "zero", **about}], "until the kernel answers, one request is enough"
+    one.evaluate("window.model.set('failed', 'x'); window.model.set('failed', '')")
+    buttons["patch"].click()
+    assert one.evaluate("window.sent") == [{"run": "zero", **about}, {"run": "patch", **about}]
     one.evaluate("window.model.set('busy', 'running zero')")
     assert buttons["ablate (zero)"].is_disabled()
     assert "running zero" in one.locator(".lh-tried").inner_text()
@@ -348,4 +362,4 @@ def test_the_module_asks_for_nothing_and_sets_no_markup() -> None:
     loading = r"https?://[^\"'\s)]+|@import|\bfetch\(|XMLHttpRequest|\bimport\(|innerHTML|insertAdjacentHTML"
     for name in ("explorer.js", "explorer.css"):
         assert set(re.findall(loading, asset(name))) <= {"http://www.w3.org/2000/svg"}
-    assert len(asset("explorer.js").splitlines()) <= 600
+    assert len(asset("explorer.js").splitlines()) <= 650

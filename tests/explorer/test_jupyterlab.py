@@ -141,7 +141,7 @@ def test_a_click_ablates_in_the_kernel_and_python_knows_of_it(opened: Any) -> No
     opened.get_by_role("button", name="ablate (zero)", exact=True).click()
     opened.wait_for_selector(".lh-tried table td")
     heads, _, kind, logprobs = opened.locator(".lh-tried td").all_inner_texts()[:4]
-    assert (heads, kind) == (str(clicked), "zero")
+    assert (heads, kind) == (str(clicked), "ablate (zero)")
 
     before = lh.evaluate(truth.model, trial, max_new_tokens=3, progress=False)
     with lh.ablate(truth.model, [clicked], kind="zero"):

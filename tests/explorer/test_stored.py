@@ -57,8 +57,16 @@ def test_the_same_runs_nothing_again_and_other_scores_do(tmp_path: Path, monkeyp
 def test_damaged_and_missing_explorers_are_named(tmp_path: Path) -> None:
     folder = kept(tmp_path)
     (folder / ABOUT).write_text(json.dumps({"model": "x"}))
-    with pytest.raises(ValueError, match=f"{ABOUT} does not describe an explorer .* repeat the run"):
+    with pytest.raises(ValueError, match=r"holds no whole explorer .* repeat the run"):
         stored(folder)
+    good = store(tmp_path / "other", planted.model(), planted.trials(1), scores()) / ABOUT
+    about = json.loads(good.read_text())
+    wrong = [{"model": ["x"]}, {"scores": []}, {"layers": 3}, {"ablated": None}]
+    wrong += [{"scores": [{**about["scores"][0], "values": "x"}]}, {"trials": ["a", "b"]}]
+    for change in wrong:
+        good.write_text(json.dumps({**about, **change}))
+        with pytest.raises(ValueError, match="repeat the run"):
+            stored(good.parent)
     with pytest.raises(FileNotFoundError, match="holds no explorer: score"):
         explored.write(tmp_path / FOLDER)
     with pytest.raises(FileNotFoundError, match="is no folder"):

@@ -116,6 +116,46 @@ def test_what_fails_is_said_on_the_page_and_leaves_no_hook() -> None:
     assert not has_hooks(model)
 
 
+def test_a_button_s_message_says_what_it_is_about(explorer: Explorer) -> None:
+    """The page's choice may still be on its way when a click arrives."""
+    explorer._handle_custom_msg({"run": "zero", "heads": [str(WRITER)], "trial": 1}, [])
+    (row,) = explorer.history
+    assert (row["heads"], row["trial"]) == ([str(WRITER)], planted.trials(3)[1].id)
+    assert (explorer.heads, explorer.trial) == ([str(WRITER)], 1)
+    explorer._handle_custom_msg({"run": "zero", "heads": ["L9H9"]}, [])
+    assert "L9H9" in explorer.failed
+    assert len(explorer.history) == 1
+
+
+def test_a_look_that_fails_is_said_and_the_page_of_the_rest_can_be_written(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("lens_heads.explorer.widget.look", broken)
+    with pytest.raises(RuntimeError):
+        explorer.trial = 2
+    assert explorer.failed == "RuntimeError"
+    monkeypatch.undo()
+    assert explorer.payload["bank"]
+
+
+def test_ranks_are_those_of_the_scores() -> None:
+    """Also where a search gives an order of its own, and where values differ in the sixth digit."""
+    one = scores()["locos"]
+    order = (WRITER, COPIER)
+    searched = HeadScores.from_trials("found", one.per_trial, one.trial_ids, order=order)
+    close = torch.ones(1, 2, 4)
+    close[0, 1, 3] += 1e-6
+    near = HeadScores.from_trials("near", close, ["a"])
+    found = contents(lh.geometry(planted.model()), [searched, near, one], ["a"])
+    for score, given in zip(found["scores"], (searched, near, one), strict=True):
+        for rank, head in enumerate(given.ranking(), 1):
+            assert score["ranks"][head.layer][head.head] == rank
+    assert best_heads(found, 1)[:2] == [str(WRITER), "L1H3"]
+
+
 def test_wrong_choices_are_named(explorer: Explorer) -> None:
     model, before = planted.model(), explorer.heads
     for heads, message in ((["L9H0"], "L9H0"), ([], "at least one"), (["x"], "x")):
@@ -127,6 +167,17 @@ def test_wrong_choices_are_named(explorer: Explorer) -> None:
     other = HeadScores.from_trials("mine", torch.zeros(1, 3, 4), ["a"])
     with pytest.raises(ValueError, match="mine"):
         lh.explore(model, planted.trials(2), other)
+    for nothing in ({}, []):
+        with pytest.raises(ValueError, match="scores is empty"):
+            lh.explore(model, planted.trials(2), nothing)
+    odd: Any
+    for odd in ("locos", 3, [3]):
+        with pytest.raises(TypeError, match="pass HeadScores"):
+            lh.explore(model, planted.trials(2), odd)
+    with pytest.raises(ValueError, match="step"):
+        explorer.step = -1
+    with pytest.raises(ValueError, match="single token"):
+        lh.explore(model, lh.EncodedTrial([5], None, "a", [6], "t"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="draws=0"):
         lh.explore(model, planted.trials(2), scores(), draws=0)
     with pytest.raises(ValueError, match="heads is empty"):

@@ -63,7 +63,8 @@ def test_promoted_tokens_are_those_of_a_plain_readout(arch: str, model: Any, tri
         with torch.no_grad():
             if arch in ("gemma2", "gemma3", "olmo2", "olmo3"):
                 x = inner.layers[head.layer].post_attention_layernorm(x)
-            logits = hf.lm_head((inner.ln_f if arch == "gpt2" else inner.norm)(x))[0, 0]
+            norm = inner.ln_f if arch == "gpt2" else inner.norm
+            logits = (hf.lm_head(norm(x)) - hf.lm_head(norm(torch.zeros_like(x))))[0, 0]
         for side, sign in ((0, 1), (1, -1)):
             expected = (sign * logits).topk(3).values * sign
             torch.testing.assert_close(logits[found.top_ids[place, 0, side].long()], expected, atol=5e-3, rtol=5e-3)
