@@ -98,7 +98,7 @@ def test_it_opens_on_the_best_head_and_colours_the_prompt(opened: Any, tmp_path:
 def test_hovering_says_value_position_and_share(opened: Any, tmp_path: Path) -> None:
     one, best = opened(page(tmp_path, looks())), scores()["locos"].top(1)[0]
     frame = looks()[0].by_token([best])
-    row = frame.loc[frame["share"].idxmax()]
+    row = frame.iloc[int(frame["share"].to_numpy().argmax())]
     one.locator(f'.lh-token[data-at="{row["position"]}"]').hover()
     assert said(one).startswith(f"{row['position']} “")
     assert f"attention {row['attention']:.3f}" in said(one)
