@@ -36,10 +36,9 @@ TOKENS = 5
 class Why:
     """The answer of `why`. Print it for sentences; `frame` has the heads, `tokens` what they read.
 
-    `trial`: the prompt and the answer. `heads`: the k that write it most (from the
-    needle, where there is one). `scores`: all heads, by name; the first ranks them. `look`: what the best heads read and wrote.
-    `tried`: the answer's log-probability and the model's text without these heads, beside as many random ones.
-    `reference`: of mean ablation, in words.
+    `trial`: the prompt and the answer. `heads`: the k that write it most (from the needle, where there is one). `scores`: all
+    heads, by name; the first ranks them. `look`: what the best heads read and wrote. `tried`: the answer's log-probability and
+    the model's text without these heads, beside as many random ones. `reference`: of mean ablation, in words.
     """
 
     shape: HeadGeometry
