@@ -192,6 +192,21 @@ def test_scores_are_switched_and_drawn_against_each_other(opened: Any, tmp_path:
     assert (values[0][0] < values[1][0]) == (values[0][1] > values[1][1]), "higher scores are drawn higher"
 
 
+def test_a_card_holds_kinds_partners_window_and_group(opened: Any, tmp_path: Path) -> None:
+    labels = {"kind": "induction", "partner in other": "L3H1 (distance 0.25)"}
+    cards = {str(WRITER): labels}
+    one = opened(page(tmp_path, looks(), card_labels=list(labels), cards=cards, windows=[None, 128], kv=2))
+    head(one, WRITER).click()
+    card = one.locator(".lh-card tr").all_inner_texts()
+    rows = dict(line.split("\t") for line in card[1:])
+    assert rows["kind"] == "induction"
+    assert rows["partner in other"] == "L3H1 (distance 0.25)"
+    assert rows["kv head"] == str(WRITER.head // 2)
+    assert rows["window"] == ("128" if WRITER.layer else "all")
+    head(one, COPIER).click()
+    assert one.locator(".lh-card").get_by_text("–").count() == 2, "what a head has not"
+
+
 def test_trials_and_steps_are_switched(opened: Any, tmp_path: Path) -> None:
     one = opened(page(tmp_path, looks()))
     first = one.locator(".lh-text").inner_text()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import traitlets
 
 import lens_heads as lh
+from lens_heads.compare.cards import HeadCards
+from lens_heads.compare.head_match import HeadMatch
 from lens_heads.explorer.contents import best_heads, contents
 from lens_heads.explorer.trying import attempt
 from lens_heads.explorer.widget import Explorer
@@ -199,7 +203,22 @@ def test_scores_are_made_where_none_are_given() -> None:
     assert [score["name"] for score in lh.explore(planted.model(), bare).about["scores"]] == ["dla_exact", "dla"]
 
 
-def test_cards_partners_and_a_curve_are_listed() -> None:
+def test_cards_and_partners_are_listed() -> None:
+    shape, heads = lh.geometry(planted.model()), [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
+    table = pd.DataFrame({"head": heads, "kind": ["induction", *[""] * 7], "promotes": "' a' ' b'", "writes": "' c'"})
+    pairs = pd.DataFrame({"head_a": heads[:2], "head_b": ["L3H1", "L0H0"], "distance": [0.25, 0.5]})
+    match = HeadMatch(pairs, np.ones((8, 8)), 0.1, 1.0, (2, 4), (4, 2), {"model_b": "other"})
+    found = contents(shape, scores(), ["a"], cards=HeadCards("planted", table), match=match)
+    assert found["card_labels"] == ["kind", "promotes", "writes", "partner in other"]
+    assert found["cards"]["L0H0"]["kind"] == "induction"
+    assert found["cards"]["L0H1"]["partner in other"] == "L0H0 (distance 0.50)"
+    with pytest.raises(ValueError, match="cards are of elsewhere, which has a head L7H0"):
+        contents(shape, scores(), ["a"], cards=HeadCards("elsewhere", table.assign(head="L7H0")))
+    with pytest.raises(ValueError, match=r"match is of a model of \(3, 4\)"):
+        contents(shape, scores(), ["a"], match=replace(match, shape_a=(3, 4)))
+
+
+def test_a_curve_is_listed() -> None:
     model = planted.model()
     others = [trial for i, trial in enumerate(planted.trials(24, seed=1)) if i % 8 > 5]
     curve = lh.ablation_curve(model, {"a": others}, scores(), ks=(1, 2), kind="zero", generate=False, progress=False)
