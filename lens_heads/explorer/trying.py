@@ -103,13 +103,16 @@ def attempt(
 
 
 def _random_sets(model: Model, heads: Sequence[Head], draws: int) -> list[list[Head]]:
-    """As many different sets of other heads, of the same size, or all that the draws give where there are few."""
+    """So many different sets of other heads, of the same size; fewer where there are not as many, none without another."""
     shape = geometry(model)
     everyone = every_head(shape.n_layers, shape.n_heads)
-    if len(heads) == len(everyone):
-        return []
-    drawn = [random_heads(everyone, heads, len(heads), seed) for seed in range(draws)]
-    return list({frozenset(some): some for some in drawn}.values())
+    found: dict[frozenset[Head], list[Head]] = {}
+    for seed in range(10 * draws if len(heads) < len(everyone) else 0):
+        some = random_heads(everyone, heads, len(heads), seed)
+        found.setdefault(frozenset(some), some)
+        if len(found) == draws:
+            break
+    return list(found.values())
 
 
 def _runs(model: Model, trial: EncodedTrial, kind: Try, reference: MeanActivations | None) -> _Runs:
