@@ -150,7 +150,7 @@ class Explorer {
     on(["method", "across", "view"], this.map);
     on(["heads"], this.choice);
     on(["trial"], () => this.open.clear());
-    on(["look", "rows", "rows_of", "step"], this.prompt);
+    on(["rows_of", "step"], this.prompt); // `look` and `rows` come in the same message as `rows_of`.
     on(["history", "busy", "failed"], this.experiments);
     on(["about"], this.build);
     if (typeof ResizeObserver !== "undefined") {
