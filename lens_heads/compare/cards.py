@@ -15,7 +15,8 @@ from torch import Tensor
 
 from lens_heads.compare.signatures import common_texts
 from lens_heads.heads.head import AnyHeads
-from lens_heads.heads.scores import HeadScores, by_name
+from lens_heads.heads.named import by_name
+from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations

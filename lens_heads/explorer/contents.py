@@ -15,7 +15,8 @@ from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare.cards import HeadCards
 from lens_heads.compare.head_match import HeadMatch
 from lens_heads.heads.head import Head
-from lens_heads.heads.scores import HeadScores, by_name
+from lens_heads.heads.named import by_name
+from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.model.geometry import HeadGeometry, Model
@@ -75,7 +76,7 @@ def contents(
         "scores": [_score(name, one, shape) for name, one in named.items()],
         "card_labels": labels,
         "cards": rows,
-        "ablated": [] if curve is None else _ablated(curve, {one.method for one in named.values()}),
+        "ablated": [] if curve is None else _ablated(curve, {*named, *(one.method for one in named.values())}),
         "ablated_unit": "change of the answer's log-probability (nats per token)",
         "trials": list(trials),
         "direction": direction,

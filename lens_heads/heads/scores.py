@@ -6,7 +6,7 @@ File formats are in `files.py`, figures in `plots`, the statistics themselves in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -337,15 +337,3 @@ class HeadScores:
     def _count(self, k: int) -> int:
         most = self.values.numel()
         return checks.whole_number("k", k, 0, most, f", the number of heads that {self.method} scores")
-
-
-def by_name(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores) -> dict[str, HeadScores]:
-    """One HeadScores, several, or a mapping of them, by name: a mapping's own, else the method's. TypeError for anything else."""
-    given: Any = [scores] if isinstance(scores, HeadScores | str) else scores
-    if not isinstance(given, Iterable):
-        raise TypeError(f"scores is {type(given).__name__}: pass HeadScores, such as score_heads returns")
-    listed = given.values() if isinstance(given, Mapping) else (given := list(given))
-    wrong = next((one for one in listed if not isinstance(one, HeadScores)), None)
-    if wrong is not None:
-        raise TypeError(f"scores holds {type(wrong).__name__}: pass HeadScores, such as score_heads returns")
-    return dict(given) if isinstance(given, Mapping) else {one.method: one for one in given}
