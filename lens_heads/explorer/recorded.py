@@ -27,21 +27,20 @@ def asset(name: str) -> str:
 def start(about: Mapping[str, Any], heads: Sequence[str]) -> dict[str, Any]:
     """The traits of an explorer that was just opened."""
     names = [score["name"] for score in about["scores"]]
-    first, second = (names[0], names[min(1, len(names) - 1)]) if names else ("", "")
-    chosen = {"heads": list(heads), "trial": 0, "step": 0, "method": first, "across": second, "view": "map"}
+    chosen = {"heads": list(heads), "trial": 0, "step": 0, "method": names[0], "across": names[:2][-1], "view": "map"}
     empty = {"look": {}, "rows": b"", "rows_of": {}, "history": [], "busy": "", "failed": ""}
     return {"about": dict(about), **chosen, **empty}
 
 
 def record(about: Mapping[str, Any], looks: Iterable[Look]) -> dict[str, Any]:
-    """A page's data: the traits, and what every look holds of its heads. Ready for JSON."""
+    """A page's data: the traits, and what every look (at least one) holds of its heads. Ready for JSON."""
     bank = []
     for look in looks:
         heads = [str(head) for head in look.heads]
         data = base64.b64encode(rows(look, heads)).decode()
         bank.append({"look": prompt(look), "heads": heads, "tops": tops(look, heads), "rows": data})
     held = {head for one in bank for head in one["heads"]}
-    best = next((head for head in best_heads(about, TOP) if head in held), bank[0]["heads"][0] if bank else "L0H0")
+    best = next((head for head in best_heads(about, TOP) if head in held), bank[0]["heads"][0])
     traits = start(about, [best])
     return {"traits": {name: value for name, value in traits.items() if name != "rows"}, "bank": bank}
 

@@ -37,8 +37,10 @@ def rows(look: Look, heads: Sequence[str]) -> bytes:
 
 
 def tops(look: Look, heads: Sequence[str]) -> list[list[dict[str, list[tuple[str, float]]]]]:
-    """Per head and step, the tokens that its write raises and lowers most, each with its logit by the write
-    alone, normalised: a direction, whose size says nothing beside another head's."""
+    """Per head and step, the tokens that its write raises and lowers most, each with its logit.
+
+    The write stands alone and is normalised, so a logit says nothing beside another head's.
+    """
     found = []
     for place in look.places(list(heads)):
         steps = []

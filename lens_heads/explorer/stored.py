@@ -43,7 +43,7 @@ def store(
     text, file = json.dumps(about, allow_nan=False) + "\n", folder / ABOUT
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return folder
-    heads = best_heads(about, max(1, HEADS // max(1, len(about["scores"]))))[:HEADS]
+    heads = best_heads(about, max(1, HEADS // len(about["scores"])))[:HEADS]
     if not heads:
         raise ValueError("the scores rank no head: there is nothing to explore")
     for at, trial in enumerate(chosen):
@@ -67,7 +67,8 @@ def stored(folder: Path) -> dict[str, Any]:
 def _check(about: Any) -> None:
     """An error unless this has the parts of an explorer, in their shapes; what a page shows of them is text anyway."""
     shape = (about["layers"], about["heads"])
-    if not isinstance(about["model"], str) or not isinstance(about["ablated"], list) or not about["scores"]:
+    listed = all(isinstance(about[name], list) for name in ("ablated", "scores", "trials"))
+    if not isinstance(about["model"], str) or not listed or not about["scores"] or not about["trials"]:
         raise ValueError(f"{ABOUT} lacks its parts")
     for score in about["scores"]:
         for name in ("values", "ranks"):

@@ -56,8 +56,11 @@ class Why:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A row per head: head, score (of the ranking), contribution (logits, mean over the answer's tokens), needle (of it,
-        from the needle), reads (the tokens that it takes most from), raises (the tokens that its write promotes)."""
+        """A row per head.
+
+        Columns: head, the score that ranks them, contribution (logits, mean over the answer's tokens), needle (of it, from
+        there), reads (the tokens that it takes most from), raises (those that its write promotes).
+        """
         lead = next(iter(self.scores.values()))
         rows: list[dict[str, Any]] = []
         for head in self.heads:

@@ -61,7 +61,7 @@ def test_damaged_and_missing_explorers_are_named(tmp_path: Path) -> None:
         stored(folder)
     good = store(tmp_path / "other", planted.model(), planted.trials(1), scores()) / ABOUT
     about = json.loads(good.read_text())
-    wrong = [{"model": ["x"]}, {"scores": []}, {"layers": 3}, {"ablated": None}]
+    wrong: list[Any] = [{"model": ["x"]}, {"scores": []}, {"layers": 3}, {"ablated": None}, {"trials": []}]
     wrong += [{"scores": [{**about["scores"][0], "values": "x"}]}, {"trials": ["a", "b"]}]
     for change in wrong:
         good.write_text(json.dumps({**about, **change}))
