@@ -65,9 +65,9 @@ def score(
     lens: Lens = None,
 ) -> None:
     """Score every head by every method, with one pass per trial."""
+    from lens_heads.explorer.stored import FOLDER, store
     from lens_heads.report import tables
     from lens_heads.scoring.score import score_heads
-    from lens_heads.studies.seen import Seen, keep
     from lens_heads.trials.documents import DocumentTrial
 
     chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
@@ -80,7 +80,7 @@ def score(
     tables.show(tables.top_heads(scores, top))
     if out is not None and not isinstance(trials[0], DocumentTrial):
         counted = {id for found in scores.values() for id in found.trial_ids}
-        keep(out, loaded, Seen([trial for trial in trials if trial.id in counted] or trials, scores))
+        store(out / FOLDER, loaded, [trial for trial in trials if trial.id in counted] or trials, scores)
     outcomes = next(iter(scores.values())).meta["outcomes"]
     cli_options.say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
 
