@@ -183,7 +183,7 @@ def answer_batch(
             cache = Cache(model, len(trials))
             prefill(model, tokens[:, :before], cache, pads, chunk)
         else:
-            cache = filled.replay(model, layer, chunk, beginning)
+            cache = filled.replay(model, [layer], chunk, beginning)
         gold, chosen = answers_and_choices(model, trials, tokens[:, before:], cache, pads)
         judges = [trial.judge for trial in trials]
         steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens, judges) if max_new_tokens else None

@@ -190,7 +190,7 @@ def last_row(
             cache = Cache(model, 1)
             prefill(model, tokens[:, :-1], cache)
         else:
-            cache = filled.replay(model, lowest)
+            cache = filled.replay(model, [lowest])
         with recording(model, [name]) as seen:
             logits = advance(model, tokens[:, -1:], cache)
         hidden = model.ln_final(seen[name][0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Unpack
+from typing import Unpack
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,9 +18,9 @@ from lens_heads.causal.measures import Measure
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs
 from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, PairScore, Positions, Z, check_positions, run_pair
 from lens_heads.causal.sweep import sweep
-from lens_heads.heads.head import AnyHeads
+from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
+from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
 from lens_heads.model.geometry import Model, geometry
@@ -83,7 +83,7 @@ def patch_heads(
         positions: "answer" patches the rows that produce the answer: what the head reads out directly, without running
             the prompt again. "all" patches every position, including what later layers read from the head.
         corruption: "remove", "swap", or a function, for trials.
-        heads_per_pass: heads of one layer patched side by side. Fewer take less memory; results do not change.
+        heads_per_pass: heads patched side by side. Fewer take less memory; results do not change beyond rounding.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns:
@@ -107,10 +107,10 @@ def patch_heads(
     return sweep(model, "cri", pairs, score, metric, positions, corruption, run)
 
 
-def _patched(runs: PairRuns, layer: int, heads: list[int]) -> Float[Tensor, "head step d_vocab"]:
-    """The answer logits with each of a layer's heads patched, one per row of the batch."""
-
-    def swap_in(z: Tensor, hook: Any) -> Tensor:
-        return runs.swapped(z, layer, heads, CLEAN).reshape(z.shape)
-
-    return runs.rerun(CORRUPT, layer, len(heads), [(Z.format(layer), swap_in)])
+def _patched(runs: PairRuns, heads: list[Head]) -> Float[Tensor, "head step d_vocab"]:
+    """The answer logits with each head patched, one per row of the batch."""
+    hooks = [
+        (Z.format(layer), lambda z, hook, layer=layer: runs.swapped(z, layer, heads, CLEAN))
+        for layer in by_layer(heads)
+    ]
+    return runs.rerun(CORRUPT, [head.layer for head in heads], hooks)

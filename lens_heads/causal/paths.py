@@ -116,32 +116,35 @@ def _check(
     return chosen, to
 
 
-def _patched(runs: PairRuns, path: _Path, layer: int, heads: list[int]) -> Float[Tensor, "sender step d_vocab"]:
-    """The answer logits with each of a layer's senders patched along the path, one per row of the batch."""
-    into = {f"blocks.{at}.attn.hook_{path.component}": places for at, places in path.into.items() if at > layer}
+def _patched(runs: PairRuns, path: _Path, senders: list[Head]) -> Float[Tensor, "sender step d_vocab"]:
+    """The answer logits with each sender patched along the path, one per row of the batch."""
+    into = {f"blocks.{layer}.attn.hook_{path.component}": places for layer, places in path.into.items()}
+    begins, last = [head.layer for head in senders], max(path.into, default=None)
     with recording(runs.model, into) as arrived:
-        logits = runs.rerun(path.base, layer, len(heads), _frozen(runs, path, layer, heads))
-    if not path.into:
+        logits = runs.rerun(path.base, begins, _frozen(runs, path, senders), None if last is None else last + 1)
+    if last is None:
         return logits
 
     def put(x: Tensor, hook: Any, name: str) -> Tensor:
         changed = x.clone().reshape(*x.shape[:2], -1, runs.shape.d_head)
-        changed[:, :, into[name]] = arrived[name][0].reshape(changed.shape)[:, :, into[name]]
+        changed[:, :, into[name]] = arrived[name][0][: len(x)].reshape(changed.shape)[:, :, into[name]]
         return changed.reshape(x.shape)
 
-    first = min(at for at in path.into if at > layer)
-    return runs.rerun(path.base, first, len(heads), [(name, partial(put, name=name)) for name in into])
+    first = [min(layer for layer in path.into if layer > begin) for begin in begins]
+    return runs.rerun(path.base, first, [(name, partial(put, name=name)) for name in into])
 
 
-def _frozen(runs: PairRuns, path: _Path, layer: int, heads: list[int]) -> list[tuple[str, HookFunction]]:
+def _frozen(runs: PairRuns, path: _Path, senders: list[Head]) -> list[tuple[str, HookFunction]]:
     """Hooks that freeze every head (and MLP) to the base run, except each row's sender, which comes from the other run."""
     hooks: list[tuple[str, HookFunction]] = []
-    for at in range(layer, runs.shape.n_layers):
-        z = runs.z(at, path.base).expand(len(heads), -1, -1, -1)
-        if at == layer:
-            z = runs.swapped(z, at, heads, CORRUPT if path.base == CLEAN else CLEAN)
-        hooks.append((Z.format(at), lambda x, hook, z=z: z.reshape(x.shape).contiguous()))
+    for layer in range(senders[0].layer, runs.shape.n_layers):
+
+        def freeze(x: Tensor, hook: Any, layer: int = layer) -> Tensor:
+            z = runs.z(layer, path.base).expand(len(x), -1, -1, -1)
+            return runs.swapped(z.reshape(x.shape), layer, senders, CORRUPT if path.base == CLEAN else CLEAN)
+
+        hooks.append((Z.format(layer), freeze))
         if path.freeze_mlps:
-            mlp = runs.kept[MLP.format(at)][path.base]
-            hooks.append((MLP.format(at), lambda x, hook, mlp=mlp: mlp.expand(x.shape)))
+            mlp = runs.kept[MLP.format(layer)][path.base]
+            hooks.append((MLP.format(layer), lambda x, hook, mlp=mlp: mlp.expand(x.shape)))
     return hooks

@@ -2,7 +2,7 @@
 
 Clean and corrupt are identical before the first position where they differ, so that prefix is read once for both. The rest
 is one forward pass of two rows. A patched run then needs only the rows from there on, and only the blocks from the patched
-layer up (`forward.resuming`).
+layer up: all of them join one forward (`model.joining`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import TokenPair
 from lens_heads.heads.head import Head
-from lens_heads.heads.sets import by_layer
-from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill, resuming
+from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
+from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
 
 Positions = Literal["answer", "all"]
@@ -60,51 +60,63 @@ class PairRuns:
         z = self.kept[Z.format(layer)][run]
         return z.reshape(len(z), self.shape.n_heads, self.shape.d_head)
 
-    def swapped(self, z: Tensor, layer: int, heads: list[int], run: int) -> Float[Tensor, "head row all_heads d_head"]:
-        """`z` of as many copies as heads, each copy with one of the heads taken from `run`."""
+    def swapped(self, z: Tensor, layer: int, heads: Sequence[Head], run: int) -> Tensor:
+        """A layer's `z` where each variant has its head, if it is in this layer, taken from `run`."""
+        rows = [row for row, head in enumerate(heads[: len(z)]) if head.layer == layer]
+        places = [heads[row].head for row in rows]
         changed = z.reshape(*z.shape[:2], self.shape.n_heads, self.shape.d_head).clone()
-        changed[torch.arange(len(heads)), :, heads] = self.z(layer, run)[:, heads].transpose(0, 1)
-        return changed
+        if rows:
+            changed[rows, :, places] = self.z(layer, run)[:, places].transpose(0, 1)
+        return changed.reshape(z.shape)
 
     def scores(
         self,
         metric: str | Measure,
         heads: Iterable[Head],
-        patched: Callable[[int, list[int]], Float[Tensor, "head step d_vocab"]],
+        patched: Callable[[list[Head]], Float[Tensor, "head step d_vocab"]],
         base: int = CORRUPT,
         at_once: int | None = None,
     ) -> PairScore:
         """How much patching each head changes the metric of the `base` run; positive: the head carries the answer.
 
-        `patched` returns the answer logits of patched heads of a layer, which run side by side, `at_once` at a time
+        `patched` returns the answer logits of heads in ascending order of layers, patched side by side, `at_once` at a time
         (default: as many as `TOKENS_PER_PASS` allows). All other heads score 0.
         """
         measure = resolve(metric, self.pair, self.logits[CLEAN], self.logits[CORRUPT])
         clean, corrupt = judged(measure, self.logits, self.pair).tolist()
         size = at_once or max(1, TOKENS_PER_PASS // self.tokens.shape[1])
-        values = torch.zeros(self.shape.n_layers, self.shape.n_heads, dtype=torch.float32)
-        for layer, listed in by_layer(heads).items():
-            for start in range(0, len(listed), size):
-                some = listed[start : start + size]
-                found = judged(measure, patched(layer, some), self.pair).float().cpu()
-                values[layer, some] = clean - found if base == CLEAN else found - corrupt
+        values, listed = torch.zeros(self.shape.n_layers, self.shape.n_heads, dtype=torch.float32), sorted(heads)
+        for start in range(0, len(listed), size):
+            some = listed[start : start + size]
+            found = judged(measure, patched(some), self.pair).float().cpu()
+            values[[head.layer for head in some], [head.head for head in some]] = (
+                clean - found if base == CLEAN else found - corrupt
+            )
         return values, {"clean": clean, "corrupt": corrupt}
 
     @torch.no_grad()
     def rerun(
-        self, base: int, layer: int, times: int, hooks: Iterable[tuple[str, HookFunction]]
-    ) -> Float[Tensor, "times step d_vocab"]:
-        """The answer logits of one of the runs, `times` copies side by side, resumed at `layer` under hooks."""
+        self, base: int, begins: Sequence[int], hooks: Iterable[tuple[str, HookFunction]], until: int | None = None
+    ) -> Float[Tensor, "variant step d_vocab"]:
+        """The answer logits of variants of one of the runs under hooks, each variant from its layer on (`joining`).
+
+        `until`: stop below this layer, without logits.
+        """
         start, end = self.pair.answer
-        tokens = self.tokens[base : base + 1].expand(times, -1)
-        residual = self.kept[RESIDUAL.format(layer - 1)][base] if layer else tokens  # Layer 0 resumes from nothing.
+        kept = [self.kept[name][base : base + 1] for name in self._residuals if name in self.kept]
+        cache = self.cache.branch(base, len(begins)).joined(begins, 1)
         with (
             evaluating(self.model),
-            resuming(self.model, layer, residual.expand(times, *residual.shape), self.tuples),
+            joining(self.model, begins, kept, self.tuples, until),
             hooked(self.model, hooks),
             fast_attention(self.model),
         ):
-            return advance(self.model, tokens, self.cache.branch(base, times), logits=end - start).float()
+            steps = end - start if until is None else 0
+            return advance(self.model, self.tokens[base : base + 1], cache, logits=steps).float()
+
+    @property
+    def _residuals(self) -> list[str]:
+        return [RESIDUAL.format(layer) for layer in range(self.shape.n_layers)]
 
 
 def check_positions(positions: str) -> None:

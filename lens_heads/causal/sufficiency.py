@@ -210,7 +210,7 @@ def _measured(
     found = []
     for start in range(0, len(sets), size):
         kept = _kept(sets[start : start + size], runs.shape)
-        logits = runs.rerun(CLEAN, 0, len(kept), _hooks(runs, kept, how))
+        logits = runs.rerun(CLEAN, [0] * len(kept), _hooks(runs, kept, how))
         found.append(judged(measure, logits, pair).float().cpu())
     return torch.cat(found)
 

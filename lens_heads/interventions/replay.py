@@ -1,7 +1,6 @@
-"""Replay: a stored unablated prefill, so that a run ablated from some layer on need not recompute the layers below.
+"""Replay: a stored unablated prefill, from which ablated runs start at the lowest layer that they change.
 
-An intervention on heads changes nothing below the lowest of them: there the residual stream and the cached keys and values
-are those of the unablated run. A common beginning of several prompts (few-shot examples) runs once for all of them.
+Many of them join one forward (`model.joining`). A common beginning of several prompts (few-shot examples) runs once for all.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, noting_tuples, prefill, resuming
+from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, noting_tuples, prefill
 from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import recording
+from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
 from lens_heads.trials.encoded import EncodedTrial
 
@@ -46,26 +46,28 @@ class Prefilled:
         """The approximate memory it takes: that of the residual streams, and as much again for the cache."""
         return 2 * sum(stream.numel() * stream.element_size() for stream in self.residuals)
 
-    def replay(self, model: Model, layer: int, chunk: int = CHUNK, beginning: Cache | None = None) -> Cache:
-        """The cache that a prefill under the model's current hooks would give, if none is below `layer`.
+    def replay(self, model: Model, begins: Sequence[int], chunk: int = CHUNK, beginning: Cache | None = None) -> Cache:
+        """The cache that a prefill under the model's current hooks would give: one row per variant and prompt, variants first.
 
-        `beginning`: the replay of `shared` under the same hooks, if there is one already.
+        `begins`: for each variant, in ascending order, the lowest layer that its hooks reach; see `joining`. `beginning`: the
+        replay of `shared` under the same hooks, if there is one already.
         """
-        if layer >= len(self.residuals):
-            return self.cache.branch()
-        if beginning is None and self.shared is not None:
-            beginning = self.shared.replay(model, layer, chunk)
-        cache = Cache(model, len(self.pads)) if beginning is None else beginning.branch(0, len(self.pads))
-        before = len(cache)
-        if layer == 0 or self.tokens.shape[1] == 0:
-            prefill(model, self.tokens, cache, self.pads, chunk)
+        lowest, prompts = min(begins), len(self.pads)
+        if lowest >= len(self.residuals):
+            cache = self.cache.branch()
+            cache.complete(self.cache, len(begins))
             return cache
-        for start in range(0, self.tokens.shape[1], chunk):
+        if beginning is None and self.shared is not None:
+            beginning = self.shared.replay(model, begins, chunk)
+        cache = Cache(model, prompts) if beginning is None else beginning.each(prompts).joined(begins, prompts)
+        before, length = len(cache), self.tokens.shape[1]
+        for start in range(0, length, chunk):
             rows = slice(start, start + chunk)
-            cache.borrow(self.cache, layer, before + start)
-            with resuming(model, layer, self.residuals[layer - 1][:, rows], self.tuples):
+            cache.borrow(self.cache, lowest, before + start)
+            with joining(model, begins, [stream[:, rows] for stream in self.residuals], self.tuples):
                 prefill(model, self.tokens[:, rows], cache, self.pads, chunk)
-        cache.borrow(self.cache, layer, before + self.tokens.shape[1])
+        cache.borrow(self.cache, lowest, before + length)
+        cache.complete(self.cache, len(begins))
         return cache
 
 

@@ -169,7 +169,7 @@ class MaskedMetric:
         if self._shared is None or lowest >= self.shape.n_layers:
             return None
         with evaluating(self.model), fast_attention(self.model):
-            return self._shared.replay(self.model, lowest)
+            return self._shared.replay(self.model, [lowest])
 
     def _prefilled(self) -> list[Prefilled | None]:
         """Every block's unablated prefill; None for blocks that would exceed the memory limit."""

@@ -72,25 +72,51 @@ class Cache:
 
         Neither cache sees what is appended to the other.
         """
+        if row is None:
+            return self._with(lambda x: x)
+        return self._with(lambda x: repeated(x[row : row + 1], times) if isinstance(row, int) else x[list(row)])
 
-        def views(x: Tensor) -> Tensor:
-            if row is None:
-                return x
-            return x[row : row + 1].expand(times, *x.shape[1:]) if isinstance(row, int) else x[list(row)]
+    def each(self, times: int) -> Cache:
+        """A cache in which every row stands `times` times, one copy after the other."""
+        return self._with(lambda x: repeated(x, times) if len(x) == 1 else x.repeat_interleave(times, 0))
 
-        other = copy.copy(self)
-        other.store = copy.copy(self.store)
-        setattr(other.store, self._layers, [copy.copy(layer) for layer in self.layers])
-        self._change(other.layers, views)
-        if not self.bridge:
-            other.store.previous_attention_mask = views(self.store.previous_attention_mask)
+    def joined(self, begins: Sequence[int], prompts: int) -> Cache:
+        """Of a cache of all variants of `prompts` prompts: in each layer those that have joined a forward there (`joining`)."""
+        other = self._with(lambda x: x)
+        for layer, stored in enumerate(other.layers):
+            rows = prompts * max(
+                1, sum(begin <= layer for begin in begins)
+            )  # An empty cache would count as one of no tokens.
+            self._change([stored], lambda x, rows=rows: x[:rows])
+        if not self.bridge:  # The forward is given the prompts once, with their masks.
+            other.store.previous_attention_mask = other.store.previous_attention_mask[:prompts]
         return other
 
+    def complete(self, unchanged: Cache, variants: int) -> None:
+        """Give the variants that joined above a layer the unchanged run's keys and values there: every layer then has all."""
+        for mine, theirs in zip(self.layers, unchanged.layers, strict=True):
+            for name in self._tensors:
+                here, there = getattr(mine, name), getattr(theirs, name)
+                more = repeated(there, variants - len(here) // len(there))
+                setattr(mine, name, torch.cat([here, more]) if len(here) and len(more) else more if len(more) else here)
+        if not self.bridge:
+            self.store.previous_attention_mask = repeated(self.store.previous_attention_mask, variants)
+
     def borrow(self, other: Cache, layers: int, length: int) -> None:
-        """Take the first `length` positions of the lowest `layers` layers from another cache of the same rows."""
+        """Take the first `length` positions of the lowest `layers` layers from another cache."""
         borrowed = [copy.copy(layer) for layer in other.layers[:layers]]
         self._change(borrowed, lambda x: self._first(x, length))
         self.layers[:layers] = borrowed
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Cache:
+        """A cache of the same model whose tensors, first of all their rows, are changed."""
+        other = copy.copy(self)
+        other.store = copy.copy(self.store)
+        setattr(other.store, self._layers, [copy.copy(layer) for layer in self.layers])
+        self._change(other.layers, change)
+        if not self.bridge:
+            other.store.previous_attention_mask = change(self.store.previous_attention_mask)
+        return other
 
     def _change(self, layers: list[Any], change: Callable[[Tensor], Tensor]) -> None:
         for layer in layers:
@@ -99,6 +125,11 @@ class Cache:
 
     def _first(self, x: Tensor, length: int) -> Tensor:
         return x[..., :length, :] if self.bridge else x[:, :length]
+
+
+def repeated(x: Tensor, times: int) -> Tensor:
+    """All rows, then all again, `times` times; a single row is not copied."""
+    return x.expand(times, *x.shape[1:]) if len(x) == 1 else x.repeat(times, *[1] * (x.ndim - 1))
 
 
 def left_pad(
@@ -167,27 +198,6 @@ def noting_tuples(model: Model) -> Iterator[list[bool]]:
     with changing(model) as change:
         attach(change, first, lambda: first.register_forward_hook(look))
         yield noted
-
-
-@contextmanager
-def resuming(
-    model: Model, layer: int, residual: Float[Tensor, "batch row d_model"], tuples: bool = False
-) -> Iterator[None]:
-    """Inside, a forward starts at `layer` with this residual stream. The blocks below compute nothing and append nothing to
-    the cache, whose layers there must be restored or discarded. `tuples`: as `noting_tuples` noted it.
-
-    Works on either class; TransformerLens's own `start_at_layer` saves no time on a bridge, which runs every block.
-    """
-
-    def pass_on(last: bool) -> Any:
-        def forward(x: Tensor, *_: Any, **__: Any) -> Any:
-            # The last skipped block inserts the stream; those before it return what they received.
-            return (residual if last else x,) if tuples else (residual if last else x)
-
-        return forward
-
-    with running(model, ((model.blocks[index], pass_on(index == layer - 1)) for index in range(layer))):
-        yield
 
 
 @contextmanager

@@ -18,8 +18,9 @@ import lens_heads as lh
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.changes import changing
-from lens_heads.model.forward import fast_attention, noting_tuples, resuming
+from lens_heads.model.forward import fast_attention, noting_tuples
 from lens_heads.model.hooks import has_hooks, hooked, recording
+from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
 from tests import zoo
 from tests.conftest import random_trial
@@ -105,7 +106,7 @@ CONTEXTS: dict[str, Callable[[Any], Any]] = {
     "fast_attention": fast_attention,
     "evaluating": evaluating,
     "noting_tuples": noting_tuples,
-    "resuming": lambda model: resuming(model, 2, torch.zeros(1, 4, 32)),
+    "joining": lambda model: joining(model, [2]),
     "ablate": lambda model: ablate(model, ["L0H0", "L1H1"], "zero"),
     "nested": nested,
 }

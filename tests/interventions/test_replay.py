@@ -32,7 +32,7 @@ def test_replaying_is_prefilling_under_the_ablation(model: Any, layer: int, chun
     with torch.no_grad(), lh.ablate(model, heads, "scale", factor=3.0):
         wanted = Cache(model, 2)
         prefill(model, kept.tokens, wanted, kept.pads)
-        found = kept.replay(model, layer, chunk)
+        found = kept.replay(model, [layer], chunk)
         for at in range(3):
             for row, pad in enumerate(kept.pads.tolist()):  # What stands at padding is never attended to.
                 mine, theirs = (cache.values(at)[row, :, pad:] for cache in (found, wanted))
@@ -52,7 +52,7 @@ def test_what_is_kept_of_a_bfloat16_model_and_replayed_is_what_it_computes(
     assert {stream.dtype for stream in kept.residuals} == {torch.bfloat16}
     tokens, pads = left_pad([trial.tokens[:-1] for trial in trials], "cpu")
     with torch.no_grad(), lh.ablate(model, ["L1H1", "L2H3"], "scale", factor=3.0), fast_attention(model):
-        wanted, found = Cache(model, 2), kept.replay(model, 1)
+        wanted, found = Cache(model, 2), kept.replay(model, [1])
         prefill(model, tokens, wanted, pads)
     for at in range(3):
         for row, pad in enumerate(pads.tolist()):
@@ -89,7 +89,7 @@ def test_layers_below_are_not_computed_again(gqa: Any) -> None:
         for i, block in enumerate(gqa.blocks)
     ]
     with torch.no_grad():
-        kept.replay(gqa, 2)
+        kept.replay(gqa, [2])
     for handle in handles:
         handle.remove()
     assert ran == [2]
@@ -129,7 +129,7 @@ def test_models_whose_blocks_hand_on_tuples_are_resumed_too(kind: str) -> None:
     with torch.no_grad(), lh.ablate(model, "L1H1", "zero"):
         wanted = Cache(model, 1)
         prefill(model, kept.tokens, wanted, kept.pads)
-        found = kept.replay(model, 1)
+        found = kept.replay(model, [1])
         rows = [advance(model, trial.tokens[None, -1:], cache, kept.pads) for cache in (found, wanted)]
     torch.testing.assert_close(rows[0], rows[1], atol=1e-4, rtol=1e-4)
     (pair,) = lh.causal.make_pairs([trial], model.tokenizer, lh.geometry(model))
@@ -181,7 +181,7 @@ def test_a_shared_beginning_run_once_changes_nothing(model: Any, layer: int, n: 
         found = answer_batch(model, trials, 3, filled=kept, layer=layer)
         wanted = answer_batch(model, trials, 3)
         with torch.no_grad():
-            beginning = kept.shared.replay(model, layer)
+            beginning = kept.shared.replay(model, [layer])
         again = answer_batch(model, trials, 3, filled=kept, layer=layer, beginning=beginning)
     for mine in (found, again):
         assert [r.record["text"] for r in mine] == [r.record["text"] for r in wanted]
@@ -215,6 +215,6 @@ def test_the_beginning_is_run_once_for_all(gqa: Any) -> None:
         lambda module, args, out: rows.append(args[0].shape[0] * args[0].shape[1])
     )
     with torch.no_grad():
-        kept.replay(gqa, 1)
+        kept.replay(gqa, [1])
     handle.remove()
     assert rows == [20, 33]
