@@ -277,7 +277,16 @@ def near_greedy(rows: dict[str, dict[str, Any]]) -> bool:
 
 def reached() -> str:
     searched = [rows for rows in cells().values() if "greedy" in rows]
-    return f"in {sum(map(near_greedy, searched))} of {len(searched)} cases for at most 15 passes"
+    return f"in {sum(map(near_greedy, searched))} of {len(searched)} cases for at most 15 passes ({by_task()})"
+
+
+def by_task() -> str:
+    """In how many of a task's cases with a greedy search `best_in_turn` comes near it."""
+    found: dict[str, list[bool]] = {}
+    for (_, task), rows in cells().items():
+        if "greedy" in rows:
+            found.setdefault(task, []).append(near_greedy(rows))
+    return ", ".join(f"{task} {sum(each)} of {len(each)}" for task, each in found.items())
 
 
 def test_what_a_ranking_costs_and_finds() -> None:
@@ -287,8 +296,5 @@ def test_what_a_ranking_costs_and_finds() -> None:
     assert f"over {len(cells())} pairs of a model and a task" in readme
     assert max(row["cells"] for row in found) == len(cells())
     assert f"reaches 90 % of that {reached()}" in readme
-    for (_, task), rows in cells().items():
-        if "greedy" in rows and task in ("ioi", "induction", "retrieval", "capitals"):
-            assert near_greedy(rows) == (task != "capitals"), (task, rows["best_in_turn"])
     best = max(found, key=lambda row: row["cpr_log"])
     assert f"Heads to keep are found by others: `{best['method']}`" in readme
