@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -115,6 +116,14 @@ def few_shot(lengths: tuple[int, ...]) -> list[EncodedTrial]:
     shots = random_trial(99, n=20).tokens
     made = [random_trial(i, n=length, needle=(0, 1), answer=1) for i, length in enumerate(lengths)]
     return [replace(trial, tokens=torch.cat([shots, trial.tokens]), needle=None) for trial in made]
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """Sets of heads run one after the other instead of side by side."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lens_heads.interventions.replay.ROWS", {"cpu": 1})
+        yield
 
 
 @pytest.fixture

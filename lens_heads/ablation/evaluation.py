@@ -15,7 +15,7 @@ from lens_heads.ablation.choices import CHOICE_METRICS, answers_and_choices
 from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.interventions.replay import Prefilled
 from lens_heads.model.decoding import greedy, text_of
-from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill
+from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill, repeated
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
@@ -168,27 +168,31 @@ def answer_batch(
     max_new_tokens: int,
     chunk: int = CHUNK,
     filled: Prefilled | None = None,
-    layer: int = 0,
+    begins: Sequence[int] = (0,),
     beginning: Cache | None = None,
 ) -> list[Result]:
     """One prefill per batch, then the gold answer's log-probability, then a greedy continuation (unless 0 tokens).
 
-    With `filled`, an unablated prefill of the same trials, only layers from `layer` on are recomputed; `beginning` is as in
-    `Prefilled.replay`.
+    A batch holds all variants of the trials, variant by variant (`ablate_each`), one for each of `begins`. With `filled`, an
+    unablated prefill of the same trials, each variant recomputes only the layers from where it begins; `begins` and `beginning`
+    are as in `Prefilled.replay`.
     """
+    variants = len(begins)
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
-    before = tokens.shape[1] - 1
+    prompts, last = tokens[:, :-1], repeated(tokens[:, -1:], variants)
     with evaluating(model), fast_attention(model):
         if filled is None:
-            cache = Cache(model, len(trials))
-            prefill(model, tokens[:, :before], cache, pads, chunk)
+            cache = Cache(model, len(trials) * variants)
+            cache.assign(variants, len(trials))
+            prefill(model, repeated(prompts, variants), cache, repeated(pads, variants), chunk)
         else:
-            cache = filled.replay(model, [layer], chunk, beginning)
-        gold, chosen = answers_and_choices(model, trials, tokens[:, before:], cache, pads)
-        judges = [trial.judge for trial in trials]
-        steps = greedy(model, tokens[:, before:], cache, pads, max_new_tokens, judges) if max_new_tokens else None
+            cache = filled.replay(model, begins, chunk, beginning)
+        pads, listed = repeated(pads, variants), [*trials] * variants
+        gold, chosen = answers_and_choices(model, listed, last, cache, pads)
+        judges = [trial.judge for trial in listed]
+        steps = greedy(model, last, cache, pads, max_new_tokens, judges) if max_new_tokens else None
     results: list[Result] = []
-    for i, trial in enumerate(trials):
+    for i, trial in enumerate(listed):
         text = text_of(model, steps[i], trial.judge) if steps else ""
         judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge) if steps else {}
         picked, likeliest = gold[i]

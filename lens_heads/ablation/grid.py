@@ -19,9 +19,10 @@ from lens_heads.ablation.independence import check_independent
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablate import ablate
+from lens_heads.heads.sets import lowest_layer
+from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
-from lens_heads.interventions.replay import Prefilled, prefilled, together
+from lens_heads.interventions.replay import Prefilled, at_once, prefilled, together
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
@@ -38,12 +39,16 @@ Tasks = Mapping[str, Iterable[AnyTrial]]
 
 @dataclass(frozen=True)
 class Unit:
-    """One trial of one task under one set of ablated heads; `block` is the number of the batch it runs in."""
+    """One trial of one task under one set of ablated heads.
+
+    `block` is the number of the trials that it shares a prefill with, `together` how many units of the block run side by side.
+    """
 
     task: str
     trial: EncodedTrial
     heads: tuple[Head, ...]
     block: int
+    together: int
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -109,28 +114,47 @@ class Grid:
         last: dict[tuple[Any, ...], Prefilled | None] = {}
 
         def work(batch: list[Unit]) -> list[Result]:
-            trials, heads = [unit.trial for unit in batch], batch[0].heads
-            key = (batch[0].task, *(trial.id for trial in trials))  # Ids are unique within a task.
-            if key not in last:
-                last.clear()  # Only one at a time, since they are large.
-                last[key] = prefilled(self.model, trials)
-            lowest = min((head.layer for head in heads), default=self.model.cfg.n_layers)
-            room = self.options.room(self.generate)
-            with ablate(self.model, heads, self.ablation):
-                return finite(trials, answer_batch(self.model, trials, room, filled=last[key], layer=lowest))
+            by_heads: dict[tuple[Head, ...], list[Unit]] = {}
+            for unit in batch:
+                by_heads.setdefault(unit.heads, []).append(unit)
+            found: dict[tuple[str, ...], Result] = {}
+            while (
+                by_heads
+            ):  # Sets that run on the same trials run side by side; more than one round only continues a stopped run.
+                trials = [unit.trial for unit in next(iter(by_heads.values()))]
+                alike = [heads for heads, mine in by_heads.items() if [unit.trial for unit in mine] == trials]
+                some = [unit for heads in alike for unit in by_heads.pop(heads)]
+                key = (batch[0].task, *(trial.id for trial in trials))  # Ids are unique within a task.
+                if key not in last:
+                    last.clear()  # Only one at a time, since they are large.
+                    last[key] = prefilled(self.model, trials)
+                found |= self._ablated(trials, alike, some, last[key])
+            return [found[unit.key] for unit in batch]
 
         results = engine.run(
             units,
             work,
             key=lambda unit: unit.key,
-            group=lambda unit: (unit.task, unit.block, unit.heads),
+            group=lambda unit: (unit.task, unit.block),
             folder=self.folder,
-            batch_size=self.options.batch_size,
-            size=lambda unit: len(unit.trial),
+            batch_size=lambda unit: unit.together,
             progress=self.options.progress,
             description="ablating",
         )
         return self._table(sets, units, results)
+
+    def _ablated(
+        self, trials: list[EncodedTrial], sets: list[tuple[Head, ...]], units: list[Unit], filled: Prefilled | None
+    ) -> dict[tuple[str, ...], Result]:
+        """Trials under sets of heads, side by side, by the keys of the units."""
+        n_layers, room = int(self.model.cfg.n_layers), self.options.room(self.generate)
+        order = sorted(sets, key=lambda heads: lowest_layer(heads, n_layers))
+        begins = [lowest_layer(heads, n_layers) for heads in order]
+        with ablate_each(self.model, order, self.ablation):
+            results = answer_batch(self.model, trials, room, filled=filled, begins=begins)
+        finite(trials * len(order), results)
+        of = dict(zip(((heads, trial.id) for heads in order for trial in trials), results, strict=True))
+        return {unit.key: of[unit.heads, unit.trial.id] for unit in units}
 
     def _units(self, sets: Sequence[HeadSet], start: int, end: int | None) -> list[Unit]:
         """Every trial under every distinct set of heads, once.
@@ -150,7 +174,7 @@ class Grid:
             parts = [encoded[a : min(b, len(encoded[:end]))] for a, b in pairwise(ends)]
             blocks = [block for part in parts for block in together(part, self.options.batch_size)]
             units += [
-                Unit(task, trial, heads, number)
+                Unit(task, trial, heads, number, len(block) * at_once(self.model, len(block) * max(map(len, block))))
                 for number, block in enumerate(blocks)
                 for heads, most in mine.items()
                 for trial in block

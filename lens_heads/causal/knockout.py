@@ -7,6 +7,7 @@ counts. `knockout_heads` scores each head alone on each prompt, `sahara` finds a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeAlias, Unpack
 
@@ -16,11 +17,11 @@ from torch import Tensor
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
-from lens_heads.interventions.ablate import ablate
+from lens_heads.heads.sets import every_head, lowest_layer
+from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
-from lens_heads.interventions.replay import Prefilled, prefilled
+from lens_heads.interventions.replay import Prefilled, at_once, prefilled
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import recording
@@ -29,6 +30,7 @@ from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.digests import digest
+from lens_heads.runs.memory import in_parts
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
 from lens_heads.scoring.probes.text import AnyText, EncodedText, listed_texts, text
@@ -64,7 +66,7 @@ def knockout_heads(
         measure: "kl" (KL of the intact from the ablated next token, nats: Ships), or a function of both rows of logits.
         **options: `reference` and options of the ablation, and `out` and `progress`.
 
-    Returns HeadScores of method "knockout", per prompt. Heads per prompt run one after the other, from the ablated layer on.
+    Returns HeadScores of method "knockout", per prompt. The heads of a prompt run side by side, each from its layer on.
 
     Raises ValueError for no prompts, an unknown kind or measure, and a measure that is not one finite number.
     """
@@ -79,11 +81,13 @@ def knockout_heads(
     def work(batch: list[EncodedText]) -> list[Result]:
         (one,) = batch
         filled = prefilled(model, [one])  # type: ignore[list-item]  # only its tokens are read
-        intact, _ = last_row(model, one, (), ablation, filled)
+        (intact,), _ = last_rows(model, one, [()], ablation, filled)
         values = torch.zeros(shape.n_layers, shape.n_heads)
-        for head in every_head(shape.n_layers, shape.n_heads):
-            ablated, _ = last_row(model, one, (head,), ablation, filled)
-            values[head.layer, head.head] = _number(judge(intact, ablated), one, head)
+        everyone = [(head,) for head in every_head(shape.n_layers, shape.n_heads)]
+        rerun = partial(last_rows, model, one, ablation=ablation, filled=filled)
+        for sets, (rows, _) in in_parts(rerun, everyone, at_once(model, len(one.tokens))):
+            for (head,), ablated in zip(sets, rows, strict=True):
+                values[head.layer, head.head] = _number(judge(intact, ablated), one, head)
         return [Result({"score": values}, {})]
 
     results = _run(model, encoded, work, run, settings, "knockout")
@@ -119,21 +123,23 @@ def sahara(
     settings = {**identity.settings, **ablation.settings, "measure": "angle", "prompts": _digest(encoded)}
     filled = [prefilled(model, [one]) for one in encoded]  # type: ignore[list-item]  # only its tokens are read
 
-    def states(heads: tuple[Head, ...]) -> Float[Tensor, "prompt d_model"]:
-        rows = [last_row(model, one, heads, ablation, each)[1] for one, each in zip(encoded, filled, strict=True)]
-        return torch.stack(rows)
+    def states(sets: Sequence[tuple[Head, ...]]) -> Float[Tensor, "set prompt d_model"]:
+        rows = [last_rows(model, one, sets, ablation, each)[1] for one, each in zip(encoded, filled, strict=True)]
+        return torch.stack(rows, 1)
 
-    intact = main_direction(states(()))
+    intact = main_direction(states([()])[0])
 
     def work(batch: list[tuple[Head, ...]]) -> list[Result]:
-        return [Result({"angle": angle(intact, main_direction(states(batch[0])))}, {})]
+        return [Result({"angle": angle(intact, main_direction(each))}, {}) for each in states(batch)]
+
+    most = at_once(model, max(len(one.tokens) for one in encoded))
 
     chosen: list[Head] = []
     angles: list[float] = []
     alone = torch.zeros(shape.n_layers, shape.n_heads)
     while len(chosen) < k:
         sets = [(*chosen, head) for head in everyone if head not in chosen]
-        found = _run(model, sets, work, run, settings, f"sahara {len(chosen) + 1}/{k}", _key)
+        found = _run(model, sets, work, run, settings, f"sahara {len(chosen) + 1}/{k}", _key, most)
         _check_whole(sets, found)
         turned = torch.stack([result.arrays["angle"] for result in found])
         if not chosen:
@@ -179,22 +185,25 @@ def encode_prompts(model: Model, prompts: Iterable[Prompt] | Prompt) -> list[Enc
 
 
 @torch.no_grad()
-def last_row(
-    model: Model, one: EncodedText, heads: Sequence[Head], ablation: Ablation, filled: Prefilled | None
-) -> tuple[Float[Tensor, " d_vocab"], Float[Tensor, " d_model"]]:
-    """Logits, and the hidden state after the final norm, of the last prompt row, with heads ablated everywhere; float32."""
+def last_rows(
+    model: Model, one: EncodedText, sets: Sequence[Sequence[Head]], ablation: Ablation, filled: Prefilled | None
+) -> tuple[Float[Tensor, "set d_vocab"], Float[Tensor, "set d_model"]]:
+    """Logits, and the hidden states after the final norm, of the last prompt row, each set ablated everywhere; float32."""
     tokens, n_layers = one.tokens[None].to(model.W_U.device), int(model.cfg.n_layers)
-    lowest, name = min((head.layer for head in heads), default=n_layers), f"blocks.{n_layers - 1}.hook_resid_post"
-    with ablate(model, heads, ablation), evaluating(model), fast_attention(model):
+    lowest, name = [lowest_layer(heads, n_layers) for heads in sets], f"blocks.{n_layers - 1}.hook_resid_post"
+    order = sorted(range(len(sets)), key=lowest.__getitem__)
+    places = torch.tensor(order).argsort()
+    with ablate_each(model, [sets[at] for at in order], ablation), evaluating(model), fast_attention(model):
         if filled is None:
-            cache = Cache(model, 1)
-            prefill(model, tokens[:, :-1], cache)
+            cache = Cache(model, len(sets))
+            cache.assign(len(sets), 1)
+            prefill(model, tokens[:, :-1].expand(len(sets), -1), cache)
         else:
-            cache = filled.replay(model, [lowest])
+            cache = filled.replay(model, [lowest[at] for at in order])
         with recording(model, [name]) as seen:
-            logits = advance(model, tokens[:, -1:], cache)
+            logits = advance(model, tokens[:, -1:].expand(len(sets), -1), cache)
         hidden = model.ln_final(seen[name][0])
-    return logits[0, -1].float().cpu(), hidden[0, -1].float().cpu()
+    return logits[:, -1].float().cpu()[places], hidden[:, -1].float().cpu()[places]
 
 
 def _run(
@@ -205,9 +214,10 @@ def _run(
     settings: dict[str, Any],
     description: str,
     key: Callable[[Any], Any] = attrgetter("id"),
+    most: int = 1,
 ) -> list[Result]:
     folder = folder_for(model, run.out, settings)
-    return engine.run(items, work, key, folder=folder, progress=run.progress, description=description)
+    return engine.run(items, work, key, folder=folder, batch_size=most, progress=run.progress, description=description)
 
 
 def _key(heads: tuple[Head, ...]) -> tuple[str, ...]:

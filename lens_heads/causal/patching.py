@@ -102,7 +102,7 @@ def patch_heads(
 
     def score(pair: TokenPair) -> PairScore:
         runs = run_pair(model, pair, positions)
-        return runs.scores(metric, heads, partial(_patched, runs), at_once=heads_per_pass)
+        return runs.scores(metric, heads, partial(_patched, runs), most=heads_per_pass)
 
     return sweep(model, "cri", pairs, score, metric, positions, corruption, run)
 

@@ -7,7 +7,7 @@ layer up: all of them join one forward (`model.joining`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,17 +18,16 @@ from torch import Tensor
 from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import TokenPair
 from lens_heads.heads.head import Head
+from lens_heads.interventions.replay import at_once
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
+from lens_heads.runs.memory import in_parts
 
 Positions = Literal["answer", "all"]
 CLEAN, CORRUPT = 0, 1
-
-TOKENS_PER_PASS = 8192
-"""Default limit on rows times heads in one patched forward pass, to bound memory."""
 
 PairScore = tuple[Float[Tensor, "layer head"], dict[str, Any]]
 """The scores of one pair, and what to record with them."""
@@ -75,23 +74,19 @@ class PairRuns:
         heads: Iterable[Head],
         patched: Callable[[list[Head]], Float[Tensor, "head step d_vocab"]],
         base: int = CORRUPT,
-        at_once: int | None = None,
+        most: int | None = None,
     ) -> PairScore:
         """How much patching each head changes the metric of the `base` run; positive: the head carries the answer.
 
-        `patched` returns the answer logits of heads in ascending order of layers, patched side by side, `at_once` at a time
-        (default: as many as `TOKENS_PER_PASS` allows). All other heads score 0.
+        `patched` returns the answer logits of heads in ascending order of layers, patched side by side, `most` at a time
+        (default: `replay.at_once`). All other heads score 0.
         """
         measure = resolve(metric, self.pair, self.logits[CLEAN], self.logits[CORRUPT])
         clean, corrupt = judged(measure, self.logits, self.pair).tolist()
-        size = at_once or max(1, TOKENS_PER_PASS // self.tokens.shape[1])
-        values, listed = torch.zeros(self.shape.n_layers, self.shape.n_heads, dtype=torch.float32), sorted(heads)
-        for start in range(0, len(listed), size):
-            some = listed[start : start + size]
-            found = judged(measure, patched(some), self.pair).float().cpu()
-            values[[head.layer for head in some], [head.head for head in some]] = (
-                clean - found if base == CLEAN else found - corrupt
-            )
+        values = torch.zeros(self.shape.n_layers, self.shape.n_heads, dtype=torch.float32)
+        for some, found in self.measured(measure, patched, sorted(heads), most):
+            effects = clean - found if base == CLEAN else found - corrupt
+            values[[head.layer for head in some], [head.head for head in some]] = effects
         return values, {"clean": clean, "corrupt": corrupt}
 
     @torch.no_grad()
@@ -113,6 +108,17 @@ class PairRuns:
         ):
             steps = end - start if until is None else 0
             return advance(self.model, self.tokens[base : base + 1], cache, logits=steps).float()
+
+    def measured(
+        self,
+        measure: Measure,
+        logits: Callable[[Any], Float[Tensor, "variant step d_vocab"]],
+        variants: Sequence[Any],
+        most: int | None = None,
+    ) -> Iterator[tuple[Sequence[Any], Float[Tensor, " variant"]]]:
+        """Variants and the metric of each, at most so many at a time (default: `replay.at_once`)."""
+        most = most or at_once(self.model, self.tokens.shape[1], len(self.pair))
+        return in_parts(lambda some: judged(measure, logits(some), self.pair).float().cpu(), variants, most)
 
     @property
     def _residuals(self) -> list[str]:

@@ -18,9 +18,9 @@ from lens_heads.ablation.conditions import Condition, Controls, HeadSet, head_se
 from lens_heads.ablation.independence import check_independent
 from lens_heads.ablation.plan import named_scores, plan_sets
 from lens_heads.causal.faithfulness_curve import ALL, FaithfulnessCurve
-from lens_heads.causal.measures import Measure, check_metric, judged, resolve
+from lens_heads.causal.measures import Measure, check_metric, resolve
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs, pairs_digest
-from lens_heads.causal.runs import CLEAN, CORRUPT, TOKENS_PER_PASS, PairRuns, Positions, Z, check_positions, run_pair
+from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, Positions, Z, check_positions, run_pair
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.one_model import check_weights
@@ -206,13 +206,12 @@ def _measured(
     hooks = ["attn.hook_z", *(["hook_mlp_out"] if how.mlps == "corrupt" else [])]
     runs = run_pair(model, pair, how.positions, hooks, first=how.first)
     measure = resolve(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
-    size = max(1, TOKENS_PER_PASS // runs.tokens.shape[1])
-    found = []
-    for start in range(0, len(sets), size):
-        kept = _kept(sets[start : start + size], runs.shape)
-        logits = runs.rerun(CLEAN, [0] * len(kept), _hooks(runs, kept, how))
-        found.append(judged(measure, logits, pair).float().cpu())
-    return torch.cat(found)
+
+    def logits(some: Sequence[Sequence[Head]]) -> Float[Tensor, "set step d_vocab"]:
+        kept = _kept(some, runs.shape)
+        return runs.rerun(CLEAN, [0] * len(kept), _hooks(runs, kept, how))
+
+    return torch.cat([values for _, values in runs.measured(measure, logits, sets)])
 
 
 def _kept(sets: Sequence[Sequence[Head]], shape: HeadGeometry) -> Bool[Tensor, "set layer head"]:

@@ -22,6 +22,11 @@ def by_layer(heads: Iterable[Head]) -> dict[int, list[int]]:
     return found
 
 
+def lowest_layer(heads: Iterable[Head], n_layers: int) -> int:
+    """The lowest layer of some heads; `n_layers` if there are none."""
+    return min((head.layer for head in heads), default=n_layers)
+
+
 def shuffled(heads: Sequence[Head], seed: int) -> list[Head]:
     """The heads in a random order that depends only on the seed."""
     order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads
@@ -15,7 +16,7 @@ from lens_heads.interventions.ablation import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, Clock, Setting
 from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
-from lens_heads.model.hooks import attach, hooked, running
+from lens_heads.model.hooks import HookFunction, attach, hooked, running
 
 
 @contextmanager
@@ -42,31 +43,55 @@ def ablate(
     Raises ValueError for a head that does not exist, an unknown kind or option, and a missing reference or one from another
     model.
     """
-    shape = geometry(model)
-    chosen = by_layer(shape.check_heads(heads))
+    with ablate_each(model, [heads], kind, reference, options):
+        yield
+
+
+@contextmanager
+def ablate_each(
+    model: Model,
+    sets: Sequence[AnyHeads],
+    kind: str | Ablation = "mean",
+    reference: Reference | None = None,
+    options: Mapping[str, float] | None = None,
+) -> Iterator[None]:
+    """Inside, variants of a batch run side by side, each with its own heads ablated.
+
+    The cache of a forward says which variant a row is (`Cache.assign`). Layers may hold only the first of the variants
+    (`model.joining`), so sets come in the order of their lowest layers. One set is ablated in every row. Otherwise as `ablate`.
+    """
+    shape, clock = geometry(model), Clock()
     ablation = Ablation.of(model, kind, reference, options)
-    clock = Clock()
-    hooks = [
-        (
-            f"blocks.{layer}.attn.{KINDS[ablation.kind].hook}",
-            _hook(ablation.kind, Setting(layer, index, shape, clock, ablation.reference, dict(ablation.options))),
+    chosen = torch.zeros(shape.n_layers, len(sets), shape.n_heads, dtype=torch.bool)
+    for variant, heads in enumerate(sets):
+        for layer, indices in by_layer(shape.check_heads(heads)).items():
+            chosen[layer, variant, indices] = True
+    hooks: list[tuple[str, HookFunction]] = []
+    for layer in chosen.any(-1).any(-1).nonzero()[:, 0].tolist():
+        heads = chosen[layer].any(0).nonzero()[:, 0].tolist()
+        at = Setting(layer, heads, shape, clock, ablation.reference, dict(ablation.options))
+        hooks.append(
+            (f"blocks.{layer}.attn.{KINDS[ablation.kind].hook}", _hook(ablation.kind, at, chosen[layer][:, heads]))
         )
-        for layer, index in chosen.items()
-    ]
     with _ticking(model, clock), hooked(model, hooks):
         yield
 
 
-def _hook(kind: str, at: Setting) -> Any:
-    """The hook function, which edits the chosen heads in a copy of the activation."""
+def _hook(kind: str, at: Setting, chosen: Bool[Tensor, "variant head"]) -> HookFunction:
+    """The hook function, which edits each variant's heads in a copy of the activation."""
     edit, on_pattern = KINDS[kind].edit, KINDS[kind].hook == "hook_pattern"
-    chosen = (slice(None), at.heads) if on_pattern else (slice(None), slice(None), at.heads)
+    heads = (slice(None), at.heads) if on_pattern else (slice(None), slice(None), at.heads)
 
     def apply(x: Tensor, hook: Any) -> Tensor:
         # In a fused projection the heads are side by side.
         split = x if on_pattern else x.reshape(*x.shape[:2], at.shape.n_heads, -1)
-        changed = split.clone()
-        changed[chosen] = edit(split[chosen], at)
+        changed, edited = split.clone(), edit(split[heads], at)
+        if not chosen.all():
+            assert at.clock.variants is not None
+            mine = chosen[at.clock.variants[: len(x)]].to(x.device)
+            mine = mine[:, :, None, None] if on_pattern else mine[:, None, :, None]
+            edited = torch.where(mine, edited, split[heads])
+        changed[heads] = edited
         return changed.reshape(x.shape)
 
     return apply
@@ -77,14 +102,15 @@ def _ticking(model: Model, clock: Clock) -> Iterator[None]:
     """Set the clock at the start of every forward, from the cache and mask passed to it."""
 
     def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = kwargs.get("past_key_values")
+        cache, hooked_cache = kwargs.get("past_key_values"), kwargs.get("past_kv_cache")
         mask = kwargs.get("attention_mask")
+        clock.variants = getattr(hooked_cache if cache is None else cache, "variants", None)
         if cache is not None:
             clock.offset = int(cache.get_seq_length())
-        elif kwargs.get("past_kv_cache") is not None:
-            clock.offset = kwargs["past_kv_cache"][0].past_keys.shape[1]
+        elif hooked_cache is not None:
+            clock.offset = hooked_cache[0].past_keys.shape[1]
             if mask is not None:
-                mask = torch.cat([kwargs["past_kv_cache"].previous_attention_mask.to(mask), mask], 1)
+                mask = torch.cat([hooked_cache.previous_attention_mask.to(mask), mask], 1)
         else:
             clock.offset = 0
         clock.pads = (mask == 0).sum(-1) if mask is not None and mask.ndim == 2 else None

@@ -12,22 +12,26 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.model.forward import repeated
 from lens_heads.model.geometry import HeadGeometry
 
 
 @dataclass
 class Clock:
-    """The running forward: the absolute position of its first row, and the left padding of each batch row."""
+    """The running forward: the absolute position of its first row, the left padding of each batch row, and its variant."""
 
     offset: int = 0
     pads: Int[Tensor, " batch"] | None = None
+    variants: Int[Tensor, " batch"] | None = None
 
     def positions(self, rows: int, device: torch.device) -> Int[Tensor, " row"]:
         return torch.arange(rows, device=device) + self.offset
 
-    def padding(self, device: torch.device) -> Int[Tensor, " batch"]:
-        """The left padding, a single 0 without any."""
-        return self.pads.to(device) if self.pads is not None else torch.zeros(1, dtype=torch.long, device=device)
+    def padding(self, x: Float[Tensor, "batch ..."], device: torch.device) -> Int[Tensor, "#batch"]:
+        """The left padding of each row, a single 0 without any. Variants of the prompts repeat them all (`model.joining`)."""
+        if self.pads is None:
+            return torch.zeros(1, dtype=torch.long, device=device)
+        return repeated(self.pads.to(device), len(x) // len(self.pads))
 
     def keys(self, pattern: Float[Tensor, "batch head row key"]) -> Int[Tensor, " key"]:
         """Absolute position of each key, even if a sliding cache has dropped the oldest."""
@@ -40,7 +44,7 @@ class Clock:
         """The keys that each row may attend to: causal, inside the window, no padding."""
         rows, keys = self.positions(pattern.shape[-2], pattern.device)[:, None], self.keys(pattern)
         seen = (keys <= rows) & (keys > rows - window) if window else keys <= rows
-        return seen[None] & (keys >= self.padding(pattern.device)[:, None, None])
+        return seen[None] & (keys >= self.padding(pattern, pattern.device)[:, None, None])
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def _mean(x: Tensor, at: Setting, name: str) -> Tensor:
 def _steps(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Int[Tensor, "batch row"]:
     """Each row's position in the reference run, counted from the run's first position."""
     cpu = torch.device("cpu")
-    return at.clock.positions(x.shape[1], cpu)[None] - at.clock.padding(cpu)[:, None] - at.reference.first
+    return at.clock.positions(x.shape[1], cpu)[None] - at.clock.padding(x, cpu)[:, None] - at.reference.first
 
 
 def _resample(x: Tensor, at: Setting) -> Tensor:
@@ -96,7 +100,7 @@ def _uniform(x: Tensor, at: Setting) -> Tensor:
 def _streaming(x: Tensor, at: Setting) -> Tensor:
     """Only the first `sink` and the last `recent` keys, renormalized (StreamingLLM)."""
     keys, rows = at.clock.keys(x), at.clock.positions(x.shape[-2], x.device)[:, None]
-    first = at.clock.padding(x.device)[:, None, None]
+    first = at.clock.padding(x, x.device)[:, None, None]
     keep = (keys > rows - at.options["recent"])[None] | (keys < first + at.options["sink"])
     kept = x * keep[:, None].to(x)
     return kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)

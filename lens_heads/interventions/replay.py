@@ -22,6 +22,8 @@ from lens_heads.trials.encoded import EncodedTrial
 
 MOST_BYTES = 2**31
 """A prefill whose residual streams would take more memory than this is not kept."""
+ROWS = {"cpu": 2048}
+"""The most tokens of variants in one forward, by type of device: what a CPU's caches still hold. See `at_once`."""
 SHORTEST = 16
 """The fewest shared tokens for which the beginning of prompts is run separately."""
 
@@ -56,10 +58,12 @@ class Prefilled:
         if lowest >= len(self.residuals):
             cache = self.cache.branch()
             cache.complete(self.cache, len(begins))
+            cache.assign(len(begins), prompts)
             return cache
         if beginning is None and self.shared is not None:
             beginning = self.shared.replay(model, begins, chunk)
         cache = Cache(model, prompts) if beginning is None else beginning.each(prompts).joined(begins, prompts)
+        cache.assign(len(begins), prompts)
         before, length = len(cache), self.tokens.shape[1]
         for start in range(0, length, chunk):
             rows = slice(start, start + chunk)
@@ -69,6 +73,12 @@ class Prefilled:
         cache.borrow(self.cache, lowest, before + length)
         cache.complete(self.cache, len(begins))
         return cache
+
+
+def at_once(model: Model, rows: int, length: int | None = None) -> int:
+    """How many variants join one forward, of `rows` tokens each, with keys and values of `length` tokens (default: as many)."""
+    most = ROWS.get(model.W_U.device.type, 16384)
+    return max(1, min(most // max(1, rows), 8 * most // max(1, length or rows)))
 
 
 def together(trials: Sequence[EncodedTrial], batch_size: int) -> list[list[EncodedTrial]]:

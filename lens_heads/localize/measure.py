@@ -14,10 +14,11 @@ from lens_heads.ablation.choices import CHOICE_METRICS, without_choices
 from lens_heads.ablation.evaluation import FORCED_METRICS, answer_batch, check_metric
 from lens_heads.ablation.independence import check_reference
 from lens_heads.heads.head import Head
-from lens_heads.interventions.ablate import ablate
+from lens_heads.heads.sets import lowest_layer
+from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
-from lens_heads.interventions.replay import MOST_BYTES, Prefilled, prefilled, shared_beginning, together
+from lens_heads.interventions.replay import MOST_BYTES, Prefilled, at_once, prefilled, shared_beginning, together
 from lens_heads.localize.masks import as_booleans
 from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
@@ -37,9 +38,10 @@ class MaskedMetric:
     """A metric of `evaluate` on fixed trials, as a function of the ablated heads (masks: True is ablated).
 
     Heads are ablated at all positions, both in the prompt and while decoding. Every trial's unablated prefill is kept (up to
-    `replay.MOST_BYTES`), and a mask's run starts at its lowest ablated layer. A prefix that all prompts share (few-shot
-    examples) is run once for all of them. No mask is measured twice: results are kept in memory and, mask by mask, in the run
-    folder `out`. They include all metrics, so another metric of the same kind on the same trials costs nothing.
+    `replay.MOST_BYTES`), and a mask's run starts at its lowest ablated layer, side by side with those of other masks. A prefix
+    that all prompts share (few-shot examples) is run once for all of them. No mask is measured twice: results are kept in memory
+    and, mask by mask, in the run folder `out`. They include all metrics, so another metric of the same kind on the same trials
+    costs nothing.
 
     `level`: "query_head" for masks [layer, head], or "kv_group" for masks [layer, kv head], which ablate all query heads that
     read the kv head. `requested` holds the distinct masks asked for so far, stored ones included; clear it to count anew.
@@ -113,7 +115,8 @@ class MaskedMetric:
         new = {key: mask for key, mask in zip(keys, masks, strict=True) if key not in self._known}
         results = engine.run(
             list(new.values()),
-            lambda batch: [self._measure(mask) for mask in batch],
+            self._measure,
+            batch_size=lambda mask: self._at_once(),
             key=lambda mask: f"mask {np.packbits(mask).tobytes().hex()}",
             folder=self.folder,
             progress=self.options.progress,
@@ -138,17 +141,25 @@ class MaskedMetric:
             found[head.layer, head.head] = True
         return found
 
-    def _measure(self, mask: Bool[np.ndarray, "layer head"]) -> Result:
-        heads = self.heads(mask)
-        lowest = min((head.layer for head in heads), default=self.shape.n_layers)
-        by_trial: dict[str, dict[str, Any]] = {}
+    def _measure(self, masks: list[Bool[np.ndarray, "layer head"]]) -> list[Result]:
+        order = sorted(range(len(masks)), key=lambda at: lowest_layer(self.heads(masks[at]), self.shape.n_layers))
+        sets = [self.heads(masks[at]) for at in order]
+        begins = [lowest_layer(heads, self.shape.n_layers) for heads in sets]
+        records: list[dict[str, dict[str, Any]]] = [{} for _ in sets]
         kept = self._prefilled()
-        with ablate(self.model, heads, self.ablation):
-            beginning = self._begin(lowest)
+        with ablate_each(self.model, sets, self.ablation):
+            beginning = self._begin(begins)
             for block, filled in zip(self._blocks, kept, strict=True):
-                results = answer_batch(self.model, block, self.room, filled=filled, layer=lowest, beginning=beginning)
-                by_trial |= {trial.id: result.record for trial, result in zip(block, results, strict=True)}
-        self._count(lowest, kept)
+                results = answer_batch(self.model, block, self.room, filled=filled, begins=begins, beginning=beginning)
+                for place, result in enumerate(results):
+                    records[place // len(block)][block[place % len(block)].id] = result.record
+        for begin in begins:
+            self._count(begin, kept)
+        found = {at: self._result(heads, record) for at, heads, record in zip(order, sets, records, strict=True)}
+        return [found[at] for at in range(len(masks))]
+
+    def _result(self, heads: list[Head], by_trial: dict[str, dict[str, Any]]) -> Result:
+        """All metrics of all trials. ValueError for one that is not finite."""
         records = [by_trial[trial.id] for trial in self.trials]
         arrays = {
             name: torch.tensor([float(record[name]) for record in records])
@@ -164,12 +175,21 @@ class MaskedMetric:
         return Result(arrays, {"heads": [str(head) for head in heads]})
 
     @torch.no_grad()
-    def _begin(self, lowest: int) -> Cache | None:
+    def _begin(self, begins: list[int]) -> Cache | None:
         """The prefix that all prompts share, under the current ablation."""
-        if self._shared is None or lowest >= self.shape.n_layers:
+        if self._shared is None or min(begins) >= self.shape.n_layers:
             return None
         with evaluating(self.model), fast_attention(self.model):
-            return self._shared.replay(self.model, [lowest])
+            return self._shared.replay(self.model, begins)
+
+    def _at_once(self) -> int:
+        """How many masks run side by side: as many as the largest block of trials allows, one if its prefill is not kept."""
+        kept, shared = self._prefilled(), 0 if self._shared is None else self._shared.tokens.numel()
+        if any(filled is None for filled in kept):
+            return 1
+        lengths = [len(block) * max(map(len, block)) for block in self._blocks]
+        rows = [filled.tokens.numel() for filled in kept if filled is not None]
+        return at_once(self.model, max(shared, *rows), max(lengths))
 
     def _prefilled(self) -> list[Prefilled | None]:
         """Every block's unablated prefill; None for blocks that would exceed the memory limit."""

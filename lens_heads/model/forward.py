@@ -43,6 +43,11 @@ class Cache:
 
             self.store = TransformerLensKeyValueCache.init_cache(model.cfg, model.cfg.device, batch)
             self._layers, self._tensors = "entries", ("past_keys", "past_values")  # [batch, key, kv_head, d_head]
+        self.assign(1, batch)
+
+    def assign(self, variants: int, prompts: int) -> None:
+        """Say that the rows are these variants of so many prompts, variant by variant; hooks read `store.variants`."""
+        self.store.variants = torch.arange(variants).repeat_interleave(prompts)
 
     @property
     def layers(self) -> list[Any]:
@@ -93,7 +98,7 @@ class Cache:
         return other
 
     def complete(self, unchanged: Cache, variants: int) -> None:
-        """Give the variants that joined above a layer the unchanged run's keys and values there: every layer then has all."""
+        """Give variants that joined above a layer the unchanged run's keys and values there, so that every layer has all."""
         for mine, theirs in zip(self.layers, unchanged.layers, strict=True):
             for name in self._tensors:
                 here, there = getattr(mine, name), getattr(theirs, name)
@@ -113,6 +118,7 @@ class Cache:
         other = copy.copy(self)
         other.store = copy.copy(self.store)
         setattr(other.store, self._layers, [copy.copy(layer) for layer in self.layers])
+        other.store.variants = change(self.store.variants)
         self._change(other.layers, change)
         if not self.bridge:
             other.store.previous_attention_mask = change(self.store.previous_attention_mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 import warnings
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from lens_heads.runs.memory import out_of_memory
 from lens_heads.runs.shards import Key, Result
 from lens_heads.runs.stopping import stoppable
 from lens_heads.runs.store import RunFolder
@@ -25,7 +27,7 @@ def run(
     key: Callable[[Item], Key] = attrgetter("id"),
     *,
     folder: RunFolder | None = None,
-    batch_size: int = 1,
+    batch_size: int | Callable[[Item], int] = 1,
     size: Callable[[Item], int] | None = None,
     group: Callable[[Item], Hashable] | None = None,
     progress: bool = True,
@@ -33,11 +35,12 @@ def run(
 ) -> list[Result]:
     """Results of `work` for every item, in order. Finished ones are read from the folder, new ones stored under their `key`.
 
-    A batch never mixes items of different `group`; within a group, `size` batches items of similar size. A batch that
-    raises is retried item by item, with one warning because that is slower. An item that raises becomes a result with
-    `keep=False` and its error in the record; it is reported in a warning, not stored, and retried on the next run. If every
-    item raises, the first error is raised. Errors are kept without their frames' variables. With a folder, two items of one
-    key are a ValueError, and SIGTERM ends the run as Ctrl-C does.
+    A batch never mixes items of different `group`, whose first item may say its `batch_size`; within a group, `size` batches
+    items of similar size. A batch that raises is retried in halves, with one warning because that is slower; where memory ran
+    out, later batches are no larger than its halves. An item that raises becomes a result with `keep=False` and its error in the
+    record; it is reported in a warning, not stored, and retried on the next run. If every item raises, the first error is
+    raised. Errors are kept without their frames' variables. With a folder, two items of one key are a ValueError, and SIGTERM
+    ends the run as Ctrl-C does.
     """
     results = {} if folder is None else _stored(folder, [key(item) for item in items])
     todo = [i for i in range(len(items)) if i not in results]
@@ -77,7 +80,7 @@ def _stored(folder: RunFolder, keys: list[Key]) -> dict[int, Result]:
 def _batches(
     items: Sequence[Item],
     todo: list[int],
-    batch_size: int,
+    batch_size: int | Callable[[Item], int],
     size: Callable[[Item], int] | None,
     group: Callable[[Item], Hashable] | None,
 ) -> Iterator[list[int]]:
@@ -85,38 +88,45 @@ def _batches(
     for i in todo:
         groups.setdefault(group(items[i]) if group is not None else None, []).append(i)
     for members in groups.values():
-        if size is not None and batch_size > 1:
+        most = batch_size(items[members[0]]) if callable(batch_size) else batch_size
+        if size is not None and most > 1:
             members.sort(key=lambda i: size(items[i]))
-        for start in range(0, len(members), batch_size):
-            yield members[start : start + batch_size]
+        for start in range(0, len(members), most):
+            yield members[start : start + most]
 
 
 def _attempt(
     work: Callable[[list[Item]], list[Result]], batch: list[tuple[int, Item]], failures: _Failures
 ) -> Iterator[tuple[int, Result]]:
-    """Results by index: those of the whole batch, or, if it raises, of one item after the other."""
+    """Results by index: those of the whole batch, or, if it raises or is too large, of one half after the other."""
     done = None
-    try:
-        done = work([item for _, item in batch])
-    except Exception as error:
-        failures.note(error, len(batch))
-        if len(batch) == 1:
-            done = [Result({}, {"outcome": "error", "error": _text(error)}, keep=False)]
+    if len(batch) <= failures.most:
+        try:
+            done = work([item for _, item in batch])
+        except Exception as error:
+            failures.note(error, len(batch))
+            if len(batch) == 1:
+                done = [Result({}, {"outcome": "error", "error": _text(error)}, keep=False)]
     if done is None:
-        for one in batch:
-            yield from _attempt(work, [one], failures)
+        half = (len(batch) + 1) // 2
+        yield from _attempt(work, batch[:half], failures)
+        yield from _attempt(work, batch[half:], failures)
     else:
         yield from [(i, result) for (i, _), result in zip(batch, done, strict=True)]
 
 
 @dataclass
 class _Failures:
-    """What has failed so far: the number of single items, the first of their errors, and whether a batch was split."""
+    """What has failed so far: the number of single items, the first of their errors, and whether a batch was split.
+
+    `most`: how many items may run together, after memory ran out with more.
+    """
 
     description: str
     items: int = 0
     first: Exception | None = None
     split: bool = False
+    most: int = sys.maxsize
 
     def note(self, error: Exception, size: int) -> None:
         """Record an error and clear the variables of its frames, which hold the tensors of the failed run."""
@@ -124,12 +134,14 @@ class _Failures:
         while seen is not None:
             traceback.clear_frames(seen.__traceback__)
             seen = seen.__cause__ or seen.__context__
+        if out_of_memory(error):
+            self.most = max(1, size // 2)
         if size == 1:
             self.items, self.first = self.items + 1, self.first or error
         elif not self.split:
             self.split = True
             warnings.warn(
-                f"{self.description}: a batch of {size} failed ({_text(error)}). Failed batches are retried one by one, "
+                f"{self.description}: a batch of {size} failed ({_text(error)}). Failed batches are retried in halves, "
                 "which is slower; if memory ran out, use a smaller batch_size",
                 stacklevel=5,
             )

@@ -227,6 +227,7 @@ def test_controls_are_the_leads_unless_told(gqa: Any) -> None:
     assert controlled(controls=("bottom",)) == plain | {("lead", "bottom")}
 
 
+@pytest.mark.usefixtures("alone")
 def test_ks_end_at_the_number_of_heads(gqa: Any, counted: Counted) -> None:
     curve = curve_of(gqa, ks=(50, 100, 2), controls=("bottom",))
     assert set(curve.per_trial["k"]) == {0, 2, 12}
@@ -237,6 +238,7 @@ def test_ks_end_at_the_number_of_heads(gqa: Any, counted: Counted) -> None:
 # What is run, and how often
 
 
+@pytest.mark.usefixtures("alone")
 def test_equal_sets_of_heads_are_run_once(gqa: Any, counted: Counted) -> None:
     """All twelve heads are every condition of k=12; equal rankings have one top; the order is no matter."""
     swapped = ranking(["L0H3", "L2H1", "L2H0"], "swapped")
@@ -249,14 +251,23 @@ def test_equal_sets_of_heads_are_run_once(gqa: Any, counted: Counted) -> None:
     assert of_all.groupby("trial").size().tolist() == [14, 14, 14]
 
 
-def test_batches_do_not_mix_conditions(gqa: Any, counted: Counted) -> None:
+def test_sets_of_heads_run_side_by_side_and_tasks_apart(gqa: Any, counted: Counted) -> None:
     curve_of(gqa, ks=(1,), controls=("bottom",), batch_size=8, specificity={"recall": trials(2, 40)})
-    assert (
-        sorted(counted.batches, key=len)
-        == [["random-40", "random-41"]] * 3 + [["random-10", "random-11", "random-12"]] * 3
-    )
+    assert sorted(counted.batches, key=len) == [["random-40", "random-41"], ["random-10", "random-11", "random-12"]]
 
 
+def test_a_stopped_run_leaves_sets_with_different_trials(gqa: Any, tmp_path: Path) -> None:
+    whole = curve_of(gqa, batch_size=3, out=tmp_path)
+    for number, shard in enumerate(sorted((tmp_path / "trials").iterdir())):
+        if number % 3:
+            shard.unlink()
+    again = curve_of(gqa, batch_size=3, out=tmp_path)
+    names = ["logprob", "greedy_match"]
+    pd.testing.assert_frame_equal(again.per_trial.drop(columns=names), whole.per_trial.drop(columns=names))
+    np.testing.assert_allclose(again.per_trial[names], whole.per_trial[names], atol=1e-4)
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_run_folder_runs_only_what_is_missing(gqa: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean, out = curve_of(gqa), tmp_path / "run"
     monkeypatch.setattr(ablation, "answer_batch", Counted(stop_after=4))
@@ -311,6 +322,7 @@ def test_a_trial_that_raises_is_left_out(gqa: Any, monkeypatch: pytest.MonkeyPat
     assert (curve.frame["trials"] == 2).all()
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_trial_that_raises_under_one_condition_is_paired_without_it(
     gqa: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +343,7 @@ def test_a_trial_that_raises_under_one_condition_is_paired_without_it(
     assert row["drop"] == pytest.approx((base[top.index] - top).mean(), rel=1e-5)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_condition_that_always_raises_is_left_out(gqa: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One set of heads on which every trial of a task fails does not take the finished rest away."""
     spy = Counted()

@@ -86,14 +86,14 @@ def test_sahara_matches_full_forwards(gqa: Any) -> None:
 
 
 def test_sahara_says_which_set_of_heads_failed(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = causal.knockout.last_row
+    whole = causal.knockout.last_rows
 
-    def failing(model: Any, one: Any, heads: Any, *rest: Any) -> Any:
-        if "L1H2" in map(str, heads):
+    def failing(model: Any, one: Any, sets: Any, *rest: Any) -> Any:
+        if any("L1H2" in map(str, heads) for heads in sets):
             raise torch.OutOfMemoryError("out of memory")
-        return whole(model, one, heads, *rest)
+        return whole(model, one, sets, *rest)
 
-    monkeypatch.setattr(causal.knockout, "last_row", failing)
+    monkeypatch.setattr(causal.knockout, "last_rows", failing)
     prompts = [random_trial(seed).tokens for seed in range(2)]
     with (
         pytest.warns(UserWarning, match="out of memory"),

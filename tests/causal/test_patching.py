@@ -10,6 +10,7 @@ from torch import Tensor
 
 import lens_heads as lh
 from lens_heads.causal import make_pairs
+from lens_heads.causal.runs import PairRuns
 from lens_heads.model.forward import left_pad
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks, hooked
@@ -244,3 +245,19 @@ def test_trials_become_pairs_by_themselves(gqa: Any) -> None:
     found = lh.patch_heads(gqa, trials, progress=False)
     assert torch.equal(direct.per_trial, found.per_trial)
     assert found.meta["corruption"] == "remove"
+
+
+def test_where_memory_runs_out_fewer_heads_run_side_by_side(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, sizes, rerun = random_pair(), [], PairRuns.rerun
+    whole = lh.patch_heads(gqa, [pair], progress=False)
+
+    def narrow(self: PairRuns, base: int, begins: Any, *rest: Any) -> Any:
+        sizes.append(len(begins))
+        if len(begins) > 5:
+            raise torch.OutOfMemoryError("out of memory")
+        return rerun(self, base, begins, *rest)
+
+    monkeypatch.setattr(PairRuns, "rerun", narrow)
+    found = lh.patch_heads(gqa, [pair], progress=False)
+    torch.testing.assert_close(found.values, whole.values, atol=1e-5, rtol=1e-4)
+    assert sizes == [12, 6, 3, 3, 3, 3]

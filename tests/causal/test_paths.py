@@ -131,5 +131,5 @@ def test_bad_input_is_refused(senders: Any, receivers: Any, options: Any, messag
 def test_how_many_senders_go_side_by_side_changes_nothing(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = random_pair()
     whole = scores(gqa, None, ["L2H0"], pair, component="v")
-    monkeypatch.setattr("lens_heads.causal.runs.TOKENS_PER_PASS", 1)
+    monkeypatch.setattr("lens_heads.interventions.replay.ROWS", {"cpu": 1})
     torch.testing.assert_close(scores(gqa, None, ["L2H0"], pair, component="v"), whole, atol=1e-5, rtol=1e-4)

@@ -124,6 +124,7 @@ def test_no_random_heads_when_none_are_asked_for(gqa: Any) -> None:
 # What is run, and how often
 
 
+@pytest.mark.usefixtures("alone")
 def test_sets_that_sources_share_are_run_once(gqa: Any, counted: Counted) -> None:
     twins = {"one": ["L0H1", "L2H2"], "two": ["L2H2", "L0H1"], "three": ["L1H3", "L0H1"]}
     matrix = matrix_of(gqa, twins, ks=(1, 2), random_draws=0)
@@ -134,6 +135,7 @@ def test_sets_that_sources_share_are_run_once(gqa: Any, counted: Counted) -> Non
     assert not cells.loc[("one", 2)].equals(cells.loc[("three", 2)])
 
 
+@pytest.mark.usefixtures("alone")
 def test_ks_end_at_the_number_of_heads(gqa: Any, counted: Counted) -> None:
     matrix = matrix_of(gqa, {"one": SOURCES["one"]}, ks=(50, 2, 128), random_draws=1)
     assert matrix.ks == (2, 12)
@@ -141,6 +143,7 @@ def test_ks_end_at_the_number_of_heads(gqa: Any, counted: Counted) -> None:
     assert matrix.beyond_random().loc[12].to_list() == pytest.approx([0, 0, 0], abs=1e-6)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_run_folder_runs_only_what_is_missing(gqa: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean, out = matrix_of(gqa), tmp_path / "run"
     monkeypatch.setattr(ablation, "answer_batch", Counted(stop_after=7))
@@ -185,6 +188,7 @@ def test_short_rankings_are_completed_at_random(gqa: Any) -> None:
     assert other.meta["heads"]["one"] != matrix.meta["heads"]["one"]
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_trial_that_fails_under_one_set_is_left_out_under_all(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clean, spy = matrix_of(gqa)._table, Counted()
     spy.fail = lambda trial: len(spy.batches) == 2  # The first trial of the first task, under the second set of heads.

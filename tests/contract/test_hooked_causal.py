@@ -104,7 +104,7 @@ def test_replaying_and_recovery_run_on_it_too(hooked_model: Any) -> None:
     trials = [random_trial(0, n=24), random_trial(1, n=17)]
     kept = prefilled(hooked_model, trials)
     with lh.ablate(hooked_model, ["L1H1", "L2H0"], "zero"):
-        fast = answer_batch(hooked_model, trials, 3, filled=kept, layer=1)
+        fast = answer_batch(hooked_model, trials, 3, filled=kept, begins=[1])
         plain = answer_batch(hooked_model, trials, 3)
     for one, other in zip(fast, plain, strict=True):
         assert one.record["logprob"] == pytest.approx(other.record["logprob"], abs=1e-4)

@@ -67,7 +67,7 @@ def test_replays_do_not_disturb_each_other(gqa: Any) -> None:
     kept = prefilled(gqa, TRIALS)
     assert kept is not None
     before = [kept.cache.values(layer).clone() for layer in range(3)]
-    options: dict[str, Any] = {"max_new_tokens": 3, "filled": kept, "layer": 1}
+    options: dict[str, Any] = {"max_new_tokens": 3, "filled": kept, "begins": [1]}
     with lh.ablate(gqa, "L1H0", "zero"):
         first = answer_batch(gqa, TRIALS, **options)
     with lh.ablate(gqa, "L2H0", "zero"):
@@ -178,11 +178,11 @@ def test_a_shared_beginning_run_once_changes_nothing(model: Any, layer: int, n: 
     assert (kept.shared.tokens.shape, kept.tokens.shape) == ((1, 20), (3, n - 1))
     heads = [(layer, 1), (2, 3)] if layer < 3 else []
     with lh.ablate(model, heads, "zero"):
-        found = answer_batch(model, trials, 3, filled=kept, layer=layer)
+        found = answer_batch(model, trials, 3, filled=kept, begins=[layer])
         wanted = answer_batch(model, trials, 3)
         with torch.no_grad():
             beginning = kept.shared.replay(model, [layer])
-        again = answer_batch(model, trials, 3, filled=kept, layer=layer, beginning=beginning)
+        again = answer_batch(model, trials, 3, filled=kept, begins=[layer], beginning=beginning)
     for mine in (found, again):
         assert [r.record["text"] for r in mine] == [r.record["text"] for r in wanted]
         assert [r.record["logprob"] for r in mine] == pytest.approx([r.record["logprob"] for r in wanted], abs=1e-4)

@@ -79,13 +79,13 @@ def passes(model: Any) -> Iterator[list[int]]:
 
 def failing(monkeypatch: pytest.MonkeyPatch, when: Any, error: BaseException) -> None:
     """From now on a run raises where `when` (heads) is true."""
-    real = measure.ablate
+    real = measure.ablate_each
 
     @contextmanager
-    def ablate(model: Any, heads: Sequence[Head], *how: Any) -> Iterator[None]:
-        with real(model, heads, *how):
-            if when(list(heads)):
+    def ablate_each(model: Any, sets: Sequence[Sequence[Head]], *how: Any) -> Iterator[None]:
+        with real(model, sets, *how):
+            if any(when(list(heads)) for heads in sets):
                 raise error
             yield
 
-    monkeypatch.setattr(measure, "ablate", ablate)
+    monkeypatch.setattr(measure, "ablate_each", ablate_each)

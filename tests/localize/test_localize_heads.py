@@ -172,6 +172,7 @@ def test_patience_stops_when_the_first_heads_have_settled() -> None:
     assert never.meta["n_masks"] == whole.meta["n_masks"], "eight heads that all hurt are never found"
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) -> None:
     options: dict[str, Any] = {"n_masks": 30, "sparsity": 0.3, "progress": False, "out": tmp_path}
     scores = localize_heads(model(), FOUND, "css", **options)

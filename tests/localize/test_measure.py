@@ -138,6 +138,7 @@ def test_nothing_is_run_twice(gqa: Any, tmp_path: Path, stored: bool) -> None:
     assert len(found.requested) == 4
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_is_stored_is_not_run_again(gqa: Any, tmp_path: Path) -> None:
     repeated = masks([*SETS, *SETS[::-1]])
     first = MaskedMetric(gqa, trials(), progress=False, out=tmp_path)(repeated)
@@ -159,6 +160,7 @@ def test_what_lies_below_the_lowest_ablated_layer_is_not_run(gqa: Any) -> None:
     assert found.share_run == pytest.approx((1 + 3) / 6)
 
 
+@pytest.mark.usefixtures("alone")
 def test_an_interrupted_run_goes_on_where_it_stopped(gqa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = by_loop(gqa, trials(), SETS)
     failing(monkeypatch, lambda heads: heads == [Head(1, 0), Head(1, 3)], KeyboardInterrupt())

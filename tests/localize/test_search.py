@@ -106,6 +106,7 @@ def test_random_heads_are_any_heads() -> None:
     assert row["damage"] == pytest.approx(damage.mean(), abs=3 * spread)
 
 
+@pytest.mark.usefixtures("alone")
 def test_masks_are_shared_between_settings_and_with_later_runs(tmp_path: Path, found: Search) -> None:
     few = {**SETTINGS, "sparsities": (0.4,), "random_draws": 0}
     first = search(model(), FOUND, OTHERS, **few, out=tmp_path)

@@ -110,13 +110,13 @@ def test_a_half_written_shard_is_done_again(tmp_path: Path) -> None:
     assert work.done == [ITEMS[3], ITEMS[5]]
 
 
-def test_a_batch_that_raises_is_tried_again_one_by_one() -> None:
+def test_a_batch_that_raises_is_tried_again_in_halves() -> None:
     """Too large together, fine alone: every item succeeds, and the slowdown is warned about."""
     work = Work(bad=(ITEMS[1],), only_batches=True)
-    match = r"testing: a batch of 4 failed \(RuntimeError: item 1 is bad\)\. .* one by one, .*smaller batch_size"
+    match = r"testing: a batch of 4 failed \(RuntimeError: item 1 is bad\)\. .* in halves, .*smaller batch_size"
     with pytest.warns(UserWarning, match=match):
         assert items_of(run(work, batch_size=4)) == ITEMS
-    assert work.batches == [ITEMS[:4], *[[item] for item in ITEMS[:4]], ITEMS[4:]]
+    assert work.batches == [ITEMS[:4], ITEMS[:2], [ITEMS[0]], [ITEMS[1]], ITEMS[2:4], ITEMS[4:]]
 
 
 def test_split_batches_are_warned_about_once_and_before_the_slow_work() -> None:
@@ -130,8 +130,8 @@ def test_split_batches_are_warned_about_once_and_before_the_slow_work() -> None:
             return work(batch)
 
         assert items_of(run(counted, batch_size=3)) == ITEMS
-    assert [len(batch) for batch in work.batches] == [3, 1, 1, 1, 3, 1, 1, 1, 1]
-    assert seen_at == [0, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert [len(batch) for batch in work.batches] == [3, 2, 1, 1, 1, 3, 2, 1, 1, 1, 1]
+    assert seen_at == [0, *[1] * 10]
     assert len(caught) == 1
 
 
@@ -226,3 +226,33 @@ def test_errors_hold_no_tensors_of_the_runs_that_failed(batch_size: int) -> None
     gc.collect()
     assert [tensor() for tensor in alive] == [None] * len(alive)
     assert raised.traceback, "where it happened is still said"
+
+
+def test_where_memory_runs_out_later_batches_are_half_as_large() -> None:
+    sizes: list[int] = []
+
+    def work(batch: list[str]) -> list[Result]:
+        sizes.append(len(batch))
+        if len(batch) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [Result({}, {"item": item}) for item in batch]
+
+    with pytest.warns(UserWarning, match="a batch of 4 failed"):
+        results = engine.run(ITEMS, work, str, batch_size=4, progress=False)
+    assert [result.record["item"] for result in results] == ITEMS
+    assert sizes[0] == 4
+    assert max(sizes[1:]) == 2
+
+
+def test_a_group_says_how_many_of_it_run_together() -> None:
+    sizes: list[int] = []
+
+    def work(batch: list[str]) -> list[Result]:
+        sizes.append(len(batch))
+        return [Result({}, {}) for _ in batch]
+
+    def alone(item: str) -> bool:
+        return item == ITEMS[0]
+
+    engine.run(ITEMS, work, str, group=alone, batch_size=lambda item: 1 if alone(item) else 2, progress=False)
+    assert sizes == [1, 2, 2, 2]
