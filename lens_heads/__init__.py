@@ -39,6 +39,7 @@ _HOMES = {
     "knockout_heads": "causal.knockout",
     "load_heads": "heads.files",
     "load_model": "model.load",
+    "working": "model.workers",
     "localize_heads": "localize.heads",
     "look": "scoring.looking",
     "Look": "scoring.looks",
@@ -149,6 +150,7 @@ if TYPE_CHECKING:
     from lens_heads.model.check import check as check
     from lens_heads.model.geometry import geometry as geometry
     from lens_heads.model.load import load_model as load_model
+    from lens_heads.model.workers import working as working
     from lens_heads.scoring import anatomy as anatomy
     from lens_heads.scoring import probes as probes
     from lens_heads.scoring import scorers as scorers

@@ -29,6 +29,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
+from lens_heads.model.workers import shared
 from lens_heads.stats import Precision
 from lens_heads.trials.encoding import several
 from lens_heads.trials.trial import AnyTrial, Trial
@@ -51,6 +52,7 @@ class CurveRun(AblationRun, total=False):
     selecting: bool
 
 
+@shared
 def ablation_curve(
     model: Model,
     trials: Iterable[AnyTrial] | Tasks,

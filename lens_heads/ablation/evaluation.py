@@ -19,6 +19,7 @@ from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, pre
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
@@ -91,6 +92,7 @@ class Evaluation:
         return self.metrics[metric]
 
 
+@shared
 def evaluate(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,

@@ -19,6 +19,7 @@ from lens_heads.model.forward import Cache, advance, fast_attention
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.digests import digest
 from lens_heads.runs.shards import Result
@@ -73,6 +74,7 @@ class Influence:
         )
 
 
+@shared
 def influence(
     model: Model,
     documents: Iterable[AnyText] | AnyText,

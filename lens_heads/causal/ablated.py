@@ -23,10 +23,12 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Ablation, reference_digest
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
 from lens_heads.trials.encoded import EncodedTrial
 
 
+@shared
 def attribute_ablation(
     model: Model,
     trials: Iterable[AnyPair] | AnyPair,
@@ -87,6 +89,7 @@ def unchanged(trial: EncodedTrial) -> Int[Tensor, " position"]:
     return trial.tokens
 
 
+@shared
 def gradient_importance(
     model: Model,
     trials: Iterable[AnyPair] | AnyPair,

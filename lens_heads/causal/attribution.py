@@ -21,6 +21,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 EMBED = "hook_embed"
 
 
+@shared
 def attribution_patch(
     model: Model,
     pairs: Iterable[AnyPair] | AnyPair,

@@ -21,6 +21,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.reading import user_path
@@ -91,6 +92,7 @@ class Circuit:
         return f"Circuit({found})"
 
 
+@shared
 def trace_circuit(
     model: Model,
     pairs: Iterable[AnyPair] | AnyPair,

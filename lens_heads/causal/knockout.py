@@ -27,6 +27,7 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import recording
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.digests import digest
@@ -50,6 +51,7 @@ def kl(intact: Float[Tensor, " d_vocab"], ablated: Float[Tensor, " d_vocab"]) ->
     return (p.exp() * (p - q)).sum()
 
 
+@shared
 def knockout_heads(
     model: Model,
     prompts: Iterable[Prompt] | Prompt,
@@ -96,6 +98,7 @@ def knockout_heads(
     return HeadScores.from_trials("knockout", torch.stack(list(kept.values())), list(kept), settings, **about)
 
 
+@shared
 def sahara(
     model: Model,
     prompts: Iterable[Prompt] | Prompt,

@@ -24,6 +24,7 @@ from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.trials.trial import AnyTrial
@@ -62,6 +63,7 @@ def _clean_run(model: Model, clean: TokenPair | AnyTrial, positions: Positions) 
     return run_activations(model, pair.clean[: end - 1], pair.id, start - 1 if positions == "answer" else 0)
 
 
+@shared
 def patch_heads(
     model: Model,
     pairs: Iterable[AnyPair] | AnyPair,

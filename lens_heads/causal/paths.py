@@ -19,6 +19,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import HookFunction, recording
+from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
 
 Component = Literal["q", "k", "v"]
@@ -38,6 +39,7 @@ class _Path:
     freeze_mlps: bool
 
 
+@shared
 def path_patch(
     model: Model,
     senders: AnyHeads | None,

@@ -21,6 +21,7 @@ from lens_heads.causal.runs import PairScore
 from lens_heads.causal.sweep import sweep
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 PATTERN = "blocks.{}.attn.hook_pattern"
 
 
+@shared
 def attribute_queries(
     model: Model,
     pairs: Iterable[AnyPair] | AnyPair,

@@ -32,6 +32,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import recording
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.shards import Result
 from lens_heads.trials.digests import made_on, trials_digest
@@ -52,6 +53,7 @@ class _Set(NamedTuple):
     patched: tuple[Head, ...]
 
 
+@shared
 def recovery(
     model: Model,
     ablated: AnyHeads,

@@ -24,6 +24,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
@@ -37,6 +38,7 @@ Towards: TypeAlias = Literal["others", "answer"] | Callable[[EncodedTrial], Sequ
 NAME = "moved"
 
 
+@shared
 def repair(
     model: Model,
     heads: AnyHeads,

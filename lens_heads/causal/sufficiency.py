@@ -31,6 +31,7 @@ from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import HookFunction
 from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import LoopOptions, Run
@@ -84,6 +85,7 @@ class _How:
         return 0 if self.positions == "all" and (self.outside != "corrupt" or self.mlps == "corrupt") else None
 
 
+@shared
 def faithfulness(
     model: Model,
     pairs: Iterable[AnyPair] | AnyPair,

@@ -26,6 +26,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.identity import identify
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial
@@ -33,6 +34,7 @@ from lens_heads.trials.trial import AnyTrial
 Ranking = HeadScores | Iterable[Head | str | Sequence[int]]
 
 
+@shared
 def transfer_matrix(
     model: Model,
     rankings_by_task: Mapping[str, Ranking],

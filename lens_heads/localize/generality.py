@@ -31,6 +31,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.identity import identify
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
 
@@ -103,6 +104,7 @@ class Generality:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
 
 
+@shared
 def generality(
     model: Model,
     heads: Mapping[str, Ranking] | Ranking,

@@ -33,6 +33,7 @@ from lens_heads.localize.masks import draw_masks, share
 from lens_heads.localize.measure import Level, MaskedMetric
 from lens_heads.localize.sparse_fit import Fit, fit, solve_masks
 from lens_heads.model.geometry import Model
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
@@ -101,6 +102,7 @@ class Settings:
         return masks
 
 
+@shared
 def localize_heads(
     model: Model,
     task: Iterable[AnyTrial] | AnyTrial | str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.model.geometry import Model, geometry, is_bridge, output_weights, require_raw_weights
+from lens_heads.model.hooks import has_hooks
 from lens_heads.model.load import boot_bridge
 
 
@@ -19,24 +21,69 @@ def redrawn(model: Model, name: str, seed: int) -> Model:
     The weights come from the class's own initialization and depend only on the seed, also on a GPU: they are drawn on the
     CPU. Torch's own random state is left as it was. No hook of the model is copied. ValueError for processed weights.
     """
-    require_raw_weights(model)
-    config = copy.deepcopy(model.original_model.config if is_bridge(model) else model.cfg)
+    parts = replace(_parts(model), name=name)
     with torch.random.fork_rng(devices=[]):  # Wrapping a model draws, too.
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach the GPUs' generators.
-        with torch.device("cpu"):
-            fresh = type(model.original_model)(config) if is_bridge(model) else _hooked(model, config)
-        if is_bridge(model):
-            options = {"tokenizer": model.tokenizer, "device": model.W_U.device, "dtype": model.cfg.dtype}
-            fresh = fresh.to(options["device"], options["dtype"]).eval()
-            fresh = boot_bridge(name, None, {"hf_model": fresh, **options})
-    fresh.cfg.model_name = name
+        return _made(parts, model.W_U.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """All of a model that another process needs to make a copy of it: its class, configuration, tokenizer and weights."""
+
+    bridge: bool
+    kind: type
+    config: Any
+    tokenizer: Any
+    dtype: torch.dtype
+    name: str
+    weights: list[tuple[list[str], Tensor]]
+
+
+def packed(model: Model) -> Packed:
+    """A model to send to another process. ValueError for processed weights and for a model with hooks."""
+    if has_hooks(model):
+        raise ValueError(
+            f"{geometry(model).name} has hooks attached (an ablation?), which no copy has: remove them first"
+        )
+    held: dict[Any, list[str]] = {}  # A tensor that has several names is sent once.
+    tensors = dict(_weights(model))
+    for name, tensor in tensors.items():
+        held.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), []).append(name)
+    return replace(_parts(model), weights=[(names, tensors[names[0]].detach().cpu()) for names in held.values()])
+
+
+@torch.no_grad()
+def unpacked(parts: Packed, device: torch.device | str) -> Model:
+    """The model again, on a device."""
+    fresh = _made(parts, device)
+    _fill(fresh, [(name, tensor) for names, tensor in parts.weights for name in names])
     return fresh
 
 
-def _hooked(model: Model, config: Any) -> Model:
-    """A HookedTransformer whose weights the running generator draws."""
-    config.init_weights, config.seed = True, None
-    return type(model)(config, tokenizer=model.tokenizer).eval()
+def _parts(model: Model) -> Packed:
+    """What a model is made of, without weights."""
+    require_raw_weights(model)
+    bridge, shape = is_bridge(model), geometry(model)
+    whole = model.original_model if bridge else model
+    config = copy.deepcopy(whole.config if bridge else model.cfg)
+    return Packed(bridge, type(whole), config, model.tokenizer, model.cfg.dtype, shape.name, [])
+
+
+def _made(parts: Packed, device: torch.device | str) -> Model:
+    """A model with weights that the running generator draws."""
+    with torch.device("cpu"):
+        if parts.bridge:
+            fresh = parts.kind(parts.config).to(device, parts.dtype).eval()
+            options = {"hf_model": fresh, "tokenizer": parts.tokenizer, "device": device, "dtype": parts.dtype}
+        else:
+            parts.config.init_weights, parts.config.seed = True, None
+            fresh = parts.kind(parts.config, tokenizer=parts.tokenizer).eval()
+            options = {}
+    if parts.bridge:
+        fresh = boot_bridge(parts.name, None, options)
+    fresh.cfg.model_name = parts.name
+    return fresh
 
 
 @torch.no_grad()
@@ -46,17 +93,21 @@ def copied(model: Model, name: str) -> Model:
     ValueError for processed weights, and for a model with other parts than its configuration says.
     """
     fresh = redrawn(model, name, 0)
-    source, target = _weights(model), dict(_weights(fresh))
-    theirs = dict(source)
+    _fill(fresh, _weights(model))
+    return fresh
+
+
+def _fill(fresh: Model, source: list[tuple[str, Tensor]]) -> None:
+    """Write weights into a model. ValueError for a model with other parts."""
+    target, theirs = dict(_weights(fresh)), dict(source)
     for part in sorted({*theirs, *target}):
         if part not in theirs or part not in target or theirs[part].shape != target[part].shape:
-            raise _not_copied(model, part)
+            raise _not_copied(fresh, part)
     for part, tensor in source:
         target[part].copy_(tensor)
     for part, tensor in source:  # Parts that share memory in one model may have been taken apart in the other.
         if not torch.equal(target[part], tensor.to(target[part].device)):
-            raise _not_copied(model, part)
-    return fresh
+            raise _not_copied(fresh, part)
 
 
 def _weights(model: Model) -> list[tuple[str, Tensor]]:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from lens_heads.runs.crew import Done, Driver, Member, current, portable
 from lens_heads.runs.memory import out_of_memory
 from lens_heads.runs.shards import Key, Result
 from lens_heads.runs.stopping import stoppable
@@ -42,18 +43,27 @@ def run(
     raised. Errors are kept without their frames' variables. With a folder, two items of one key are a ValueError, and SIGTERM
     ends the run as Ctrl-C does.
     """
+    crew = current()
+    if isinstance(crew, Member):
+        return crew.serve(lambda batch: _done(work, [(i, items[i]) for i in batch], _Failures(description)))
     results = {} if folder is None else _stored(folder, [key(item) for item in items])
     todo = [i for i in range(len(items)) if i not in results]
     failures = _Failures(description)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with stoppable(folder.path if folder else None), Progress(*columns, transient=True, disable=not progress) as bar:
         task = bar.add_task(description, total=len(items), completed=len(results))
-        for batch in _batches(items, todo, batch_size, size, group):
-            for i, result in _attempt(work, [(i, items[i]) for i in batch], failures):
-                results[i] = result
-                if folder is not None and result.keep:
-                    folder.write(key(items[i]), result)
-                bar.advance(task)
+        batches = _batches(items, todo, batch_size, size, group)
+        if crew is None:
+            finished = (done for batch in batches for done in _attempt(work, [(i, items[i]) for i in batch], failures))
+        else:
+            finished = _shared(crew, _longest_first(items, batches, size), failures)
+        for i, result in finished:
+            results[i] = result
+            if folder is not None and result.keep:
+                folder.write(key(items[i]), result)
+            bar.advance(task)
+    if crew is not None:
+        crew.tell([results[i] for i in range(len(items))])
     if failures.first is not None:
         if failures.items == len(items):
             raise failures.first
@@ -93,6 +103,28 @@ def _batches(
             members.sort(key=lambda i: size(items[i]))
         for start in range(0, len(members), most):
             yield members[start : start + most]
+
+
+def _longest_first(
+    items: Sequence[Item], batches: Iterator[list[int]], size: Callable[[Item], int] | None
+) -> list[list[int]]:
+    """Batches in the order in which they are handed out, so that no long one is left for the end."""
+    listed = list(batches)
+    return listed if size is None else sorted(listed, key=lambda batch: -sum(size(items[i]) for i in batch))
+
+
+def _shared(crew: Driver, batches: list[list[int]], failures: _Failures) -> Iterator[tuple[int, Result]]:
+    """Results by index, from the members of a crew."""
+    for done in crew.share(batches):
+        failures.items += done.failed
+        failures.first = failures.first or done.error
+        yield from done.results
+
+
+def _done(work: Callable[[list[Item]], list[Result]], batch: list[tuple[int, Item]], failures: _Failures) -> Done:
+    """What became of one batch here."""
+    results = list(_attempt(work, batch, failures))
+    return Done(results, failures.items, portable(failures.first) if failures.first else None)
 
 
 def _attempt(

@@ -19,10 +19,13 @@ class LoopOptions(TypedDict, total=False):
     out: a run folder. Every finished unit of work is stored there at once, and repeating the call continues the run. A
         call with different settings is an error that lists the differences. Default: nothing is stored.
     progress: whether to show a progress bar. Default: True.
+    workers: processes, each with a copy of the model, that share the prompts or other units: a number, "auto", "cuda:0,cuda:1" or
+        "ray://HOST:PORT"; see `lh.working`. Default: this process alone.
     """
 
     out: str | Path | None
     progress: bool
+    workers: int | str | None
 
 
 class RunOptions(LoopOptions, total=False):

@@ -35,7 +35,17 @@ def pack(settings: str, key: Key, result: Result) -> bytes:
     # Copies, because safetensors refuses arrays that share memory.
     arrays = {name: array.detach().cpu().contiguous().clone() for name, array in result.arrays.items()}
     about = {"settings": settings, "key": json.dumps(key), "record": json.dumps(result.record)}
-    return save(arrays, metadata={**about, "checksum": _checksum(about, arrays)})
+    return _ordered(save(arrays, metadata={**about, "checksum": _checksum(about, arrays)}))
+
+
+def _ordered(content: bytes) -> bytes:
+    """A safetensors file with its header in alphabetical order, which safetensors itself leaves to chance."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.dumps(
+        json.loads(content[8 : 8 + size]), sort_keys=True, ensure_ascii=False, separators=(",", ":")
+    ).encode()
+    header += b" " * (-len(header) % 8)  # The arrays begin at a multiple of eight bytes.
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
 def unpack(file: Path, settings: str, key: Key) -> Result:

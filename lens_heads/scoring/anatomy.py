@@ -23,6 +23,7 @@ from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import check_group
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import RunOptions
 from lens_heads.scoring.score import score_heads
@@ -105,6 +106,7 @@ def concentration(scores: HeadScores) -> Concentration:
     return Concentration(n, int((x > 0).sum()), shares[0], shares[1], shares[2], gini, half)
 
 
+@shared
 def literalness(
     model: Model,
     trials: Iterable[AnyTrial],
@@ -148,6 +150,7 @@ def _share(part: Float[Tensor, "..."], whole: Float[Tensor, "..."]) -> Float[Ten
     return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1), 0)
 
 
+@shared
 def provenance(
     model: Model,
     trials: Iterable[AnyTrial],

@@ -18,6 +18,7 @@ from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, pref
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
@@ -29,6 +30,7 @@ from lens_heads.trials.documents import AnyDocuments, EncodedDocuments
 from lens_heads.trials.encoding import check_unique
 
 
+@shared
 def score_documents(
     model: Model,
     trials: Iterable[AnyDocuments] | AnyDocuments,

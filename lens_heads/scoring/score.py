@@ -10,6 +10,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions, Run, RunOptions
 from lens_heads.scoring.capture import run_pass
@@ -37,6 +38,7 @@ _PASSES: dict[type, Callable[..., dict[str, HeadScores]]] = {
 }
 
 
+@shared
 def score_heads(
     model: Model,
     trials: Iterable[AnyTrial | AnyDocuments | AnyProbe] | AnyTrial | AnyDocuments | AnyProbe,

@@ -1,0 +1,125 @@
+"""Workers: calls shared among processes give the numbers of one process, and survive the death of a worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import lens_heads as lh
+from lens_heads.model.copies import packed, unpacked
+from lens_heads.model.workers import OPEN
+from tests import zoo
+from tests.conftest import random_trial, tiny
+
+pytest.importorskip("ray")
+TRIALS = [random_trial(seed, needle=(5, 9)) for seed in range(5)]
+PROMPTS = [random_trial(seed).tokens for seed in range(4)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The order of sums depends on the number of threads, and workers share them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def crew(one_thread: None) -> Iterator[Any]:
+    """A model with two workers."""
+    model = tiny("llama-gqa")
+    with lh.working(model, 2):
+        yield model
+    assert not OPEN
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def alone(model: Any) -> Any:
+    """Another model of the same weights, which has no workers."""
+    return unpacked(packed(model), "cpu")
+
+
+@pytest.mark.parametrize("arch", zoo.ARCHITECTURES)
+def test_a_packed_model_is_the_same_model(arch: str) -> None:
+    model, tokens = tiny(arch), torch.arange(3, 20)[None]
+    with torch.no_grad():
+        assert torch.equal(alone(model)(tokens), model(tokens))
+
+
+@pytest.mark.timeout(300)
+def test_folders_of_one_and_of_two_workers_are_equal(crew: Any, tmp_path: Path) -> None:
+    for name, model in (("one", alone(crew)), ("two", crew)):
+        lh.score_heads(model, TRIALS, teacher_forced=True, out=tmp_path / name / "scores", progress=False)
+        lh.knockout_heads(model, PROMPTS, "zero", out=tmp_path / name / "knockout", progress=False)
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_a_call_of_several_loops_goes_on_alike(crew: Any) -> None:
+    one, two = (lh.causal.sahara(model, PROMPTS, k=3, kind="zero", progress=False) for model in (alone(crew), crew))
+    assert one.order == two.order
+    assert one.meta["angles"] == pytest.approx(two.meta["angles"], abs=1e-3)
+
+
+class Deadly:
+    """A measure whose process dies when it is called for the first time anywhere; `each`: whenever it is called."""
+
+    def __init__(self, marker: Path, each: bool = False) -> None:
+        self.marker, self.each = marker, each
+
+    def __call__(self, intact: Tensor, ablated: Tensor) -> Tensor:
+        if self.each or not self.marker.exists():
+            self.marker.touch()
+            os._exit(1)
+        return intact.max() - ablated.max()
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_dies_gives_its_unit_back(tmp_path: Path) -> None:
+    model = tiny("llama-gqa")
+    measure = Deadly(tmp_path / "died")
+    with lh.working(model, 2):
+        with pytest.warns(UserWarning, match="a worker died"):
+            found = lh.knockout_heads(model, PROMPTS, "zero", measure, progress=False)
+        again = lh.knockout_heads(model, PROMPTS, "zero", measure, progress=False)
+    expected = lh.knockout_heads(model, PROMPTS, "zero", measure, progress=False)
+    assert found.trial_ids == expected.trial_ids
+    torch.testing.assert_close(found.per_trial, expected.per_trial)
+    torch.testing.assert_close(again.per_trial, expected.per_trial)
+
+
+def test_bad_input_leaves_the_workers_ready(crew: Any) -> None:
+    with pytest.raises(ValueError, match="unknown kind"):
+        lh.knockout_heads(crew, PROMPTS, "nonsense", progress=False)
+    with pytest.raises(ValueError, match="hooks attached"), lh.ablate(crew, ["L0H0"], "zero"):
+        lh.evaluate(crew, TRIALS, generate=False, progress=False)
+    assert len(lh.evaluate(crew, TRIALS, generate=False, progress=False).trial_ids) == 5
+
+
+def test_a_unit_that_fails_in_a_worker_is_reported_as_here(crew: Any) -> None:
+    def metric(logits: Tensor, gold: Tensor) -> Tensor:
+        return logits[:, 0, 0] / (0 if int(gold[0]) == int(TRIALS[0].answer_tokens[0]) else 1)
+
+    with pytest.warns(UserWarning, match="1 of 5 failed"):
+        found = lh.patch_heads(crew, TRIALS, metric, progress=False)
+    assert len(found.trial_ids) == 4
+
+
+@pytest.mark.parametrize(
+    ("workers", "message"),
+    [("cuda:7", "there is no device 'cuda:7'"), (0, "workers"), ("gpu", "there is no device 'gpu'")],
+)
+def test_workers_that_cannot_be(workers: Any, message: str) -> None:
+    before = list(OPEN)
+    with pytest.raises(ValueError, match=message):
+        lh.score_heads(tiny("gpt2"), TRIALS, progress=False, workers=workers)
+    assert before == OPEN
