@@ -186,7 +186,9 @@ class _Worker:
         """Before a call."""
         self._failed: BaseException | None = None
         self._stopped, self._loop = False, -1
-        self._inbox: defaultdict[int, queue.Queue[Any]] = defaultdict(queue.Queue)  # By loop: calls may overtake each other.
+        self._inbox: defaultdict[int, queue.Queue[Any]] = defaultdict(
+            queue.Queue
+        )  # By loop: calls may overtake each other.
         self._outbox: queue.Queue[Done | BaseException] = queue.Queue()
 
     def ready(self) -> None:
