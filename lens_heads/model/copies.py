@@ -57,7 +57,7 @@ def packed(model: Model) -> Packed:
 def unpacked(parts: Packed, device: torch.device | str) -> Model:
     """The model again, on a device."""
     fresh = _made(parts, device)
-    _fill(fresh, [(name, tensor) for names, tensor in parts.weights for name in names])
+    _fill(fresh, [(name, tensor) for names, tensor in parts.weights for name in names], parts.name)
     return fresh
 
 
@@ -93,21 +93,21 @@ def copied(model: Model, name: str) -> Model:
     ValueError for processed weights, and for a model with other parts than its configuration says.
     """
     fresh = redrawn(model, name, 0)
-    _fill(fresh, _weights(model))
+    _fill(fresh, _weights(model), geometry(model).name)
     return fresh
 
 
-def _fill(fresh: Model, source: list[tuple[str, Tensor]]) -> None:
-    """Write weights into a model. ValueError for a model with other parts."""
+def _fill(fresh: Model, source: list[tuple[str, Tensor]], name: str) -> None:
+    """Write the weights of the model called `name` into a fresh one. ValueError for other parts."""
     target, theirs = dict(_weights(fresh)), dict(source)
     for part in sorted({*theirs, *target}):
         if part not in theirs or part not in target or theirs[part].shape != target[part].shape:
-            raise _not_copied(fresh, part)
+            raise _not_copied(name, part)
     for part, tensor in source:
         target[part].copy_(tensor)
     for part, tensor in source:  # Parts that share memory in one model may have been taken apart in the other.
         if not torch.equal(target[part], tensor.to(target[part].device)):
-            raise _not_copied(fresh, part)
+            raise _not_copied(name, part)
 
 
 def _weights(model: Model) -> list[tuple[str, Tensor]]:
@@ -116,9 +116,9 @@ def _weights(model: Model) -> list[tuple[str, Tensor]]:
     return [(name.replace("_original_component.", ""), tensor) for name, tensor in held.items()]
 
 
-def _not_copied(model: Model, part: str) -> ValueError:
+def _not_copied(name: str, part: str) -> ValueError:
     why = f"its {part} is not what its configuration makes of it"
-    return ValueError(f"{geometry(model).name} cannot be copied, because {why}: load it again")
+    return ValueError(f"{name} cannot be copied, because {why}: load it again")
 
 
 @torch.no_grad()
