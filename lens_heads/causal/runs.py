@@ -20,7 +20,7 @@ from lens_heads.causal.pairs import TokenPair
 from lens_heads.heads.head import Head
 from lens_heads.interventions.replay import at_once
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill
-from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
@@ -117,7 +117,8 @@ class PairRuns:
         most: int | None = None,
     ) -> Iterator[tuple[Sequence[Any], Float[Tensor, " variant"]]]:
         """Variants and the metric of each, at most so many at a time (default: `replay.at_once`)."""
-        most = most or at_once(self.model, self.tokens.shape[1], len(self.pair))
+        limit = at_once(self.model, self.tokens.shape[1], len(self.pair))
+        most = most if most and is_bridge(self.model) else limit
         return in_parts(lambda some: judged(measure, logits(some), self.pair).float().cpu(), variants, most)
 
     @property

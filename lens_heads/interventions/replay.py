@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, noting_tuples, prefill
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, is_bridge
 from lens_heads.model.hooks import recording
 from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
@@ -76,7 +76,12 @@ class Prefilled:
 
 
 def at_once(model: Model, rows: int, length: int | None = None) -> int:
-    """How many variants join one forward, of `rows` tokens each, with keys and values of `length` tokens (default: as many)."""
+    """How many variants join one forward, of `rows` tokens each, with keys and values of `length` tokens (default: as many).
+
+    One on a HookedTransformer, whose forward insists on a cache of as many rows as it is given.
+    """
+    if not is_bridge(model):
+        return 1
     most = ROWS.get(model.W_U.device.type, 16384)
     return max(1, min(most // max(1, rows), 8 * most // max(1, length or rows)))
 
