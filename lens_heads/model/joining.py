@@ -41,7 +41,8 @@ def joining(
         tuples: the blocks return tuples, as `noting_tuples` noted it.
         until: blocks from here on compute nothing.
 
-    A HookedTransformer takes one variant at a time. TransformerLens's own `start_at_layer` saves no time on a bridge, which runs every block.
+    A HookedTransformer takes one variant at a time. TransformerLens's own `start_at_layer` saves no time on a bridge, which runs
+    every block.
     """
     n_layers = len(model.blocks)
     joined = [sum(begin <= layer for begin in begins) for layer in range(n_layers + 1)]
