@@ -11,13 +11,12 @@ Run: python benchmarks/ablating.py [--models gemma-3-270m,smollm2-135m-instruct]
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from record import append
+from record import append, timed
 from torch import Tensor
 
 import lens_heads as lh
@@ -72,12 +71,6 @@ class Loop:
         tokens, gold = torch.cat([trial.tokens, trial.answer_tokens[:-1]]), trial.answer_tokens
         logits = self.logits(tokens, heads, len(gold))
         return float(logits.log_softmax(-1).gather(-1, gold[:, None]).mean())
-
-
-def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    started = time.perf_counter()
-    result = function()
-    return result, time.perf_counter() - started
 
 
 class Comparison:

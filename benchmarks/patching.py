@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from record import append
+from record import append, timed
 from scipy.stats import spearmanr
 from torch import Tensor
 
@@ -35,12 +34,6 @@ from lens_heads.model import gguf as gguf_files
 TARGETS = {"answer_speedup": 30, "all_speedup": 2, "agreement": 1e-4, "spearman": 0.9}
 LENGTH = 350
 """Of the packaged trial; 100 tokens of it are reserved and 250 or so are left."""
-
-
-def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    started = time.perf_counter()
-    result = function()
-    return result, time.perf_counter() - started
 
 
 def with_transformer_lens(model: Any, pair: lh.TokenPair, positions: str, heads: Sequence[lh.Head]) -> list[float]:

@@ -1,10 +1,12 @@
-"""Benchmark results: one JSON line per run, with what they depend on."""
+"""Benchmark results: one JSON line per run, with what they depend on, and how long a call takes."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,3 +27,10 @@ def append(name: str, results: dict[str, Any]) -> Path:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({**about, "results": results}) + "\n")
     return path
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and its seconds."""
+    started = time.perf_counter()
+    result = function()
+    return result, time.perf_counter() - started

@@ -19,7 +19,7 @@ from lens_heads.ablation.independence import check_independent
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import lowest_layer
+from lens_heads.heads.sets import by_lowest_layer
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled, together
@@ -118,9 +118,7 @@ class Grid:
             for unit in batch:
                 by_heads.setdefault(unit.heads, []).append(unit)
             found: dict[tuple[str, ...], Result] = {}
-            while (
-                by_heads
-            ):  # Sets that run on the same trials run side by side; more than one round only continues a stopped run.
+            while by_heads:  # Once, unless a stopped run left sets with different trials.
                 trials = [unit.trial for unit in next(iter(by_heads.values()))]
                 alike = [heads for heads, mine in by_heads.items() if [unit.trial for unit in mine] == trials]
                 some = [unit for heads in alike for unit in by_heads.pop(heads)]
@@ -147,13 +145,12 @@ class Grid:
         self, trials: list[EncodedTrial], sets: list[tuple[Head, ...]], units: list[Unit], filled: Prefilled | None
     ) -> dict[tuple[str, ...], Result]:
         """Trials under sets of heads, side by side, by the keys of the units."""
-        n_layers, room = int(self.model.cfg.n_layers), self.options.room(self.generate)
-        order = sorted(sets, key=lambda heads: lowest_layer(heads, n_layers))
-        begins = [lowest_layer(heads, n_layers) for heads in order]
-        with ablate_each(self.model, order, self.ablation):
+        order, begins = by_lowest_layer(sets, int(self.model.cfg.n_layers))
+        ordered, room = [sets[at] for at in order], self.options.room(self.generate)
+        with ablate_each(self.model, ordered, self.ablation):
             results = answer_batch(self.model, trials, room, filled=filled, begins=begins)
-        finite(trials * len(order), results)
-        of = dict(zip(((heads, trial.id) for heads in order for trial in trials), results, strict=True))
+        finite(trials * len(sets), results)
+        of = dict(zip(((heads, trial.id) for heads in ordered for trial in trials), results, strict=True))
         return {unit.key: of[unit.heads, unit.trial.id] for unit in units}
 
     def _units(self, sets: Sequence[HeadSet], start: int, end: int | None) -> list[Unit]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, lowest_layer
+from lens_heads.heads.sets import by_lowest_layer, every_head
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
@@ -193,16 +193,15 @@ def last_rows(
 ) -> tuple[Float[Tensor, "set d_vocab"], Float[Tensor, "set d_model"]]:
     """Logits, and the hidden states after the final norm, of the last prompt row, each set ablated everywhere; float32."""
     tokens, n_layers = one.tokens[None].to(model.W_U.device), int(model.cfg.n_layers)
-    lowest, name = [lowest_layer(heads, n_layers) for heads in sets], f"blocks.{n_layers - 1}.hook_resid_post"
-    order = sorted(range(len(sets)), key=lowest.__getitem__)
-    places = torch.tensor(order).argsort()
+    order, begins = by_lowest_layer(sets, n_layers)
+    places, name = torch.tensor(order).argsort(), f"blocks.{n_layers - 1}.hook_resid_post"
     with ablate_each(model, [sets[at] for at in order], ablation), evaluating(model), fast_attention(model):
         if filled is None:
             cache = Cache(model, len(sets))
             cache.assign(len(sets), 1)
             prefill(model, tokens[:, :-1].expand(len(sets), -1), cache)
         else:
-            cache = filled.replay(model, [lowest[at] for at in order])
+            cache = filled.replay(model, begins)
         with recording(model, [name]) as seen:
             logits = advance(model, tokens[:, -1:].expand(len(sets), -1), cache)
         hidden = model.ln_final(seen[name][0])

@@ -190,7 +190,7 @@ def _cache(model: Model, trial: EncodedTrial, filled: Prefilled | None, heads: S
     """The prompt without its last token, under the current hooks; only layers from the lowest of `heads` up run again."""
     with fast_attention(model):
         if filled is not None:
-            return filled.replay(model, [min((head.layer for head in heads), default=model.cfg.n_layers)])
+            return filled.replay(model, [control_sets.lowest_layer(heads, model.cfg.n_layers)])
         cache = Cache(model, 1)
         prefill(model, trial.tokens[None, :-1].to(model.W_U.device), cache)
         return cache

@@ -27,6 +27,13 @@ def lowest_layer(heads: Iterable[Head], n_layers: int) -> int:
     return min((head.layer for head in heads), default=n_layers)
 
 
+def by_lowest_layer(sets: Sequence[Iterable[Head]], n_layers: int) -> tuple[list[int], list[int]]:
+    """Where the sets stand that come first, second, ... by their lowest layers, and these layers in ascending order."""
+    lowest = [lowest_layer(heads, n_layers) for heads in sets]
+    order = sorted(range(len(sets)), key=lowest.__getitem__)
+    return order, [lowest[at] for at in order]
+
+
 def shuffled(heads: Sequence[Head], seed: int) -> list[Head]:
     """The heads in a random order that depends only on the seed."""
     order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))

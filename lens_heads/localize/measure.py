@@ -14,7 +14,7 @@ from lens_heads.ablation.choices import CHOICE_METRICS, without_choices
 from lens_heads.ablation.evaluation import FORCED_METRICS, answer_batch, check_metric
 from lens_heads.ablation.independence import check_reference
 from lens_heads.heads.head import Head
-from lens_heads.heads.sets import lowest_layer
+from lens_heads.heads.sets import by_lowest_layer
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
@@ -142,9 +142,8 @@ class MaskedMetric:
         return found
 
     def _measure(self, masks: list[Bool[np.ndarray, "layer head"]]) -> list[Result]:
-        order = sorted(range(len(masks)), key=lambda at: lowest_layer(self.heads(masks[at]), self.shape.n_layers))
+        order, begins = by_lowest_layer([self.heads(mask) for mask in masks], self.shape.n_layers)
         sets = [self.heads(masks[at]) for at in order]
-        begins = [lowest_layer(heads, self.shape.n_layers) for heads in sets]
         records: list[dict[str, dict[str, Any]]] = [{} for _ in sets]
         kept = self._prefilled()
         with ablate_each(self.model, sets, self.ablation):

@@ -89,9 +89,8 @@ class Cache:
         """Of a cache of all variants of `prompts` prompts: in each layer those that have joined a forward there (`joining`)."""
         other = self._with(lambda x: x)
         for layer, stored in enumerate(other.layers):
-            rows = prompts * max(
-                1, sum(begin <= layer for begin in begins)
-            )  # An empty cache would count as one of no tokens.
+            here = sum(begin <= layer for begin in begins)
+            rows = prompts * max(1, here)  # An empty cache would count as one of no tokens.
             self._change([stored], lambda x, rows=rows: x[:rows])
         if not self.bridge:  # The forward is given the prompts once, with their masks.
             other.store.previous_attention_mask = other.store.previous_attention_mask[:prompts]
@@ -102,8 +101,9 @@ class Cache:
         for mine, theirs in zip(self.layers, unchanged.layers, strict=True):
             for name in self._tensors:
                 here, there = getattr(mine, name), getattr(theirs, name)
-                more = repeated(there, variants - len(here) // len(there))
-                setattr(mine, name, torch.cat([here, more]) if len(here) and len(more) else more if len(more) else here)
+                missing = variants - len(here) // len(there)
+                if missing:
+                    setattr(mine, name, torch.cat([here, repeated(there, missing)]))
         if not self.bridge:
             self.store.previous_attention_mask = repeated(self.store.previous_attention_mask, variants)
 

@@ -104,8 +104,6 @@ class Crew:
     @contextmanager
     def running(self, function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> Iterator[None]:
         """Inside, the workers run the same call. Nothing is stored there, and no progress shown."""
-        if not self.actors:
-            raise RuntimeError("every worker has died: leave the block, and start new ones")
         if has_hooks(self.model):
             raise ValueError(
                 f"{geometry(self.model).name} has hooks attached (an ablation?), which the workers' copies lack"
@@ -115,7 +113,13 @@ class Crew:
         name = function.__module__, function.__name__
         sent = self._ray.put((tuple(args), given))
         self._loop = 0
-        self._ray.get([actor.begin.remote() for actor in self.actors])
+        for actor in list(self.actors):
+            try:
+                self._ray.get(actor.begin.remote())
+            except self._ray.exceptions.RayActorError:
+                self._lose(actor)
+        if not self.actors:
+            raise RuntimeError("every worker has died: leave the block, and start new ones")
         calls = [actor.call.remote(name, sent) for actor in self.actors]
         ended = False
         try:
@@ -144,8 +148,7 @@ class Crew:
             try:
                 done = self._ray.get(ref)
             except self._ray.exceptions.RayActorError as error:
-                self.actors.remove(actor)
-                warnings.warn(f"a worker died ({len(self.actors)} left)", stacklevel=2)
+                self._lose(actor)
                 if not again:
                     waiting.appendleft((batch, True))
                     continue
@@ -155,6 +158,11 @@ class Crew:
             else:
                 idle.append(actor)
             yield done
+
+    def _lose(self, actor: Any) -> None:
+        """Go on without a worker that died."""
+        self.actors.remove(actor)
+        warnings.warn(f"a worker died ({len(self.actors)} left)", stacklevel=3)
 
     def tell(self, results: list[Result]) -> None:
         """Give the results of a whole loop to all workers."""
@@ -261,7 +269,7 @@ def _devices(how: int | str, ray: Any) -> list[str]:
                 f"workers={how!r}: there is no device {wrong!r} here; use a number, 'auto', 'cuda:0,cuda:1' or 'ray://...'"
             )
         return named
-    number = checks.whole_number("workers", int(how))
+    number = checks.whole_number("workers", int(how) if isinstance(how, str) else how)
     if here and number > here:
         raise ValueError(f"workers={number}: there are {here} GPUs here")
     return ["cuda"] * number if here else ["cpu"] * number

@@ -97,6 +97,21 @@ def test_a_worker_that_dies_gives_its_unit_back(tmp_path: Path) -> None:
     torch.testing.assert_close(again.per_trial, expected.per_trial)
 
 
+@pytest.mark.timeout(300)
+def test_workers_that_die_between_calls(tmp_path: Path) -> None:
+    import ray
+
+    model = tiny("llama-gqa")
+    with lh.working(model, 2):
+        ray.kill(OPEN[-1].actors[0])
+        with pytest.warns(UserWarning, match=r"a worker died \(1 left\)"):
+            found = lh.knockout_heads(model, PROMPTS, "zero", progress=False)
+        ray.kill(OPEN[-1].actors[0])
+        with pytest.warns(UserWarning, match="0 left"), pytest.raises(RuntimeError, match="start new ones"):
+            lh.knockout_heads(model, PROMPTS, "zero", progress=False)
+    torch.testing.assert_close(found.per_trial, lh.knockout_heads(model, PROMPTS, "zero", progress=False).per_trial)
+
+
 def test_bad_input_leaves_the_workers_ready(crew: Any) -> None:
     with pytest.raises(ValueError, match="unknown kind"):
         lh.knockout_heads(crew, PROMPTS, "nonsense", progress=False)
@@ -116,7 +131,13 @@ def test_a_unit_that_fails_in_a_worker_is_reported_as_here(crew: Any) -> None:
 
 @pytest.mark.parametrize(
     ("workers", "message"),
-    [("cuda:7", "there is no device 'cuda:7'"), (0, "workers"), ("gpu", "there is no device 'gpu'")],
+    [
+        ("cuda:7", "no device 'cuda:7'"),
+        (0, "workers=0"),
+        (2.5, "workers=2.5"),
+        (True, "workers"),
+        ("gpu", "no device 'gpu'"),
+    ],
 )
 def test_workers_that_cannot_be(workers: Any, message: str) -> None:
     before = list(OPEN)
