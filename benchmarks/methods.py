@@ -23,7 +23,6 @@ from record import append
 
 import lens_heads as lh
 from lens_heads.model.identity import identify
-from lens_heads.model.load import dtype_named
 from lens_heads.runs.files import write_atomic
 from lens_heads.studies.finding import plain
 from lens_heads.studies.ranking_methods.bench import across
@@ -60,7 +59,7 @@ def main() -> None:
     given = parser.parse_args()
     methods = [*given.methods.split(","), *CANDIDATES]
     for name in given.models.split(","):
-        model = lh.load_model(name, dtype=dtype_named(given.dtype))
+        model = lh.load_model(name, dtype=given.dtype)
         for task in given.tasks.split(","):
             bench = lh.studies.methods(model, task, methods, given.preset, given.out)
             bench.save(RESULTS / "methods")

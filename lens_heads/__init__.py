@@ -64,6 +64,7 @@ _HOMES = {
     "TokenPair": "causal.pairs",
     "token_curves": "scoring.token_curves",
     "TokenCurve": "scoring.token_curves",
+    "sharding": "runs.parts",
     "Trial": "trials.trial",
     "why": "explorer.why",
     "Why": "explorer.why",
@@ -151,6 +152,7 @@ if TYPE_CHECKING:
     from lens_heads.model.geometry import geometry as geometry
     from lens_heads.model.load import load_model as load_model
     from lens_heads.model.workers import working as working
+    from lens_heads.runs.parts import sharding as sharding
     from lens_heads.scoring import anatomy as anatomy
     from lens_heads.scoring import probes as probes
     from lens_heads.scoring import scorers as scorers

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.options import AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, With
+from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli.options import AllowCode, Batch, Model, NewTokens, Out, Task, With
 
 if TYPE_CHECKING:
     from lens_heads.ablation.conditions import Controls
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lens_heads.trials.trial import AnyTrial
 
 
+@loads
 def ablate(
     model: Model,
     scores: Annotated[list[Path], typer.Option("--scores", "-s", help="JSON score files; the first is the main one.")],
@@ -37,9 +39,8 @@ def ablate(
     max_new_tokens: NewTokens = 50,
     batch_size: Batch = 1,
     out: Out = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
+    *,
+    loading: Sharing,
 ) -> None:
     """Ablate a growing number of each ranking's top heads, with controls, on trials that the rankings did not use."""
     from lens_heads.ablation import curve as ablation
@@ -55,14 +56,14 @@ def ablate(
     trials = cli_options.trials(task, with_, **defaults)
     others = {name: cli_options.trials(name, None, **allowed[name]) for name in specificity or []}
     calibration = cli_options.trials(calibrate, calibrate_with) if needs_means else []
-    loaded = cli_options.load(model, device, dtype, lens)
-    reference = activations.mean_activations(loaded, calibration) if needs_means else None
     run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
     run |= {"specificity": others, "controls": _controls(trials, draws, verdict), "generate": not no_text}
     run |= {} if precision is None else {"precision": precision}
-    curve = ablation.ablation_curve(
-        loaded, {task: trials}, rankings, numbers, kind, reference=reference, **run, **options
-    )
+    with loading.model(model, out) as loaded:
+        reference = activations.mean_activations(loaded, calibration) if needs_means else None
+        curve = ablation.ablation_curve(
+            loaded, {task: trials}, rankings, numbers, kind, reference=reference, **run, **options
+        )
     for name in [task, *others]:
         tables.show(tables.curve(curve, task=name))
     if verdict is not None:

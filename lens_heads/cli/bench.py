@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from lens_heads.cli.options import Device, Dtype, Folder, Lens, Models, With, options
+from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli.options import Folder, Models, With, options
 from lens_heads.cli.study import Plan
 
 
+@loads
 def bench(
     model: Models = None,
     task: Annotated[
@@ -26,20 +28,18 @@ def bench(
     preset: Annotated[str, typer.Option(help="default, quick, or thorough (hours).")] = "default",
     plan: Plan = False,
     out: Folder = Path("runs/bench"),
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
+    *,
+    loading: Sharing,
 ) -> None:
     """Rank the heads by every method, judge all on the same other trials, and say which to use for which budget."""
-    from lens_heads.model.load import dtype_named
     from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
     from lens_heads.studies.ranking_methods.study import methods as run
     from lens_heads.studies.runner import MODELS
 
     chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
-    loading = {"device": device, "dtype": dtype_named(dtype), "lens": lens}
     given, asked = model or MODELS, task or ["retrieval"]
-    found = run(given, asked, chosen, preset, out, options(with_), plan, **loading)
+    with loading.part(out):
+        found = run(given, asked, chosen, preset, out, options(with_), plan, **loading.all_options)
     if not plan:
         for by, goal in GOALS.items():
             typer.echo(f"{goal.title}:\n{recommend(found, by=by)}")

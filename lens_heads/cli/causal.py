@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.options import Device, Dtype, Lens, Model, Out, Task, Top, With
+from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli.options import Model, Out, Task, Top, With
 
 
+@loads
 def patch(
     model: Model,
     task: Task = "packaged",
@@ -24,19 +26,18 @@ def patch(
     ] = 0,
     top: Top = 10,
     out: Out = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
+    *,
+    loading: Sharing,
 ) -> None:
     """Patch each head from the clean run into the corrupt run, and measure how much the answer recovers."""
     from lens_heads import causal
     from lens_heads.report import tables
 
     trials = cli_options.trials(task, with_)
-    loaded = cli_options.load(model, device, dtype, lens)
-    if ig_steps:
-        scores = causal.attribution_patch(loaded, trials, metric, positions, corruption, ig_steps, out=out)  # type: ignore[arg-type]
-    else:
-        scores = causal.patch_heads(loaded, trials, metric, positions, corruption, out=out)  # type: ignore[arg-type]
+    with loading.model(model, out) as loaded:
+        if ig_steps:
+            scores = causal.attribution_patch(loaded, trials, metric, positions, corruption, ig_steps, out=out)  # type: ignore[arg-type]
+        else:
+            scores = causal.patch_heads(loaded, trials, metric, positions, corruption, out=out)  # type: ignore[arg-type]
     tables.show(tables.ranking(scores, top, 0))
     cli_options.say(f"{len(scores.trial_ids)} pairs", out)

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.options import MODEL, Device, Dtype, Lens
+from lens_heads.cli.loading import Loading, loads
+from lens_heads.cli.options import MODEL
 
 
+@loads
 def describe(
     model: Annotated[str, typer.Argument(help=MODEL)],
     heads: Annotated[
@@ -21,9 +23,8 @@ def describe(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for heads.csv (all) and heads.html (a map).")
     ] = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
+    *,
+    loading: Loading,
 ) -> None:
     """Say what every head does: induction, previous token, copying, sink, ..., and which tokens it promotes."""
     from lens_heads.compare.cards import describe as described
@@ -33,7 +34,7 @@ def describe(
 
     further = [HeadScores.load(path) for path in scores or ()]
     written = None if text is None else read_text(text)
-    loaded = cli_options.load(model, device, dtype, lens)
+    loaded = loading.load(model)
     chosen = None if heads is None else [name.strip() for name in heads.split(",")]
     cards = described(loaded, None if out else chosen, written, further)
     tables.show(tables.cards(cards, chosen))

@@ -12,6 +12,7 @@ import typer
 
 from lens_heads.runs.reading import reason
 from lens_heads.runs.showing import one_line
+from lens_heads.runs.stopping import PartDone
 
 WRONG, INTERRUPTED = 2, 130
 
@@ -26,6 +27,9 @@ def end_with(command: Callable[[], int | None]) -> NoReturn:
     try:
         code = command() or 0
         sys.stdout.flush()
+    except PartDone as done:
+        _say(str(done), "")
+        code = 0
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except SystemExit as done:

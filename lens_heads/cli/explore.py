@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lens_heads.cli import options as cli_options
-from lens_heads.cli.options import Device, Dtype, Lens, Model, NewTokens
+from lens_heads.cli.loading import Loading, loads
+from lens_heads.cli.options import Model, NewTokens
 from lens_heads.runs.showing import visible
 
 Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser.")]
@@ -27,6 +27,7 @@ def explore(
     _written(explored.write(run, to), open_)
 
 
+@loads
 def why(
     model: Model,
     prompt: Annotated[str, typer.Option(help="The prompt: a text, or a file that holds it.")],
@@ -40,16 +41,15 @@ def why(
     max_new_tokens: NewTokens = 20,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page, why.html.")] = Path("runs/why"),
     open_: Open = False,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
+    *,
+    loading: Loading,
 ) -> None:
     """Say which heads write an answer to your own prompt, from which tokens, and what is left without them."""
     from lens_heads.explorer.why import why as explained
     from lens_heads.report import explored, tables
 
     text = _text(prompt)
-    loaded = cli_options.load(model, device, dtype, lens)
+    loaded = loading.load(model)
     options = {"k": k, "kind": kind, "chat": chat, "draws": draws, "max_new_tokens": max_new_tokens}
     found = explained(loaded, text, answer, needle, question, **options)  # type: ignore[arg-type]  # checked there
     typer.echo(visible(found, keep="\n"))

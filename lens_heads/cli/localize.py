@@ -7,9 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.options import AllowCode, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, Top, With
+from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli.options import AllowCode, Batch, Model, NewTokens, Out, Task, Top, With
 
 
+@loads
 def localize(
     model: Model,
     task: Task = "packaged",
@@ -29,23 +31,21 @@ def localize(
     batch_size: Batch = 8,
     allow_code_execution: AllowCode = None,
     out: Out = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
+    *,
+    loading: Sharing,
 ) -> None:
     """Find the heads whose ablation costs a task most, from a small number of runs with random heads ablated."""
     from lens_heads.ablation.evaluation import FORCED_METRICS
-    from lens_heads.localize import MaskedMetric
-    from lens_heads.localize import localize as localized
+    from lens_heads.localize import localize_heads
     from lens_heads.report import tables
     from lens_heads.tasks import to_select
 
     allowed = cli_options.code_execution([task], allow_code_execution, metric not in FORCED_METRICS)
     trials = cli_options.trials(task, with_, **to_select(task), **allowed[task])
-    loaded = cli_options.load(model, device, dtype, lens)
-    options: dict[str, Any] = {"level": level, "out": out, "max_new_tokens": max_new_tokens, "batch_size": batch_size}
-    measured = MaskedMetric(loaded, trials, metric, kind, **options)
-    scores = localized(measured, method, n_masks, sparsity, k, estimator, patience, seed)
+    options: dict[str, Any] = {"out": out, "max_new_tokens": max_new_tokens, "batch_size": batch_size}
+    options |= {"n_masks": n_masks, "sparsity": sparsity, "estimator": estimator, "patience": patience, "seed": seed}
+    with loading.model(model, out) as loaded:
+        scores = localize_heads(loaded, trials, method, metric=metric, k=k, kind=kind, level=level, **options)  # type: ignore[arg-type]  # checked there
     tables.show(tables.ranking(scores, top, 0))
     fit = scores.meta.get("fit", {})
     held_out = float("nan") if fit.get("held_out_r2") is None else fit["held_out_r2"]

@@ -23,7 +23,8 @@ from lens_heads.cli import explore as cli_explore
 from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
 from lens_heads.cli import study as cli_study
-from lens_heads.cli.options import MODEL, Batch, Device, Dtype, Lens, Model, NewTokens, Out, Task, Top, With
+from lens_heads.cli.loading import Loading, Sharing, loads
+from lens_heads.cli.options import MODEL, Batch, Model, NewTokens, Out, Task, Top, With
 from lens_heads.runs.showing import one_line, visible
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ app.command("why")(cli_explore.why)
 
 
 @app.command()
+@loads
 def score(
     model: Model,
     task: Task = "packaged",
@@ -60,9 +62,8 @@ def score(
     batch_size: Batch = 1,
     top: Top = 5,
     out: Out = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
+    *,
+    loading: Sharing,
 ) -> None:
     """Score every head by every method, with one pass per trial."""
     from lens_heads.explorer.stored import FOLDER, store
@@ -72,31 +73,31 @@ def score(
 
     chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
     trials = cli_options.trials(task, with_)
-    loaded = cli_options.load(model, device, dtype, lens)
     run: dict[str, Any] = {"out": out, "null_spans": null_spans}
     if not isinstance(trials[0], DocumentTrial):  # Those are not decoded, and run one by one.
         run |= {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
-    scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **run)
-    tables.show(tables.top_heads(scores, top))
-    if out is not None and not isinstance(trials[0], DocumentTrial):
-        counted = {id for found in scores.values() for id in found.trial_ids}
-        store(out / FOLDER, loaded, [trial for trial in trials if trial.id in counted] or trials, scores)
+    with loading.model(model, out) as loaded:
+        scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **run)
+        tables.show(tables.top_heads(scores, top))
+        if out is not None and not isinstance(trials[0], DocumentTrial):
+            counted = {id for found in scores.values() for id in found.trial_ids}
+            store(out / FOLDER, loaded, [trial for trial in trials if trial.id in counted] or trials, scores)
     outcomes = next(iter(scores.values())).meta["outcomes"]
     cli_options.say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
 
 
 @app.command()
+@loads
 def check(
     model: Annotated[str, typer.Argument(help=MODEL)],
-    device: Device = None,
-    dtype: Dtype = "float32",
-    lens: Lens = None,
+    *,
+    loading: Loading,
 ) -> None:
     """Check that a model meets the assumptions of every formula: hooks, attention patterns, sums that equal the logit."""
     from lens_heads.model import check as checking
     from lens_heads.report import tables
 
-    report = checking.check(cli_options.load(model, device, dtype, lens))
+    report = checking.check(loading.load(model))
     tables.show(tables.checks(report))
     raise typer.Exit(0 if report.passed else 1)
 

@@ -22,9 +22,6 @@ Task = Annotated[str, typer.Option("--task", "-t", help="Task name; see `lens-he
 With = Annotated[list[str] | None, typer.Option("--with", "-w", help="Task argument as name=value, repeatable.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help=RESUMED)]
 Folder = Annotated[Path, typer.Option("--out", "-o", help=RESUMED)]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if available).")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
-Lens = Annotated[str | None, typer.Option(help="TransformerLens class: bridge, or hooked (3.9 only).")]
 Batch = Annotated[int, typer.Option("--batch-size", "-b", help="Trials per forward pass.")]
 AllowCode = Annotated[
     str | None,
@@ -100,13 +97,6 @@ def options(pairs: Sequence[str] | None) -> dict[str, Any]:
         except ValueError:
             options[name] = value
     return options
-
-
-def load(model: str, device: str | None, dtype: str, lens: str | None) -> Any:
-    """Load the model; the dtype is given by name."""
-    from lens_heads.model.load import dtype_named, load_model
-
-    return load_model(model, device=device, dtype=dtype_named(dtype), lens=lens)  # type: ignore[arg-type]  # checked there
 
 
 def say(text: str, out: Path | None) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lens_heads.cli.options import AllowCode, Device, Dtype, Folder, Models, permission
+from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli.options import AllowCode, Folder, Models, permission
 
 LONG, NEGATIVE = "thorough (hours)", "negative-... (nothing may hold)"
 Quick = Annotated[bool, typer.Option("--quick", help="Short for --preset quick.")]
@@ -22,11 +23,14 @@ Plan = Annotated[bool, typer.Option("--plan", help="Print what it would cost, an
 app = typer.Typer(help="Reproduce a paper's experiments end to end.", no_args_is_help=True)
 
 
+@loads
 def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Use fewer trials and one k less.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Use every trial, method and control.")] = False,
     model: Models = None,
     out: Folder = Path("runs/demo"),
+    *,
+    loading: Sharing,
 ) -> None:
     """Find the heads that retrieve by meaning in two real models and verify them: scores, ablation, one HTML page."""
     from lens_heads.studies.locos_paper.study import locos
@@ -35,11 +39,15 @@ def demo(
     if quick and full:
         raise ValueError("--quick conflicts with --full. Omit one of them.")
     size = "-quick" if quick else "-full" if full else ""
-    locos(tuple(model) if model else MODELS, f"demo{size}", out.with_name(f"{out.name}{size}"))
+    with loading.part(out):
+        locos(
+            tuple(model) if model else MODELS, f"demo{size}", out.with_name(f"{out.name}{size}"), **loading.all_options
+        )
     typer.echo("Next: lens-heads demo --full (100 trials, every method) or lens-heads study locos (the whole paper)")
 
 
 @app.command()
+@loads
 def locos(
     model: Models = None,
     preset: Annotated[
@@ -53,18 +61,19 @@ def locos(
     precision: Precision = None,
     max_trials: MaxTrials = None,
     plan: Plan = False,
-    device: Device = None,
-    dtype: Dtype = "float32",
+    *,
+    loading: Sharing,
 ) -> None:
     """Which heads retrieve by meaning? Reproduce the LOCOS paper: detection, ablation, specificity, causal evidence, claims."""
-    from lens_heads.model.load import dtype_named
     from lens_heads.studies.locos_paper import study
 
     more = {"precision": precision, "max_trials": max_trials, "plan": plan}
-    study.locos(model or study.MODELS, preset, out, tuned_lens, **more, device=device, dtype=dtype_named(dtype))
+    with loading.part(out):
+        study.locos(model or study.MODELS, preset, out, tuned_lens, **more, **loading.all_options)
 
 
 @app.command("fragile-tasks")
+@loads
 def fragile_tasks(
     model: Models = None,
     preset: Annotated[
@@ -76,19 +85,19 @@ def fragile_tasks(
     max_trials: MaxTrials = None,
     plan: Plan = False,
     out: Folder = Path("runs/fragile-tasks"),
-    device: Device = None,
-    dtype: Dtype = "float32",
+    *,
+    loading: Sharing,
 ) -> None:
     """Do two tasks, or two models, use the same heads? Query-focused heads on eight facts of annual reports."""
-    from lens_heads.model.load import dtype_named
     from lens_heads.studies.fragile_paper import study
 
     more = {"precision": precision, "max_trials": max_trials, "plan": plan}
-    loading = {"device": device, "dtype": dtype_named(dtype)}
-    study.fragile_tasks(model or study.MODELS, _size(preset, quick), out, path, **more, **loading)
+    with loading.part(out):
+        study.fragile_tasks(model or study.MODELS, _size(preset, quick), out, path, **more, **loading.all_options)
 
 
 @app.command()
+@loads
 def capability(
     model: Models = None,
     capability: Annotated[list[str] | None, typer.Option(help="A capability, repeatable (default: all).")] = None,
@@ -102,16 +111,16 @@ def capability(
     plan: Plan = False,
     allow_code_execution: AllowCode = None,
     out: Folder = Path("runs/capability"),
-    device: Device = None,
-    dtype: Dtype = "float32",
+    *,
+    loading: Sharing,
 ) -> None:
     """Which few heads carry a capability? Compressed sensing, compared with other methods by the damage of ablation."""
-    from lens_heads.model.load import dtype_named
     from lens_heads.studies.capability_paper import study
 
     more = {"precision": precision, "max_trials": max_trials, "plan": plan}
-    loading, allowed = {"device": device, "dtype": dtype_named(dtype)}, permission(allow_code_execution)
-    study.capability(model or study.MODELS, capability, _size(preset, quick), out, words, allowed, **more, **loading)
+    allowed, models, size = permission(allow_code_execution), model or study.MODELS, _size(preset, quick)
+    with loading.part(out):
+        study.capability(models, capability, size, out, words, allowed, **more, **loading.all_options)
 
 
 def _size(preset: str, quick: bool) -> str:

@@ -11,15 +11,17 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from rich.progress import track
 from torch import Tensor
 
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
-from lens_heads.runs import checks
+from lens_heads.model.workers import shared
+from lens_heads.runs import checks, engine
+from lens_heads.runs.shards import Result
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
+from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
 
@@ -111,13 +113,15 @@ def _by_head(x: Float[Tensor, "1 position ..."], shape: HeadGeometry) -> Float[T
     return x[0].float().reshape(-1, shape.n_heads, shape.d_head)
 
 
+@shared
 def mean_activations(
     model: Model, trials: Iterable[AnyTrial] | AnyTrial, n: int | None = 50, progress: bool = True
 ) -> MeanActivations:
     """Mean `z` and `q` over the prompt positions of the first `n` trials (None: all), the usual ablation reference.
 
-    All positions have equal weight. Raises ValueError for no trials, prompts beyond the context window, and processed
-    weights; TypeError for anything but a TransformerLens model.
+    All positions have equal weight. `workers=` as in `lh.working`. A trial that fails is left out, with a warning. Raises
+    ValueError for no trials, prompts beyond the context window, and processed weights; TypeError for anything but a
+    TransformerLens model.
     """
     if n is not None:
         checks.whole_number("n", n, remedy=", or None for all trials")
@@ -125,14 +129,20 @@ def mean_activations(
     shape = geometry(model)
     encoded = encode_all(islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     names = [f"blocks.{layer}.attn.hook_{kind}" for kind in ("z", "q") for layer in range(shape.n_layers)]
-    sums = {name: torch.zeros(shape.n_heads, shape.d_head, dtype=torch.float64) for name in names}
-    for trial in track(encoded, "mean activations", disable=not progress, transient=True):
+
+    def work(batch: list[EncodedTrial]) -> list[Result]:
+        return [Result({"sums": summed(trial)}, {}) for trial in batch]
+
+    def summed(trial: EncodedTrial) -> Float[Tensor, "hook head d_head"]:
         seen = _collect(model, trial.tokens, names, lambda x: _by_head(x, shape).sum(0).cpu().double())
-        sums = {name: sum(parts, sums[name]) for name, parts in seen.items()}
-    positions = sum(map(len, encoded))
-    z, q = (torch.stack(list(sums.values())) / positions).float().split(shape.n_layers)
+        return torch.stack([torch.stack(parts).sum(0) for parts in seen.values()])
+
+    results = engine.run(encoded, work, progress=progress, description="mean activations")
+    done = [(trial, result.arrays["sums"]) for trial, result in zip(encoded, results, strict=True) if result.keep]
+    positions = sum(len(trial) for trial, _ in done)
+    z, q = (torch.stack([sums for _, sums in done]).sum(0) / positions).float().split(shape.n_layers)
     meta = {"model": shape.name, "positions": positions}
-    return MeanActivations(z, q, tuple(trial.id for trial in encoded), meta)
+    return MeanActivations(z, q, tuple(trial.id for trial, _ in done), meta)
 
 
 def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:

@@ -114,6 +114,8 @@ def localize_heads(
     kind: str | Ablation = "zero",
     level: Level = "query_head",
     seed: int = 0,
+    estimator: str | None = None,
+    patience: int | None = None,
     **options: Unpack[AblationRun],
 ) -> HeadScores:
     """Find the few heads that a capability needs   (Compressed Sensing for Capability Localization)
@@ -134,6 +136,8 @@ def localize_heads(
         kind: as in `ablate`. The paper uses "zero". "best_in_turn" takes "zero" and "mean".
         level: "query_head", or "kv_group" to ablate all query heads of a kv head together and score kv heads.
         seed: for the masks, folds and resamples.
+        estimator: a regression from `localize.lasso.METHODS` instead of the method's own.
+        patience: stop once the top k heads stay the same for this many rounds of 25 masks (`meta["stopped_early"]`).
         **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and `reference` and the options of
             the ablation. The run folder holds finished masks, which any method reuses, and each method's latest scores as
             `method.json`.
@@ -146,13 +150,13 @@ def localize_heads(
         the others as last tried. For "best_in_turn", the chosen heads share the change that they make together equally;
         `meta["proposed_by"]` is the ranking that proposed them, and orders all heads.
 
-    To choose the regression or stop early, use `localize`. The model is left unchanged, even after an error.
+    `localize` does the same on masks that are measured already. The model is left unchanged, even after an error.
 
     Raises ValueError for an unknown method, too few masks, k out of range, a sparsity that ablates no head or every head, a
     metric that is the same under every mask, and what `MaskedMetric` refuses; RuntimeError if a run of a search or over a
     tenth of the masks fails (fewer: a warning).
     """
-    settings = Settings(method, n_masks, sparsity, k, seed=seed)
+    settings = Settings(method, n_masks, sparsity, k, estimator, patience, seed)
     trials = tasks.load(task, **tasks.to_select(task)) if isinstance(task, str) else task
     return localize(MaskedMetric(model, trials, metric, kind, level, **options), **vars(settings))
 
@@ -170,9 +174,7 @@ def localize(
     """`localize_heads` on a MaskedMetric, which keeps its runs: several methods or settings share the masks they have in common.
 
     Args:
-        method, n_masks, sparsity, k, seed: as in `localize_heads`, with the same result and errors.
-        estimator: a regression from `localize.lasso.METHODS` instead of the method's own.
-        patience: stop once the top k heads stay the same for this many rounds of 25 masks (`meta["stopped_early"]`).
+        method, n_masks, sparsity, k, estimator, patience, seed: as in `localize_heads`, with the same result and errors.
 
     `meta["evaluations"]` counts the masks this call asked for, including those measured before.
     """

@@ -34,6 +34,10 @@ from lens_heads.trials.trial import AnyTrial
 Level = Literal["query_head", "kv_group"]
 
 
+SHARES = 16
+"""In how many batches many masks run at least, so that several workers find something to do."""
+
+
 class MaskedMetric:
     """A metric of `evaluate` on fixed trials, as a function of the ablated heads (masks: True is ablated).
 
@@ -116,7 +120,7 @@ class MaskedMetric:
         results = engine.run(
             list(new.values()),
             self._measure,
-            batch_size=lambda mask: self._at_once(),
+            batch_size=lambda mask: min(self._at_once(), math.ceil(len(new) / SHARES)),
             key=lambda mask: f"mask {np.packbits(mask).tobytes().hex()}",
             folder=self.folder,
             progress=self.options.progress,

@@ -53,9 +53,13 @@ def packed(model: Model) -> Packed:
     return replace(_parts(model), weights=[(names, tensors[names[0]].detach().cpu()) for names in held.values()])
 
 
+SEVERAL = "several"
+"""In place of a device: all GPUs that this process sees, as `device_map="auto"` fills them."""
+
+
 @torch.no_grad()
 def unpacked(parts: Packed, device: torch.device | str) -> Model:
-    """The model again, on a device."""
+    """The model again, on a device, or spread over `SEVERAL`."""
     fresh = _made(parts, device)
     _fill(fresh, [(name, tensor) for names, tensor in parts.weights for name in names], parts.name)
     return fresh
@@ -74,8 +78,9 @@ def _made(parts: Packed, device: torch.device | str) -> Model:
     """A model with weights that the running generator draws."""
     with torch.device("cpu"):
         if parts.bridge:
-            fresh = parts.kind(parts.config).to(device, parts.dtype).eval()
-            options = {"hf_model": fresh, "tokenizer": parts.tokenizer, "device": device, "dtype": parts.dtype}
+            fresh = _placed(parts.kind(parts.config).to(parts.dtype).eval(), device)
+            options = {"hf_model": fresh, "tokenizer": parts.tokenizer, "dtype": parts.dtype}
+            options |= {} if device == SEVERAL else {"device": device}
         else:
             parts.config.init_weights, parts.config.seed = True, None
             fresh = parts.kind(parts.config, tokenizer=parts.tokenizer).eval()
@@ -84,6 +89,17 @@ def _made(parts: Packed, device: torch.device | str) -> Model:
         fresh = boot_bridge(parts.name, None, options)
     fresh.cfg.model_name = parts.name
     return fresh
+
+
+def _placed(fresh: Any, device: torch.device | str) -> Any:
+    """A Hugging Face model where it shall be."""
+    if device != SEVERAL:
+        return fresh.to(device)
+    from accelerate import dispatch_model, infer_auto_device_map
+    from accelerate.utils import get_balanced_memory
+
+    whole: dict[str, Any] = {"dtype": fresh.dtype, "no_split_module_classes": list(fresh._no_split_modules or ())}
+    return dispatch_model(fresh, infer_auto_device_map(fresh, get_balanced_memory(fresh, **whole), **whole))
 
 
 @torch.no_grad()

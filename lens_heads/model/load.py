@@ -17,19 +17,30 @@ from lens_heads.runs.reading import user_path
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def dtype_named(name: str) -> torch.dtype:
-    """A dtype by its name on the command line. ValueError for anything but float32, bfloat16 and float16."""
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    if name not in kinds:
-        raise ValueError(f"dtype {name!r}: use {', '.join(kinds)}")
-    return kinds[name]
+def dtype_of(given: torch.dtype | str | None, device: torch.device | str | None) -> torch.dtype:
+    """The dtype that `load_model` means on a device; None stands for GPUs. ValueError for any other."""
+    names = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}
+    if given == "auto":
+        return torch.bfloat16 if _has_bfloat16(torch.device(device or "cuda")) else torch.float32
+    found = torch.float32 if given is None else names.get(given) if isinstance(given, str) else given
+    if found not in _DTYPES:
+        raise ValueError(f"dtype={given!r:.60}: use {', '.join(names)} or auto")
+    return found
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    """Whether a device computes in bfloat16, and does not only imitate it."""
+    if device.type == "cuda":
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+    known = getattr(torch.cpu, "get_capabilities", dict)()  # Since torch 2.9.
+    return device.type == "cpu" and any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 
 def load_model(
     name: str | Path,
     *,
     device: str | torch.device | None = None,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     lens: Literal["bridge", "hooked"] | None = None,
     device_map: str | dict[str, Any] | None = None,
     revision: str | None = None,
@@ -39,7 +50,8 @@ def load_model(
     Args:
         name: a hub name, a local folder, a `.gguf` file, or a packaged model ("smollm2-135m-instruct", "gemma-3-270m").
         device: as in torch; by default CUDA if available, else CPU. Not together with `device_map`.
-        dtype: of the weights; default float32. Scores are computed in float32 regardless.
+        dtype: of the weights, or its name; default float32. "auto": bfloat16 where the device computes in it (GPUs, CPUs with
+            AVX-512 BF16 or AMX), else float32. Scores are computed in float32 regardless.
         lens: "bridge" (default) for a TransformerBridge, "hooked" for a HookedTransformer (TransformerLens 3.9 only).
         device_map: as in transformers, to spread a model over several GPUs; hub names and folders only.
         revision: branch, tag or commit of a hub model.
@@ -62,9 +74,7 @@ def load_model(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     elif device is not None:
         _check_device(device)
-    dtype = torch.float32 if dtype is None else dtype
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype={dtype!r:.60}: use {', '.join(map(str, _DTYPES))}")
+    dtype = dtype_of(dtype, device)
     given: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
     options = {key: value for key, value in given.items() if value is not None}
     if source is not None:

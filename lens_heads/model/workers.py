@@ -13,14 +13,16 @@ import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
-from lens_heads.model.copies import packed, unpacked
+from lens_heads.model.copies import SEVERAL, packed, unpacked
+from lens_heads.model.cost import add, counted
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import has_hooks
-from lens_heads.runs import checks
+from lens_heads.model.worker_devices import devices_of, each_takes
 from lens_heads.runs.crew import Done, current, in_crew, portable
 from lens_heads.runs.shards import Result
 
@@ -30,12 +32,14 @@ OPEN: list[Crew] = []
 
 
 @contextmanager
-def working(model: Model, workers: int | str) -> Iterator[None]:
+def working(model: Model, workers: int | str | None, num_gpus: float = 1) -> Iterator[None]:
     """Inside, every call on this model shares its units among workers, which start once and keep their copies of the model.
 
     Args:
         workers: a number: one for each of the first GPUs, or on the CPU, whose cores they share; "auto": one for each GPU;
-            devices ("cuda:0,cuda:1"); or "ray://HOST:PORT", a cluster, with one worker for each of its GPUs.
+            devices ("cuda:0,cuda:1"); or "ray://HOST:PORT", a cluster, with one worker for each of its GPUs. None: this process.
+        num_gpus: GPUs of each worker: .5 puts two on one; over several a worker spreads its model, as `device_map="auto"` does.
+            Not for named devices, nor on the CPU.
 
     The model may lie anywhere; each worker holds a copy of its weights, which must not change inside. Batches are those of one
     process, so results are equal bit for bit on GPUs, and on CPUs with as many threads (`torch.set_num_threads`, which workers
@@ -43,7 +47,10 @@ def working(model: Model, workers: int | str) -> Iterator[None]:
 
     Raises ValueError for devices that do not exist, processed weights or a model with hooks, ImportError without Ray.
     """
-    crew = Crew(model, workers)
+    if workers is None:
+        yield
+        return
+    crew = Crew(model, workers, num_gpus)
     try:
         OPEN.append(crew)
         yield
@@ -60,11 +67,9 @@ def shared(function: Call) -> Call:
         if current() is not None:
             return function(model, *args, **options)
         crew = next((crew for crew in reversed(OPEN) if crew.model is model), None)
-        if crew is None and workers is not None:
-            with working(model, workers):
-                return call(model, *args, **options)
         if crew is None:
-            return function(model, *args, **options)
+            with working(model, workers):
+                return (function if workers is None else call)(model, *args, **options)
         with crew.running(function, args, options), in_crew(crew):
             return function(model, *args, **options)
 
@@ -74,7 +79,7 @@ def shared(function: Call) -> Call:
 class Crew:
     """The driver's side: the workers of one model, and what they are doing."""
 
-    def __init__(self, model: Model, how: int | str) -> None:
+    def __init__(self, model: Model, how: int | str, num_gpus: float = 1) -> None:
         self.model, self._ray = model, _ray()
         address = how if isinstance(how, str) and how.startswith("ray://") else None
         self._started = not self._ray.is_initialized()
@@ -87,17 +92,17 @@ class Crew:
             )
             self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
         try:
-            devices = _devices(how, self._ray)
+            devices = devices_of(how, self._ray, each_takes(num_gpus))
             weights = self._ray.put(packed(model))
             threads = max(1, torch.get_num_threads() // len(devices))
-            self.actors = [self._start(weights, device, threads) for device in devices]
+            self.actors = [self._start(weights, device, threads, num_gpus) for device in devices]
             self._ray.get([actor.ready.remote() for actor in self.actors])
         except BaseException:
             self.close()
             raise
 
-    def _start(self, weights: Any, device: str, threads: int) -> Any:
-        resources = {"num_gpus": 1} if device == "cuda" else {"num_cpus": 0}
+    def _start(self, weights: Any, device: str, threads: int, num_gpus: float) -> Any:
+        resources = {"num_gpus": num_gpus} if device in ("cuda", SEVERAL) else {"num_cpus": 0}
         remote = self._ray.remote(max_concurrency=4, max_restarts=0, **resources)(_Worker)
         return remote.remote(weights, device, threads)
 
@@ -109,9 +114,8 @@ class Crew:
                 f"{geometry(self.model).name} has hooks attached (an ablation?), which the workers' copies lack"
             )
         given = {name: value for name, value in options.items() if name not in ("out", "progress")}
-        given |= {"out": None, "progress": False}
         name = function.__module__, function.__name__
-        sent = self._ray.put((tuple(args), given))
+        sent = self._ray.put((tuple(args), given | {"progress": False}))
         self._loop = 0
         for actor in list(self.actors):
             try:
@@ -157,6 +161,7 @@ class Crew:
                 done = Done([(i, nothing) for i in batch], len(batch), lost)
             else:
                 idle.append(actor)
+                add(done.work)
             yield done
 
     def _lose(self, actor: Any) -> None:
@@ -242,7 +247,9 @@ class _Worker:
                 raise message
             if isinstance(message, tuple):
                 return list(message)
-            self._outbox.put(work(message))
+            with counted(self.model) as cost:
+                done = work(message)
+            self._outbox.put(replace(done, work=cost.work))
 
 
 def _ray() -> Any:
@@ -251,33 +258,3 @@ def _ray() -> Any:
     except ImportError as error:
         raise ImportError("workers= needs Ray: pip install 'lens-heads[ray]'") from error
     return ray
-
-
-def _devices(how: int | str, ray: Any) -> list[str]:
-    """The device of every worker. "cuda" is the GPU that Ray gives it. ValueError for none."""
-    if isinstance(how, str) and how.startswith("ray://"):
-        gpus = int(ray.cluster_resources().get("GPU", 0))
-        return ["cuda"] * gpus or ["cpu"] * max(1, int(ray.cluster_resources().get("CPU", 1)))
-    here = torch.cuda.device_count()
-    if how == "auto":
-        return ["cuda"] * here or ["cpu"]
-    if isinstance(how, str) and not how.isdecimal():
-        named = [name.strip() for name in how.split(",")]
-        wrong = next((name for name in named if name != "cpu" and not _exists(name)), None)
-        if wrong is not None:
-            raise ValueError(
-                f"workers={how!r}: there is no device {wrong!r} here; use a number, 'auto', 'cuda:0,cuda:1' or 'ray://...'"
-            )
-        return named
-    number = checks.whole_number("workers", int(how) if isinstance(how, str) else how)
-    if here and number > here:
-        raise ValueError(f"workers={number}: there are {here} GPUs here")
-    return ["cuda"] * number if here else ["cpu"] * number
-
-
-def _exists(name: str) -> bool:
-    try:
-        torch.empty(0, device=name)
-    except Exception:  # torch raises RuntimeError, AssertionError and others
-        return False
-    return True

@@ -21,11 +21,12 @@ from lens_heads.runs.shards import Result
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a batch: results by index, how many items raised, and the first error."""
+    """What became of a batch: results by index, how many items raised, the first error, and the work it took."""
 
     results: list[tuple[int, Result]]
     failed: int = 0
     error: Exception | None = None
+    work: int = 0
 
 
 @runtime_checkable

@@ -1,8 +1,9 @@
-"""The loop over units of work: batches, progress and resuming. Work runs in this process."""
+"""The loop over units of work: batches, progress and resuming. Work runs in this process, or in those of a crew."""
 
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 import warnings
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from lens_heads.runs import parts
 from lens_heads.runs.crew import Done, Driver, Member, current, portable
 from lens_heads.runs.memory import out_of_memory
 from lens_heads.runs.shards import Key, Result
@@ -40,35 +42,45 @@ def run(
     items of similar size. A batch that raises is retried in halves, with one warning because that is slower; where memory ran
     out, later batches are no larger than its halves. An item that raises becomes a result with `keep=False` and its error in the
     record; it is reported in a warning, not stored, and retried on the next run. If every item raises, the first error is
-    raised. Errors are kept without their frames' variables. With a folder, two items of one key are a ValueError, and SIGTERM
-    ends the run as Ctrl-C does.
+    raised. Errors are kept without their frames' variables. With a folder, two items of one key are a ValueError, SIGTERM ends
+    the run as Ctrl-C does, and `parts.sharding` leaves some of the batches to other processes.
     """
     crew = current()
     if isinstance(crew, Member):
         return crew.serve(lambda batch: _done(work, [(i, items[i]) for i in batch], _Failures(description)))
     results = {} if folder is None else _stored(folder, [key(item) for item in items])
-    todo = [i for i in range(len(items)) if i not in results]
-    failures = _Failures(description)
+    part, failures, started = None if folder is None else parts.current(), _Failures(description), time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with stoppable(folder.path if folder else None), Progress(*columns, transient=True, disable=not progress) as bar:
         task = bar.add_task(description, total=len(items), completed=len(results))
-        batches = _batches(items, todo, batch_size, size, group)
+        todo = [
+            i for i in range(len(items)) if part is not None or i not in results
+        ]  # Parts have one plan, that of all.
+        batches = list(_batches(items, todo, batch_size, size, group))
+        if crew is not None or part is not None:
+            batches = _longest_first(items, batches, size)
+        if part is not None:
+            batches = [left for batch in part.mine(batches) if (left := [i for i in batch if i not in results])]
         if crew is None:
             finished = (done for batch in batches for done in _attempt(work, [(i, items[i]) for i in batch], failures))
         else:
-            finished = _shared(crew, _longest_first(items, batches, size), failures)
+            finished = _shared(crew, batches, failures)
         for i, result in finished:
             results[i] = result
             if folder is not None and result.keep:
                 folder.write(key(items[i]), result)
             bar.advance(task)
+    if failures.first is not None:
+        asked = len(items) if part is None else sum(map(len, batches))
+        if failures.items == asked:
+            raise failures.first
+        summary = f"{description}: {failures.items} of {asked} failed; the first: {_text(failures.first)}"
+        warnings.warn(summary, stacklevel=3)
+    if part is not None and folder is not None:
+        missing = {i: key(items[i]) for i in range(len(items)) if i not in results}
+        results |= part.others(folder, missing, (time.monotonic() - started) / max(1, len(batches)))
     if crew is not None:
         crew.tell([results[i] for i in range(len(items))])
-    if failures.first is not None:
-        if failures.items == len(items):
-            raise failures.first
-        summary = f"{description}: {failures.items} of {len(items)} failed; the first: {_text(failures.first)}"
-        warnings.warn(summary, stacklevel=3)
     return [results[i] for i in range(len(items))]
 
 
@@ -106,11 +118,10 @@ def _batches(
 
 
 def _longest_first(
-    items: Sequence[Item], batches: Iterator[list[int]], size: Callable[[Item], int] | None
+    items: Sequence[Item], batches: list[list[int]], size: Callable[[Item], int] | None
 ) -> list[list[int]]:
     """Batches in the order in which they are handed out, so that no long one is left for the end."""
-    listed = list(batches)
-    return listed if size is None else sorted(listed, key=lambda batch: -sum(size(items[i]) for i in batch))
+    return batches if size is None else sorted(batches, key=lambda batch: -sum(size(items[i]) for i in batch))
 
 
 def _shared(crew: Driver, batches: list[list[int]], failures: _Failures) -> Iterator[tuple[int, Result]]:

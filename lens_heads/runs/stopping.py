@@ -10,6 +10,10 @@ from pathlib import Path
 from types import FrameType
 
 
+class PartDone(BaseException):
+    """A part has done its share, and the call cannot go on without the others'. No error, so nothing may swallow it."""
+
+
 @contextmanager
 def stoppable(folder: Path | None) -> Iterator[None]:
     """Inside, SIGTERM raises KeyboardInterrupt, unless the program handles it itself; its note names the run folder."""

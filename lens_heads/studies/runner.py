@@ -10,7 +10,8 @@ import json
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -26,6 +27,7 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.load import load_model
+from lens_heads.model.workers import working
 from lens_heads.report import tables
 from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
@@ -144,30 +146,30 @@ def run_study(
     loses nothing. At most two models are loaded at a time. `command` is shown on the page; default: the running command.
     """
     out, console, listed, plan = Path(out), Console(emoji=False), several(models), study.plan
-    if loading and not any(isinstance(one, str | Path) for one in listed):
-        raise TypeError(f"unexpected {', '.join(loading)}: models that are already loaded take no loading options")
+    if (wrong := _loads(loading)) and not any(isinstance(one, str | Path) for one in listed):
+        raise TypeError(f"unexpected {', '.join(wrong)}: models that are already loaded take no loading options")
     findings: list[Found] = []
     pairs: list[Any] = []
     tables.show(tables.registered(study.registered(), f"{study.name}: registered before the run"))
     for given in listed:
-        model = controlled(loaded(given, loading), study.plan)
-        study.check(model)
-        name = geometry(model).name
-        console.rule(tables.plain(name))
-        settings = {**identify(model).settings, "preset": asdict(plan), **study.extra}  # type: ignore[call-overload]  # a dataclass
-        run = StageRun.begin(out / plain_name(Path(name).name, "model"), settings, console)
-        findings.append(replace(run.keep(study.one(model, run)), file_sha256=file_sha256(given)))
-        if (shown := study.seen(findings[-1])) is not None:
-            run.stage("explorer", keep, run.folder, model, shown)
-        _write(study, findings, pairs, out, command)
-        for earlier, a in zip(listed, findings[:-1], strict=False):
-            b, settings = findings[-1], study.pair_settings(a, findings[-1])
-            if settings is not None:
-                console.rule(tables.plain(f"{a.model} and {b.model}"))
-                run = StageRun.begin(out / f"{a.name}--{b.name}", settings, console)
-                first = controlled(loaded(earlier, loading), study.plan)
-                pairs.append(run.keep(study.two((first, model), a, b, run)))
-                _write(study, findings, pairs, out, command)
+        with at_work(given, loading, plan) as model:
+            study.check(model)
+            name = geometry(model).name
+            console.rule(tables.plain(name))
+            settings = {**identify(model).settings, "preset": asdict(plan), **study.extra}  # type: ignore[call-overload]  # a dataclass
+            run = StageRun.begin(out / plain_name(Path(name).name, "model"), settings, console)
+            findings.append(replace(run.keep(study.one(model, run)), file_sha256=file_sha256(given)))
+            if (shown := study.seen(findings[-1])) is not None:
+                run.stage("explorer", keep, run.folder, model, shown)
+            _write(study, findings, pairs, out, command)
+            for earlier, a in zip(listed, findings[:-1], strict=False):
+                b, settings = findings[-1], study.pair_settings(a, findings[-1])
+                if settings is not None:
+                    console.rule(tables.plain(f"{a.model} and {b.model}"))
+                    run = StageRun.begin(out / f"{a.name}--{b.name}", settings, console)
+                    first = controlled(loaded(earlier, loading), plan)
+                    pairs.append(run.keep(study.two((first, model), a, b, run)))
+                    _write(study, findings, pairs, out, command)
         del model  # Before the next one is loaded.
     minutes = sum(sum(each.seconds.values()) for each in [*findings, *pairs]) / 60
     console.print(
@@ -258,7 +260,20 @@ def several(models: Models) -> list[Any]:
 
 def loaded(given: Any, loading: dict[str, Any]) -> Model:
     """The model, loaded if it is given by name."""
-    return load_model(given, **loading) if isinstance(given, str | Path) else given
+    return load_model(given, **_loads(loading)) if isinstance(given, str | Path) else given
+
+
+@contextmanager
+def at_work(given: Any, loading: dict[str, Any], plan: Any = None) -> Iterator[Model]:
+    """The model that a plan is about, with the workers that the options of a study may name (`workers`, `num_gpus`)."""
+    model = controlled(loaded(given, loading), plan)
+    with working(model, loading.get("workers"), loading.get("num_gpus", 1)):
+        yield model
+
+
+def _loads(loading: dict[str, Any]) -> dict[str, Any]:
+    """The options of `load_model` among those of a study."""
+    return {name: value for name, value in loading.items() if name not in ("workers", "num_gpus")}
 
 
 def file_sha256(given: Any) -> str | None:

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from lens_heads.cli import main as cli
+from lens_heads.cli.loading import Loading
 from lens_heads.model.load import load_model
 from tests.attack.held import refused
 from tests.commands import model_folder, run, score_file
@@ -90,11 +91,23 @@ WRONG: list[tuple[str, str]] = [
     ("score -m MODEL -w n=2 -o FILE/below", "file"),
     ("score -m MODEL -w n=2 -o /proc/nothing", "/proc/nothing"),
     ("score -m MODEL -w n=2 --direction sideways", "sideways"),
-    ("score -m MODEL --dtype int8 -w n=2", "dtype 'int8'"),
+    ("score -m MODEL --dtype int8 -w n=2", "dtype='int8'"),
     ("score -m MODEL --device gpu -w n=2", "device='gpu': cannot be used here; use cpu"),
     ("score -m MODEL --device cuda:99 -w n=2", "device='cuda:99': cannot be used here; use cpu"),
     ("score -m MODEL --device meta -w n=2", "device='meta': cannot be used here"),
     ("score -m MODEL --lens glass -w n=2", "lens='glass': use 'bridge' or 'hooked'"),
+    ("score -m MODEL --shard 0/2 -w n=2", "--shard needs --out"),
+    ("score -m MODEL --shard 2/2 -w n=2 -o RUN", "shard '2/2': use i/n with i from 0 to n - 1"),
+    ("score -m MODEL --shard half -w n=2 -o RUN", "shard 'half': use i/n"),
+    ("score -m MODEL --shard auto -w n=2 -o RUN", "neither RANK, SLURM_ARRAY_TASK_ID nor SLURM_PROCID is set"),
+    ("study locos --shard 1/0", "shard '1/0'"),
+    ("score -m MODEL --workers gpu -w n=2", "there is no device 'gpu' here"),
+    ("score -m MODEL --workers 0 -w n=2", "workers=0"),
+    ("score -m MODEL --workers 2 --gpus-per-worker 1.5 -w n=2", "num_gpus=1.5"),
+    ("score -m MODEL --workers cpu --gpus-per-worker 2 -w n=2", "num_gpus=2.0"),
+    ("check MODEL --device-map {x", "--device-map: invalid JSON"),
+    ("check MODEL --device-map auto --device cpu", "mutually exclusive"),
+    ("check MODEL --revision main", "only hub models have revisions"),
     ("check no-such-model", "model 'no-such-model' cannot be loaded"),
     ("check org/no-such-model", "model 'org/no-such-model' cannot be loaded"),
     ("check no;such&model", "model 'no;such&model' cannot be loaded"),
@@ -130,7 +143,13 @@ def test_a_wrong_command_ends_in_one_line(
     (tmp_path / "file").write_text("x")
     (tmp_path / "null.jsonl").write_text("null")
     (tmp_path / "empty").mkdir()
-    places = {"MODEL": folder, "SCORES": scores, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty"}
+    places = {
+        "RUN": tmp_path / "run",
+        "MODEL": folder,
+        "SCORES": scores,
+        "FILE": tmp_path / "file",
+        "EMPTY": tmp_path / "empty",
+    }
     for name, place in {**places, "NULL": tmp_path / "null.jsonl"}.items():
         words = words.replace(name, str(place))
     code, said = command(*words.split(" "))
@@ -176,7 +195,7 @@ def test_whatever_goes_wrong_inside_is_one_line_without_tricks(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli.cli_options, "load", fail)
+    monkeypatch.setattr(Loading, "load", fail)
     code, said = command("check", "anything")
     assert says in said
     assert (code, is_one_line(said)) == (2, True), said
@@ -261,9 +280,9 @@ def test_a_damaged_model_is_named(damage: Callable[[Path], Any], says: str, fold
         ({"device": "gpu"}, "device='gpu': cannot be used here; use cpu"),
         ({"device": 99}, "device='99': cannot be used here"),
         ({"device": ""}, "device='': cannot be used here"),
-        ({"dtype": "float32"}, "dtype='float32': use torch.float32, torch.bfloat16"),
-        ({"dtype": torch.int8}, "dtype=torch.int8: use torch.float32"),
-        ({"dtype": torch.float8_e4m3fn}, "use torch.float32"),
+        ({"dtype": "float33"}, "dtype='float33': use float32, bfloat16"),
+        ({"dtype": torch.int8}, "dtype=torch.int8: use float32"),
+        ({"dtype": torch.float8_e4m3fn}, "use float32"),
         ({"device": "cpu", "device_map": "auto"}, "device and device_map are mutually exclusive"),
         ({"lens": 1}, "lens=1: use 'bridge' or 'hooked'"),
         ({"revision": "main"}, "only hub models have revisions"),

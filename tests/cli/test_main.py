@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from lens_heads.cli import ablate as cli_ablate
+from lens_heads.cli.loading import Loading
 from lens_heads.heads.scores import HeadScores
 from tests.commands import model_folder, needles, run, score_file
 from tests.sandboxed import needs_confinement
@@ -110,7 +111,7 @@ def test_check_says_whether_it_holds(
         (["score", "-m", "FOLDER", "--with", "split"], "'split' is not of the form name=value"),
         (["score", "-m", "FOLDER", "--with", "half=test"], "has no argument 'half'"),
         (["score", "-m", "FOLDER", "--methods", "locus", "--with", "n=2"], "did you mean 'locos'?"),
-        (["score", "-m", "FOLDER", "--dtype", "int8", "--with", "n=2"], "dtype 'int8'"),
+        (["score", "-m", "FOLDER", "--dtype", "int8", "--with", "n=2"], "dtype='int8'"),
         (["heads", "missing.json"], "missing.json"),
         (["explore", "/nowhere"], "/nowhere is no folder"),
         (["explore", "FOLDER"], "holds no explorer: score (with --out)"),
@@ -183,7 +184,7 @@ def test_a_missing_package_or_a_full_disk_ends_in_one_line_too(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli_ablate.cli_options, "load", fail)
+    monkeypatch.setattr(Loading, "load", fail)
     assert run("check", "anything", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == f"error: {error}\n"
 
@@ -346,12 +347,15 @@ def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_p
         "cpu",
         "--max-trials",
         "30",
+        "--workers",
+        "2",
     ]
     assert run("study", "locos", *given, monkeypatch=monkeypatch) == 0
     assert run("study", "locos", monkeypatch=monkeypatch) == 0
+    loading = {"device": "cpu", "dtype": "bfloat16", "workers": "2", "num_gpus": 1.0}
     assert calls == [
-        (["a", "b"], "quick", tmp_path, None, {**SIZES, "max_trials": 30, "device": "cpu", "dtype": torch.bfloat16}),
-        (study.MODELS, "packaged", Path("runs/locos"), None, {**SIZES, "device": None, "dtype": torch.float32}),
+        (["a", "b"], "quick", tmp_path, None, {**SIZES, "max_trials": 30, **loading}),
+        (study.MODELS, "packaged", Path("runs/locos"), None, {**SIZES, "dtype": "float32"}),
     ]
 
 
@@ -364,8 +368,8 @@ def test_study_fragile_tasks_hands_its_options_on(monkeypatch: pytest.MonkeyPatc
     assert run("study", "fragile-tasks", *given, monkeypatch=monkeypatch) == 0
     assert run("study", "fragile-tasks", monkeypatch=monkeypatch) == 0
     assert calls == [
-        (["a"], "quick", tmp_path, Path("10-K.zip"), {**SIZES, "device": None, "dtype": torch.bfloat16}),
-        (study.MODELS, "packaged", Path("runs/fragile-tasks"), None, {**SIZES, "device": None, "dtype": torch.float32}),
+        (["a"], "quick", tmp_path, Path("10-K.zip"), {**SIZES, "dtype": "bfloat16"}),
+        (study.MODELS, "packaged", Path("runs/fragile-tasks"), None, {**SIZES, "dtype": "float32"}),
     ]
     assert run("study", "fragile-tasks", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
 
@@ -382,7 +386,7 @@ def test_study_capability_hands_its_options_on(
         more = ["--dtype", "bfloat16", "--allow-code-execution", "--words", "list.txt"]
         assert run("study", "capability", *given, *more, monkeypatch=monkeypatch) == 0
         assert run("study", "capability", monkeypatch=monkeypatch) == 0
-        loading = {**SIZES, "device": None, "dtype": torch.float32}
+        loading = {**SIZES, "dtype": "float32"}
         assert calls == [
             (
                 ["a"],
@@ -391,7 +395,7 @@ def test_study_capability_hands_its_options_on(
                 tmp_path,
                 Path("list.txt"),
                 True,
-                loading | {"dtype": torch.bfloat16},
+                loading | {"dtype": "bfloat16"},
             ),
             (study.MODELS, None, "packaged", Path("runs/capability"), None, False, loading),
         ]

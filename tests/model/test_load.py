@@ -19,7 +19,7 @@ from lens_heads.model import gguf as gguf_files
 from lens_heads.model.forward import fast_attention
 from lens_heads.model.geometry import HeadGeometry, geometry, is_bridge, require_raw_weights
 from lens_heads.model.hooks import has_hooks, hooked
-from lens_heads.model.load import dtype_named, load_model
+from lens_heads.model.load import dtype_of, load_model
 from lens_heads.runs.identity import ModelIdentity
 from tests import zoo
 from tests.conftest import tiny
@@ -455,11 +455,19 @@ def test_a_misspelt_packaged_model_is_suggested(given: str, meant: str) -> None:
     assert gguf_files.local_source("gpt2") is None
 
 
-def test_dtypes_by_name() -> None:
-    assert [dtype_named(name) for name in ("float32", "bfloat16", "float16")] == [
+def test_dtypes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [dtype_of(name, "cpu") for name in ("float32", "bfloat16", "float16", torch.float64, None)] == [
         torch.float32,
         torch.bfloat16,
         torch.float16,
+        torch.float64,
+        torch.float32,
     ]
-    with pytest.raises(ValueError, match="dtype 'int8': use float32, bfloat16, float16"):
-        dtype_named("int8")
+    for wrong in ("int8", torch.int8, 3):
+        with pytest.raises(ValueError, match="use float32, bfloat16, float16, float64 or auto"):
+            dtype_of(wrong, "cpu")  # type: ignore[arg-type]
+    for known, expected in (({"avx512_bf16": True}, torch.bfloat16), ({"avx512_bf16": False}, torch.float32)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda known=known: known)
+        assert dtype_of("auto", "cpu") == expected
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert dtype_of("auto", "cpu") == dtype_of("auto", "mps") == torch.float32

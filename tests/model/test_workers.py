@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads.model.copies import packed, unpacked
+from lens_heads.model.copies import SEVERAL, packed, unpacked
+from lens_heads.model.worker_devices import devices_of, each_takes
 from lens_heads.model.workers import OPEN
 from tests import zoo
 from tests.conftest import random_trial, tiny
@@ -144,3 +145,72 @@ def test_workers_that_cannot_be(workers: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lh.score_heads(tiny("gpt2"), TRIALS, progress=False, workers=workers)
     assert before == OPEN
+
+
+@pytest.mark.timeout(300)
+def test_a_study_counts_the_work_of_its_workers() -> None:
+    from tests.studies.test_ranking_methods import run
+
+    methods = ["locos", "attribute_ablation", "patching_answer"]
+    one, two = (
+        run(zoo.bridge("qwen3", n_ctx=2048), None, methods, **more).frame.set_index("method")
+        for more in ({}, {"workers": 2})
+    )
+    for column in ("passes", "area", "cpr"):
+        assert dict(one[column]) == pytest.approx(dict(two[column]), abs=1e-4), column
+    assert two["passes"]["attribute_ablation"] == pytest.approx(3, abs=0.1)
+
+
+def test_means_are_shared(crew: Any) -> None:
+    one, two = (lh.mean_activations(model, TRIALS, progress=False) for model in (alone(crew), crew))
+    assert torch.equal(one.z, two.z)
+    assert torch.equal(one.q, two.q)
+
+
+def test_a_model_can_be_spread_by_its_worker() -> None:
+    """As over several GPUs; here all of it comes to the CPU."""
+    model, tokens = tiny("llama-gqa"), torch.arange(3, 20)[None]
+    spread = unpacked(packed(model), SEVERAL)
+    assert spread.original_model.hf_device_map == {"": "cpu"}
+    with torch.no_grad():
+        assert torch.equal(spread(tokens), model(tokens))
+
+
+@pytest.mark.parametrize(
+    ("how", "gpus", "each", "devices"),
+    [
+        ("auto", 8, 1, ["cuda"] * 8),
+        ("auto", 8, 4, [SEVERAL] * 2),
+        ("auto", 0, 1, ["cpu"]),
+        (3, 8, 2, [SEVERAL] * 3),
+        (4, 2, 0.5, ["cuda"] * 4),
+        ("2", 0, 1, ["cpu"] * 2),
+        ("cpu,cpu", 8, 1, ["cpu"] * 2),
+    ],
+)
+def test_the_devices_of_workers(
+    how: Any, gpus: int, each: float, devices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert devices_of(how, None, each_takes(each)) == devices
+
+
+@pytest.mark.parametrize(
+    ("how", "each", "message"), [(3, 4, "8 GPUs here"), ("cpu", 2, "num_gpus=2"), (2, 0, "num_gpus=0")]
+)
+def test_gpus_that_are_not_there(how: Any, each: float, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    with pytest.raises(ValueError, match=message):
+        devices_of(how, None, each_takes(each))
+
+
+def test_the_devices_of_a_cluster() -> None:
+    class Cluster:
+        def __init__(self, **there: float) -> None:
+            self.there = there
+
+        def cluster_resources(self) -> dict[str, float]:
+            return self.there
+
+    assert devices_of("ray://head:10001", Cluster(GPU=8.0, CPU=64.0), 2) == [SEVERAL] * 4
+    assert devices_of("ray://head:10001", Cluster(CPU=3.0), 1) == ["cpu"] * 3

@@ -18,6 +18,7 @@ from lens_heads.ablation import grid
 from lens_heads.causal import sufficiency
 from lens_heads.explorer.stored import folders, stored
 from lens_heads.heads.scores import HeadScores
+from lens_heads.model.cost import counted, plain_work
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.plots.costs import pareto
@@ -25,7 +26,6 @@ from lens_heads.scoring.scorers.locos import locos
 from lens_heads.studies.ranking_methods import judging, material, ranking
 from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
-from lens_heads.studies.ranking_methods.cost import counted, plain_work
 from lens_heads.studies.ranking_methods.known_heads import planted_quality
 from lens_heads.studies.ranking_methods.material import SETUPS, Material, gather, setup_of
 from lens_heads.studies.ranking_methods.methods import METHODS, Method, random_ranking, resolve

@@ -68,7 +68,8 @@ def capability(
         precision, max_trials: in place of the preset's: the half-width, in nats, at which a capability's own trials stop, and the
             most test trials of each task.
         plan: only print what it would cost, from the preset and one measured block, and return nothing.
-        **loading: options of `load_model` (device, dtype, ...) for models given by name.
+        **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
+            `lh.working`.
 
     Returns one finding per model, and prints the claims of each.
 

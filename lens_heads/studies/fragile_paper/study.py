@@ -62,7 +62,8 @@ def fragile_tasks(
         precision, max_trials: in place of the preset's, where headline claims are evaluated: the half-width, in nats, at which no
             more test trials are run, and the most of them.
         plan: only print what it would cost, from the preset and one measured block, and return nothing.
-        **loading: options of `load_model` (device, dtype, ...) for models given by name.
+        **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
+            `lh.working`.
 
     Returns one finding per model and one per pair, and prints the claims of each. At most two models are loaded at a time.
 

@@ -60,7 +60,8 @@ def locos(
         precision, max_trials: in place of the preset's: the half-width, in nats, at which no more test trials are run, and the
             most of them (up to as many as the preset's `test` has).
         plan: only print what it would cost, from the preset and one measured block, and return nothing.
-        **loading: options of `load_model` (device, dtype, ...) for models given by name.
+        **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
+            `lh.working`.
 
     Returns one finding per model, and prints the claims of each.
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from lens_heads.ablation.evaluation import evaluate
 from lens_heads.heads.scores import HeadScores
+from lens_heads.model.cost import Cost, counted, plain_work
 from lens_heads.model.geometry import geometry
 from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
-from lens_heads.studies.ranking_methods.cost import Cost, counted, plain_work
 from lens_heads.studies.ranking_methods.material import Material
 from lens_heads.studies.ranking_methods.methods import Method
 from lens_heads.studies.ranking_methods.presets import Preset

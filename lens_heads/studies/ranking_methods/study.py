@@ -32,7 +32,7 @@ from lens_heads.studies.ranking_methods.methods import Method, resolve
 from lens_heads.studies.ranking_methods.page import page
 from lens_heads.studies.ranking_methods.presets import PRESETS, Preset
 from lens_heads.studies.ranking_methods.ranking import rank_all
-from lens_heads.studies.runner import Models, loaded, minutes_per_pass, named_preset, several
+from lens_heads.studies.runner import Models, at_work, loaded, minutes_per_pass, named_preset, several
 from lens_heads.studies.seen import Seen, keep, sections
 
 SHOWN = 5
@@ -64,7 +64,7 @@ def methods(
         arguments: further arguments of the task, if there is one.
         plan: only print about how many passes it takes, and return an empty table.
         command: shown on the page; default: the running command.
-        **loading: options of `load_model` for models given by name.
+        **loading: options of `load_model` for models given by name, and `workers` and `num_gpus` as in `lh.working`.
 
     Methods rank heads on the same selection trials. Their top heads are ablated (mean of other trials) and kept on the same test
     trials. A method that fails is left out, with a warning.
@@ -84,15 +84,15 @@ def methods(
     folder, console, cells = None if out is None else Path(out), Console(emoji=False), []
     planted = _planted(chosen, size, folder)
     for one in given:
-        model = loaded(one, loading)
-        require_raw_weights(model)
-        for task, setup in setups.items():
-            console.rule(tables.plain(f"{geometry(model).name}, {task}"))
-            cells.append(_cell(model, task, setup, chosen, size, folder))
-            bench = Bench(cells, planted)
-            tables.show(tables.bench(bench.cell(cells[-1].model, task).frame))
-            if folder is not None:
-                _write(bench, size, name, folder, command)
+        with at_work(one, loading) as model:
+            require_raw_weights(model)
+            for task, setup in setups.items():
+                console.rule(tables.plain(f"{geometry(model).name}, {task}"))
+                cells.append(_cell(model, task, setup, chosen, size, folder))
+                bench = Bench(cells, planted)
+                tables.show(tables.bench(bench.cell(cells[-1].model, task).frame))
+                if folder is not None:
+                    _write(bench, size, name, folder, command)
         del model  # Before the next one is loaded.
     return Bench(cells, planted)
 

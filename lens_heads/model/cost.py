@@ -1,4 +1,4 @@
-"""What a method costs: the work of its forward and backward passes, relative to one plain pass over the same trials."""
+"""What a call costs: the work of its forward and backward passes, here and in workers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,21 @@ class Cost:
     seconds: float = 0.0
 
 
+_OPEN: list[Cost] = []
+
+
+def add(work: int) -> None:
+    """Count work that was done elsewhere."""
+    for cost in _OPEN:
+        cost.work += work
+
+
 @contextmanager
 def counted(model: Model) -> Iterator[Cost]:
     """Count what runs through the model's blocks inside: every token that a block processes, padding included.
 
-    What is not in blocks (embedding, unembedding, fits on the CPU) is in the seconds only. A prefix whose keys and values are
-    reused is not processed again and not counted again.
+    What workers do is counted with it. What is not in blocks (embedding, unembedding, fits on the CPU) is in the seconds only. A
+    prefix whose keys and values are reused is not processed again and not counted again.
     """
     cost, started = Cost(), time.perf_counter()
 
@@ -45,9 +54,11 @@ def counted(model: Model) -> Iterator[Cost]:
     with changing(model) as change:
         for block in model.blocks:
             attach(change, block, partial(block.register_forward_pre_hook, note, with_kwargs=True))
+        _OPEN.append(cost)
         try:
             yield cost
         finally:
+            _OPEN[:] = [other for other in _OPEN if other is not cost]
             cost.seconds = time.perf_counter() - started
 
 

@@ -1,0 +1,114 @@
+"""How commands load their model and share their work: options that stand once here, for all commands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from lens_heads.runs.reading import parse_json
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The options of a command that loads a model."""
+
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... (default: a GPU if available).")] = None
+    dtype: Annotated[
+        str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where the device computes in it.")
+    ] = "float32"
+    lens: Annotated[str | None, typer.Option(help="TransformerLens class: bridge, or hooked (3.9 only).")] = None
+    device_map: Annotated[
+        str | None, typer.Option(help="Spread the model over GPUs: auto, or a map as JSON. Hub models and folders.")
+    ] = None
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub model.")] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given, as `load_model` takes them."""
+        spread = self.device_map
+        given = {"device": self.device, "dtype": self.dtype, "lens": self.lens, "revision": self.revision}
+        given["device_map"] = parse_json(spread, "--device-map") if spread and spread[0] == "{" else spread
+        return {name: value for name, value in given.items() if value is not None}
+
+    def load(self, name: str) -> Any:
+        """The model of this name."""
+        from lens_heads.model.load import load_model
+
+        return load_model(name, **self.options)
+
+
+@dataclass(frozen=True)
+class Sharing(Loading):
+    """The options of a command whose work can be shared."""
+
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Processes that share the work: a number, cuda:0,cuda:1, ray://HOST:PORT or auto."),
+    ] = None
+    gpus_per_worker: Annotated[float, typer.Option(help="GPUs of each worker; a share such as 0.5 is possible.")] = 1.0
+    shard: Annotated[
+        str | None,
+        typer.Option(help="Only part i of n (0/4), in one folder with the others; auto: as the scheduler says."),
+    ] = None
+
+    @contextmanager
+    def model(self, name: str, out: Path | None) -> Iterator[Any]:
+        """The model of this name, its workers and its part of the run."""
+        from lens_heads.model.workers import working
+
+        with self.part(out):
+            model = self.load(name)
+            with working(model, self.workers, self.gpus_per_worker):
+                yield model
+
+    @contextmanager
+    def part(self, out: Path | None) -> Iterator[None]:
+        """Inside, this process does its part of the run."""
+        from lens_heads.runs.parts import sharding
+
+        if self.shard is not None and out is None:
+            raise ValueError("--shard needs --out: the parts of a run meet in one folder")
+        with sharding(self.shard):
+            yield
+
+    @property
+    def all_options(self) -> dict[str, Any]:
+        """The options as studies take them."""
+        shared = {"workers": self.workers, "num_gpus": self.gpus_per_worker}
+        return self.options | (shared if self.workers is not None else {})
+
+
+def loads(command: Command) -> Command:
+    """A command whose parameter `loading`, a `Loading` or `Sharing`, becomes one option for each of its fields."""
+    hints = get_type_hints(command, include_extras=True)
+    kind = hints["loading"]
+    known = [field.name for field in fields(kind)]
+
+    def call(**given: Any) -> Any:
+        mine = {name: given.pop(name) for name in known}
+        return command(**given, loading=kind(**mine))
+
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "loading"
+    ]
+    types = get_type_hints(kind, include_extras=True)
+    more = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+        )
+        for field in fields(kind)
+    ]
+    call.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]  # read by inspect, and so by typer
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *more]}
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    return call  # type: ignore[return-value]  # the same command, with its options spelled out
