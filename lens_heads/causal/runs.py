@@ -104,7 +104,7 @@ class PairRuns:
             evaluating(self.model),
             joining(self.model, begins, kept, self.tuples, until),
             hooked(self.model, hooks),
-            fast_attention(self.model),
+            fast_attention(self.model, cache),
         ):
             steps = end - start if until is None else 0
             return advance(self.model, self.tokens[base : base + 1], cache, logits=steps).float()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -207,21 +207,30 @@ def noting_tuples(model: Model) -> Iterator[list[bool]]:
 
 
 @contextmanager
-def fast_attention(model: Model) -> Iterator[None]:
+def fast_attention(model: Model, alike: Cache | None = None) -> Iterator[None]:
     """Inside, a bridge computes attention with Hugging Face's sdpa instead of the hookable eager form.
 
     Does nothing for a HookedTransformer, and whenever sdpa would change the result: if there is a hook on something it
     skips (patterns, scores, rotated queries), attention is soft-capped, or the architecture does not support it. Hooks on
     queries, keys, values and z still fire if these are inputs or outputs of the model's own linear layers.
+
+    `alike`: a cache whose rows are all alike, for one forward inside. Where the architecture lets attention be replaced, they
+    are held once (`shared_prefix`), and the cache must not be used again.
     """
     with changing(model) as change:
         if not is_bridge(model) or not _sdpa_is_exact(model) or _hooked_inside_attention(model):
             yield
             return
+        name, once = "sdpa", cast(AbstractContextManager[None], nullcontext())
+        if alike is not None and len(alike) and model.original_model._supports_attention_backend:
+            from lens_heads.model import shared_prefix
+
+            name, once = shared_prefix.NAME, shared_prefix.shared_prefix(alike.store)
         config = model.original_model.config
         change.note(partial(setattr, config, "_attn_implementation", config._attn_implementation))
-        config._attn_implementation = "sdpa"
-        with running(model, ((block.attn, block.attn.original_component.forward) for block in model.blocks)):
+        config._attn_implementation = name
+        attention = ((block.attn, block.attn.original_component.forward) for block in model.blocks)
+        with running(model, attention), once:
             yield
 
 
