@@ -1,11 +1,13 @@
-"""What all scores in one pass cost, against plain greedy generation of the same trials.
+"""What scoring costs, against Hugging Face's own forward of the same tokens, and where a pass spends its time.
 
-Compared within one run, on trials of 500 to 8,000 tokens: `score_heads` with every method; greedy generation by the
-same TransformerLens model (`model.generate`, with its KV cache); and by Hugging Face's own model with sdpa. All three
-generate exactly the same number of tokens. Every measurement is a fresh process, so that peak memory (resident set) is
-its own. Prints a table and appends JSON to benchmarks/results/score_pass.jsonl.
+On one packaged trial of about 500 to 8,000 tokens: `score_heads` with gold answers, LOCOS alone (read-out "raw", "exact", both)
+and every method, against a prefill of the same tokens by Hugging Face's model (sdpa, one row of logits); `score_heads` with
+decoding, every method, against Hugging Face's greedy generation of as many tokens. All take turns in one process, and ratios are
+of the least time of each. Peak memory (resident set) comes from fresh processes. "share" is what each part takes of a pass.
 
-Run: python benchmarks/score_pass.py [--model gemma-3-270m] [--lengths 500,2000,4000,8000]
+Prints a table and appends JSON to benchmarks/results/score_pass.jsonl.
+
+Run: python benchmarks/score_pass.py [--model gemma-3-270m] [--lengths 500,2000,4000,8000] [--dtype float32]
 """
 
 from __future__ import annotations
@@ -13,128 +15,164 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
+import torch
+from record import append, timed
+
+import lens_heads as lh
+from lens_heads import tasks
+from lens_heads.model import decoding
+from lens_heads.model import gguf as gguf_files
+from lens_heads.scoring import capture
+from lens_heads.trials.encoded import EncodedTrial
+
 NEW_TOKENS = 16
-WAYS = ("score", "lens", "hf")
-TARGETS = {"time_vs_lens": 1.2, "time_vs_hf": 1.6, "memory_vs_hf": 1.5}
+TARGETS = {"exact/raw": 1.15, "both/raw": 1.2, "raw/prefill": 1.15, "decoding/generation": 1.2, "memory": 1.3}
+GENERATES = ("decoding", "generation")
+FORCED: dict[str, dict[str, Any]] = {
+    "raw": {"methods": "locos"},
+    "exact": {"methods": "locos", "direction": "exact"},
+    "both": {"methods": ["locos", "locos_exact"]},
+    "all": {},
+}
 
 
-def trial(tokenizer: Any, length: int) -> Any:
+def trial(tokenizer: Any, length: int) -> EncodedTrial:
     """A packaged trial whose prompt has about `length` tokens."""
-    from lens_heads import tasks
-
     (made,) = tasks.packaged(n=1, context_length=length + 100, seed=3)
     return made.encode(tokenizer)
 
 
-def one(way: str, model_name: str, length: int, repeats: int) -> None:
-    """Measure one way in this process and print JSON: seconds of each repeat, peak memory in MiB."""
-    import torch
+def ours(model: Any, encoded: EncodedTrial) -> dict[str, Callable[[], Any]]:
+    """What `score_heads` does, by name."""
+    ways: dict[str, Callable[[], Any]] = {
+        name: lambda options=options: lh.score_heads(model, [encoded], teacher_forced=True, progress=False, **options)
+        for name, options in FORCED.items()
+    }
+    decodes = {"max_new_tokens": NEW_TOKENS, "progress": False}
+    return ways | {"decoding": lambda: lh.score_heads(model, [encoded], **decodes)}
 
-    from lens_heads import load_model, score_heads
-    from lens_heads.model import decoding
-    from lens_heads.model import gguf as gguf_files
 
-    torch.set_num_threads(2)
-    # The same number of steps for everyone: nothing stops early.
+def theirs(name: str, encoded: EncodedTrial, dtype: torch.dtype) -> dict[str, Callable[[], Any]]:
+    """What Hugging Face's model does with the same tokens."""
+    source = gguf_files.local_source(name)
+    assert source is not None
+    model = gguf_files.load_local(source, dtype)["hf_model"]
+    model.set_attn_implementation("sdpa")
+    forced = torch.cat([encoded.tokens, encoded.answer_tokens[:-1]])[None]
+    prompt, mask = encoded.tokens[None], torch.ones_like(encoded.tokens[None])
+    exactly = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False}
+    return {
+        "prefill": lambda: model(forced, logits_to_keep=1, use_cache=True),
+        "generation": lambda: model.generate(prompt, attention_mask=mask, **exactly),
+    }
+
+
+def fixed() -> None:
+    """The same number of steps for everyone: nothing stops early, and every answer counts."""
     patch.multiple(decoding, stop_tokens=lambda model: set(), _ended=lambda model, steps, judge: False).start()
-    if way == "hf":
-        source = gguf_files.local_source(model_name)
-        assert source is not None
-        loaded = gguf_files.load_local(source, torch.float32)
-        model, tokenizer = loaded["hf_model"], loaded["tokenizer"]
-        model.set_attn_implementation("sdpa")
+    patch.multiple("lens_heads.trials.answers", passes=lambda *_: True, answer_steps=lambda *_: [0]).start()
+
+
+@torch.no_grad()
+def times(name: str, length: int, dtype: str, repeats: int) -> dict[str, Any]:
+    """The least seconds of every way, in turns, and the share of each part of a pass."""
+    fixed()
+    model = lh.load_model(name, dtype=dtype)
+    encoded = trial(model.tokenizer, length)
+    ways = ours(model, encoded) | theirs(name, encoded, getattr(torch, dtype))
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(repeats + 1):
+        for way, work in ways.items():
+            seconds[way].append(timed(work)[1])
+    least = {way: min(some[1:]) for way, some in seconds.items()}  # The first time warms up.
+    return {"tokens": len(encoded), "seconds": least, "share": shares(ways["raw"])}
+
+
+def shares(work: Callable[[], Any]) -> dict[str, float]:
+    """What prefill, the unhooked run for the exact read-out, and the hooked answer rows take of a pass."""
+    spent = dict.fromkeys(("prepared", "read_outs", "watch"), 0.0)
+
+    def clocked(part: str) -> Callable[..., Any]:
+        function = getattr(capture, part)
+
+        def call(*args: Any, **options: Any) -> Any:
+            result, seconds = timed(lambda: function(*args, **options))
+            spent[part] += seconds
+            return result
+
+        return call
+
+    with patch.multiple(capture, **{part: clocked(part) for part in spent}):
+        _, whole = timed(work)
+    return {part: seconds / whole for part, seconds in spent.items()}
+
+
+@torch.no_grad()
+def peak(way: str, name: str, length: int, dtype: str) -> float:
+    """Peak memory of this process after one way, MiB."""
+    fixed()
+    if way in FORCED or way == "decoding":
+        model = lh.load_model(name, dtype=dtype)
+        ours(model, trial(model.tokenizer, length))[way]()
     else:
-        model = load_model(model_name)
-        tokenizer = model.tokenizer
-    encoded = trial(tokenizer, length)
-    tokens = encoded.tokens[None]
-    settings = {"max_new_tokens": NEW_TOKENS, "do_sample": False}
-
-    def run() -> None:
-        if way == "score":
-            with (
-                patch("lens_heads.trials.answers.passes", return_value=True),
-                patch("lens_heads.trials.answers.answer_steps", return_value=[0]),
-            ):
-                score_heads(model, [encoded], max_new_tokens=NEW_TOKENS, progress=False)
-        elif way == "lens":
-            model.generate(tokens, stop_at_eos=False, verbose=False, **settings)
-        else:
-            model.generate(tokens, min_new_tokens=NEW_TOKENS, attention_mask=torch.ones_like(tokens), **settings)
-
-    seconds = []
-    with torch.no_grad():
-        for _ in range(repeats):
-            started = time.perf_counter()
-            run()
-            seconds.append(time.perf_counter() - started)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": seconds, "peak_mib": peak, "tokens": len(encoded)}))
+        source = gguf_files.local_source(name)
+        assert source is not None
+        tokenizer = gguf_files.load_local(source, getattr(torch, dtype))["tokenizer"]
+        theirs(name, trial(tokenizer, length), getattr(torch, dtype))[way]()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measure(way: str, model: str, length: int, repeats: int) -> dict[str, Any]:
-    """`one` in a fresh process."""
-    command = [
-        sys.executable,
-        __file__,
-        "--one",
-        way,
-        "--model",
-        model,
-        "--lengths",
-        str(length),
-        "--repeats",
-        str(repeats),
-    ]
+def apart(args: argparse.Namespace, length: int, way: str = "") -> Any:
+    """`times`, or `peak` of a way, in a fresh process."""
+    options = ["--model", args.model, "--lengths", str(length), "--dtype", args.dtype, "--repeats", str(args.repeats)]
+    command = [sys.executable, __file__, *options, "--one", way or "times"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{way} at {length} tokens failed:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"{way or 'times'} at {length} tokens failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def compared(args: argparse.Namespace, length: int) -> dict[str, Any]:
+    """Everything about one length."""
+    found = apart(args, length)
+    memory = {way: apart(args, length, way) for way in ("all", "prefill", "decoding", "generation")}
+    s = found["seconds"]
+    ratios = {pair: s[pair.split("/")[0]] / s[pair.split("/")[1]] for pair in TARGETS if "/" in pair}
+    ratios["all/prefill"] = s["all"] / s["prefill"]
+    ratios["memory"] = max(memory["all"] / memory["prefill"], memory["decoding"] / memory["generation"])
+    return found | {"peak_mib": memory, "ratios": ratios}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="gemma-3-270m")
     parser.add_argument("--lengths", default="500,2000,4000,8000")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     lengths = [int(length) for length in args.lengths.split(",")]
     if args.one:
-        one(args.one, args.model, lengths[0], args.repeats)
+        found = times(args.model, lengths[0], args.dtype, args.repeats) if args.one == "times" else None
+        print(json.dumps(found or peak(args.one, args.model, lengths[0], args.dtype)))
         return
-    from record import append
-
-    print(
-        f"{args.model}: all scores in one pass against plain generation of {NEW_TOKENS} tokens; medians of {args.repeats}"
-    )
-    columns = {"tokens": 8, "pass s": 9, "lens s": 9, "hf s": 9, "pass/lens": 11, "pass/hf": 9}
-    columns |= {"pass MiB": 10, "lens MiB": 10, "hf MiB": 9, "mem/hf": 8}
-    print("".join(f"{name:>{width}}" for name, width in columns.items()))
-    results: dict[str, Any] = {"targets": TARGETS, "model": args.model, "new_tokens": NEW_TOKENS}
+    started, results = time.monotonic(), {}
     for length in lengths:
-        found = {way: measure(way, args.model, length, args.repeats) for way in WAYS}
-        s = {way: statistics.median(f["seconds"]) for way, f in found.items()}
-        m = {way: f["peak_mib"] for way, f in found.items()}
-        ratios = {
-            "time_vs_lens": s["score"] / s["lens"],
-            "time_vs_hf": s["score"] / s["hf"],
-            "memory_vs_hf": m["score"] / m["hf"],
-        }
-        cells = [f"{found['score']['tokens']:>8}", f"{s['score']:>9.2f}", f"{s['lens']:>9.2f}", f"{s['hf']:>9.2f}"]
-        cells += [f"{ratios['time_vs_lens']:>11.2f}", f"{ratios['time_vs_hf']:>9.2f}"]
-        cells += [f"{m['score']:>10.0f}", f"{m['lens']:>10.0f}", f"{m['hf']:>9.0f}", f"{ratios['memory_vs_hf']:>8.2f}"]
-        print("".join(cells), flush=True)
-        results[str(length)] = {"tokens": found["score"]["tokens"], "seconds": s, "peak_mib": m, **ratios}
+        one = results[str(length)] = compared(args, length)
+        cells = "  ".join(f"{name} {value:.2f}" for name, value in one["ratios"].items())
+        print(f"{args.model}, {one['tokens']} tokens: {cells}", flush=True)
+        print("    " + ", ".join(f"{part} {share:.0%}" for part, share in one["share"].items()), flush=True)
     print("targets: " + ", ".join(f"{name} <= {value}" for name, value in TARGETS.items()))
-    append("score_pass", results)
+    about = {"targets": TARGETS, "model": args.model, "dtype": args.dtype, "new_tokens": NEW_TOKENS}
+    append("score_pass", about | {"threads": torch.get_num_threads(), "lengths": results})
+    print(f"{time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ class Batch:
     start: int
     first: int
     """The chunk's row of the last prompt token, which produces the first step."""
+    final: Float[Tensor, "batch row d_model"] | None = None
+    """The residual stream after the last layer in the chunk's rows, if decoding has been there."""
 
     @property
     def chunk(self) -> Int[Tensor, "batch row"]:
@@ -103,11 +105,14 @@ def prepared(
     start = max(0, tokens.shape[1] - back)
     cache = Cache(model, len(trials))
     decode = max_new_tokens > 0 and not teacher_forced
+    end, final = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", None
     with fast_attention(model):
         prefill(model, tokens[:, :start], cache, pads, chunk)
         generated = [[] for _ in trials]
         if decode:
-            generated = greedy(model, tokens[:, start:], cache, pads, max_new_tokens)
+            with recording(model, [end]) as seen:
+                generated = greedy(model, tokens[:, start:], cache, pads, max_new_tokens)
+            final = torch.cat(seen[end], 1)
             cache.crop(start)
     rows = [
         _outcome(model, trial, int(pad), steps, teacher_forced, decode)
@@ -115,7 +120,7 @@ def prepared(
     ]
     fed = pad_sequence([torch.tensor(row.steps[:-1], dtype=torch.long) for row in rows], batch_first=True)
     whole = torch.cat([tokens, fed.to(tokens.device)], 1)
-    return Batch(rows, whole, pads, cache, start, tokens.shape[1] - 1 - start)
+    return Batch(rows, whole, pads, cache, start, tokens.shape[1] - 1 - start, final)
 
 
 def _outcome(
@@ -148,12 +153,12 @@ def _readings(scorers: Sequence[Scorer], directions: Directions) -> dict[Reading
 
 
 def read_outs(model: Model, batch: Batch, readings: Mapping[Reading, Directions]) -> None:
-    """Set each row's answer directions; `exact` ones need an unhooked run of the chunk for the final norm's scales."""
-    final: Tensor | None = None
-    if any(directions.exact for directions in readings.values()) and any(row.steps for row in batch.rows):
+    """Set each row's answer directions; `exact` ones need the final norm's scales, from decoding or an unhooked run."""
+    final, exact = batch.final, any(directions.exact for directions in readings.values())
+    if final is None and exact and any(row.steps for row in batch.rows):
         name = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
         with fast_attention(model), recording(model, [name]) as seen:
-            advance(model, batch.chunk, batch.cache, batch.pads)
+            advance(model, batch.chunk, batch.cache, batch.pads, logits=0)
         (final,) = seen[name]
         batch.cache.crop(batch.start)
     for i, row in enumerate(batch.rows):
@@ -213,7 +218,7 @@ def watch(
         hooks.append((f"blocks.{layer}.attn.hook_pattern", keep_pattern))
         hooks.append((f"blocks.{layer}.attn.hook_z", partial(finish_layer, layer=layer)))
     with hooked(model, hooks):
-        advance(model, batch.chunk, batch.cache, batch.pads)
+        advance(model, batch.chunk, batch.cache, batch.pads, logits=0)
 
 
 @dataclass(frozen=True)
