@@ -147,7 +147,7 @@ def _stream(model: Model, shape: HeadGeometry, seen: dict[str, Tensor], toleranc
             out = frozen.gain * (out - out.mean(-1, keepdim=True) if frozen.centers else out) / frozen.scale(out)
         wanted = seen[f"{at}.hook_attn_out"]
         writes = max(writes, _relative(out - wanted, wanted))
-        total = seen[f"{at}.hook_resid_pre"] + wanted + seen[f"{at}.hook_mlp_out"]
+        total = seen[f"{at}.hook_resid_pre"].to(wanted) + wanted + seen[f"{at}.hook_mlp_out"]
         adds = max(adds, _relative(total - seen[f"{at}.hook_resid_post"], seen[f"{at}.hook_resid_post"]))
     return [
         Check("head writes sum to the attention output", writes, tolerance, "post-norm" if shape.post_norm else ""),
@@ -168,19 +168,23 @@ def _closure(
     """Per-head contributions + attention biases + MLPs + embedding + final biases = the logit (before a softcap)."""
     directions = Directions(model, shape, "exact")
     assert directions.final is not None
-    rows = torch.arange(len(ids) - 8, len(ids), device=logits.device).clamp(min=0)
-    best = logits[rows].argmax(-1)
-    final = seen[f"blocks.{shape.n_layers - 1}.hook_resid_post"][rows]
-    u = directions.unembedding(best, final)
-    raw = directions.model.W_U[:, best].detach().float().T
-    total = (seen["blocks.0.hook_resid_pre"][rows] * u).sum(-1) + raw @ directions.final.bias.to(raw)
+    rows = torch.arange(len(ids) - 8, len(ids)).clamp(min=0)
+    logits = logits[rows].to(model.W_U.device)
+    best = logits.argmax(-1)
+    u = directions.unembedding(best, seen[f"blocks.{shape.n_layers - 1}.hook_resid_post"][rows])
+    raw = model.W_U[:, best].detach().float().T
+    total = raw @ directions.final.bias.to(raw)
     b_U = getattr(model, "b_U", None)
     total = total if b_U is None else total + b_U[best].detach().float()
+    embedding = seen["blocks.0.hook_resid_pre"][rows]
+    total = total + (embedding * u.to(embedding)).sum(-1).to(total)
     for layer in range(shape.n_layers):
         out = _attention_out(model, shape, seen, layer)[rows]
-        at_layer, _ = directions.at_layer(u, layer, out)
-        total = total + (out * at_layer).sum(-1) + (seen[f"blocks.{layer}.hook_mlp_out"][rows] * u).sum(-1)
-    wanted = logits[rows].gather(-1, best[:, None])[:, 0]
+        here = u.to(out)  # Layers of a model spread over devices are elsewhere than its unembedding.
+        at_layer, _ = directions.at_layer(here, layer, out)
+        wrote = (out * at_layer).sum(-1) + (seen[f"blocks.{layer}.hook_mlp_out"][rows] * here).sum(-1)
+        total = total + wrote.to(total)
+    wanted = logits.gather(-1, best[:, None])[:, 0]
     note = "all heads, MLPs, embedding and biases"
     if shape.logit_softcap:
         wanted = shape.logit_softcap * torch.atanh(wanted / shape.logit_softcap)

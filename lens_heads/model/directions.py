@@ -103,7 +103,8 @@ class Directions:
         if self.final is None:
             return u
         assert final_resid is not None
-        return self.final.pull_back(u, self.final.scale(final_resid).to(u.device))
+        gain = self.final.gain  # An unembedding that is the embedding is where that is, not where the final norm is.
+        return self.final.pull_back(u.to(gain), self.final.scale(final_resid).to(gain))
 
     def at_layer(
         self,

@@ -162,8 +162,8 @@ def advance(
     pads = tokens.new_zeros(len(tokens)) if pads is None else pads
     mask = (torch.arange(total, device=tokens.device) >= pads[:, None]).long()
     if cache.bridge:
-        # For no rows an empty index is needed, since 0 would mean all rows.
-        rows = logits or torch.empty(0, dtype=torch.long, device=tokens.device)
+        # 0 would mean all rows. A tensor would have to be where the last layer is, which may be another device.
+        rows = logits or slice(0)
         takes = inspect.signature(model.original_model.forward).parameters
         keep = {"logits_to_keep": rows} if "logits_to_keep" in takes else {}
         padded = {"attention_mask": mask} if bool(pads.any()) else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -28,7 +30,7 @@ def extreme_tokens(
     with torch.no_grad():
         nothing = readout(model, torch.zeros_like(writes[:1]).to(model.W_U)).float()
         for some in writes.to(model.W_U).split(AT_ONCE):
-            logits = readout(model, some if norm is None else norm(some[None])[0]).float() - nothing
+            logits = readout(model, some if norm is None else _through(norm, some)).float() - nothing
             raised, lowered = logits.topk(k), logits.topk(k, largest=False)
             ids.append(torch.stack([raised.indices, lowered.indices], 1).cpu())
             values.append(torch.stack([raised.values, lowered.values], 1).cpu())
@@ -42,6 +44,12 @@ def readout(model: Model, x: Float[Tensor, "row d_model"]) -> Float[Tensor, "row
     except ImportError:  # Before version 4.
         logit_readout = None
     if logit_readout is None or not is_bridge(model):
-        return model.ln_final(x[None])[0] @ model.W_U
-    with evaluating(model):
-        return logit_readout(model, x).values
+        return _through(model.ln_final, x) @ model.W_U
+    with evaluating(model):  # Its own way through the norm expects that where the unembedding is.
+        return logit_readout(model, _through(model.ln_final, x), apply_ln=False).values
+
+
+def _through(norm: Any, x: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
+    """Vectors after a norm, which in a model spread over devices may be elsewhere."""
+    weights = next(norm.parameters(), x)
+    return norm(x[None].to(weights.device))[0]
