@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import BackwardHook
 
@@ -56,10 +57,10 @@ class Elsewhere(TorchFunctionMode):
     def __enter__(self) -> Elsewhere:
         patch = pytest.MonkeyPatch()
         self._undo.append(patch.undo)
-        make, apply = Tensor._make_subclass, BackwardHook._apply_on_tensors
+        make, apply = Parameter.__new__, BackwardHook._apply_on_tensors
 
-        def parameter(cls: type, data: Tensor, *rest: Any) -> Tensor:
-            return _placed(make(cls, data, *rest), device_of(data))
+        def parameter(cls: type, data: Tensor, *rest: Any, **named: Any) -> Tensor:
+            return _placed(make(cls, data, *rest, **named), device_of(data))
 
         def hooked(hooks: Any, fn: Callable[[Any], None], args: Any) -> Any:
             places = [device_of(one) for one in args if isinstance(one, Tensor)]
@@ -69,7 +70,7 @@ class Elsewhere(TorchFunctionMode):
             return found, index
 
         # What torch hides from a mode: parameters are made, and modules with backward hooks pass their tensors on.
-        patch.setattr(Tensor, "_make_subclass", parameter)
+        patch.setattr(Parameter, "__new__", parameter)
         patch.setattr(BackwardHook, "_apply_on_tensors", hooked)
         return super().__enter__()
 
@@ -93,7 +94,9 @@ class Elsewhere(TorchFunctionMode):
             return func(args[0], self._within([device_of(args[0])], args[1]))
         if func is torch.autograd.grad or func == _get["grad"]:
             found = func(*args, **kwargs)
-            owners = kwargs.get("inputs", args[1] if len(args) > 1 else None) if func is torch.autograd.grad else args[0]
+            owners = (
+                kwargs.get("inputs", args[1] if len(args) > 1 else None) if func is torch.autograd.grad else args[0]
+            )
             return _placed_as(found, owners)
         if func in _NUMPY and device_of(args[0]) != CPU:
             raise TypeError(f"can't convert {device_of(args[0])} device type tensor to numpy. Use Tensor.cpu() first.")
@@ -238,20 +241,21 @@ def on_one(name: str) -> Any:
 
 
 def spread(name: str) -> Any:
-    """A tiny model by `accelerate`, as for a `device_map`: its first layer with the embedding, the rest with the final norm.
+    """A tiny model by `accelerate`, as for a `device_map`: its embedding and first layer, the other layers, the final norm.
 
-    An unembedding that is the embedding is where that is.
+    An unembedding is with the final norm, or, if it is the embedding, with that. TransformerLens computes GPT-2's final norm
+    itself and expects it with the last layer.
     """
     from accelerate import dispatch_model
 
     hf = zoo.hf_model(name)
     hf.tie_weights()
-    head = 0 if hf.config.tie_word_embeddings else 1
     gpt2 = {"wte": 0, "wpe": 0, "drop": 0, "h.0": 0, "h.1": 1, "h.2": 1, "ln_f": 1}
-    other = {"embed_tokens": 0, "rotary_emb": 0, "layers.0": 0, "layers.1": 1, "layers.2": 1, "norm": 1}
+    other = {"embed_tokens": 0, "rotary_emb": 0, "layers.0": 0, "layers.1": 1, "layers.2": 1, "norm": 2}
     inner, parts = ("transformer", gpt2) if name == "gpt2" else ("model", other)
-    places = {f"{inner}.{part}": place for part, place in parts.items()} | {"lm_head": head}
-    return _wrapped(name, dispatch_model(hf, places, main_device=0))
+    places = {f"{inner}.{part}": place for part, place in parts.items()}
+    places["lm_head"] = 0 if hf.config.tie_word_embeddings else 2
+    return _wrapped(name, dispatch_model(hf, places))
 
 
 def _wrapped(name: str, hf: Any, **options: Any) -> Any:

@@ -1,10 +1,12 @@
-"""Every function on a model that is elsewhere, and on one spread over two devices: no mixture, and the CPU's results."""
+"""What runs a model, on one that is elsewhere than the CPU and on one spread over devices: no mixture, and the CPU's results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
-from functools import cache
+import tempfile
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,84 +18,252 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads import causal, compare, controls, localize, probes
 from lens_heads.interventions.activations import trial_activations
-from lens_heads.trials.documents import EncodedDocuments
-from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.model.load import load_model
+from lens_heads.trials.documents import Document, DocumentTrial
 from tests import zoo
-from tests.conftest import few_shot, random_trial
+from tests.causal.test_repairing import trial as choice_trial
+from tests.conftest import few_shot, random_trial, tiny
 from tests.devices import CPU, FIRST, Elsewhere, device_of, on_one, spread
+from tests.model.test_directions import random_lens
+from tests.model.test_load import saved
 
-QUIET: dict[str, Any] = {"progress": False}
 HEADS = ["L0H1", "L1H2", "L2H0"]
-SCORES = lh.HeadScores("known", torch.arange(12.0).reshape(3, 4), torch.arange(12.0).reshape(1, 3, 4), ("other",))
+TEXT = "the cat sat on the mat, and the cat"
+NAMED = ["locos_name", "locos_beside", "locos_rest", "task_kv", "task_kv_write"]
+PAIRS = {"mine": probes.TokenMap(tuple((token, token + 2) for token in range(5, 11)))}
+DOCUMENTS = [Document("a cat"), Document("a dog")]
+SCORES = lh.HeadScores.from_trials("known", torch.arange(12.0).reshape(1, 3, 4), ["other"])
+Case = Callable[[Any], Any]
 
 
-def trials(n: int = 3) -> list[EncodedTrial]:
-    return [random_trial(seed, n=24 - 2 * seed) for seed in range(n)]
+def trials(n: int = 3, first: int = 0) -> list[lh.EncodedTrial]:
+    return [random_trial(seed, n=24 - 2 * (seed - first)) for seed in range(first, first + n)]
 
 
 def pairs(n: int = 2) -> list[lh.TokenPair]:
-    return causal.make_pairs(trials(n), zoo.tokenizer(), lh.geometry(plain("llama-gqa")))
+    return causal.make_pairs(trials(n), zoo.tokenizer(), lh.geometry(tiny("llama-gqa")))
 
-CASES: dict[str, Callable[[Any], Any]] = {
-    "check": lambda m: lh.check(m),
-    "score forced": lambda m: lh.score_heads(m, trials(), list(lh.SCORERS), teacher_forced=True, null_spans=2, **QUIET),
-    "score forced exact b2": lambda m: lh.score_heads(m, trials(), teacher_forced=True, direction="exact", batch_size=2, **QUIET),
-    "score decoded": lambda m: lh.score_heads(m, trials(), max_new_tokens=3, **QUIET),
-    "score decoded exact b2": lambda m: lh.score_heads(m, trials(), max_new_tokens=3, direction="exact", batch_size=2, **QUIET),
-    "score named": lambda m: lh.score_heads(m, trials(), ["locos_name", "locos_beside", "locos_rest", "task_kv", "task_kv_write"], teacher_forced=True, **QUIET),
-    "repeated": lambda m: lh.score_heads(m, probes.repeated(m, block=8), **QUIET),
-    "text": lambda m: lh.score_heads(m, probes.text(["the cat sat on the mat, and the cat"]), **QUIET),
-    "context": lambda m: lh.score_heads(m, probes.pair(trials()), **QUIET),
-    "weights": lambda m: lh.score_heads(m, probes.weights({"x": [("a", "b"), ("c", "d"), ("e", "f")]}), **QUIET),
-    "look": lambda m: lh.look(m, trials()[0]),
-    "look generated": lambda m: lh.look(m, trials()[0], generated=True, max_new_tokens=3),
-    "token curves": lambda m: lh.token_curves(m, "the cat sat on the mat, and the cat"*4),
-    "provenance": lambda m: lh.anatomy.provenance(m, trials(), HEADS),
-    "literalness": lambda m: lh.anatomy.literalness(m, trials(), HEADS),
-    "rerank": lambda m: lh.rerank(m, HEADS, "who?", ["a cat", "a dog"]),
-    "mean": lambda m: lh.mean_activations(m, trials(), **QUIET),
-    "evaluate": lambda m: lh.evaluate(m, trials(), batch_size=2, max_new_tokens=3, **QUIET),
-    "ablate": None,
-    "curve": lambda m: lh.ablation_curve(m, trials(), SCORES, ks=(1, 3), max_new_tokens=3, reference=lh.mean_activations(m, trials(), **QUIET), batch_size=2, controls=["random"], **QUIET),
-    "curve shared": lambda m: lh.ablation_curve(m, few_shot((5,7,6)), SCORES, ks=(1, 3), max_new_tokens=3, kind="zero", controls=["random"], **QUIET),
-    "influence": lambda m: lh.influence(m, ["the cat sat on the mat"], HEADS, **QUIET),
-    "patch heads": lambda m: lh.patch_heads(m, pairs(), **QUIET),
-    "patch heads all": lambda m: lh.patch_heads(m, pairs(), positions="all", **QUIET),
-    "path": lambda m: lh.path_patch(m, None, "logits", pairs(1), **QUIET),
-    "path q": lambda m: lh.path_patch(m, None, ["L2H1"], pairs(1), **QUIET),
-    "path v": lambda m: lh.path_patch(m, None, ["L2H1"], pairs(1), component="v", freeze_mlps=True, **QUIET),
-    "attribution": lambda m: lh.attribution_patch(m, pairs(), **QUIET),
-    "attribution answer ig": lambda m: lh.attribution_patch(m, pairs(), positions="answer", ig_steps=2, **QUIET),
-    "attribute ablation": lambda m: lh.attribute_ablation(m, trials(), reference=lh.mean_activations(m, trials(), **QUIET), **QUIET),
-    "gradient importance": lambda m: causal.gradient_importance(m, trials(), **QUIET),
-    "attribute queries": lambda m: causal.attribute_queries(m, pairs(), **QUIET),
-    "knockout": lambda m: lh.knockout_heads(m, ["the cat sat on"], **QUIET),
-    "knockout subspace": lambda m: lh.knockout_heads(m, ["the cat sat on", "a dog lay on"], measure="subspace", kind="zero", **QUIET),
-    "sahara": lambda m: causal.sahara(m, ["the cat sat on", "a dog lay on"], k=2, **QUIET),
-    "faithfulness": lambda m: lh.faithfulness(m, pairs(), SCORES, ks=(1, 3), controls=["random"], corruption="remove", **QUIET),
-    "faithfulness mean": lambda m: lh.faithfulness(m, pairs(), SCORES, ks=(1, 3), controls=["random"], corruption="remove", outside="mean", mlps="corrupt", reference=lh.mean_activations(m, trials(), **QUIET), **QUIET),
-    "recovery": lambda m: lh.recovery(m, ["L0H1"], ["L1H2"], trials(), draws=2, flipped=False, scores=SCORES, **QUIET),
-    "repair": lambda m: causal.repair(m, ["L0H1"], trials(), draws=2, **QUIET),
-    "circuit": lambda m: causal.trace_circuit(m, pairs(1), corruption="remove", share=0.2, **QUIET),
-    "localize": lambda m: lh.localize_heads(m, trials(), n_masks=10, sparsity=0.2, k=2, **QUIET),
-    "localize pattern": lambda m: localize.MaskedMetric(m, trials(), kind="uniform", batch_size=2, **QUIET).values([["L0H1", "L2H2"], ["L1H1"], []]),
-    "in turn": lambda m: lh.localize_heads(m, trials(), method="attribution_in_turn", k=2, **QUIET),
-    "match": lambda m: lh.match_heads(m, m, texts=compare.common_texts(4), resamples=2, permutations=10, **QUIET),
-    "describe": lambda m: lh.describe(m, HEADS, text=["the cat sat on the mat, and the cat"], **QUIET),
-    "ov": lambda m: compare.ov_similarity(m),
-    "weight change": lambda m: compare.weight_change(m, m),
-    "why": lambda m: lh.why(m, "the cat sat on the mat. the cat sat on the", answer=" mat", needle="the cat sat on the mat.", kind="zero", draws=3, max_new_tokens=3),
-    "shuffled": lambda m: lh.score_heads(controls.shuffled_outputs(m), trials(), "locos", teacher_forced=True, **QUIET),
-}
-for kind in ("zero","mean","resample","patch","scale","query_mean","query_zero","uniform","streaming","identity"):
-    def case(m, kind=kind):
-        ref = lh.mean_activations(m, trials(), **QUIET) if "mean" in kind else trial_activations(m, trials()[1]) if kind in ("resample","patch") else None
-        opts = {"factor": 0.5} if kind=="scale" else {}
-        with lh.ablate(m, HEADS, kind, ref, **opts):
-            return lh.evaluate(m, trials(), batch_size=2, max_new_tokens=3, **QUIET)
-    CASES["ablate "+kind]=case
-del CASES["ablate"]
+
+def means(model: Any) -> lh.MeanActivations:
+    return lh.mean_activations(model, trials(2, first=7), progress=False)
+
+
+def score(**options: Any) -> Case:
+    return lambda model: lh.score_heads(model, trials(), progress=False, **options)
+
+
+def score_probe(probe: Callable[[Any], Any]) -> Case:
+    return lambda model: lh.score_heads(model, probe(model), progress=False)
+
 
 @cache
-def plain(name: str) -> Any:
-    return zoo.bridge(name)
+def lens() -> Path:
+    return random_lens(Path(tempfile.mkdtemp()) / "lens.safetensors")[0]
+
+
+SCORING: dict[str, Case] = {
+    "forced": score(teacher_forced=True, null_spans=2),
+    "forced, in batches": score(teacher_forced=True, direction="exact", batch_size=2),
+    "decoded": score(max_new_tokens=3),
+    "decoded, in batches": score(max_new_tokens=3, direction="exact", batch_size=2),
+    "tuned lens": lambda model: score(teacher_forced=True, direction=lens())(model),
+    "named": score(methods=NAMED, teacher_forced=True),
+    "repeated": score_probe(lambda model: probes.repeated(model, block=8)),
+    "text": score_probe(lambda model: probes.text([TEXT])),
+    "context": score_probe(lambda model: probes.pair(trials())),
+    "weights": score_probe(lambda model: probes.weights(PAIRS)),
+    "documents": lambda model: lh.score_documents(
+        model, DocumentTrial("d", "who?", tuple(DOCUMENTS), ("1",)), progress=False
+    ),
+    "rerank": lambda model: lh.rerank(model, HEADS, "who?", DOCUMENTS),
+    "look": lambda model: lh.look(model, trials()[0]),
+    "look at its own answer": lambda model: lh.look(model, trials()[0], generated=True, max_new_tokens=3),
+    "token curves": lambda model: lh.token_curves(model, 4 * TEXT),
+    "provenance": lambda model: lh.anatomy.provenance(model, trials(), HEADS),
+    "literalness": lambda model: lh.anatomy.literalness(model, trials(), HEADS),
+}
+
+
+def ablated(kind: str, model: Any) -> Any:
+    reference = {"mean": means, "query_mean": means}.get(kind, lambda model: trial_activations(model, trials(1, 7)[0]))
+    needs = kind in ("mean", "query_mean", "resample", "patch")
+    options = {"factor": 0.5} if kind == "scale" else {}
+    with lh.ablate(model, HEADS, kind, reference(model) if needs else None, **options):
+        return lh.evaluate(model, trials(), batch_size=2, max_new_tokens=3, progress=False)
+
+
+def patched(model: Any) -> Any:
+    with lh.patch(model, HEADS, pairs(1)[0]):
+        return lh.evaluate(model, trials(1), max_new_tokens=3, progress=False)
+
+
+def curve(model: Any, given: Any, **options: Any) -> Any:
+    run: dict[str, Any] = {"ks": (1, 3), "controls": ["random"], "max_new_tokens": 3, "progress": False}
+    return lh.ablation_curve(model, given, SCORES, **run, **options)
+
+
+ABLATION: dict[str, Case] = {
+    **{
+        kind: partial(ablated, kind)
+        for kind in (
+            *("zero", "mean", "resample", "patch", "scale"),
+            *("query_mean", "query_zero", "uniform", "streaming", "identity"),
+        )
+    },
+    "patch of a pair": patched,
+    "means": means,
+    "intact": lambda model: lh.evaluate(model, trials(), max_new_tokens=3, progress=False),
+    "choices": lambda model: lh.evaluate(model, [choice_trial(), choice_trial(1)], max_new_tokens=2, progress=False),
+    "curve": lambda model: curve(model, trials(), reference=means(model), batch_size=2),
+    "curve of prompts that begin alike": lambda model: curve(model, few_shot((5, 7, 6)), kind="zero"),
+    "curve of prompts of one length": lambda model: curve(model, few_shot((5, 5)), kind="uniform", batch_size=2),
+    "influence": lambda model: lh.influence(model, [TEXT], HEADS, progress=False),
+}
+
+
+def faithful(model: Any, **options: Any) -> Any:
+    run: dict[str, Any] = {"ks": (1, 3), "controls": ["random"], "corruption": "remove", "progress": False}
+    return lh.faithfulness(model, pairs(), SCORES, **run, **options)
+
+
+def knocked(**options: Any) -> Case:
+    return lambda model: lh.knockout_heads(model, [TEXT, "a dog lay"], progress=False, **options)
+
+
+def paired(method: Callable[..., Any], *args: Any, **options: Any) -> Case:
+    return lambda model: method(model, *args, pairs(), progress=False, **options)
+
+
+CAUSAL: dict[str, Case] = {
+    "patch heads": paired(lh.patch_heads),
+    "patch heads at all positions": paired(lh.patch_heads, positions="all", metric="kl"),
+    "patch heads one by one": paired(lh.patch_heads, heads_per_pass=1),
+    "path to the logits": paired(lh.path_patch, None, "logits"),
+    "path to queries": paired(lh.path_patch, None, ["L2H1"]),
+    "path to values": paired(lh.path_patch, None, ["L2H1"], component="v", base="corrupt", freeze_mlps=True),
+    "attribution": paired(lh.attribution_patch),
+    "attribution in steps": paired(lh.attribution_patch, positions="answer", ig_steps=2),
+    "attributed ablation": lambda model: paired(lh.attribute_ablation, reference=means(model))(model),
+    "attributed queries": paired(causal.attribute_queries),
+    "gradient importance": paired(causal.gradient_importance),
+    "knockout": knocked(),
+    "knockout by an own measure": knocked(kind="zero", measure=lambda intact, ablated: (intact - ablated).abs().sum()),
+    "sahara": lambda model: causal.sahara(model, [TEXT, "a dog lay"], k=2, progress=False),
+    "faithfulness": faithful,
+    "faithfulness by means": lambda model: faithful(model, outside="mean", reference=means(model)),
+    "faithfulness with corrupt MLPs": lambda model: faithful(model, mlps="corrupt", positions="answer"),
+    "recovery": lambda model: lh.recovery(
+        model, ["L0H1"], ["L1H2"], trials(), ["random"], SCORES, 2, flipped=False, progress=False
+    ),
+    "repair": lambda model: causal.repair(model, ["L0H1"], [choice_trial()], draws=2, progress=False),
+}
+
+
+def matched(model: Any) -> Any:
+    texts = [TEXT, "a dog lay on the rug, and a dog", "one two three four five six"]
+    return lh.match_heads(model, model, texts=texts, resamples=2, permutations=10, progress=False)
+
+
+def masked(model: Any, **options: Any) -> Any:
+    masks = np.random.default_rng(0).random((5, 3, 4)) < 0.3
+    return localize.MaskedMetric(model, trials(), batch_size=2, progress=False, **options)(masks)
+
+
+def localized(method: str, **options: Any) -> Case:
+    run: dict[str, Any] = {"n_masks": 10, "sparsity": 0.2, "k": 2, "progress": False}
+    return lambda model: lh.localize_heads(model, trials(), method, **run, **options)
+
+
+def why(model: Any) -> Any:
+    prompt = "the cat sat on the mat. the cat sat on the"
+    return lh.why(model, prompt, " mat", "the cat sat on the mat.", kind="zero", draws=3, max_new_tokens=3)
+
+
+OTHER: dict[str, Case] = {
+    "check": lambda model: lh.check(model).passed,
+    "masks": masked,
+    "masks of patterns, generated": lambda model: masked(model, kind="uniform", metric="exact_match", max_new_tokens=3),
+    "localized": localized("css"),
+    "localized in turn": localized("best_in_turn"),
+    "match": matched,
+    "describe": lambda model: lh.describe(model, HEADS, text=[TEXT], progress=False),
+    "OV circuits": compare.ov_similarity,
+    "change of weights": lambda model: compare.weight_change(model, model),
+    "why": why,
+    "shuffled outputs": lambda model: score(methods="locos", teacher_forced=True)(controls.shuffled_outputs(model)),
+    "redrawn": lambda model: score(methods="locos", teacher_forced=True)(controls.random_initialised(model)),
+}
+
+CASES = {
+    f"{part}: {name}": case
+    for part, cases in {"scoring": SCORING, "ablation": ABLATION, "causal": CAUSAL, "other": OTHER}.items()
+    for name, case in cases.items()
+}
+MODELS = {"one, llama-gqa": on_one, **{f"spread, {name}": spread for name in ("llama-gqa", "gemma3", "gpt2")}}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def elsewhere(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    """The name of an architecture, and such a model elsewhere."""
+    name = request.param.split(", ")[1]
+    with Elsewhere():
+        return name, MODELS[request.param](name)
+
+
+@cache
+def on_the_cpu(name: str, case: str) -> Any:
+    return CASES[case](tiny(name))
+
+
+def assert_same(found: Any, wanted: Any, at: str = "") -> None:
+    """Equal results, of which every tensor is on the CPU."""
+    assert type(found) is type(wanted), at
+    if isinstance(found, Tensor):
+        assert device_of(found) == CPU, at
+    if isinstance(found, Tensor | np.ndarray | float):
+        torch.testing.assert_close(
+            found, wanted, atol=1e-5, rtol=1e-4, equal_nan=True, msg=lambda said: f"{at}: {said}"
+        )
+    elif isinstance(found, pd.DataFrame):
+        pd.testing.assert_frame_equal(found, wanted, atol=1e-5, rtol=1e-4)
+    elif isinstance(found, dict):
+        assert found.keys() == wanted.keys(), at
+        for name in found:
+            assert_same(found[name], wanted[name], f"{at}.{name}")
+    elif isinstance(found, list | tuple):
+        assert len(found) == len(wanted), at
+        for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            assert_same(one, other, f"{at}[{number}]")
+    elif is_dataclass(found):
+        for field in fields(found):
+            assert_same(getattr(found, field.name), getattr(wanted, field.name), f"{at}.{field.name}")
+    elif isinstance(found, str | int | None):
+        assert found == wanted, at
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES)
+def test_devices_change_no_result_and_never_mix(
+    elsewhere: tuple[str, Any], case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lens_heads.trials.answers.passes", lambda trial, text: True)
+    monkeypatch.setattr(
+        "lens_heads.trials.answers.answer_steps", lambda trial, generated, tokenizer: sorted({0, len(generated) - 1})
+    )
+    name, model = elsewhere
+    wanted = on_the_cpu(name, case)
+    with Elsewhere():
+        found = CASES[case](model)
+    assert_same(found, wanted, case)
+
+
+def test_a_model_is_loaded_to_its_device_and_its_results_are_stored(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"teacher_forced": True, "progress": False, "out": tmp_path / "run"}
+    with Elsewhere():
+        model = load_model(saved(tmp_path / "my-model", "llama-gqa"), device=FIRST)
+        assert {weights.device for weights in model.parameters()} == {FIRST}
+        there = lh.score_heads(model, trials(), **options)
+    here = lh.score_heads(load_model(tmp_path / "my-model", device="cpu"), trials(), **options)  # As stored.
+    assert_same(
+        {name: one.per_trial for name, one in there.items()}, {name: one.per_trial for name, one in here.items()}
+    )
