@@ -32,14 +32,14 @@ _SHAPES = (
     Tensor.reshape_as,
     torch.broadcast_tensors,
     torch.result_type,
-    torch._has_compatible_shallow_copy_type,
+    torch._has_compatible_shallow_copy_type,  # pyright: ignore[reportPrivateImportUsage]
 )
 """What reads no values of its other tensors."""
 _STRICT = (torch.cat, torch.concat, torch.stack, torch.hstack, torch.vstack, torch.equal, torch.isin, torch.gather)
 """What makes no exception for single numbers of the CPU, as arithmetic does."""
 _NUMPY = (Tensor.numpy, Tensor.__array__)
 _FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
-_HOOKS = (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook)
+_HOOKS: tuple[Any, ...] = (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook)
 
 
 def device_of(tensor: Tensor) -> torch.device:
@@ -91,13 +91,10 @@ class Elsewhere(TorchFunctionMode):
         if func in (Tensor.to, Tensor.cpu, Tensor.cuda, Tensor.type_as):
             return _moved(func, args, kwargs)
         if func in _HOOKS:
-            return func(args[0], self._within([device_of(args[0])], args[1]))
+            return func(args[0], self._within([device_of(args[0])], args[1]))  # type: ignore[arg-type]
         if func is torch.autograd.grad or func == _get["grad"]:
-            found = func(*args, **kwargs)
-            owners = (
-                kwargs.get("inputs", args[1] if len(args) > 1 else None) if func is torch.autograd.grad else args[0]
-            )
-            return _placed_as(found, owners)
+            owner = args[0] if func == _get["grad"] else kwargs.get("inputs", args[1] if len(args) > 1 else None)
+            return _placed_as(func(*args, **kwargs), owner)
         if func in _NUMPY and device_of(args[0]) != CPU:
             raise TypeError(f"can't convert {device_of(args[0])} device type tensor to numpy. Use Tensor.cpu() first.")
         return _run(func, args, kwargs)
@@ -164,7 +161,7 @@ def _moved(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
     else:
         copy = kwargs.pop("copy", False)
         rest[:1] = [_named(one) if type(one) is int else one for one in rest[:1]]
-        asked, dtype, _, _ = torch._C._nn._parse_to(*rest, **kwargs)
+        asked, dtype, _, _ = torch._C._nn._parse_to(*rest, **kwargs)  # type: ignore[attr-defined]
         target = device_of(tensor) if asked is None else _named(asked)
         tensor = tensor.clone() if copy else tensor
     found = tensor if dtype is None else tensor.to(dtype)
@@ -253,7 +250,7 @@ def spread(name: str) -> Any:
     gpt2 = {"wte": 0, "wpe": 0, "drop": 0, "h.0": 0, "h.1": 1, "h.2": 1, "ln_f": 1}
     other = {"embed_tokens": 0, "rotary_emb": 0, "layers.0": 0, "layers.1": 1, "layers.2": 1, "norm": 2}
     inner, parts = ("transformer", gpt2) if name == "gpt2" else ("model", other)
-    places = {f"{inner}.{part}": place for part, place in parts.items()}
+    places: dict[str, Any] = {f"{inner}.{part}": place for part, place in parts.items()}
     places["lm_head"] = 0 if hf.config.tie_word_embeddings else 2
     return _wrapped(name, dispatch_model(hf, places))
 

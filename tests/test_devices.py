@@ -151,4 +151,4 @@ def test_models_are_where_they_were_put() -> None:
         tokens = torch.arange(5, 15, device=FIRST)[None]
         assert model(tokens).device == FIRST
         with pytest.raises(RuntimeError, match="same device"):
-            model.blocks[1].attn.W_O @ model.W_U
+            _ = model.blocks[1].attn.W_O @ model.W_U

@@ -169,7 +169,7 @@ def _closure(
     directions = Directions(model, shape, "exact")
     assert directions.final is not None
     rows = torch.arange(len(ids) - 8, len(ids)).clamp(min=0)
-    logits = logits[rows].to(model.W_U.device)
+    logits = logits[rows]
     best = logits.argmax(-1)
     u = directions.unembedding(best, seen[f"blocks.{shape.n_layers - 1}.hook_resid_post"][rows])
     raw = model.W_U[:, best].detach().float().T
