@@ -36,7 +36,7 @@ SCORES = lh.HeadScores.from_trials("known", torch.arange(12.0).reshape(1, 3, 4),
 Case = Callable[[Any], Any]
 
 
-def trials(n: int = 3, first: int = 0) -> list[lh.EncodedTrial]:
+def trials(n: int = 2, first: int = 0) -> list[lh.EncodedTrial]:
     return [random_trial(seed, n=24 - 2 * (seed - first)) for seed in range(first, first + n)]
 
 
@@ -65,7 +65,7 @@ SCORING: dict[str, Case] = {
     "forced": score(teacher_forced=True, null_spans=2),
     "forced, in batches": score(teacher_forced=True, direction="exact", batch_size=2),
     "decoded": score(max_new_tokens=3),
-    "decoded, in batches": score(max_new_tokens=3, direction="exact", batch_size=2),
+    "decoded, in batches": score(max_new_tokens=3, direction="exact", batch_size=2, chunk=7),
     "tuned lens": lambda model: score(teacher_forced=True, direction=lens())(model),
     "named": score(methods=NAMED, teacher_forced=True),
     "repeated": score_probe(lambda model: probes.repeated(model, block=8)),
@@ -79,7 +79,7 @@ SCORING: dict[str, Case] = {
     "look": lambda model: lh.look(model, trials()[0]),
     "look at its own answer": lambda model: lh.look(model, trials()[0], generated=True, max_new_tokens=3),
     "token curves": lambda model: lh.token_curves(model, 4 * TEXT),
-    "provenance": lambda model: lh.anatomy.provenance(model, trials(), HEADS),
+    "provenance": lambda model: lh.anatomy.provenance(model, trials(), HEADS, max_new_tokens=3),
     "literalness": lambda model: lh.anatomy.literalness(model, trials(), teacher_forced=True),
 }
 
@@ -130,6 +130,11 @@ def knocked(**options: Any) -> Case:
     return lambda model: lh.knockout_heads(model, [TEXT, "a dog lay"], progress=False, **options)
 
 
+def flipped(model: Any) -> None:
+    with pytest.raises(causal.NothingFlipped):
+        lh.recovery(model, ["L0H1"], ["L1H2"], trials(1), draws=1, max_new_tokens=3, progress=False)
+
+
 def paired(method: Callable[..., Any], *args: Any, **options: Any) -> Case:
     return lambda model: method(model, *args, pairs(), progress=False, **options)
 
@@ -155,6 +160,7 @@ CAUSAL: dict[str, Case] = {
     "recovery": lambda model: lh.recovery(
         model, ["L0H1"], ["L1H2"], trials(), ["random"], SCORES, 2, flipped=False, progress=False
     ),
+    "recovery of flipped answers": flipped,
     "repair": lambda model: causal.repair(model, ["L0H1"], [choice_trial()], draws=2, progress=False),
 }
 
@@ -255,6 +261,16 @@ def test_devices_change_no_result_and_never_mix(
     with Elsewhere():
         found = CASES[case](model)
     assert_same(found, wanted, case)
+
+
+@pytest.mark.filterwarnings("ignore", "error:.*(failed|fails)")
+@pytest.mark.parametrize("case", ["ablation: curve", "causal: knockout", "causal: recovery", "other: masks"])
+def test_nor_where_no_prefill_is_kept(elsewhere: tuple[str, Any], case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, model = elsewhere
+    wanted = on_the_cpu(name, case)
+    monkeypatch.setattr("lens_heads.interventions.replay.MOST_BYTES", 0)
+    with Elsewhere():
+        assert_same(CASES[case](model), wanted, case)
 
 
 def test_a_model_is_loaded_to_its_device_and_its_results_are_stored(tmp_path: Path) -> None:
