@@ -117,7 +117,7 @@ class PairRuns:
         most: int | None = None,
     ) -> Iterator[tuple[Sequence[Any], Float[Tensor, " variant"]]]:
         """Variants and the metric of each, at most so many at a time (default: `replay.at_once`)."""
-        limit = at_once(self.model, self.tokens.shape[1], len(self.pair))
+        limit = at_once(self.model, self.tokens.shape[1], len(self.pair), alike=True)
         most = most if most and is_bridge(self.model) else limit
         return in_parts(lambda some: judged(measure, logits(some), self.pair).float().cpu(), variants, most)
 

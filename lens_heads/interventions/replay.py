@@ -13,7 +13,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, noting_tuples, prefill
+from lens_heads.model.forward import (
+    CHUNK,
+    Cache,
+    fast_attention,
+    left_pad,
+    noting_tuples,
+    prefill,
+    shares_prefix,
+)
 from lens_heads.model.geometry import Model, is_bridge
 from lens_heads.model.hooks import recording
 from lens_heads.model.joining import joining
@@ -24,6 +32,8 @@ MOST_BYTES = 2**31
 """A prefill whose residual streams would take more memory than this is not kept."""
 ROWS = {"cpu": 2048}
 """The most tokens of variants in one forward, by type of device: what a CPU's caches still hold. See `at_once`."""
+PATTERN = 2**15
+"""The most numbers of an attention pattern in one forward, for each of those tokens."""
 SHORTEST = 16
 """The fewest shared tokens for which the beginning of prompts is run separately."""
 
@@ -75,15 +85,19 @@ class Prefilled:
         return cache
 
 
-def at_once(model: Model, rows: int, length: int | None = None) -> int:
+def at_once(model: Model, rows: int, length: int | None = None, alike: bool = False) -> int:
     """How many variants join one forward, of `rows` tokens each, with keys and values of `length` tokens (default: as many).
 
-    One on a HookedTransformer, whose forward insists on a cache of as many rows as it is given.
+    `alike`: those before the rows are the same for all, and shared where the model can (`fast_attention`), so that only the
+    pattern grows with each. One on a HookedTransformer, whose forward insists on a cache of as many rows as it is given.
     """
     if not is_bridge(model):
         return 1
-    most = ROWS.get(model.W_U.device.type, 16384)
-    return max(1, min(most // max(1, rows), 8 * most // max(1, length or rows)))
+    most, rows = ROWS.get(model.W_U.device.type, 16384), max(1, rows)
+    length = length or rows
+    shared = alike and shares_prefix(model)
+    room = PATTERN * most // (rows * int(model.cfg.n_heads) * length) if shared else 8 * most // length
+    return max(1, min(most // rows, room))
 
 
 def together(trials: Sequence[EncodedTrial], batch_size: int) -> list[list[EncodedTrial]]:

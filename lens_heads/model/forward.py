@@ -222,7 +222,7 @@ def fast_attention(model: Model, alike: Cache | None = None) -> Iterator[None]:
             yield
             return
         name, once = "sdpa", cast(AbstractContextManager[None], nullcontext())
-        if alike is not None and len(alike) and model.original_model._supports_attention_backend:
+        if alike is not None and len(alike) and shares_prefix(model):
             from lens_heads.model import shared_prefix
 
             name, once = shared_prefix.NAME, shared_prefix.shared_prefix(alike.store)
@@ -232,6 +232,11 @@ def fast_attention(model: Model, alike: Cache | None = None) -> Iterator[None]:
         attention = ((block.attn, block.attn.original_component.forward) for block in model.blocks)
         with running(model, attention), once:
             yield
+
+
+def shares_prefix(model: Model) -> bool:
+    """Whether variants of a prompt can read the keys and values of what comes before from one copy."""
+    return is_bridge(model) and bool(model.original_model._supports_attention_backend) and _sdpa_is_exact(model)
 
 
 def _sdpa_is_exact(model: Model) -> bool:
