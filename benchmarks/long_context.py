@@ -1,7 +1,7 @@
 """How time and memory of a scoring pass grow with the prompt, up to 32,000 tokens.
 
-One packaged trial of each length, gold answers, every method, in bfloat16 by default. Each length runs in a fresh process, so that
-its peak memory (resident set) is its own; `cache` is what the keys and values of the prompt take.
+One packaged trial of each length, gold answers, every method, in bfloat16 by default. Each length runs in a fresh process, so
+that its peak memory (resident set) is its own; `cache` is what the keys and values of the prompt take.
 
 Prints a table and appends JSON to benchmarks/results/long_context.jsonl.
 

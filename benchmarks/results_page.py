@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sections import capability, demo, fragile, kinds, locos, measured, ranking
+from sections import capability, costs, demo, fragile, kinds, locos, measured, ranking
 from sections.reading import Results
 from sections.writing import anchor
 
@@ -28,7 +28,11 @@ SECTIONS = {
     "Sparse recovery of planted heads": measured.recovery,
     "Localizing heads of a real model": measured.localize,
     "The cost of a mask": measured.masks,
-    "The cost of a scoring pass": measured.score_pass,
+    "The cost of a scoring pass": costs.score_pass,
+    "The cost of ablating sets of heads": costs.ablating,
+    "Long prompts": costs.long_context,
+    "Several workers": costs.workers,
+    "What a run costs, planned and measured": costs.planning,
     "Coverage of the intervals": measured.coverage,
     "bfloat16 against float32": measured.half_precision,
     "Import time": measured.import_time,

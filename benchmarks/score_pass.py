@@ -7,7 +7,7 @@ of the least time of each. Peak memory (resident set) comes from fresh processes
 
 Prints a table and appends JSON to benchmarks/results/score_pass.jsonl.
 
-Run: python benchmarks/score_pass.py [--model gemma-3-270m] [--lengths 500,2000,4000,8000] [--dtype float32]
+Run: python benchmarks/score_pass.py [--models gemma-3-270m,smollm2-135m-instruct] [--lengths 500,2000,8000] [--dtype float32]
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import json
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -132,9 +131,9 @@ def peak(way: str, name: str, length: int, dtype: str) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def apart(args: argparse.Namespace, length: int, way: str = "") -> Any:
+def apart(args: argparse.Namespace, model: str, length: int, way: str = "") -> Any:
     """`times`, or `peak` of a way, in a fresh process."""
-    options = ["--model", args.model, "--lengths", str(length), "--dtype", args.dtype, "--repeats", str(args.repeats)]
+    options = ["--models", model, "--lengths", str(length), "--dtype", args.dtype, "--repeats", str(args.repeats)]
     command = [sys.executable, __file__, *options, "--one", way or "times"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -142,10 +141,10 @@ def apart(args: argparse.Namespace, length: int, way: str = "") -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def compared(args: argparse.Namespace, length: int) -> dict[str, Any]:
-    """Everything about one length."""
-    found = apart(args, length)
-    memory = {way: apart(args, length, way) for way in ("all", "prefill", "decoding", "generation")}
+def compared(args: argparse.Namespace, model: str, length: int) -> dict[str, Any]:
+    """Everything about one model and length."""
+    found = apart(args, model, length)
+    memory = {way: apart(args, model, length, way) for way in ("all", "prefill", "decoding", "generation")}
     s = found["seconds"]
     ratios = {pair: s[pair.split("/")[0]] / s[pair.split("/")[1]] for pair in TARGETS if "/" in pair}
     ratios["all/prefill"] = s["all"] / s["prefill"]
@@ -155,27 +154,27 @@ def compared(args: argparse.Namespace, length: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="gemma-3-270m")
-    parser.add_argument("--lengths", default="500,2000,4000,8000")
+    parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
+    parser.add_argument("--lengths", default="500,2000,8000")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    lengths = [int(length) for length in args.lengths.split(",")]
+    models, lengths = args.models.split(","), [int(length) for length in args.lengths.split(",")]
     if args.one:
-        found = times(args.model, lengths[0], args.dtype, args.repeats) if args.one == "times" else None
-        print(json.dumps(found or peak(args.one, args.model, lengths[0], args.dtype)))
+        found = times(models[0], lengths[0], args.dtype, args.repeats) if args.one == "times" else None
+        print(json.dumps(found or peak(args.one, models[0], lengths[0], args.dtype)))
         return
-    started, results = time.monotonic(), {}
-    for length in lengths:
-        one = results[str(length)] = compared(args, length)
-        cells = "  ".join(f"{name} {value:.2f}" for name, value in one["ratios"].items())
-        print(f"{args.model}, {one['tokens']} tokens: {cells}", flush=True)
-        print("    " + ", ".join(f"{part} {share:.0%}" for part, share in one["share"].items()), flush=True)
+    results: dict[str, Any] = {"targets": TARGETS, "dtype": args.dtype, "new_tokens": NEW_TOKENS, "models": {}}
+    for model in models:
+        results["models"][model] = rows = []
+        for length in lengths:
+            rows.append(one := compared(args, model, length))
+            cells = "  ".join(f"{name} {value:.2f}" for name, value in one["ratios"].items())
+            print(f"{model}, {one['tokens']} tokens: {cells}", flush=True)
+            print("    " + ", ".join(f"{part} {share:.0%}" for part, share in one["share"].items()), flush=True)
     print("targets: " + ", ".join(f"{name} <= {value}" for name, value in TARGETS.items()))
-    about = {"targets": TARGETS, "model": args.model, "dtype": args.dtype, "new_tokens": NEW_TOKENS}
-    append("score_pass", about | {"threads": torch.get_num_threads(), "lengths": results})
-    print(f"{time.monotonic() - started:.0f} s")
+    append("score_pass", results)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,10 @@ import re
 from typing import Any
 
 from .reading import Results, Row, described, measured_by
-from .writing import NOTHING, few, num, of, percent, span, table
+from .writing import NOTHING, few, num, of, percent, section, span, table
 
 LOOPS = {"transformer_lens": "`run_with_hooks`", "hugging_face": "Hugging Face sdpa"}
 """The plain loops that are timed beside ours."""
-
-
-def section(*parts: str) -> str:
-    return "\n\n".join(part for part in parts if part)
 
 
 def patching(results: Results) -> str:

@@ -41,6 +41,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
+def section(*parts: str) -> str:
+    """Paragraphs and tables, without those that are empty."""
+    return "\n\n".join(part for part in parts if part)
+
+
 def few(low: float, high: float, digits: int = 1) -> str:
     """From the smallest to the largest of some numbers."""
     return f"{low:.{digits}f} to {high:.{digits}f}"

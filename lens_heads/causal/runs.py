@@ -19,7 +19,7 @@ from lens_heads.causal.measures import Measure, judged, resolve
 from lens_heads.causal.pairs import TokenPair
 from lens_heads.heads.head import Head
 from lens_heads.interventions.replay import at_once
-from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill
+from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill, shares_prefix
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.joining import joining
@@ -100,11 +100,12 @@ class PairRuns:
         start, end = self.pair.answer
         kept = [self.kept[name][base : base + 1] for name in self._residuals if name in self.kept]
         cache = self.cache.branch(base, len(begins)).joined(begins, 1)
+        alike = cache if shares_prefix(self.model, self.tokens.shape[1]) else None
         with (
             evaluating(self.model),
             joining(self.model, begins, kept, self.tuples, until),
             hooked(self.model, hooks),
-            fast_attention(self.model, cache),
+            fast_attention(self.model, alike),
         ):
             steps = end - start if until is None else 0
             return advance(self.model, self.tokens[base : base + 1], cache, logits=steps).float()

@@ -95,7 +95,7 @@ def at_once(model: Model, rows: int, length: int | None = None, alike: bool = Fa
         return 1
     most, rows = ROWS.get(model.W_U.device.type, 16384), max(1, rows)
     length = length or rows
-    shared = alike and shares_prefix(model)
+    shared = alike and shares_prefix(model, rows)
     room = PATTERN * most // (rows * int(model.cfg.n_heads) * length) if shared else 8 * most // length
     return max(1, min(most // rows, room))
 

@@ -214,15 +214,15 @@ def fast_attention(model: Model, alike: Cache | None = None) -> Iterator[None]:
     skips (patterns, scores, rotated queries), attention is soft-capped, or the architecture does not support it. Hooks on
     queries, keys, values and z still fire if these are inputs or outputs of the model's own linear layers.
 
-    `alike`: a cache whose rows are all alike, for one forward inside. Where the architecture lets attention be replaced, they
-    are held once (`shared_prefix`), and the cache must not be used again.
+    `alike`: a cache whose rows are all alike, for one forward inside: they are held once (`shared_prefix`), and the cache must
+    not be used again. Only for models that `shares_prefix` names.
     """
     with changing(model) as change:
         if not is_bridge(model) or not _sdpa_is_exact(model) or _hooked_inside_attention(model):
             yield
             return
         name, once = "sdpa", cast(AbstractContextManager[None], nullcontext())
-        if alike is not None and len(alike) and shares_prefix(model):
+        if alike is not None and len(alike):
             from lens_heads.model import shared_prefix
 
             name, once = shared_prefix.NAME, shared_prefix.shared_prefix(alike.store)
@@ -234,9 +234,13 @@ def fast_attention(model: Model, alike: Cache | None = None) -> Iterator[None]:
             yield
 
 
-def shares_prefix(model: Model) -> bool:
-    """Whether variants of a prompt can read the keys and values of what comes before from one copy."""
-    return is_bridge(model) and bool(model.original_model._supports_attention_backend) and _sdpa_is_exact(model)
+def shares_prefix(model: Model, rows: int) -> bool:
+    """Whether variants of a prompt's last rows should read the keys and values before them from one copy.
+
+    For many rows, a pattern that is written out costs more than copies, which sdpa reads without one.
+    """
+    able = is_bridge(model) and model.original_model._supports_attention_backend and _sdpa_is_exact(model)
+    return bool(able) and 2 * rows <= int(model.cfg.d_head)
 
 
 def _sdpa_is_exact(model: Model) -> bool:

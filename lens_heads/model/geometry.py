@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+import torch
 from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
@@ -128,9 +129,8 @@ def require_raw_weights(model: Model) -> None:
     is_bridge(model)  # A TypeError for other models before an attribute is missing.
     folded = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
     folded = folded or str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
-    W_O = model.blocks[0].attn.W_O.detach()
-    rows = {"W_U": model.W_U.detach(), "W_O": W_O.reshape(-1, W_O.shape[-1]) if W_O.ndim == 3 else None}
-    centered = [name for name, weights in rows.items() if weights is not None and _centered(weights)]
+    rows = {"W_U": model.W_U.detach(), "W_O": output_weights(model, 0).flatten(0, 1)}
+    centered = [name for name, weights in rows.items() if _centered(weights)]
     if folded or centered:
         why = "norms folded into weights" if folded else f"{' and '.join(centered)} centered"
         raise ValueError(
@@ -141,8 +141,21 @@ def require_raw_weights(model: Model) -> None:
 
 
 def output_weights(model: Model, layer: int) -> Float[Tensor, "head d_head d_model"]:
-    """W_O of a layer in float32."""
-    return model.blocks[layer].attn.W_O.detach().float().reshape(model.cfg.n_heads, model.cfg.d_head, -1)
+    """W_O of a layer in float32. Of quantized weights that cannot be read, it is what the projection makes of an identity."""
+    attention = model.blocks[layer].attn
+    try:
+        W_O = attention.W_O.detach()
+    except NotImplementedError:  # TransformerLens's word for weights that are stored in some other form.
+        W_O = _through(attention.o.original_component, model.cfg.n_heads * model.cfg.d_head, model.cfg.dtype)
+    return W_O.float().reshape(model.cfg.n_heads, model.cfg.d_head, -1)
+
+
+@torch.no_grad()
+def _through(projection: torch.nn.Module, width: int, dtype: torch.dtype) -> Float[Tensor, "width d_model"]:
+    """The matrix by which a module multiplies what goes in, without its bias."""
+    device = next(held.device for held in (*projection.parameters(), *projection.buffers()))
+    identity = torch.eye(width, dtype=dtype, device=device)
+    return projection(identity) - projection(torch.zeros_like(identity[:1]))
 
 
 def attention_out(

@@ -12,7 +12,7 @@ from lens_heads.causal.pairs import TokenPair
 from lens_heads.causal.runs import Z, run_pair
 from lens_heads.heads.head import Head
 from lens_heads.model import shared_prefix
-from lens_heads.model.forward import Cache, fast_attention
+from lens_heads.model.forward import Cache, fast_attention, shares_prefix
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from tests import zoo
@@ -50,9 +50,7 @@ def test_the_numbers_are_those_of_copies(name: str, answer: int, monkeypatch: py
     finally:
         shared_prefix.AttentionInterface.register(shared_prefix.NAME, attend)
     heads = geometry(model).n_heads
-    used = (
-        name != "gpt2" and model.original_model._supports_attention_backend
-    )  # GPT-2 hooks z where sdpa has no module.
+    used = name != "gpt2" and shares_prefix(model, answer)  # GPT-2 hooks z where sdpa has no module.
     assert calls == ([heads, 2 * heads, 3 * heads] if used else [])
     monkeypatch.setattr(type(model.original_model), "_supports_attention_backend", False)
     copies = variants(model, answer)
@@ -61,7 +59,7 @@ def test_the_numbers_are_those_of_copies(name: str, answer: int, monkeypatch: py
 
 
 def test_most_architectures_share() -> None:
-    sharing = [name for name in zoo.ARCHITECTURES if tiny(name).original_model._supports_attention_backend]
+    sharing = [name for name in zoo.ARCHITECTURES if shares_prefix(tiny(name), 1)]
     assert {"gpt2", "llama-gqa", "llama-mqa", "qwen3", "gemma3", "olmo2"} <= set(sharing)
 
 
@@ -71,7 +69,14 @@ def test_half_precision_agrees() -> None:
     assert (variants(model) - exact).abs().max() < 0.1 * exact.abs().max()
 
 
+def test_many_rows_are_copied() -> None:
+    model = tiny("llama-gqa")
+    assert shares_prefix(model, 4)
+    assert not shares_prefix(model, 5)  # More than half of d_head, 8.
+
+
 def test_an_empty_cache_and_capped_attention_share_nothing() -> None:
+    assert not shares_prefix(tiny("gemma2"), 1)
     for name in ("llama-gqa", "gemma2"):
         model = tiny(name)
         cache = Cache(model, 1)

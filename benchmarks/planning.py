@@ -1,0 +1,114 @@
+"""How far what `lens-heads plan` says is from what runs take here.
+
+On packaged trials of some lengths: scoring with gold answers and with decoding, random masks of five heads, and every head
+patched at the answer's rows and at all positions, one trial each. The rates of this machine are measured first. Memory is the
+peak (resident set) of a fresh process that scores.
+
+Prints a table and appends JSON to benchmarks/results/planning.jsonl.
+
+Run: python benchmarks/planning.py [--models gemma-3-270m,smollm2-135m-instruct] [--lengths 200,1000,4000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from record import append, timed
+from score_pass import NEW_TOKENS, fixed, trial
+
+import lens_heads as lh
+from lens_heads.causal import make_pairs
+from lens_heads.heads.sets import every_head, random_heads
+from lens_heads.localize.measure import MaskedMetric
+from lens_heads.model.planning import Machine, Sizes, jobs, shape_of, this_machine
+
+TARGET = 0.3
+SETS, K = 12, 5
+LONGEST_PATCH = 1000
+"""Prompts above this are not patched head by head at all positions, which takes many minutes."""
+
+
+def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
+    """What is measured, by the name of its job, and its sizes."""
+    encoded, shape = trial(model.tokenizer, length), lh.geometry(model)
+    sizes = Sizes(len(encoded), len(encoded.answer_tokens), NEW_TOKENS, SETS, K, SETS)
+    heads = every_head(shape.n_layers, shape.n_heads)
+    quiet: dict[str, Any] = {"progress": False}
+
+    def ablated() -> None:
+        metric = MaskedMetric(model, [encoded], **quiet)
+        metric(np.stack([metric.mask(random_heads(heads, (), K, seed)) for seed in range(SETS)]))
+
+    ways: dict[str, Callable[[], Any]] = {
+        "score, gold answers": lambda: lh.score_heads(model, [encoded], teacher_forced=True, **quiet),
+        "score, decoding": lambda: lh.score_heads(model, [encoded], max_new_tokens=NEW_TOKENS, **quiet),
+        "localize by masks": ablated,
+    }
+    pairs = make_pairs([encoded], model.tokenizer, shape)
+    ways["patch every head, answer rows"] = lambda: lh.patch_heads(model, pairs, positions="answer", **quiet)
+    if length <= LONGEST_PATCH:
+        ways["patch every head, all positions"] = lambda: lh.patch_heads(model, pairs, positions="all", **quiet)
+    return sizes, ways
+
+
+@torch.no_grad()
+def times(name: str, lengths: list[int]) -> dict[str, Any]:
+    """Planned and measured seconds by job and length; the least of two runs."""
+    fixed()
+    shape = shape_of(name)
+    model, machine = lh.load_model(name), this_machine(shape, torch.float32)
+    rows = []
+    for length in lengths:
+        sizes, ways = runs(model, length)
+        planned = {job.name: job for job in jobs(shape, machine, sizes)}
+        for what, work in ways.items():
+            seconds = min(timed(work)[1] for _ in range(2))
+            ratio = planned[what].seconds / seconds
+            rows.append({"run": what, "tokens": sizes.context, "planned": planned[what].seconds, "seconds": seconds})
+            print(
+                f"{name:24} {sizes.context:6} {what:34} {seconds:8.2f} s   planned / measured {ratio:.2f}", flush=True
+            )
+    memory = [peak(name, length, machine) for length in lengths]
+    return {"rates": asdict(machine), "rows": rows, "memory": memory}
+
+
+def peak(name: str, length: int, machine: Machine) -> dict[str, Any]:
+    """Planned and measured memory of scoring one trial, MiB."""
+    command = [sys.executable, __file__, "--models", name, "--lengths", str(length), "--one"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    planned = (machine.start + shape_of(name).memory(found["tokens"], machine.width)) / 2**20
+    print(
+        f"{name:24} {found['tokens']:6} memory {found['mib']:.0f} MiB   planned / measured {planned / found['mib']:.2f}"
+    )
+    return {"tokens": found["tokens"], "planned": planned, "mib": found["mib"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
+    parser.add_argument("--lengths", default="200,1000,4000")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    lengths = [int(length) for length in args.lengths.split(",")]
+    if args.one:
+        model = lh.load_model(args.models)
+        encoded = trial(model.tokenizer, lengths[0])
+        lh.score_heads(model, [encoded], teacher_forced=True, progress=False)
+        mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"tokens": len(encoded), "mib": mib}))
+        return
+    append("planning", {name: times(name, lengths) for name in args.models.split(",")})
+
+
+if __name__ == "__main__":
+    main()
