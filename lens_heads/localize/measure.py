@@ -34,7 +34,7 @@ from lens_heads.trials.trial import AnyTrial
 Level = Literal["query_head", "kv_group"]
 
 
-SHARES = 16
+SHARES = 8
 """In how many batches many masks run at least, so that several workers find something to do."""
 
 
