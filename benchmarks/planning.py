@@ -29,18 +29,21 @@ import lens_heads as lh
 from lens_heads.causal import make_pairs
 from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.localize.measure import MaskedMetric
-from lens_heads.model.planning import Machine, Sizes, jobs, shape_of, this_machine
+from lens_heads.model.planning import Machine, Sizes, jobs, shape_of
+from lens_heads.model.timing import this_machine
 
 TARGET = 0.3
-SETS, K = 12, 5
-LONGEST_PATCH = 1000
-"""Prompts above this are not patched head by head at all positions, which takes many minutes."""
+SETS, K = 8, 5
+LONGEST = 1000
+"""Prompts above this are scored and patched at the answer's rows only; the rest takes many minutes."""
 
 
 def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
     """What is measured, by the name of its job, and its sizes."""
     encoded, shape = trial(model.tokenizer, length), lh.geometry(model)
-    sizes = Sizes(len(encoded), len(encoded.answer_tokens), NEW_TOKENS, SETS, K, SETS)
+    pairs = make_pairs([encoded], model.tokenizer, shape)
+    changed = len(pairs[0]) - pairs[0].divergence
+    sizes = Sizes(len(encoded), len(encoded.answer_tokens), NEW_TOKENS, SETS, K, SETS, changed)
     heads = every_head(shape.n_layers, shape.n_heads)
     quiet: dict[str, Any] = {"progress": False}
 
@@ -51,11 +54,10 @@ def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
     ways: dict[str, Callable[[], Any]] = {
         "score, gold answers": lambda: lh.score_heads(model, [encoded], teacher_forced=True, **quiet),
         "score, decoding": lambda: lh.score_heads(model, [encoded], max_new_tokens=NEW_TOKENS, **quiet),
-        "localize by masks": ablated,
+        "patch every head, answer rows": lambda: lh.patch_heads(model, pairs, positions="answer", **quiet),
     }
-    pairs = make_pairs([encoded], model.tokenizer, shape)
-    ways["patch every head, answer rows"] = lambda: lh.patch_heads(model, pairs, positions="answer", **quiet)
-    if length <= LONGEST_PATCH:
+    if length <= LONGEST:
+        ways["localize by masks"] = ablated
         ways["patch every head, all positions"] = lambda: lh.patch_heads(model, pairs, positions="all", **quiet)
     return sizes, ways
 
@@ -86,7 +88,7 @@ def peak(name: str, length: int, machine: Machine) -> dict[str, Any]:
     command = [sys.executable, __file__, "--models", name, "--lengths", str(length), "--one"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.strip().splitlines()[-1])
-    planned = (machine.start + shape_of(name).memory(found["tokens"], machine.width)) / 2**20
+    planned = machine.memory(shape_of(name), found["tokens"]) / 2**20
     print(
         f"{name:24} {found['tokens']:6} memory {found['mib']:.0f} MiB   planned / measured {planned / found['mib']:.2f}"
     )

@@ -29,7 +29,8 @@ def plan(
     from rich.table import Table
 
     from lens_heads.model.load import dtype_of
-    from lens_heads.model.planning import MACHINES, Sizes, jobs, shape_of, this_machine
+    from lens_heads.model.planning import MACHINES, Sizes, jobs, shape_of
+    from lens_heads.model.timing import this_machine
     from lens_heads.report import tables
     from lens_heads.runs import checks
 
@@ -45,7 +46,7 @@ def plan(
     table.title = f"{shape.name}: {trials} trials of {context:,} tokens on {devices} x {machine.name}"
     for job in jobs(shape, machine, sizes):
         hours = job.seconds * trials / 3600
-        memory = (machine.start + job.memory / gpus_per_worker) / 2**30
+        memory = machine.memory(shape, context + new_tokens, job.kept, gpus_per_worker) / 2**30
         table.add_row(job.name, f"{job.forwards:,.1f}", f"{hours:,.2f}", f"{hours / workers:,.2f}", f"{memory:,.1f}")
     tables.show(table)
     typer.echo(

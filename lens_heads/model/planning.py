@@ -11,14 +11,12 @@ does each at a rate, which is measured where this process runs and stated for ot
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.benchmark import Timer
 
 from lens_heads.model import gguf as gguf_files
 from lens_heads.model.forward import CHUNK
@@ -39,24 +37,27 @@ class Shape:
     d_mlp: int
     block_params: int
     params: int
+    config: Any = field(compare=False, repr=False)
 
-    def flops(self, tokens: float, past: float = 0) -> tuple[float, float]:
-        """Operations of a forward of `tokens` after `past` others: in products with the blocks' weights, and in attention."""
-        keys = past + tokens  # Of a chunk; the mask hides some, but nobody skips them.
+    def flops(self, tokens: float, keys: float) -> tuple[float, float]:
+        """Operations of a chunk's forward: in products with the blocks' weights, and in attention to so many keys.
+
+        The mask hides some keys, but nobody skips them.
+        """
         return 2.0 * self.block_params * tokens, 4.0 * self.n_layers * self.n_heads * self.d_head * tokens * keys
 
-    def cache_bytes(self, tokens: int, width: int) -> int:
+    def cache_bytes(self, tokens: float, width: int) -> float:
         """Keys and values of so many tokens, of `width` bytes a number."""
         return 2 * self.n_layers * self.n_kv_heads * self.d_head * tokens * width
 
-    def memory(self, tokens: int, width: int, kept: bool = False) -> float:
-        """Bytes of a run over so many tokens: weights, keys and values, and one chunk's widest layer.
+    def memory(self, tokens: float, width: int, kept: bool = False) -> float:
+        """Bytes of a run over so many tokens beside the weights: keys and values, and one chunk's widest layer.
 
         `kept`: also the residual streams of an unablated run, and the keys and values of one more.
         """
         chunk = CHUNK * (4 * self.d_mlp + 4 * self.n_heads * self.d_head) * width
         streams = self.n_layers * self.d_model * tokens * width + self.cache_bytes(tokens, width)
-        return self.params * width + self.cache_bytes(tokens, width) + chunk + kept * streams
+        return self.cache_bytes(tokens, width) + chunk + kept * streams
 
 
 def shape_of(name: str, revision: str | None = None) -> Shape:
@@ -90,6 +91,7 @@ def shape_of(name: str, revision: str | None = None) -> Shape:
             d_mlp=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
             block_params=sum(each.numel() for each in layers.parameters() if each.ndim > 1),
             params=sum(each.numel() for each in model.parameters()),
+            config=config,
         )
 
 
@@ -97,7 +99,9 @@ def shape_of(name: str, revision: str | None = None) -> Shape:
 class Machine:
     """What one device does: operations per second in products and in attention, bytes per second, `width` bytes per number.
 
-    `start`: memory that a process takes before it holds a model, bytes.
+    `start`: memory that a process takes before it holds a model, bytes. `copies`: of the weights, while they are loaded.
+    `measured`: for a model that was timed here, seconds per layer and forward: a constant, per token, per token and key, per key;
+    and of an unembedding: a constant, and per row.
     """
 
     name: str
@@ -106,23 +110,38 @@ class Machine:
     bandwidth: float
     width: int
     start: float = 0.0
+    copies: float = 1.0
+    measured: tuple[float, ...] | None = None
 
-    def seconds(self, shape: Shape, tokens: float, past: int = 0) -> float:
-        """A forward of `tokens` after `past` others, in chunks."""
+    def seconds(self, shape: Shape, tokens: float, past: float = 0, runs: float = 1) -> float:
+        """A forward of `tokens` after `past` others, in chunks; `runs`: of so many rows of a batch."""
         spent, begin = 0.0, 0.0
         while begin < tokens:
             size = min(float(CHUNK), tokens - begin)
-            products, attention = shape.flops(size, past + begin)
-            read = shape.block_params * self.width / self.bandwidth
-            spent += max(products / self.products, read)
-            spent += max(attention / self.attention, shape.cache_bytes(int(past + begin), self.width) / self.bandwidth)
+            spent += self._chunk(shape, size * runs, past + begin + size)
             begin += size
         return spent
 
+    def _chunk(self, shape: Shape, rows: float, keys: float) -> float:
+        if self.measured is not None:
+            features = (1.0, rows, rows * keys, keys)
+            return shape.n_layers * sum(x * y for x, y in zip(self.measured, features, strict=False))
+        products, attention = shape.flops(rows, keys)
+        read = shape.block_params * self.width / self.bandwidth
+        seen = shape.cache_bytes(keys, self.width) / self.bandwidth
+        return max(products / self.products, read) + max(attention / self.attention, seen)
+
     def unembedding(self, shape: Shape, rows: float) -> float:
         """The logits of so many rows at once."""
+        if self.measured is not None:
+            return self.measured[4] + self.measured[5] * rows
         size = shape.d_model * shape.d_vocab
         return max(2 * size * rows / self.products, size * self.width / self.bandwidth)
+
+    def memory(self, shape: Shape, tokens: float, kept: bool = False, devices: int = 1) -> float:
+        """Bytes on each of the devices that hold a model, in a run over so many tokens."""
+        weights, run = shape.params * self.width, shape.memory(tokens, self.width, kept)
+        return self.start + max(self.copies * weights, weights + run) / devices
 
 
 def _stated(name: str, peak: float, bandwidth: float) -> Machine:
@@ -139,35 +158,22 @@ MACHINES: dict[str, Machine] = {
 """Other machines, by their makers' numbers."""
 
 
-def this_machine(shape: Shape, dtype: torch.dtype, device: str = "cpu") -> Machine:
-    """Rates measured here, on products and attention of this model's sizes. Takes a few seconds."""
-
-    def drawn(*size: int) -> torch.Tensor:
-        return torch.randn(size, dtype=dtype, device=device)
-
-    x, up = drawn(CHUNK, shape.d_model), drawn(shape.d_model, shape.d_mlp)
-    q, kv = drawn(1, shape.n_heads, CHUNK, shape.d_head), drawn(1, shape.n_heads, 4 * CHUNK, shape.d_head)
-    row, weights = drawn(1, shape.d_model), drawn(shape.d_model, 32 * shape.d_mlp)
-    attend = nn.functional.scaled_dot_product_attention
-    products = 2 * x.numel() * shape.d_mlp / _time(lambda: x @ up)
-    attention = 4 * q.numel() * kv.shape[2] / _time(lambda: attend(q, kv, kv))
-    bandwidth = weights.nbytes / _time(lambda: row @ weights)
-    return Machine("this machine", products, attention, bandwidth, x.element_size(), 0.6e9)
-
-
 @dataclass(frozen=True)
 class Job:
-    """What a call does on one trial: plain forwards of its prompt, and seconds and bytes on one device."""
+    """What a call does on one trial: plain forwards of its prompt, and its seconds. `kept`: it keeps an unablated run."""
 
     name: str
     forwards: float
     seconds: float
-    memory: float
+    kept: bool = False
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is asked: tokens of the prompt, of the gold answer, and generated; sets of `k` heads ablated; masks of as many."""
+    """What is asked: tokens of the prompt, of the gold answer, and generated; sets of `k` heads ablated; masks of as many.
+
+    `changed`: tokens of a pair's prompt from the first that differs on; None: half of it.
+    """
 
     context: int
     answer: int = 6
@@ -175,44 +181,39 @@ class Sizes:
     sets: int = 60
     k: int = 5
     masks: int = 200
+    changed: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            checks.whole_number(name, value)
+            if value is not None:
+                checks.whole_number(name, value)
 
 
 def jobs(shape: Shape, machine: Machine, sizes: Sizes) -> list[Job]:
     """What the usual calls cost per trial.
 
     An ablated run starts at its lowest ablated layer: of k heads drawn from all, it runs k / (k + 1) of the layers. A patched
-    head runs half of them. Of a pair's runs only what follows their first difference is run twice; here all is.
+    head runs half of them, from the first token that differs on, and the second run of a pair starts there too.
     """
-    n, m, width, heads = sizes.context, sizes.answer, machine.width, shape.n_layers * shape.n_heads
-    plain = machine.seconds(shape, n)
-    rows = machine.seconds(shape, m, n)
+    n, m, heads = sizes.context, sizes.answer, shape.n_layers * shape.n_heads
+    changed = sizes.changed or max(1, n // 2)
+    plain, rows = machine.seconds(shape, n), machine.seconds(shape, m, n)
     above = sizes.k / (sizes.k + 1)
     token = machine.seconds(shape, 1, n) + machine.unembedding(shape, 1)
     decoded = sizes.new_tokens * token + machine.seconds(shape, sizes.new_tokens, n)
     answered = machine.unembedding(shape, m)
-    variants = CHUNK / m  # Of patched heads, in one forward.
-    patched = heads / variants * (machine.seconds(shape, CHUNK, n) / 2 + machine.unembedding(shape, CHUNK))
-    lean, kept = shape.memory(n + sizes.new_tokens, width), shape.memory(n, width, kept=True)
+    both = plain + machine.seconds(shape, changed, n - changed) + 2 * answered
+    at_once = max(1.0, CHUNK / m)  # Patched heads in one forward.
+    patched = heads / at_once * (machine.seconds(shape, m, n, at_once) / 2 + machine.unembedding(shape, at_once * m))
+    again = machine.seconds(shape, changed, n - changed) / 2 + answered
     ablated = [("ablate sets of heads", sizes.sets), ("localize by masks", sizes.masks)]
     return [
-        Job("score, gold answers", 1, plain + 2 * rows, lean),
-        Job("score, decoding", 1, plain + decoded, lean),
+        Job("score, gold answers", 1, plain + 2 * rows),
+        Job("score, decoding", 1, plain + decoded),
         *[
-            Job(name, 1 + runs * above, plain + runs * (above * (plain + rows) + answered), kept)
+            Job(name, 1 + runs * above, plain + runs * (above * plain + rows + answered), True)
             for name, runs in ablated
         ],
-        Job("patch every head, answer rows", 2 + heads * m / n / 2, 2 * plain + patched, kept),
-        Job("patch every head, all positions", 2 + heads / 2, 2 * plain + heads * (plain / 2 + answered), kept),
+        Job("patch every head, answer rows", 1 + changed / n + heads * m / n / 2, both + patched, True),
+        Job("patch every head, all positions", 1 + (1 + heads / 2) * changed / n, both + heads * again, True),
     ]
-
-
-@torch.no_grad()
-def _time(work: Callable[[], Any]) -> float:
-    """The median seconds of one call."""
-    work()
-    threads = torch.get_num_threads()
-    return Timer("work()", globals={"work": work}, num_threads=threads).blocked_autorange(min_run_time=0.5).median
