@@ -29,8 +29,6 @@ SECTIONS = {
     "Localizing heads of a real model": measured.localize,
     "The cost of a mask": measured.masks,
     "The cost of a scoring pass": costs.score_pass,
-    "The cost of ablating sets of heads": costs.ablating,
-    "Long prompts": costs.long_context,
     "Several workers": costs.workers,
     "What a run costs, planned and measured": costs.planning,
     "Coverage of the intervals": measured.coverage,

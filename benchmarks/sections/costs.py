@@ -31,46 +31,6 @@ def score_pass(results: Results) -> str:
     )
 
 
-def ablating(results: Results) -> str:
-    run = results.latest("ablating")
-    ways = ("masks", "grid", "knockout")
-    rows = [
-        [name, found["trials"], f"{found['tokens']:.0f}", *(f"{found[way]['speedup']:.1f}" for way in ways)]
-        for name, found in run["results"].items()
-    ]
-    slower = [name for name, found in run["results"].items() if any(found[way]["speedup"] < 1 for way in ways)]
-    return section(
-        described("ablating"),
-        measured_by("python benchmarks/ablating.py", [run], "ablating.jsonl"),
-        table(["model, prompts", "trials", "tokens", *(f"{way}, times faster" for way in ways)], rows),
-        f"Slower than the loop: {', '.join(slower) or 'nowhere'}.",
-    )
-
-
-def long_context(results: Results) -> str:
-    run = results.latest("long_context")
-    found = run["results"]
-    rows = [
-        [
-            f"{one['tokens']:,}",
-            f"{one['seconds']:.0f}",
-            f"{one['peak_mib']:,.0f}",
-            f"{one['peak_mib'] - one['loaded_mib']:,.0f}",
-            f"{one['cache_mib']:,.0f}",
-        ]
-        for one in found["rows"]
-    ]
-    first, last = found["rows"][0], found["rows"][-1]
-    slope = 1000 * (last["peak_mib"] - first["peak_mib"]) / (last["tokens"] - first["tokens"])
-    return section(
-        described("long_context"),
-        measured_by(f"python benchmarks/long_context.py --model {found['model']}", [run], "long_context.jsonl"),
-        f"{found['model']}, {found['dtype']}.",
-        table(["prompt tokens", "seconds", "peak MiB", "above the loaded model", "of which keys and values"], rows),
-        f"Memory grows by {slope:.0f} MiB for every 1,000 tokens. Time has a linear and a quadratic part, as attention does.",
-    )
-
-
 def workers(results: Results) -> str:
     run = results.latest("workers")
     found = run["results"]

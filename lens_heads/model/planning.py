@@ -99,7 +99,7 @@ def shape_of(name: str, revision: str | None = None) -> Shape:
 class Machine:
     """What one device does: operations per second in products and in attention, bytes per second, `width` bytes per number.
 
-    `start`: memory that a process takes before it holds a model, bytes. `copies`: of the weights, while they are loaded.
+    `start`: memory that a process takes before it holds a model, bytes.
     `measured`: for a model that was timed here, seconds per layer and forward: a constant, per token, per token and key, per key;
     and of an unembedding: a constant, and per row.
     """
@@ -110,7 +110,6 @@ class Machine:
     bandwidth: float
     width: int
     start: float = 0.0
-    copies: float = 1.0
     measured: tuple[float, ...] | None = None
 
     def seconds(self, shape: Shape, tokens: float, past: float = 0, runs: float = 1) -> float:
@@ -140,8 +139,7 @@ class Machine:
 
     def memory(self, shape: Shape, tokens: float, kept: bool = False, devices: int = 1) -> float:
         """Bytes on each of the devices that hold a model, in a run over so many tokens."""
-        weights, run = shape.params * self.width, shape.memory(tokens, self.width, kept)
-        return self.start + max(self.copies * weights, weights + run) / devices
+        return self.start + (shape.params * self.width + shape.memory(tokens, self.width, kept)) / devices
 
 
 def _stated(name: str, peak: float, bandwidth: float) -> Machine:
@@ -156,6 +154,10 @@ MACHINES: dict[str, Machine] = {
     "b200": _stated("B200", 2250e12, 8.0e12),
 }
 """Other machines, by their makers' numbers."""
+
+
+HOOKED = 5
+"""Rows that scorers look at run twice, the second time with hooks and written-out patterns, at about four times the cost."""
 
 
 @dataclass(frozen=True)
@@ -200,15 +202,16 @@ def jobs(shape: Shape, machine: Machine, sizes: Sizes) -> list[Job]:
     plain, rows = machine.seconds(shape, n), machine.seconds(shape, m, n)
     above = sizes.k / (sizes.k + 1)
     token = machine.seconds(shape, 1, n) + machine.unembedding(shape, 1)
-    decoded = sizes.new_tokens * token + machine.seconds(shape, sizes.new_tokens, n)
+    decoded = sizes.new_tokens * token + HOOKED * machine.seconds(shape, sizes.new_tokens, n)
     answered = machine.unembedding(shape, m)
     both = plain + machine.seconds(shape, changed, n - changed) + 2 * answered
     at_once = max(1.0, CHUNK / m)  # Patched heads in one forward.
     patched = heads / at_once * (machine.seconds(shape, m, n, at_once) / 2 + machine.unembedding(shape, at_once * m))
-    again = machine.seconds(shape, changed, n - changed) / 2 + answered
+    wide = max(1.0, CHUNK / changed)
+    again = (machine.seconds(shape, changed, n - changed, wide) / 2 + machine.unembedding(shape, m * wide)) / wide
     ablated = [("ablate sets of heads", sizes.sets), ("localize by masks", sizes.masks)]
     return [
-        Job("score, gold answers", 1, plain + 2 * rows),
+        Job("score, gold answers", 1, plain + HOOKED * rows),
         Job("score, decoding", 1, plain + decoded),
         *[
             Job(name, 1 + runs * above, plain + runs * (above * plain + rows + answered), True)

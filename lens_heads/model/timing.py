@@ -42,7 +42,7 @@ def this_machine(shape: Shape, dtype: torch.dtype, device: str = "cpu") -> Machi
     attention = 4 * shape.n_heads * shape.d_head / max(fit[2], 1e-15)
     bandwidth = per_layer * head.element_size() / max(fit[0], 1e-15)
     measured = (*map(float, fit), few - each, each)
-    return Machine("this machine", products, attention, bandwidth, head.element_size(), 0.6e9, 2.0, measured)
+    return Machine("this machine", products, attention, bandwidth, head.element_size(), 0.7e9, measured)
 
 
 def _layers(shape: Shape, dtype: torch.dtype, device: str) -> Any:
