@@ -30,7 +30,6 @@ SECTIONS = {
     "The cost of a mask": measured.masks,
     "The cost of a scoring pass": costs.score_pass,
     "Several workers": costs.workers,
-    "What a run costs, planned and measured": costs.planning,
     "Coverage of the intervals": measured.coverage,
     "bfloat16 against float32": measured.half_precision,
     "Import time": measured.import_time,

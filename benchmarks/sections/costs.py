@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .reading import Results, Row, described, measured_by
+from .reading import Results, described, measured_by
 from .writing import few, num, section, table
 
 
@@ -45,36 +45,3 @@ def workers(results: Results) -> str:
         "this: what is tested without one is that several workers, a killed worker, a killed driver and shards leave the "
         "files of one process.",
     )
-
-
-def planning(results: Results) -> str:
-    run = results.latest("planning")
-    rows: list[list[str]] = []
-    ratios: list[float] = []
-    for model, found in run["results"].items():
-        for one in _of_runs(found):
-            ratios.append(one["ratio"])
-            rows.append([model, one["run"], f"{one['tokens']:,}", one["planned"], one["measured"], num(one["ratio"])])
-    near = sum(abs(ratio - 1) <= 0.3 for ratio in ratios)
-    return section(
-        described("planning"),
-        measured_by("python benchmarks/planning.py", [run], "planning.jsonl"),
-        table(["model", "run", "prompt tokens", "planned", "measured", "planned / measured"], rows),
-        f"Within 30 %: {near} of {len(ratios)}. No GPU has run this: for other machines `lens-heads plan` takes the makers' "
-        "numbers times the share that such programs reach.",
-    )
-
-
-def _of_runs(found: Row) -> list[Row]:
-    """Times, then memory, as text, with their ratio."""
-    times = [
-        {"run": one["run"], "tokens": one["tokens"], "ratio": one["planned"] / one["seconds"]}
-        | {"planned": f"{one['planned']:.2f} s", "measured": f"{one['seconds']:.2f} s"}
-        for one in found["rows"]
-    ]
-    memory = [
-        {"run": "memory of scoring", "tokens": one["tokens"], "ratio": one["planned"] / one["mib"]}
-        | {"planned": f"{one['planned']:,.0f} MiB", "measured": f"{one['mib']:,.0f} MiB"}
-        for one in found["memory"]
-    ]
-    return times + memory
