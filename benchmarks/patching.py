@@ -31,7 +31,12 @@ from lens_heads.causal.measures import answer_logprob
 from lens_heads.heads.sets import shuffled
 from lens_heads.model import gguf as gguf_files
 
-TARGETS = {"answer_speedup": 25, "all_speedup": 6, "agreement": 1e-4, "spearman": 0.9}
+TARGETS = {
+    "answer_speedup": {"gemma-3-270m": 25, "smollm2-135m-instruct": 80},
+    "all_speedup": 6,
+    "agreement": 1e-4,
+    "spearman": 0.9,
+}
 LENGTH = 350
 """Of the packaged trial; 100 tokens of it are reserved and 250 or so are left."""
 

@@ -26,6 +26,7 @@ def plan(
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub model.")] = None,
 ) -> None:
     """Say how many forwards, how much time and how much memory the usual runs take, from the model's configuration."""
+    import torch
     from rich.table import Table
 
     from lens_heads.model.load import dtype_of
@@ -36,11 +37,15 @@ def plan(
 
     for name, value in (("trials", trials), ("devices", devices), ("gpus_per_worker", gpus_per_worker)):
         checks.whole_number(name, value)
+    if gpus_per_worker > devices:
+        raise ValueError(f"--gpus-per-worker {gpus_per_worker}: there are --devices {devices}; plan with more of them")
     if on != "here" and on not in MACHINES:
         raise ValueError(f"--on {on!r}: use here or {', '.join(MACHINES)}")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    numbers = dtype_of(dtype, device)
     sizes = Sizes(context, answer, new_tokens, sets, masks=masks)
     shape = shape_of(model, revision)
-    machine = this_machine(shape, dtype_of(dtype, "cpu")) if on == "here" else MACHINES[on]
+    machine = this_machine(shape, numbers, device) if on == "here" else MACHINES[on]
     workers = max(1, devices // gpus_per_worker)
     table = Table("run", "forwards per trial", "device-hours", "hours in all", "GiB per device")
     table.title = f"{shape.name}: {trials} trials of {context:,} tokens on {devices} x {machine.name}"

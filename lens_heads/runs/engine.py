@@ -53,9 +53,8 @@ def run(
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with stoppable(folder.path if folder else None), Progress(*columns, transient=True, disable=not progress) as bar:
         task = bar.add_task(description, total=len(items), completed=len(results))
-        todo = [
-            i for i in range(len(items)) if part is not None or i not in results
-        ]  # Parts have one plan, that of all.
+        # All parts follow one plan, that of everything.
+        todo = [i for i in range(len(items)) if part is not None or i not in results]
         batches = list(_batches(items, todo, batch_size, size, group))
         if crew is not None or part is not None:
             batches = _longest_first(items, batches, size)

@@ -235,7 +235,7 @@ def test_patching_works_under_an_ablation(gqa: Any) -> None:
     """What is hooked on stays on: an ablated head cannot give anything back."""
     with lh.ablate(gqa, "L1H1", "zero"):
         found = scores(gqa, random_pair(), positions="all")
-    assert float(found[1, 1]) == pytest.approx(0, abs=1e-5)
+    assert float(found[1, 1]) == pytest.approx(0, abs=1e-6)
     assert found.abs().max() > 1e-2
 
 
