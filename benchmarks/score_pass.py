@@ -165,7 +165,8 @@ def main() -> None:
         found = times(models[0], lengths[0], args.dtype, args.repeats) if args.one == "times" else None
         print(json.dumps(found or peak(args.one, models[0], lengths[0], args.dtype)))
         return
-    results: dict[str, Any] = {"targets": TARGETS, "dtype": args.dtype, "new_tokens": NEW_TOKENS, "models": {}}
+    options = f"--models {args.models} --lengths {args.lengths} --dtype {args.dtype} --repeats {args.repeats}"
+    results: dict[str, Any] = {"targets": TARGETS, "options": options, "new_tokens": NEW_TOKENS, "models": {}}
     for model in models:
         results["models"][model] = rows = []
         for length in lengths:

@@ -22,8 +22,8 @@ def score_pass(results: Results) -> str:
     hooked = [100 * one["watch"] for one in shares]
     return section(
         described("score_pass"),
-        measured_by("python benchmarks/score_pass.py", [run], "score_pass.jsonl"),
-        f"{found['dtype']}; {found['new_tokens']} generated tokens. This is a single run, so compare ratios.",
+        measured_by(f"python benchmarks/score_pass.py {found['options']}", [run], "score_pass.jsonl"),
+        f"{found['new_tokens']} generated tokens. This is a single run, so compare ratios.",
         table(["model", "prompt tokens", "prefill, s", *pairs], rows),
         "Aims: " + ", ".join(f"{pair} at most {value}" for pair, value in targets.items()) + ". Missed somewhere: "
         f"{', '.join(above) or 'none'}. The prompt is read by the wrapped sdpa attention without a hook or a logit; the "
