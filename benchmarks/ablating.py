@@ -3,15 +3,22 @@
 Masks of `MaskedMetric`, the grid of `ablation_curve` and `knockout_heads`, on short prompts and on long ones, in one process on
 the same tokens. The loop runs for a sample of the sets, and its time is scaled to all of them; numbers have to agree to 1e-4.
 
+`--before` names a checkout of earlier code, which is measured beside this one, each in a process of its own.
+
 Prints a table and appends JSON to benchmarks/results/ablating.jsonl.
 
-Run: python benchmarks/ablating.py [--models gemma-3-270m,smollm2-135m-instruct] [--lengths short,long] [--sample 4]
+Run: python benchmarks/ablating.py [--models gemma-3-270m,smollm2-135m-instruct] [--lengths short,long] [--before FOLDER]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +40,7 @@ from lens_heads.trials.encoding import encode_all
 
 AGREEMENT = 1e-4
 SETS = 40
+WAYS = ("masks", "grid", "knockout")
 
 
 PROMPTS: dict[str, Callable[[], list[lh.Trial]]] = {
@@ -135,14 +143,32 @@ class Comparison:
 def measure(name: str, length: str, sample: int) -> dict[str, Any]:
     both = Comparison(name, PROMPTS[length](), sample)
     found: dict[str, Any] = {"tokens": sum(map(len, both.trials)) / len(both.trials), "trials": len(both.trials)}
-    for what in (both.masks, both.grid, both.knockout):
-        found[what.__name__] = row = what()
+    return found | {what.__name__: what() for what in (both.masks, both.grid, both.knockout)}
+
+
+def apart(name: str, length: str, sample: int, code: Path | None) -> dict[str, Any]:
+    """`measure` in a fresh process, by this code or that of a folder."""
+    options = ["--models", name, "--lengths", length, "--sample", str(sample), "--one"]
+    own = {} if code is None else {"PYTHONPATH": str(code)}
+    command = [sys.executable, __file__, *options]
+    done = subprocess.run(command, env=os.environ | own, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    label = "this code" if code is None else "before"
+    for what in WAYS:
+        row = found[what]
         times = f"ours {row['seconds']:7.2f} s   loop {row['loop_seconds']:7.2f} s   {row['speedup']:6.2f} times"
         print(
-            f"{name:24} {length:6} {what.__name__:10} {times}   largest difference {row['largest_difference']:.0e}",
+            f"{name:24} {length:6} {label:10} {what:10} {times}   difference {row['largest_difference']:.0e}",
             flush=True,
         )
     return found
+
+
+def revision(code: Path) -> str:
+    """The commit of a checkout."""
+    return subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=code, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def main() -> None:
@@ -150,9 +176,20 @@ def main() -> None:
     parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
     parser.add_argument("--lengths", default=",".join(PROMPTS))
     parser.add_argument("--sample", type=int, default=4)
+    parser.add_argument("--before", type=Path, help="a checkout of earlier code, measured beside this one")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     cells = [(name, length) for name in args.models.split(",") for length in args.lengths.split(",")]
-    append("ablating", {f"{name}, {length}": measure(name, length, args.sample) for name, length in cells})
+    if args.one:
+        print(json.dumps(measure(*cells[0], args.sample)))
+        return
+    results: dict[str, Any] = {"before": args.before and revision(args.before), "cells": {}}
+    for name, length in cells:
+        codes = {"now": None} | ({"before": args.before} if args.before else {})
+        results["cells"][f"{name}, {length}"] = {
+            which: apart(name, length, args.sample, code) for which, code in codes.items()
+        }
+    append("ablating", results)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from record import append, timed
-from score_pass import trial
+from score_pass import trials
 
 import lens_heads as lh
 from lens_heads.model.planning import shape_of
@@ -31,7 +31,7 @@ def one(name: str, length: int, dtype: str) -> dict[str, Any]:
     """Seconds and peak memory of one pass in this process."""
     model = lh.load_model(name, dtype=dtype)
     loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    encoded = trial(model.tokenizer, length)
+    (encoded,) = trials(model.tokenizer, length)
     scores, seconds = timed(lambda: lh.score_heads(model, [encoded], teacher_forced=True, progress=False))
     assert all(found.values.isfinite().all() for found in scores.values())
     width = torch.finfo(getattr(torch, dtype)).bits // 8

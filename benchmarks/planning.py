@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from record import append, timed
-from score_pass import NEW_TOKENS, fixed, trial
+from score_pass import NEW_TOKENS, fixed, trials
 
 import lens_heads as lh
 from lens_heads.causal import make_pairs
@@ -40,7 +40,7 @@ LONGEST = 1000
 
 def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
     """What is measured, by the name of its job, and its sizes."""
-    encoded, shape = trial(model.tokenizer, length), lh.geometry(model)
+    (encoded,), shape = trials(model.tokenizer, length), lh.geometry(model)
     pairs = make_pairs([encoded], model.tokenizer, shape)
     changed = len(pairs[0]) - pairs[0].divergence
     sizes = Sizes(len(encoded), len(encoded.answer_tokens), NEW_TOKENS, SETS, K, SETS, changed)
@@ -106,7 +106,7 @@ def main() -> None:
     lengths = [int(length) for length in args.lengths.split(",")]
     if args.one:
         model = lh.load_model(args.models)
-        encoded = trial(model.tokenizer, lengths[0])
+        (encoded,) = trials(model.tokenizer, lengths[0])
         lh.score_heads(model, [encoded], teacher_forced=True, progress=False)
         mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps({"tokens": len(encoded), "mib": mib}))

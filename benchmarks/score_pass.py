@@ -1,9 +1,10 @@
 """What scoring costs, against Hugging Face's own forward of the same tokens, and where a pass spends its time.
 
-On one packaged trial of about 500 to 8,000 tokens: `score_heads` with gold answers, LOCOS alone (read-out "raw", "exact", both)
-and every method, against a prefill of the same tokens by Hugging Face's model (sdpa, one row of logits); `score_heads` with
-decoding, every method, against Hugging Face's greedy generation of as many tokens. All take turns in one process, and ratios are
-of the least time of each. Peak memory (resident set) comes from fresh processes. "share" is what each part takes of a pass.
+On packaged trials of about 500 to 8,000 tokens, several a call: `score_heads` with gold answers, LOCOS alone (read-out "raw",
+"exact", both) and every method, against a prefill of the same tokens by Hugging Face's model (sdpa, one row of logits);
+`score_heads` with decoding, every method, against Hugging Face's greedy generation of as many tokens. "bridge" is what
+TransformerLens's bridge around the same model takes for the same forwards under sdpa. All take turns in one process, and ratios are
+of the least time of each. Peak memory (resident set) comes from fresh processes.
 
 Prints a table and appends JSON to benchmarks/results/score_pass.jsonl.
 
@@ -18,7 +19,6 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -29,12 +29,14 @@ import lens_heads as lh
 from lens_heads import tasks
 from lens_heads.model import decoding
 from lens_heads.model import gguf as gguf_files
-from lens_heads.scoring import capture
+from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.trials.encoded import EncodedTrial
 
 NEW_TOKENS = 16
+TRIALS = {500: 8, 2000: 3}
+"""How many trials a call scores, by length; of longer ones a single one."""
 TARGETS = {"exact/raw": 1.15, "both/raw": 1.2, "raw/prefill": 1.15, "decoding/generation": 1.2, "memory": 1.3}
-GENERATES = ("decoding", "generation")
+BESIDE = ("all/prefill", "bridge prefill/prefill", "bridge generation/generation")
 FORCED: dict[str, dict[str, Any]] = {
     "raw": {"methods": "locos"},
     "exact": {"methods": "locos", "direction": "exact"},
@@ -43,34 +45,51 @@ FORCED: dict[str, dict[str, Any]] = {
 }
 
 
-def trial(tokenizer: Any, length: int) -> EncodedTrial:
-    """A packaged trial whose prompt has about `length` tokens."""
-    (made,) = tasks.packaged(n=1, context_length=length + 100, seed=3)
-    return made.encode(tokenizer)
+def trials(tokenizer: Any, length: int, n: int = 1) -> list[EncodedTrial]:
+    """Packaged trials whose prompts have about `length` tokens."""
+    return [one.encode(tokenizer) for one in tasks.packaged(n=n, context_length=length + 100, seed=3)]
 
 
-def ours(model: Any, encoded: EncodedTrial) -> dict[str, Callable[[], Any]]:
+def ours(model: Any, encoded: list[EncodedTrial]) -> dict[str, Callable[[], Any]]:
     """What `score_heads` does, by name."""
     ways: dict[str, Callable[[], Any]] = {
-        name: lambda options=options: lh.score_heads(model, [encoded], teacher_forced=True, progress=False, **options)
+        name: lambda options=options: lh.score_heads(model, encoded, teacher_forced=True, progress=False, **options)
         for name, options in FORCED.items()
     }
     decodes = {"max_new_tokens": NEW_TOKENS, "progress": False}
-    return ways | {"decoding": lambda: lh.score_heads(model, [encoded], **decodes)}
+    return ways | {"decoding": lambda: lh.score_heads(model, encoded, **decodes)}
 
 
-def theirs(name: str, encoded: EncodedTrial, dtype: torch.dtype) -> dict[str, Callable[[], Any]]:
+def bridged(model: Any, encoded: list[EncodedTrial]) -> dict[str, Callable[[], Any]]:
+    """The same forwards through the bridge alone."""
+
+    def run(one: EncodedTrial, new: int) -> None:
+        with fast_attention(model):
+            decoding.greedy(model, one.tokens[None], Cache(model, 1), None, new)
+
+    return {
+        "bridge prefill": lambda: [run(one, 1) for one in encoded],
+        "bridge generation": lambda: [run(one, NEW_TOKENS) for one in encoded],
+    }
+
+
+def theirs(name: str, encoded: list[EncodedTrial], dtype: torch.dtype) -> dict[str, Callable[[], Any]]:
     """What Hugging Face's model does with the same tokens."""
     source = gguf_files.local_source(name)
     assert source is not None
     model = gguf_files.load_local(source, dtype)["hf_model"]
     model.set_attn_implementation("sdpa")
-    forced = torch.cat([encoded.tokens, encoded.answer_tokens[:-1]])[None]
-    prompt, mask = encoded.tokens[None], torch.ones_like(encoded.tokens[None])
     exactly = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False}
+
+    def forced(one: EncodedTrial) -> Any:
+        return model(torch.cat([one.tokens, one.answer_tokens[:-1]])[None], logits_to_keep=1, use_cache=True)
+
+    def generated(one: EncodedTrial) -> Any:
+        return model.generate(one.tokens[None], attention_mask=torch.ones_like(one.tokens[None]), **exactly)
+
     return {
-        "prefill": lambda: model(forced, logits_to_keep=1, use_cache=True),
-        "generation": lambda: model.generate(prompt, attention_mask=mask, **exactly),
+        "prefill": lambda: [forced(one) for one in encoded],
+        "generation": lambda: [generated(one) for one in encoded],
     }
 
 
@@ -82,38 +101,18 @@ def fixed() -> None:
 
 @torch.no_grad()
 def times(name: str, length: int, dtype: str, repeats: int) -> dict[str, Any]:
-    """The least seconds of every way, in turns, and the share of each part of a pass."""
+    """The least seconds of every way per trial, in turns."""
     fixed()
     model = lh.load_model(name, dtype=dtype)
-    encoded = trial(model.tokenizer, length)
-    ways = ours(model, encoded) | theirs(name, encoded, getattr(torch, dtype))
+    encoded = trials(model.tokenizer, length, TRIALS.get(length, 1))
+    ways = ours(model, encoded) | bridged(model, encoded) | theirs(name, encoded, getattr(torch, dtype))
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(repeats + 1):
         for way, work in ways.items():
-            seconds[way].append(timed(work)[1])
+            seconds[way].append(timed(work)[1] / len(encoded))
     least = {way: min(some[1:]) for way, some in seconds.items()}  # The first time warms up.
-    return {"tokens": len(encoded), "seconds": least, "share": shares(ways["raw"])}
-
-
-def shares(work: Callable[[], Any]) -> dict[str, float]:
-    """What prefill, the unhooked run for the exact read-out, and the hooked answer rows take of a pass."""
-    spent: dict[str, float] = dict.fromkeys(("prepared", "read_outs", "watch"), 0.0)
-
-    def clocked(part: str) -> Callable[..., Any]:
-        function = getattr(capture, part)
-
-        def call(*args: Any, **options: Any) -> Any:
-            result, seconds = timed(lambda: function(*args, **options))
-            spent[part] += seconds
-            return result
-
-        return call
-
-    with ExitStack() as stack:
-        for part in spent:
-            stack.enter_context(patch.object(capture, part, clocked(part)))
-        _, whole = timed(work)
-    return {part: seconds / whole for part, seconds in spent.items()}
+    tokens = sum(map(len, encoded)) / len(encoded)
+    return {"tokens": round(tokens), "trials": len(encoded), "seconds": least}
 
 
 @torch.no_grad()
@@ -122,12 +121,12 @@ def peak(way: str, name: str, length: int, dtype: str) -> float:
     fixed()
     if way in FORCED or way == "decoding":
         model = lh.load_model(name, dtype=dtype)
-        ours(model, trial(model.tokenizer, length))[way]()
+        ours(model, trials(model.tokenizer, length))[way]()
     else:
         source = gguf_files.local_source(name)
         assert source is not None
         tokenizer = gguf_files.load_local(source, getattr(torch, dtype))["tokenizer"]
-        theirs(name, trial(tokenizer, length), getattr(torch, dtype))[way]()
+        theirs(name, trials(tokenizer, length), getattr(torch, dtype))[way]()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -146,8 +145,7 @@ def compared(args: argparse.Namespace, model: str, length: int) -> dict[str, Any
     found = apart(args, model, length)
     memory = {way: apart(args, model, length, way) for way in ("all", "prefill", "decoding", "generation")}
     s = found["seconds"]
-    ratios = {pair: s[pair.split("/")[0]] / s[pair.split("/")[1]] for pair in TARGETS if "/" in pair}
-    ratios["all/prefill"] = s["all"] / s["prefill"]
+    ratios = {pair: s[pair.split("/")[0]] / s[pair.split("/")[1]] for pair in (*TARGETS, *BESIDE) if "/" in pair}
     ratios["memory"] = max(memory["all"] / memory["prefill"], memory["decoding"] / memory["generation"])
     return found | {"peak_mib": memory, "ratios": ratios}
 
@@ -173,7 +171,6 @@ def main() -> None:
             rows.append(one := compared(args, model, length))
             cells = "  ".join(f"{name} {value:.2f}" for name, value in one["ratios"].items())
             print(f"{model}, {one['tokens']} tokens: {cells}", flush=True)
-            print("    " + ", ".join(f"{part} {share:.0%}" for part, share in one["share"].items()), flush=True)
     print("targets: " + ", ".join(f"{name} <= {value}" for name, value in TARGETS.items()))
     append("score_pass", results)
 

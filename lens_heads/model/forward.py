@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,10 @@ from torch.nn.utils.rnn import pad_sequence
 from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import attach, running
+from lens_heads.model.norms import unwatched_norms
+
+if TYPE_CHECKING:
+    from lens_heads.model.noted_queries import NotedQueries
 
 CHUNK = 512
 """Tokens per prefill chunk: an eager layer then computes at most heads x 512 x length of attention at a time."""
@@ -207,15 +211,17 @@ def noting_tuples(model: Model) -> Iterator[list[bool]]:
 
 
 @contextmanager
-def fast_attention(model: Model, alike: Cache | None = None) -> Iterator[None]:
-    """Inside, a bridge computes attention with Hugging Face's sdpa instead of the hookable eager form.
+def fast_attention(model: Model, alike: Cache | None = None, noted: NotedQueries | None = None) -> Iterator[None]:
+    """Inside, a bridge computes attention with Hugging Face's sdpa instead of the hookable eager form, and nothing beside norms.
 
     Does nothing for a HookedTransformer, and whenever sdpa would change the result: if there is a hook on something it
     skips (patterns, scores, rotated queries), attention is soft-capped, or the architecture does not support it. Hooks on
-    queries, keys, values and z still fire if these are inputs or outputs of the model's own linear layers.
+    queries, keys, values and z still fire if these are inputs or outputs of the model's own linear layers. Hooks on what norms
+    divide by and what they have divided fire if they were there before.
 
     `alike`: a cache whose rows are all alike, for one forward inside: they are held once (`shared_prefix`), and the cache must
-    not be used again. Only for models that `shares_prefix` names.
+    not be used again. Only for models that `shares_prefix` names. `noted`: notes the queries of every forward inside. Only for
+    models that `notes_queries` names.
     """
     with changing(model) as change:
         if not is_bridge(model) or not _sdpa_is_exact(model) or _hooked_inside_attention(model):
@@ -226,11 +232,15 @@ def fast_attention(model: Model, alike: Cache | None = None) -> Iterator[None]:
             from lens_heads.model import shared_prefix
 
             name, once = shared_prefix.NAME, shared_prefix.shared_prefix(alike.store)
+        elif noted is not None:
+            from lens_heads.model import noted_queries
+
+            name, once = noted_queries.NAME, noted_queries.noting(noted)
         config = model.original_model.config
         change.note(partial(setattr, config, "_attn_implementation", config._attn_implementation))
         config._attn_implementation = name
         attention = ((block.attn, block.attn.original_component.forward) for block in model.blocks)
-        with running(model, attention), once:
+        with running(model, [*attention, *unwatched_norms(model)]), once:
             yield
 
 
@@ -239,8 +249,23 @@ def shares_prefix(model: Model, rows: int) -> bool:
 
     For many rows, a pattern that is written out costs more than copies, which sdpa reads without one.
     """
-    able = is_bridge(model) and model.original_model._supports_attention_backend and _sdpa_is_exact(model)
-    return bool(able) and 2 * rows <= int(model.cfg.d_head)
+    return _takes_attention(model) and 2 * rows <= int(model.cfg.d_head)
+
+
+def notes_queries(model: Model) -> bool:
+    """Whether a forward can note its last rows' queries (`noted_queries`), from which their patterns follow, and their z.
+
+    Not where the wrapped attention bypasses the hook on z (GPT-2's kind, whose queries, keys and values are one projection).
+    """
+    if not _takes_attention(model) or _hooked_inside_attention(model):
+        return False
+    z = model.hook_dict["blocks.0.attn.hook_z"]
+    return any(module is z for module in model.blocks[0].attn.original_component.modules())
+
+
+def _takes_attention(model: Model) -> bool:
+    """Whether the model computes its attention by any function of the same form as sdpa."""
+    return bool(is_bridge(model) and model.original_model._supports_attention_backend and _sdpa_is_exact(model))
 
 
 def _sdpa_is_exact(model: Model) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,3 +63,21 @@ def frozen_norm(model: Any, norm: Any) -> FrozenNorm:
     bias = torch.zeros_like(gain) if bias is None or not centers else bias.detach().float()
     eps = getattr(norm, "eps", None)
     return FrozenNorm(gain, bias, centers, float(model.cfg.eps if eps is None else eps))
+
+
+def unwatched_norms(model: Any) -> Iterator[tuple[Any, Callable[[Tensor], Tensor]]]:
+    """A bridge's norms whose hooks on scale and normalized input are empty, each with a forward that leaves these out.
+
+    A bridge computes both beside every wrapped norm, as much work again as the norm's own.
+    """
+    parts = [part for block in model.blocks for part in (*block.children(), *block.attn.children())]
+    for norm in (*parts, model.ln_final):
+        if getattr(norm, "use_native_layernorm_autograd", False):
+            inside = norm.hook_scale, norm.hook_normalized
+            if not any(point.fwd_hooks or point.bwd_hooks for point in inside):
+                yield norm, partial(_wrapped_norm, norm)
+
+
+def _wrapped_norm(norm: Any, x: Tensor) -> Tensor:
+    x = norm.hook_in(x)
+    return norm.hook_out(norm.original_component(x).to(x.dtype))

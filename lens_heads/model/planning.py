@@ -156,10 +156,6 @@ MACHINES: dict[str, Machine] = {
 """Other machines, by their makers' numbers."""
 
 
-HOOKED = 5
-"""Rows that scorers look at run twice, the second time with hooks and written-out patterns, at about four times the cost."""
-
-
 @dataclass(frozen=True)
 class Job:
     """What a call does on one trial: plain forwards of its prompt, and its seconds. `kept`: it keeps an unablated run."""
@@ -202,7 +198,7 @@ def jobs(shape: Shape, machine: Machine, sizes: Sizes) -> list[Job]:
     plain, rows = machine.seconds(shape, n), machine.seconds(shape, m, n)
     above = sizes.k / (sizes.k + 1)
     token = machine.seconds(shape, 1, n) + machine.unembedding(shape, 1)
-    decoded = sizes.new_tokens * token + HOOKED * machine.seconds(shape, sizes.new_tokens, n)
+    decoded = sizes.new_tokens * token
     answered = machine.unembedding(shape, m)
     both = plain + machine.seconds(shape, changed, n - changed) + 2 * answered
     at_once = max(1.0, CHUNK / m)  # Patched heads in one forward.
@@ -211,7 +207,7 @@ def jobs(shape: Shape, machine: Machine, sizes: Sizes) -> list[Job]:
     again = (machine.seconds(shape, changed, n - changed, wide) / 2 + machine.unembedding(shape, m * wide)) / wide
     ablated = [("ablate sets of heads", sizes.sets), ("localize by masks", sizes.masks)]
     return [
-        Job("score, gold answers", 1, plain + HOOKED * rows),
+        Job("score, gold answers", 1, machine.seconds(shape, n + m)),
         Job("score, decoding", 1, plain + decoded),
         *[
             Job(name, 1 + runs * above, plain + runs * (above * plain + rows + answered), True)

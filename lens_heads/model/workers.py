@@ -82,6 +82,7 @@ class Crew:
     def __init__(self, model: Model, how: int | str, num_gpus: float = 1) -> None:
         self.model, self._ray = model, _ray()
         address = how if isinstance(how, str) and how.startswith("ray://") else None
+        devices = [] if address else devices_of(how, self._ray, each_takes(num_gpus))  # Before Ray takes its seconds.
         self._started = not self._ray.is_initialized()
         if self._started:
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -92,7 +93,7 @@ class Crew:
             )
             self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
         try:
-            devices = devices_of(how, self._ray, each_takes(num_gpus))
+            devices = devices or devices_of(how, self._ray, each_takes(num_gpus))
             weights = self._ray.put(packed(model))
             threads = max(1, torch.get_num_threads() // len(devices))
             self.actors = [self._start(weights, device, threads, num_gpus) for device in devices]

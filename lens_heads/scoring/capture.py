@@ -1,67 +1,35 @@
-"""The pass: prefill, decode, then one short hooked chunk whose layers are passed to the scorers one at a time.
+"""The pass: prefill, decode, then the layers of the answer's rows are passed to the scorers one at a time.
 
-Hooks only ever see the answer rows (and the last prompt rows, if a scorer reads them), and no layer's pattern outlives
+Only the answer's rows (and the last prompt rows, if a scorer reads them) are ever looked at, and no layer's pattern outlives
 its layer. All scorers of a run share the pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from lens_heads.model.decoding import greedy, text_of
 from lens_heads.model.directions import Directions
-from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, left_pad, prefill
+from lens_heads.model.forward import CHUNK, advance, fast_attention
 from lens_heads.model.geometry import Model, attention_out, geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
+from lens_heads.scoring.batch import Batch, Row, prepared
 from lens_heads.scoring.collecting import PassResult
 from lens_heads.scoring.nulls import draw_spans, null_scores
 from lens_heads.scoring.scorer import Reading, Rows, Scorer
 from lens_heads.scoring.scorers import scored
 from lens_heads.scoring.view import LayerView
-from lens_heads.trials import answers
 from lens_heads.trials.encoded import EncodedTrial
 
 Views: TypeAlias = dict[tuple[Rows, Reading], LayerView]
 """One layer of one trial by the rows that are seen and the reading of their directions."""
-
-
-@dataclass
-class Row:
-    """One trial of a batch: its padding, its steps, its result, and the read-outs of the steps by reading."""
-
-    trial: EncodedTrial
-    pad: int
-    steps: list[int]
-    result: PassResult
-    u: dict[Reading, Float[Tensor, "step d_model"]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The input of the short chunk: the prompts and all steps but the last, of which the cache holds the first `start`."""
-
-    rows: list[Row]
-    tokens: Int[Tensor, "batch position"]
-    pads: Int[Tensor, " batch"]
-    cache: Cache
-    start: int
-    first: int
-    """The chunk's row of the last prompt token, which produces the first step."""
-    final: Float[Tensor, "batch row d_model"] | None = None
-    """The residual stream after the last layer in the chunk's rows, if decoding has been there."""
-
-    @property
-    def chunk(self) -> Int[Tensor, "batch row"]:
-        return self.tokens[:, self.start :]
 
 
 @torch.no_grad()
@@ -92,53 +60,6 @@ def run_pass(
     return [row.result for row in batch.rows]
 
 
-def prepared(
-    model: Model,
-    trials: Sequence[EncodedTrial],
-    teacher_forced: bool,
-    max_new_tokens: int,
-    chunk: int = CHUNK,
-    back: int = 1,
-) -> Batch:
-    """Prefill all but the last `back` prompt tokens, and decode up to `max_new_tokens` steps unless the answers are forced."""
-    tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
-    start = max(0, tokens.shape[1] - back)
-    cache = Cache(model, len(trials))
-    decode = max_new_tokens > 0 and not teacher_forced
-    end, final = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", None
-    with fast_attention(model):
-        prefill(model, tokens[:, :start], cache, pads, chunk)
-        generated = [[] for _ in trials]
-        if decode:
-            with recording(model, [end]) as seen:
-                generated = greedy(model, tokens[:, start:], cache, pads, max_new_tokens)
-            final = torch.cat(seen[end], 1)
-            cache.crop(start)
-    rows = [
-        _outcome(model, trial, int(pad), steps, teacher_forced, decode)
-        for trial, pad, steps in zip(trials, pads, generated, strict=True)
-    ]
-    fed = pad_sequence([torch.tensor(row.steps[:-1], dtype=torch.long) for row in rows], batch_first=True)
-    whole = torch.cat([tokens, fed.to(tokens.device)], 1)
-    return Batch(rows, whole, pads, cache, start, tokens.shape[1] - 1 - start, final)
-
-
-def _outcome(
-    model: Model, trial: EncodedTrial, pad: int, generated: list[int], teacher_forced: bool, decoded: bool
-) -> Row:
-    """Which steps count, and whether the trial passed."""
-    if teacher_forced:
-        gold = trial.answer_tokens.tolist()
-        return Row(trial, pad, gold, PassResult(trial.id, "passed", trial.answer, list(range(len(gold)))))
-    if not decoded:
-        return Row(trial, pad, [], PassResult(trial.id, "ungated"))
-    text = text_of(model, generated)
-    steps = answers.answer_steps(trial, generated, model.tokenizer)
-    answered = "passed" if steps else "no_answer_step"
-    outcome = answered if answers.passes(trial, text) else "gate_failed"
-    return Row(trial, pad, generated, PassResult(trial.id, outcome, text, steps))
-
-
 def _counts(scorer: Scorer, row: Row) -> bool:
     """Whether the trial counts for the method: it passed or need not, and has the rows that the method reads."""
     there = {"prompt": True, "generated": bool(row.steps), "answer": bool(row.result.answer_steps)}
@@ -153,7 +74,7 @@ def _readings(scorers: Sequence[Scorer], directions: Directions) -> dict[Reading
 
 
 def read_outs(model: Model, batch: Batch, readings: Mapping[Reading, Directions]) -> None:
-    """Set each row's answer directions; `exact` ones need the final norm's scales, from decoding or an unhooked run."""
+    """Set each row's answer directions; `exact` ones need the final norm's scales, else from an unhooked run of the chunk."""
     final, exact = batch.final, any(directions.exact for directions in readings.values())
     if final is None and exact and any(row.steps for row in batch.rows):
         name = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
@@ -171,7 +92,7 @@ def read_outs(model: Model, batch: Batch, readings: Mapping[Reading, Directions]
 def _score(
     model: Model, batch: Batch, scorers: Sequence[Scorer], readings: Mapping[Reading, Directions], null_spans: int
 ) -> None:
-    """Run the short chunk with hooks and let every scorer see each layer as it passes."""
+    """Let every scorer see each layer as it passes."""
     shape = geometry(model)
     size = (shape.n_layers, shape.n_heads)
     for row in batch.rows:
@@ -202,22 +123,31 @@ def watch(
     rows: Sequence[int],
     see: Callable[[int, int, Views], None],
 ) -> None:
-    """Run the short chunk with hooks. As each layer passes, `see(layer, row, views)` is called for these rows of the batch."""
+    """As each layer passes, call `see(layer, row, views)` for these rows of the batch.
+
+    Layers come from what the rows' own forwards have left, or else from a run of the short chunk with hooks.
+    """
     held: dict[str, Tensor] = {}
+
+    def layer_done(layer: int, pattern: Tensor, values: Tensor, z: Tensor) -> None:
+        W_O = output_weights(model, layer)
+        for i in rows:
+            see(layer, i, _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), readings))
 
     def keep_pattern(pattern: Tensor, hook: Any) -> None:
         held["pattern"] = pattern
 
-    def finish_layer(z: Tensor, hook: Any, layer: int) -> None:
-        pattern, values, W_O = held.pop("pattern"), batch.cache.values(layer), output_weights(model, layer)
-        for i in rows:
-            see(layer, i, _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), readings))
+    def keep_z(z: Tensor, hook: Any, layer: int) -> None:
+        layer_done(layer, held.pop("pattern"), batch.cache.values(layer), z)
 
-    hooks: list[tuple[str, Any]] = []
-    for layer in range(model.cfg.n_layers):
-        hooks.append((f"blocks.{layer}.attn.hook_pattern", keep_pattern))
-        hooks.append((f"blocks.{layer}.attn.hook_z", partial(finish_layer, layer=layer)))
-    with hooked(model, hooks):
+    layers = range(model.cfg.n_layers)
+    if batch.noted is not None:
+        for layer in layers:
+            layer_done(layer, batch.noted.pattern(layer), batch.noted.values(layer), batch.z[layer])
+        return
+    patterns = [(f"blocks.{layer}.attn.hook_pattern", keep_pattern) for layer in layers]
+    zs = [(f"blocks.{layer}.attn.hook_z", partial(keep_z, layer=layer)) for layer in layers]
+    with hooked(model, [*patterns, *zs]):
         advance(model, batch.chunk, batch.cache, batch.pads, logits=0)
 
 

@@ -20,7 +20,8 @@ from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.modes import evaluating
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.runs import checks
-from lens_heads.scoring.capture import Batch, Views, prepared, read_outs, watch
+from lens_heads.scoring.batch import Batch, prepared
+from lens_heads.scoring.capture import Views, read_outs, watch
 from lens_heads.scoring.looks import Look
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all

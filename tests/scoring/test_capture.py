@@ -113,10 +113,11 @@ def says_it_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
         from lens_heads.model.forward import advance
 
         steps = zoo.tokenizer()("it is red", add_special_tokens=False).input_ids
-        advance(model, torch.cat([first, torch.tensor([steps] * len(first))], 1), cache, pads)
+        for fed in (first, *torch.tensor([steps[:-1]] * len(first)).split(1, 1)):
+            advance(model, fed, cache, pads)
         return [list(steps) for _ in first]
 
-    monkeypatch.setattr("lens_heads.scoring.capture.greedy", greedy)
+    monkeypatch.setattr("lens_heads.scoring.batch.greedy", greedy)
 
 
 def test_an_ungated_scorer_is_skipped_where_it_has_no_rows(gqa: Any, says_it_is_red: None) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import lens_heads as lh
 from lens_heads.heads.scores import HeadScores
-from lens_heads.scoring import capture
+from lens_heads.scoring import batch, capture
 from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.scorers.locos import locos
 from lens_heads.scoring.view import LayerView
@@ -77,23 +77,31 @@ def test_phi_is_computed_once_for_each_direction(
     assert [seen.count(layer) for layer in range(zoo.LAYERS)] == [per_layer] * zoo.LAYERS
 
 
-def test_the_prompt_is_read_once(gqa: Any, trial: EncodedTrial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the answer's rows run again, without hooks, for the scale of the final norm; as in an exact run."""
-    calls: list[tuple[str, int]] = []
-    for name in ("prefill", "advance"):
-        whole = getattr(capture, name)
+@pytest.mark.parametrize("name", ["llama-gqa", "gpt2"])
+def test_the_prompt_is_read_once(name: str, trial: EncodedTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the answer, where its rows can be noted. Else these run again with hooks, and once before for the final norm."""
+    calls: list[int] = []
+    for module in (batch, capture):
+        whole = module.advance
 
-        def counted(*args: Any, _whole: Any = whole, _name: str = name, **options: Any) -> Any:
-            calls.append((_name, args[1].shape[1]))
+        def counted(*args: Any, _whole: Any = whole, **options: Any) -> Any:
+            calls.append(args[1].shape[1])
             return _whole(*args, **options)
 
-        monkeypatch.setattr(capture, name, counted)
-    forced(gqa, [trial], [*PLAIN, *EXACT])
-    rows = len(trial.answer_tokens)
-    assert calls == [("prefill", len(trial) - 1), ("advance", rows), ("advance", rows)]
+        monkeypatch.setattr(module, "advance", counted)
+    prefill = batch.prefill
+
+    def read(model: Any, tokens: Any, *args: Any) -> None:
+        calls.extend([tokens.shape[1]] * bool(tokens.numel()))
+        prefill(model, tokens, *args)
+
+    monkeypatch.setattr(batch, "prefill", read)
+    rows, before, model = len(trial.answer_tokens), len(trial) - 1, zoo.bridge(name)
+    forced(model, [trial], [*PLAIN, *EXACT])
+    assert calls == ([before + rows] if name == "llama-gqa" else [before, rows, rows])
     calls.clear()
-    forced(gqa, [trial], PLAIN)
-    assert calls == [("prefill", len(trial) - 1), ("advance", rows)]
+    forced(model, [trial], PLAIN)
+    assert calls == ([before + rows] if name == "llama-gqa" else [before, rows])
 
 
 def test_a_scorer_of_ones_own_may_be_exact_and_is_another_method_then(

@@ -432,10 +432,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
         if trial.id == "broken":
             raise RuntimeError("out of memory")
         said = zoo.tokenizer()(SAID[trial.id], add_special_tokens=False).input_ids
-        advance(model, torch.cat([first, torch.tensor([said])], 1), cache, pads)
+        for fed in (first, *torch.tensor([said[:-1]]).split(1, 1)):
+            advance(model, fed, cache, pads)
         return [said]
 
-    monkeypatch.setattr("lens_heads.scoring.capture.greedy", greedy)
+    monkeypatch.setattr("lens_heads.scoring.batch.greedy", greedy)
 
 
 def test_every_outcome_is_counted_and_listed(gqa: Any, scripted: None) -> None:

@@ -1,0 +1,114 @@
+"""Patterns of a forward's last rows under sdpa, which computes none: the rows' queries are noted, their patterns computed later.
+
+    pattern = softmax(scaling q k + mask),   over all keys there are at the end; those that a row could not see have 0
+
+A row's queries are small (heads x d_head), its pattern is not (heads x length): while an answer is written, nothing else is kept,
+and no row is run a second time to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
+
+NAME = "lens_heads_noted_queries"
+
+
+@dataclass
+class _Layer:
+    """What one layer's attention was given in the forwards so far; keys, values and scaling are those of the last."""
+
+    queries: list[Float[Tensor, "batch head row d_head"]] = field(default_factory=list)
+    masks: list[Float[Tensor, "batch or_head row key"]] = field(default_factory=list)
+    keys: Tensor = field(default_factory=lambda: torch.empty(0))
+    values: Tensor = field(default_factory=lambda: torch.empty(0))
+    scaling: float | None = None
+
+
+class NotedQueries:
+    """The queries of the last `rows` rows of every forward under `fast_attention(model, noted=...)`, by layer."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._layers: dict[int, _Layer] = {}
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def values(self, layer: int) -> Float[Tensor, "batch kv_head key d_head"]:
+        """The value vectors of every position so far."""
+        return self._layers[layer].values
+
+    def pattern(self, layer: int) -> Float[Tensor, "batch head row key"]:
+        """The pattern of every noted row, in float32."""
+        held = self._layers[layer]
+        queries, keys = torch.cat(held.queries, 2).float(), held.keys.float()
+        length, scaling = keys.shape[2], queries.shape[-1] ** -0.5 if held.scaling is None else held.scaling
+        grouped = rearrange(queries, "b (kv g) row e -> b kv g row e", kv=keys.shape[1])
+        scores = einsum(grouped, keys, "b kv g row e, b kv key e -> b kv g row key").flatten(1, 2) * scaling
+        masks = [pad(mask, (0, length - mask.shape[-1]), value=-torch.inf) for mask in held.masks]
+        return (scores + torch.cat(masks, 2)).softmax(-1)
+
+    def note(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
+    ) -> None:
+        """Keep what one forward gives a layer's attention."""
+        held = self._layers.setdefault(module.layer_idx, _Layer())
+        seen, bias = self._additive(mask, query, key), options.get("position_bias")
+        held.queries.append(query[:, :, -self.rows :].clone())  # A view would keep all rows.
+        held.masks.append(seen if bias is None else seen + bias[..., -self.rows :, :])
+        held.keys, held.values, held.scaling = key, value, options.get("scaling")
+
+    def _additive(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
+        """The mask of the noted rows, 0 where one may look. Layers of one kind are given the same mask, which is made once."""
+        if mask is not None and self._last is not None and self._last[0] is mask:
+            return self._last[1]
+        length, rows, device = key.shape[2], min(self.rows, query.shape[2]), query.device
+        if mask is None:
+            own = torch.arange(length - rows, length, device=device)
+            mask = (torch.arange(length, device=device) <= own[:, None])[None, None]
+        allowed = mask[:, :, -rows:, :length].expand(len(query), -1, -1, -1)
+        if allowed.dtype == torch.bool:
+            allowed = torch.zeros(allowed.shape, device=device).masked_fill_(~allowed, -torch.inf)
+        self._last = mask, allowed.float()
+        return self._last[1]
+
+
+_NOTED: ContextVar[NotedQueries] = ContextVar("noted")
+
+
+@contextmanager
+def noting(noted: NotedQueries) -> Iterator[None]:
+    """Inside, attention of the name `NAME` is sdpa that notes its queries."""
+    token = _NOTED.set(noted)
+    try:
+        yield
+    finally:
+        _NOTED.reset(token)
+
+
+def _attend(
+    module: Any,
+    query: Float[Tensor, "batch head row d_head"],
+    key: Float[Tensor, "batch kv_head key d_head"],
+    value: Float[Tensor, "batch kv_head key d_head"],
+    attention_mask: Tensor | None,
+    **options: Any,
+) -> tuple[Float[Tensor, "batch row head d_head"], None]:
+    """As transformers calls it."""
+    _NOTED.get().note(module, query, key, value, attention_mask, options)
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, sdpa_mask)
