@@ -3,8 +3,8 @@
 On packaged trials of about 500 to 8,000 tokens, several a call: `score_heads` with gold answers, LOCOS alone (read-out "raw",
 "exact", both) and every method, against a prefill of the same tokens by Hugging Face's model (sdpa, one row of logits);
 `score_heads` with decoding, every method, against Hugging Face's greedy generation of as many tokens. "bridge" is what
-TransformerLens's bridge around the same model takes for the same forwards under sdpa. All take turns in one process, and ratios are
-of the least time of each. Peak memory (resident set) comes from fresh processes.
+TransformerLens's bridge around the same model takes for the same forwards under sdpa. All take turns in one process, and ratios
+are of the least time of each. Peak memory (resident set) comes from fresh processes.
 
 Prints a table and appends JSON to benchmarks/results/score_pass.jsonl.
 
@@ -14,10 +14,14 @@ Run: python benchmarks/score_pass.py [--models gemma-3-270m,smollm2-135m-instruc
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
+import pstats
+import re
 import resource
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -33,7 +37,7 @@ from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.trials.encoded import EncodedTrial
 
 NEW_TOKENS = 16
-TRIALS = {500: 8, 2000: 3}
+TRIALS = {500: 4, 2000: 2}
 """How many trials a call scores, by length; of longer ones a single one."""
 TARGETS = {"exact/raw": 1.15, "both/raw": 1.2, "raw/prefill": 1.15, "decoding/generation": 1.2, "memory": 1.3}
 BESIDE = ("all/prefill", "bridge prefill/prefill", "bridge generation/generation")
@@ -112,7 +116,21 @@ def times(name: str, length: int, dtype: str, repeats: int) -> dict[str, Any]:
             seconds[way].append(timed(work)[1] / len(encoded))
     least = {way: min(some[1:]) for way, some in seconds.items()}  # The first time warms up.
     tokens = sum(map(len, encoded)) / len(encoded)
-    return {"tokens": round(tokens), "trials": len(encoded), "seconds": least}
+    profiles = {way: profile(ways[way]) for way in ("decoding", "bridge generation", "generation")}
+    return {"tokens": round(tokens), "trials": len(encoded), "seconds": least, "profiles": profiles}
+
+
+def profile(work: Callable[[], Any]) -> dict[str, float]:
+    """Seconds inside torch's operations, and inside each package's own Python code, of one call under cProfile."""
+    run = cProfile.Profile()
+    run.runcall(work)
+    spent: Counter[str] = Counter()
+    for (file, _, name), (_, _, own, _, _) in pstats.Stats(run).stats.items():  # type: ignore[attr-defined]
+        package = re.search(r"site-packages/(\w+)|/(lens_heads)/", file)
+        spent[
+            "operations" if "torch" in name and file == "~" else (package and (package[1] or package[2])) or "other"
+        ] += own
+    return dict(spent)
 
 
 @torch.no_grad()

@@ -206,44 +206,6 @@ def masks(results: Results) -> str:
     )
 
 
-def score_pass(results: Results) -> str:
-    run = results.latest("score_pass")
-    found = run["results"]
-    lengths = [one for one in found.values() if isinstance(one, dict) and "seconds" in one]
-    ways = ("score", "lens", "hf")
-    rows = [
-        [
-            f"{one['tokens']:,}",
-            *(f"{one['seconds'][way]:.1f}" for way in ways),
-            num(one["time_vs_lens"]),
-            num(one["time_vs_hf"]),
-            *(f"{one['peak_mib'][way] / 1024:.1f}" for way in ways),
-        ]
-        for one in lengths
-    ]
-    columns = [
-        "prompt tokens",
-        "pass, s",
-        "TransformerLens, s",
-        "Hugging Face, s",
-        "pass / TransformerLens",
-        "pass / Hugging Face",
-    ]
-    columns += ["peak GiB: pass", "TransformerLens", "Hugging Face"]
-    cheaper = all(one["time_vs_lens"] < 1 for one in lengths)
-    why = (
-        "The pass costs less than TransformerLens's own generation because nothing is hooked while the prompt is "
-        "read: prefill and decoding use the wrapped sdpa attention, and only the last row has logits."
-    )
-    return section(
-        described("score_pass"),
-        measured_by(f"python benchmarks/score_pass.py --model {found['model']}", [run], "score_pass.jsonl"),
-        f"{found['model']}, {found['new_tokens']} generated tokens. This is a single run, so compare ratios.",
-        table(columns, rows),
-        why if cheaper else "",
-    )
-
-
 def import_time(results: Results) -> str:
     run = results.latest("import_time")
     rows = [

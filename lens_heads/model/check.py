@@ -11,11 +11,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.model.directions import Directions
-from lens_heads.model.forward import Cache, advance, fast_attention, prefill
+from lens_heads.model.forward import Cache, advance, fast_attention, notes_queries, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, attention_out, geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.model.norms import frozen_norm, post_attention_norm
+from lens_heads.model.noted_queries import NotedQueries
 from lens_heads.runs import checks
 
 TEXT = (
@@ -88,12 +89,15 @@ def check(model: Model, tokens: Int[Tensor, " position"] | None = None, toleranc
         with recording(model, there, lambda x: x[0].float()) as fired:
             logits = model(batch)[0].float()
         passes = _passes(model, batch, logits, tolerance)
+        noted = _noted(model, batch) if notes_queries(model) else None
     seen = {name: values[-1] for name, values in fired.items() if values}
     missing = [name for name in names if name not in seen]
     note = f"missing: {', '.join(missing[:3])}" if missing else f"{len(names)} hooks"
     rows = [Check("hooks fire", float(len(missing)), 0, note)]
     if not missing:
         rows += _attention(shape, seen, tolerance)
+        if noted is not None:
+            rows.append(_same_patterns(shape, seen, noted, tolerance))
         rows += _stream(model, shape, seen, tolerance)
         rows.append(_closure(model, shape, seen, logits, ids, tolerance))
     rows.append(passes)
@@ -133,6 +137,24 @@ def _attention(shape: HeadGeometry, seen: dict[str, Tensor], tolerance: float) -
         Check("patterns are causal and inside the window", leaks, 0, f"windows {windows}" if windows else "no windows"),
         Check("z = pattern @ v of the head's kv group", mixed, tolerance, f"{shape.group} query heads per kv head"),
     ]
+
+
+def _noted(model: Model, batch: Int[Tensor, "1 position"]) -> NotedQueries:
+    """The last rows of a forward in two chunks, noted as those that are scored."""
+    cache, middle, noted = Cache(model, 1), batch.shape[1] // 2, NotedQueries(4)
+    with fast_attention(model):
+        prefill(model, batch[:, :middle], cache)
+    with fast_attention(model, noted=noted):
+        advance(model, batch[:, middle:], cache, logits=0)
+    return noted
+
+
+def _same_patterns(shape: HeadGeometry, seen: dict[str, Tensor], noted: NotedQueries, tolerance: float) -> Check:
+    errors = []
+    for layer in range(shape.n_layers):
+        hooked = seen[f"blocks.{layer}.attn.hook_pattern"][:, -noted.rows :]
+        errors.append(float((noted.pattern(layer)[0].to(hooked) - hooked).abs().max()))
+    return Check("patterns follow from queries noted under sdpa", max(errors), tolerance, "as scores read them")
 
 
 def _stream(model: Model, shape: HeadGeometry, seen: dict[str, Tensor], tolerance: float) -> list[Check]:

@@ -19,9 +19,6 @@ from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-from transformers.modeling_utils import AttentionInterface
 
 NAME = "lens_heads_noted_queries"
 
@@ -43,7 +40,7 @@ class NotedQueries:
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self._layers: dict[int, _Layer] = {}
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def values(self, layer: int) -> Float[Tensor, "batch kv_head key d_head"]:
         """The value vectors of every position so far."""
@@ -71,17 +68,20 @@ class NotedQueries:
 
     def _additive(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
         """The mask of the noted rows, 0 where one may look. Layers of one kind are given the same mask, which is made once."""
-        if mask is not None and self._last is not None and self._last[0] is mask:
-            return self._last[1]
         length, rows, device = key.shape[2], min(self.rows, query.shape[2]), query.device
+        given, made = self._last
+        if given is mask and made is not None and made.shape[-2:] == (rows, length) and made.device == device:
+            return made
         if mask is None:
             own = torch.arange(length - rows, length, device=device)
-            mask = (torch.arange(length, device=device) <= own[:, None])[None, None]
-        allowed = mask[:, :, -rows:, :length].expand(len(query), -1, -1, -1)
+            allowed = (torch.arange(length, device=device) <= own[:, None])[None, None]
+        else:
+            allowed = mask[:, :, -rows:, :length]
         if allowed.dtype == torch.bool:
             allowed = torch.zeros(allowed.shape, device=device).masked_fill_(~allowed, -torch.inf)
-        self._last = mask, allowed.float()
-        return self._last[1]
+        made = allowed.float().expand(len(query), -1, -1, -1)
+        self._last = mask, made
+        return made
 
 
 _NOTED: ContextVar[NotedQueries] = ContextVar("noted")
@@ -90,6 +90,11 @@ _NOTED: ContextVar[NotedQueries] = ContextVar("noted")
 @contextmanager
 def noting(noted: NotedQueries) -> Iterator[None]:
     """Inside, attention of the name `NAME` is sdpa that notes its queries."""
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.modeling_utils import AttentionInterface
+
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
     token = _NOTED.set(noted)
     try:
         yield
@@ -106,9 +111,7 @@ def _attend(
     **options: Any,
 ) -> tuple[Float[Tensor, "batch row head d_head"], None]:
     """As transformers calls it."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
     _NOTED.get().note(module, query, key, value, attention_mask, options)
     return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-
-
-AttentionInterface.register(NAME, _attend)
-AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -9,7 +9,9 @@ import torch
 
 import lens_heads as lh
 from lens_heads.model import check as checking
+from lens_heads.model.forward import notes_queries
 from lens_heads.model.hooks import has_hooks, hooked
+from lens_heads.model.noted_queries import NotedQueries
 from tests import zoo
 from tests.conftest import tiny
 
@@ -21,7 +23,7 @@ def failed(report: checking.CheckReport) -> list[str]:
 def test_everything_holds_on_every_architecture(model: Any) -> None:
     report = lh.check(model)
     assert report.passed, report.frame.to_string()
-    assert len(report.checks) == 8
+    assert len(report.checks) == 8 + notes_queries(model)
     assert not has_hooks(model)
 
 
@@ -71,6 +73,13 @@ def test_a_wrong_read_out_does_not_close(monkeypatch: pytest.MonkeyPatch) -> Non
     exact = Directions.unembedding
     monkeypatch.setattr(Directions, "unembedding", lambda self, *args: 1.01 * exact(self, *args))
     assert failed(lh.check(tiny("gemma3"))) == ["contributions close on the logit"]
+
+
+def test_patterns_of_noted_queries_that_are_not_the_model_s_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a model's attention did more than scale and mask."""
+    whole = NotedQueries.pattern
+    monkeypatch.setattr(NotedQueries, "pattern", lambda self, layer: whole(self, layer).roll(1, -1))
+    assert failed(lh.check(tiny("gemma3"))) == ["patterns follow from queries noted under sdpa"]
 
 
 def test_processed_weights_are_refused() -> None:
