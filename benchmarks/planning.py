@@ -1,8 +1,8 @@
 """How far what `lens-heads plan` says is from what runs take here.
 
 On packaged trials of some lengths: scoring with gold answers and with decoding, random masks of five heads, and every head
-patched at the answer's rows and at all positions, one trial each. The rates of this machine are measured first. Memory is the
-peak (resident set) of a fresh process that scores.
+patched at the answer's rows and at all positions. Seconds are per trial; a call scores several. The rates of this machine are
+measured first. Memory is the peak (resident set) of a fresh process that scores one trial.
 
 Prints a table and appends JSON to benchmarks/results/planning.jsonl.
 
@@ -34,13 +34,16 @@ from lens_heads.model.timing import this_machine
 
 TARGET = 0.3
 SETS, K = 8, 5
+SCORED = 4
+"""Trials of a call that scores: what a call does once, such as the fingerprint of the weights, is not in a plan."""
 LONGEST = 1000
 """Prompts above this are scored and patched at the answer's rows only; the rest takes many minutes."""
 
 
 def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
     """What is measured, by the name of its job, and its sizes."""
-    (encoded,), shape = trials(model.tokenizer, length), lh.geometry(model)
+    scored, shape = trials(model.tokenizer, length, SCORED), lh.geometry(model)
+    encoded = scored[0]
     pairs = make_pairs([encoded], model.tokenizer, shape)
     changed = len(pairs[0]) - pairs[0].divergence
     sizes = Sizes(len(encoded), len(encoded.answer_tokens), NEW_TOKENS, SETS, K, SETS, changed)
@@ -52,8 +55,8 @@ def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
         metric(np.stack([metric.mask(random_heads(heads, (), K, seed)) for seed in range(SETS)]))
 
     ways: dict[str, Callable[[], Any]] = {
-        "score, gold answers": lambda: lh.score_heads(model, [encoded], teacher_forced=True, **quiet),
-        "score, decoding": lambda: lh.score_heads(model, [encoded], max_new_tokens=NEW_TOKENS, **quiet),
+        "score, gold answers": lambda: lh.score_heads(model, scored, teacher_forced=True, **quiet),
+        "score, decoding": lambda: lh.score_heads(model, scored, max_new_tokens=NEW_TOKENS, **quiet),
         "patch every head, answer rows": lambda: lh.patch_heads(model, pairs, positions="answer", **quiet),
     }
     if length <= LONGEST:
@@ -75,7 +78,7 @@ def times(name: str, lengths: list[int]) -> dict[str, Any]:
         sizes, ways = runs(model, length)
         planned = {job.name: job for job in jobs(shape, machine, sizes)}
         for what, work in ways.items():
-            seconds = min(timed(work)[1] for _ in range(2))
+            seconds = min(timed(work)[1] for _ in range(2)) / (SCORED if what.startswith("score") else 1)
             ratio = planned[what].seconds / seconds
             rows.append({"run": what, "tokens": sizes.context, "planned": planned[what].seconds, "seconds": seconds})
             print(

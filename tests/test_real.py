@@ -138,6 +138,21 @@ def test_the_published_locos_head_of_gemma_is_among_the_best_three() -> None:
     assert "L12H1" in map(str, locos("gemma-3-270m").top(3))
 
 
+@pytest.mark.parametrize("name", PACKAGES)
+def test_bfloat16_scores_stay_within_the_stated_tolerance(name: str) -> None:
+    """As the page on long runs says: a twentieth of the ranking's largest score, and nine of the ten best heads."""
+    trials = lh.tasks.packaged(split="select", n=4, context_length=300, seed=0)
+    methods = ["locos", "locos_exact", "dla", "attention_spatial", "attention_mass", "headkv"]
+    full, half = (
+        lh.score_heads(model, trials, methods, teacher_forced=True, progress=False)
+        for model in (real_model(name), lh.load_model(name, dtype="bfloat16"))
+    )
+    for method in methods:
+        a, b = full[method], half[method]
+        assert float((a.values - b.values).abs().max()) <= float(a.values.abs().max()) / 20, method
+        assert len(set(a.top(10)) & set(b.top(10))) >= 9, method
+
+
 def test_ablation_works_while_generating(real: Any) -> None:
     prompt = "The old ferryman lived near the harbour. Every morning the old"
     tokens = real.to_tokens(prompt)

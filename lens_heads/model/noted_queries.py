@@ -20,6 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from lens_heads.model.last_rows import LastRows
+
 NAME = "lens_heads_noted_queries"
 
 
@@ -27,7 +29,7 @@ NAME = "lens_heads_noted_queries"
 class _Layer:
     """What one layer's attention was given in the forwards so far; keys, values and scaling are those of the last."""
 
-    queries: list[Float[Tensor, "batch head row d_head"]] = field(default_factory=list)
+    queries: LastRows
     masks: list[Float[Tensor, "batch or_head row key"]] = field(default_factory=list)
     keys: Tensor = field(default_factory=lambda: torch.empty(0))
     values: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -40,7 +42,7 @@ class NotedQueries:
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self._layers: dict[int, _Layer] = {}
-        self._last: tuple[Tensor | None, Tensor | None] = (None, None)
+        self._masks: dict[tuple[Any, ...], tuple[Tensor | None, Tensor]] = {}
 
     def values(self, layer: int) -> Float[Tensor, "batch kv_head key d_head"]:
         """The value vectors of every position so far."""
@@ -49,7 +51,7 @@ class NotedQueries:
     def pattern(self, layer: int) -> Float[Tensor, "batch head row key"]:
         """The pattern of every noted row, in float32."""
         held = self._layers[layer]
-        queries, keys = torch.cat(held.queries, 2).float(), held.keys.float()
+        queries, keys = held.queries.get().float(), held.keys.float()
         length, scaling = keys.shape[2], queries.shape[-1] ** -0.5 if held.scaling is None else held.scaling
         grouped = rearrange(queries, "b (kv g) row e -> b kv g row e", kv=keys.shape[1])
         scores = einsum(grouped, keys, "b kv g row e, b kv key e -> b kv g row key").flatten(1, 2) * scaling
@@ -60,18 +62,20 @@ class NotedQueries:
         self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
     ) -> None:
         """Keep what one forward gives a layer's attention."""
-        held = self._layers.setdefault(module.layer_idx, _Layer())
+        if module.layer_idx not in self._layers:
+            self._layers[module.layer_idx] = _Layer(LastRows(self.rows, dim=2))
+        held = self._layers[module.layer_idx]
         seen, bias = self._additive(mask, query, key), options.get("position_bias")
-        held.queries.append(query[:, :, -self.rows :].clone())  # A view would keep all rows.
+        held.queries.add(query)
         held.masks.append(seen if bias is None else seen + bias[..., -self.rows :, :])
         held.keys, held.values, held.scaling = key, value, options.get("scaling")
 
     def _additive(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
         """The mask of the noted rows, 0 where one may look. Layers of one kind are given the same mask, which is made once."""
         length, rows, device = key.shape[2], min(self.rows, query.shape[2]), query.device
-        given, made = self._last
-        if given is mask and made is not None and made.shape[-2:] == (rows, length) and made.device == device:
-            return made
+        place = id(mask), rows, length, device
+        if place in self._masks:
+            return self._masks[place][1]
         if mask is None:
             own = torch.arange(length - rows, length, device=device)
             allowed = (torch.arange(length, device=device) <= own[:, None])[None, None]
@@ -80,7 +84,8 @@ class NotedQueries:
         if allowed.dtype == torch.bool:
             allowed = torch.zeros(allowed.shape, device=device).masked_fill_(~allowed, -torch.inf)
         made = allowed.float().expand(len(query), -1, -1, -1)
-        self._last = mask, made
+        self._masks = {at: known for at, known in self._masks.items() if at[1:3] == (rows, length)}
+        self._masks[place] = mask, made  # An id is its own only as long as the mask lives.
         return made
 
 

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lens_heads.model.decoding import greedy, text_of
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, left_pad, notes_queries, prefill
 from lens_heads.model.geometry import Model
-from lens_heads.model.hooks import recording
+from lens_heads.model.last_rows import keeping_last_rows
 from lens_heads.model.noted_queries import NotedQueries
 from lens_heads.scoring.collecting import PassResult
 from lens_heads.scoring.scorer import Reading
@@ -79,11 +79,7 @@ def prepared(
         prefill(model, tokens[:, :begin], cache, pads, chunk)
     generated: list[list[int]] = [[] for _ in trials]
     end, *zs = _names(model, noted is not None)
-
-    def last(x: Tensor) -> Tensor:
-        return x[:, -looked_at:].clone()  # A view would keep all rows.
-
-    with fast_attention(model, noted=noted), recording(model, [end, *zs], last) as seen:
+    with fast_attention(model, noted=noted), keeping_last_rows(model, [end, *zs], looked_at) as seen:
         if decode:
             generated = greedy(model, given[:, begin:], cache, pads, max_new_tokens)
         elif noted is not None:
@@ -93,8 +89,8 @@ def prepared(
         _outcome(model, trial, int(pad), steps, teacher_forced, decode)
         for trial, pad, steps in zip(trials, pads, generated, strict=True)
     ]
-    final = torch.cat(seen[end], 1) if seen[end] else None
-    z = [torch.cat(seen[name], 1) for name in zs]
+    final = seen[end].get() if len(seen[end]) else None
+    z = [seen[name].get() for name in zs]
     return Batch(
         rows,
         _fed(tokens, [row.steps for row in rows]),

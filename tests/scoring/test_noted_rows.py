@@ -10,6 +10,7 @@ import torch
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import fast_attention, notes_queries
 from lens_heads.model.geometry import geometry
+from lens_heads.model.last_rows import LastRows
 from lens_heads.model.modes import evaluating
 from lens_heads.model.noted_queries import NotedQueries
 from lens_heads.scoring import batch, capture
@@ -103,6 +104,18 @@ def test_an_additive_mask_and_a_bias_count() -> None:
     wanted = (query @ key.repeat_interleave(2, 1).mT * 0.5 + bias + causal).softmax(-1)[:, :, -2:]
     torch.testing.assert_close(noted.pattern(0), wanted)
     assert torch.equal(noted.values(0), value)
+
+
+def test_last_rows_grow_past_their_first_room() -> None:
+    whole = torch.randn(2, 500, 3, generator=torch.Generator().manual_seed(0))
+    parts = whole.split([40, *[1] * 460], dim=1)
+    kept, first = LastRows(5), LastRows(500)
+    for part in parts:
+        kept.add(part)
+        first.add(part)
+    assert torch.equal(first.get(), whole)
+    assert torch.equal(kept.get(), whole[:, 35:])
+    assert len(kept) == 465
 
 
 @pytest.mark.parametrize("place", ["ln1.hook_scale", "ln1.hook_normalized", "ln2.hook_in", "ln2.hook_out"])
