@@ -31,6 +31,7 @@ SECTIONS = {
     "The cost of ablating sets of heads": costs.ablating,
     "The cost of a scoring pass": costs.score_pass,
     "Several workers": costs.workers,
+    "What a run costs, planned and measured": costs.planning,
     "Coverage of the intervals": measured.coverage,
     "bfloat16 against float32": measured.half_precision,
     "Import time": measured.import_time,
