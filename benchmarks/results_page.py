@@ -30,6 +30,7 @@ SECTIONS = {
     "The cost of a mask": measured.masks,
     "The cost of ablating sets of heads": costs.ablating,
     "The cost of a scoring pass": costs.score_pass,
+    "Long prompts": costs.long_context,
     "Several workers": costs.workers,
     "What a run costs, planned and measured": costs.planning,
     "Coverage of the intervals": measured.coverage,
