@@ -175,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
     parser.add_argument("--lengths", default=",".join(PROMPTS))
-    parser.add_argument("--sample", type=int, default=4)
+    parser.add_argument("--sample", type=int, default=2)
     parser.add_argument("--before", type=Path, help="a checkout of earlier code, measured beside this one")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -32,7 +32,6 @@ from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.planning import Machine, Sizes, jobs, shape_of
 from lens_heads.model.timing import this_machine
 
-TARGET = 0.3
 SETS, K = 8, 5
 SCORED = 4
 """Trials of a call that scores: what a call does once, such as the fingerprint of the weights, is not in a plan."""

@@ -10,6 +10,7 @@ import torch
 import lens_heads as lh
 from lens_heads.model import check as checking
 from lens_heads.model.forward import notes_queries
+from lens_heads.model.geometry import _centered
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.noted_queries import NotedQueries
 from tests import zoo
@@ -99,3 +100,14 @@ def test_the_check_runs_without_dropout_and_restores_training() -> None:
     assert report.passed, report.frame.to_string()
     assert model.training
     assert model.original_model.training
+
+
+def test_rows_of_zeros_neither_hide_centered_weights_nor_look_like_them() -> None:
+    """As those of a pruned head."""
+    weights = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
+    centered = weights - weights.mean(-1, keepdim=True)
+    for some, expected in ((weights, False), (centered, True)):
+        pruned = some.clone()
+        pruned[0] = 0
+        assert _centered(some) == _centered(pruned) == expected
+    assert not _centered(torch.zeros(4, 64))
