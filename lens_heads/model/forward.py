@@ -10,15 +10,17 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from lens_heads.model import attending
+from lens_heads.model.attending import Attend
 from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import attach, running
@@ -227,20 +229,19 @@ def fast_attention(model: Model, alike: Cache | None = None, noted: NotedQueries
         if not is_bridge(model) or not _sdpa_is_exact(model) or _hooked_inside_attention(model):
             yield
             return
-        name, once = "sdpa", cast(AbstractContextManager[None], nullcontext())
+        attend: Attend | None = noted
         if alike is not None and len(alike):
-            from lens_heads.model import shared_prefix
+            from lens_heads.model.shared_prefix import SharedPrefix
 
-            name, once = shared_prefix.NAME, shared_prefix.shared_prefix(alike.store)
-        elif noted is not None:
-            from lens_heads.model import noted_queries
-
-            name, once = noted_queries.NAME, noted_queries.noting(noted)
+            attend = SharedPrefix(alike.store)
         config = model.original_model.config
         change.note(partial(setattr, config, "_attn_implementation", config._attn_implementation))
-        config._attn_implementation = name
+        config._attn_implementation = "sdpa" if attend is None else attending.NAME
         attention = ((block.attn, block.attn.original_component.forward) for block in model.blocks)
-        with running(model, [*attention, *unwatched_norms(model)]), once:
+        with (
+            running(model, [*attention, *unwatched_norms(model)]),
+            nullcontext() if attend is None else attending.attending(attend),
+        ):
             yield
 
 

@@ -8,9 +8,6 @@ and no row is run a second time to be looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +18,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from lens_heads.model.last_rows import LastRows
-
-NAME = "lens_heads_noted_queries"
 
 
 @dataclass
@@ -43,6 +38,15 @@ class NotedQueries:
         self.rows = rows
         self._layers: dict[int, _Layer] = {}
         self._masks: dict[tuple[Any, ...], tuple[Tensor | None, Tensor]] = {}
+
+    def __call__(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    ) -> tuple[Float[Tensor, "batch row head d_head"], None]:
+        """sdpa (`attending.Attend`), whose queries are noted."""
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        self.note(module, query, key, value, attention_mask, options)
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 
     def values(self, layer: int) -> Float[Tensor, "batch kv_head key d_head"]:
         """The value vectors of every position so far."""
@@ -87,36 +91,3 @@ class NotedQueries:
         self._masks = {at: known for at, known in self._masks.items() if at[1:3] == (rows, length)}
         self._masks[place] = mask, made  # An id is its own only as long as the mask lives.
         return made
-
-
-_NOTED: ContextVar[NotedQueries] = ContextVar("noted")
-
-
-@contextmanager
-def noting(noted: NotedQueries) -> Iterator[None]:
-    """Inside, attention of the name `NAME` is sdpa that notes its queries."""
-    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-    from transformers.modeling_utils import AttentionInterface
-
-    AttentionInterface.register(NAME, _attend)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
-    token = _NOTED.set(noted)
-    try:
-        yield
-    finally:
-        _NOTED.reset(token)
-
-
-def _attend(
-    module: Any,
-    query: Float[Tensor, "batch head row d_head"],
-    key: Float[Tensor, "batch kv_head key d_head"],
-    value: Float[Tensor, "batch kv_head key d_head"],
-    attention_mask: Tensor | None,
-    **options: Any,
-) -> tuple[Float[Tensor, "batch row head d_head"], None]:
-    """As transformers calls it."""
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    _NOTED.get().note(module, query, key, value, attention_mask, options)
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)

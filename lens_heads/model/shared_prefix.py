@@ -8,20 +8,12 @@ each variant; here they stand once, and one product serves the queries of all va
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-from transformers.modeling_utils import AttentionInterface
-
-NAME = "lens_heads_shared_prefix"
-_LAYERS: ContextVar[list[_Before]] = ContextVar("layers")
 
 
 class _Before(DynamicLayer):
@@ -36,47 +28,39 @@ class _Before(DynamicLayer):
         return key_states, value_states
 
 
-@contextmanager
-def shared_prefix(store: Any) -> Iterator[None]:
-    """Inside, a cache whose rows are all alike holds them once, for attention of the name `NAME`. It keeps nothing new."""
-    store.layers = [_Before(layer.keys[:1], layer.values[:1]) for layer in store.layers]
-    token = _LAYERS.set(store.layers)
-    try:
-        yield
-    finally:
-        _LAYERS.reset(token)
+class SharedPrefix:
+    """Attention (`attending.Attend`) to a cache whose rows are all alike, which it holds once. It keeps nothing new."""
 
+    def __init__(self, store: Any) -> None:
+        self.layers = store.layers = [_Before(layer.keys[:1], layer.values[:1]) for layer in store.layers]
 
-def _attend(
-    module: Any,
-    query: Float[Tensor, "variant head row d_head"],
-    key: Float[Tensor, "variant kv_head row d_head"],
-    value: Float[Tensor, "variant kv_head row d_head"],
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    **_: Any,
-) -> tuple[Float[Tensor, "variant row head d_head"], None]:
-    """As transformers calls it. The mask is that of one variant, or the same for each."""
-    before = _LAYERS.get()[module.layer_idx]
-    variants, heads, rows, width = query.shape
-    kv, past = key.shape[1], before.keys.shape[-2]
-    q = query.reshape(variants, kv, -1, width)  # Query heads of a kv head side by side.
-    together = q.transpose(0, 1).reshape(kv, -1, width)
-    old = together @ before.keys[0].to(q).mT
-    own = (q @ key.mT).transpose(0, 1).reshape(kv, -1, rows)
-    scores = torch.cat([old, own], -1) * (width**-0.5 if scaling is None else scaling)
-    scores = scores.view(kv, -1, rows, past + rows)
-    if attention_mask is None and rows > 1:
-        attention_mask = torch.ones(rows, past + rows, dtype=torch.bool, device=q.device).tril(past)[None, None]
-    if attention_mask is not None:
-        mask = attention_mask[0, 0, :, : past + rows]
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    pattern = scores.softmax(-1, dtype=torch.float32).to(q.dtype).view(kv, -1, past + rows)
-    out = (pattern[..., :past] @ before.values[0].to(q)).view(kv, variants, -1, width)
-    mine = pattern[..., past:].reshape(kv, variants, -1, rows).transpose(0, 1)
-    out = out.transpose(0, 1) + mine @ value
-    return out.reshape(variants, heads, rows, width).transpose(1, 2).contiguous(), None
-
-
-AttentionInterface.register(NAME, _attend)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+    def __call__(
+        self,
+        module: Any,
+        query: Float[Tensor, "variant head row d_head"],
+        key: Float[Tensor, "variant kv_head row d_head"],
+        value: Float[Tensor, "variant kv_head row d_head"],
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        **_: Any,
+    ) -> tuple[Float[Tensor, "variant row head d_head"], None]:
+        """The mask is that of one variant, or the same for each."""
+        before = self.layers[module.layer_idx]
+        variants, heads, rows, width = query.shape
+        kv, past = key.shape[1], before.keys.shape[-2]
+        q = query.reshape(variants, kv, -1, width)  # Query heads of a kv head side by side.
+        together = q.transpose(0, 1).reshape(kv, -1, width)
+        old = together @ before.keys[0].to(q).mT
+        own = (q @ key.mT).transpose(0, 1).reshape(kv, -1, rows)
+        scores = torch.cat([old, own], -1) * (width**-0.5 if scaling is None else scaling)
+        scores = scores.view(kv, -1, rows, past + rows)
+        if attention_mask is None and rows > 1:
+            attention_mask = torch.ones(rows, past + rows, dtype=torch.bool, device=q.device).tril(past)[None, None]
+        if attention_mask is not None:
+            mask = attention_mask[0, 0, :, : past + rows]
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        pattern = scores.softmax(-1, dtype=torch.float32).to(q.dtype).view(kv, -1, past + rows)
+        out = (pattern[..., :past] @ before.values[0].to(q)).view(kv, variants, -1, width)
+        mine = pattern[..., past:].reshape(kv, variants, -1, rows).transpose(0, 1)
+        out = out.transpose(0, 1) + mine @ value
+        return out.reshape(variants, heads, rows, width).transpose(1, 2).contiguous(), None

@@ -11,10 +11,11 @@ from torch import Tensor
 from lens_heads.causal.pairs import TokenPair
 from lens_heads.causal.runs import Z, run_pair
 from lens_heads.heads.head import Head
-from lens_heads.model import shared_prefix
+from lens_heads.model import attending
 from lens_heads.model.forward import Cache, fast_attention, shares_prefix
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
+from lens_heads.model.shared_prefix import SharedPrefix
 from tests import zoo
 from tests.conftest import tiny
 
@@ -38,17 +39,14 @@ def variants(model: Any, answer: int = 3) -> Tensor:
 @pytest.mark.parametrize("name", [name for name in zoo.ARCHITECTURES if name != "gemma2"])
 def test_the_numbers_are_those_of_copies(name: str, answer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls = zoo.bridge(name), []
-    attend = shared_prefix._attend
+    attend = SharedPrefix.__call__
 
-    def counting(*args: Any, **options: Any) -> Any:
-        calls.append(args[1].shape[0])
-        return attend(*args, **options)
+    def counting(self: SharedPrefix, module: Any, query: Tensor, *args: Any, **options: Any) -> Any:
+        calls.append(query.shape[0])
+        return attend(self, module, query, *args, **options)
 
-    shared_prefix.AttentionInterface.register(shared_prefix.NAME, counting)
-    try:
-        once = variants(model, answer)
-    finally:
-        shared_prefix.AttentionInterface.register(shared_prefix.NAME, attend)
+    monkeypatch.setattr(SharedPrefix, "__call__", counting)
+    once = variants(model, answer)
     heads = geometry(model).n_heads
     used = name != "gpt2" and shares_prefix(model, answer)  # GPT-2 hooks z where sdpa has no module.
     assert calls == ([heads, 2 * heads, 3 * heads] if used else [])
@@ -81,5 +79,5 @@ def test_an_empty_cache_and_capped_attention_share_nothing() -> None:
         model = tiny(name)
         cache = Cache(model, 1)
         with fast_attention(model, cache):
-            assert model.original_model.config._attn_implementation != shared_prefix.NAME
+            assert model.original_model.config._attn_implementation != attending.NAME
         assert not has_hooks(model)

@@ -1,0 +1,38 @@
+"""A bridge's attention by a function of ours, in the form in which transformers calls sdpa."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+NAME = "lens_heads"
+"""What a model's configuration calls it."""
+
+Attend: TypeAlias = Callable[..., tuple[Tensor, None]]
+"""(module, query [batch, head, row, d_head], key [batch, kv_head, key, d_head], value, attention_mask, **options) to the output
+[batch, row, head, d_head]. The mask is that of sdpa."""
+
+_CURRENT: ContextVar[Attend] = ContextVar("attend")
+
+
+@contextmanager
+def attending(function: Attend) -> Iterator[None]:
+    """Inside, attention of the name `NAME` is this function."""
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.modeling_utils import AttentionInterface
+
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    token = _CURRENT.set(function)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def _attend(*given: Any, **options: Any) -> tuple[Tensor, None]:
+    return _CURRENT.get()(*given, **options)
