@@ -126,10 +126,9 @@ def profile(work: Callable[[], Any]) -> dict[str, float]:
     run.runcall(work)
     spent: Counter[str] = Counter()
     for (file, _, name), (_, _, own, _, _) in pstats.Stats(run).stats.items():  # type: ignore[attr-defined]
-        package = re.search(r"site-packages/(\w+)|/(lens_heads)/", file)
-        spent[
-            "operations" if "torch" in name and file == "~" else (package and (package[1] or package[2])) or "other"
-        ] += own
+        package = re.search(r"site-packages/(\w+)", file.replace("/lens_heads/", "/site-packages/lens_heads/"))
+        operation = file == "~" and "torch" in name
+        spent["operations" if operation else package[1] if package else "other"] += own
     return dict(spent)
 
 
