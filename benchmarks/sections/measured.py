@@ -16,7 +16,8 @@ def patching(results: Results) -> str:
     run = results.latest("patching")
     models = {name: found for name, found in run["results"].items() if "speed" in found}
     pairs = next(iter(models.values()))["attribution"]["pairs"]
-    sampled = next(iter(models.values()))["speed"]["answer"]["sampled_heads"]
+    first = next(iter(models.values()))["speed"]
+    sampled, timed = first["answer"]["sampled_heads"], first["pairs"]
     speed, rank, differences = [], [], []
     for name, found in models.items():
         for where, label in (("answer", "answer rows"), ("all", "all")):
@@ -37,7 +38,7 @@ def patching(results: Results) -> str:
         described("patching"),
         measured_by(f"python benchmarks/patching.py --pairs {pairs}", [run], "patching.jsonl"),
         table(["model", "heads", "tokens", "patched positions", "seconds, every head", *loops], speed),
-        f"The loops ran for {sampled} heads, scaled to all. The largest difference from any loop is {max(differences):.0e}.",
+        f"One call patches {timed} pairs. The loops ran for {sampled} heads, scaled to all. The largest difference from any loop is {max(differences):.0e}.",
         table(
             ["model", "estimate", "seconds, against exact", "Spearman, all heads", "above noise", "heads above noise"],
             rank,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -152,17 +153,26 @@ def run_pair(
     first = by_default if first is None else first
     shared = min(pair.divergence, first)
     names = [f"blocks.{layer}.{hook}" for layer in range(model.cfg.n_layers) for hook in hooks]
-    rows = both[:, first:]
+    rows, last = both[:, first:], both.shape[1]
+    # Rows before the first that is kept join the forward of those, as far as a chunk has room for both.
+    begin = min(first, max(shared, last - CHUNK))
     with evaluating(model):
         alone = Cache(model, 1)
         with fast_attention(model):
             prefill(model, both[:1, :shared], alone)
-            cache = alone.branch(0, 2)
-            prefill(model, both[:, shared:first], cache)
-        after = cache.branch()
-        with recording(model, names) as seen, fast_attention(model), noting_tuples(model) as noted:
-            body = rows.shape[1] - (end - start) if rows.shape[1] > CHUNK else 0
-            prefill(model, rows[:, :body], after)
-            logits = advance(model, rows[:, body:], after, logits=end - start).float()
+            after = alone.branch(0, 2)
+            prefill(model, both[:, shared:begin], after)
+        kept_rows = partial(_last, rows.shape[1])
+        with recording(model, names, kept_rows) as seen, fast_attention(model), noting_tuples(model) as noted:
+            body = last - begin - (end - start) if last - begin > CHUNK else 0
+            prefill(model, both[:, begin : begin + body], after)
+            logits = advance(model, both[:, begin + body :], after, logits=end - start).float()
+    cache = after.branch()
+    cache.crop(first)
     kept = {name: torch.cat(parts, 1) for name, parts in seen.items()}
     return PairRuns(model, geometry(model), pair, rows, cache, kept, logits, any(noted))
+
+
+def _last(rows: int, x: Tensor) -> Tensor:
+    """The last rows of all, without the memory of the others."""
+    return x if x.shape[1] <= rows else x[:, -rows:].clone()
