@@ -16,17 +16,16 @@ def patching(results: Results) -> str:
     run = results.latest("patching")
     models = {name: found for name, found in run["results"].items() if "speed" in found}
     pairs = next(iter(models.values()))["attribution"]["pairs"]
-    first = next(iter(models.values()))["speed"]
-    sampled, timed = first["answer"]["sampled_heads"], first["pairs"]
+    sampled = next(iter(models.values()))["speed"]["pairs"][0]["answer"]["sampled_heads"]
     speed, rank, differences = [], [], []
     for name, found in models.items():
-        for where, label in (("answer", "answer rows"), ("all", "all")):
-            one = found["speed"][where]
-            differences += [one[loop]["largest_difference"] for loop in LOOPS]
-            times = [f"{one[loop]['speedup']:.1f}" for loop in LOOPS]
-            speed.append(
-                [name, found["speed"]["heads"], found["speed"]["tokens"], label, f"{one['seconds']:.1f}", *times]
-            )
+        for pair in found["speed"]["pairs"]:
+            for where, label in (("answer", "answer rows"), ("all", "all")):
+                one = pair[where]
+                differences += [one[loop]["largest_difference"] for loop in LOOPS]
+                times = [f"{one[loop]['speedup']:.1f}" for loop in LOOPS]
+                about = [name, found["speed"]["heads"], pair["tokens"], pair["first_difference"], label]
+                speed.append([*about, f"{one['seconds']:.1f}", *times])
         exact = found["attribution"]
         for label, one in exact.items():
             if isinstance(one, dict):
@@ -37,8 +36,10 @@ def patching(results: Results) -> str:
     return section(
         described("patching"),
         measured_by(f"python benchmarks/patching.py --pairs {pairs}", [run], "patching.jsonl"),
-        table(["model", "heads", "tokens", "patched positions", "seconds, every head", *loops], speed),
-        f"One call patches {timed} pairs. The loops ran for {sampled} heads, scaled to all. The largest difference from any loop is {max(differences):.0e}.",
+        table(
+            ["model", "heads", "tokens", "first difference", "patched positions", "seconds, every head", *loops], speed
+        ),
+        f"The loops ran for {sampled} heads, scaled to all. The largest difference from any loop is {max(differences):.0e}.",
         table(
             ["model", "estimate", "seconds, against exact", "Spearman, all heads", "above noise", "heads above noise"],
             rank,
