@@ -84,15 +84,15 @@ def pattern_edited(hf: Any, edit: Edit) -> Iterator[None]:
 
 @contextmanager
 def by_hand(
-    hf: Any, heads: Sequence[tuple[int, int]], kind: str, reference: Any = None, **options: float
+    hf: Any, heads: Sequence[tuple[int, int]], kind: str, reference: Any = None, **options: Any
 ) -> Iterator[None]:
     """Inside, the plain model has the heads ablated. `reference`: [layer, (position,) head, d_head] of z or q."""
     with ExitStack() as stack:
-        if kind in ("uniform", "streaming", "identity"):
+        if kind in ("uniform", "streaming", "identity", "emphasise", "chunks"):
             stack.enter_context(pattern_edited(hf, lambda layer, A: _edit_pattern(hf, heads, kind, options, layer, A)))
         for layer, head in heads:
             attention = attentions(hf)[layer]
-            if kind in ("zero", "mean", "scale", "resample"):
+            if kind in ("zero", "mean", "scale", "resample", "add", "mix"):
 
                 def at_z(module: Any, args: Any, layer: int = layer, head: int = head) -> Any:
                     return (_edit_slice(hf, args[0], kind, layer, head, reference, options), *args[1:])
@@ -115,7 +115,7 @@ def d_head(hf: Any) -> int:
 
 
 def _edit_slice(
-    hf: Any, x: Tensor, kind: str, layer: int, head: int, reference: Any, options: dict[str, float]
+    hf: Any, x: Tensor, kind: str, layer: int, head: int, reference: Any, options: dict[str, Any]
 ) -> Tensor:
     """Overwrite the columns of one head in [batch, row, head * d_head]."""
     x, e = x.clone(), d_head(hf)
@@ -129,10 +129,17 @@ def _edit_slice(
             x[:, row, columns] *= options["factor"]
         elif kind == "resample":
             x[:, row, columns] = reference[layer, min(row, reference.shape[1] - 1), head]
+        elif options["span"] is None or options["span"][0] <= row < options["span"][1]:
+            vector, gate = reference
+            if kind == "add":
+                x[:, row, columns] += options["factor"] * vector[layer, head]
+            else:
+                a = options["a"] * gate[layer, head]
+                x[:, row, columns] = (1 - a) * x[:, row, columns] + a * vector[layer, head]
     return x
 
 
-def _edit_pattern(hf: Any, heads: Any, kind: str, options: dict[str, float], layer: int, pattern: Tensor) -> Tensor:
+def _edit_pattern(hf: Any, heads: Any, kind: str, options: dict[str, Any], layer: int, pattern: Tensor) -> Tensor:
     pattern = pattern.clone()
     n = pattern.shape[-1]
     for head in (h for at, h in heads if at == layer):
@@ -148,11 +155,31 @@ def _edit_pattern(hf: Any, heads: Any, kind: str, options: dict[str, float], lay
                     if not (j < options["sink"] or j > t - options["recent"]):
                         row[:, j] = 0
                 row = row / row.sum(-1, keepdim=True)
+            elif kind == "emphasise":
+                for j in range(*options["span"]):
+                    row[:, j] *= options["factor"]
+                row = row / row.sum(-1, keepdim=True)
+            elif kind == "chunks":
+                row = _chunked(row, t, window(hf, layer) or n, **options)
             else:
                 row = (1 - options["u"]) * row
                 row[:, t] += options["u"]
             pattern[:, head, t] = row
     return pattern
+
+
+def _chunked(row: Tensor, t: int, width: int, n_chunks: int, chunk_size: int) -> Tensor:
+    """One row's attention within its k chunks of keys, batch row by batch row."""
+    k, size = n_chunks, chunk_size
+    own, first = t // size, max(0, t - width + 1)
+    visible = {c: [j for j in range(c * size, (c + 1) * size) if first <= j <= t] for c in range(own + 1)}
+    for b in range(len(row)):
+        means = {c: sum(float(row[b, j].log()) for j in keys) / len(keys) for c, keys in visible.items() if keys}
+        always = {0, own - 1, own} & set(means)
+        rest = sorted(set(means) - always, key=lambda c: -means[c])
+        kept = always | set(rest[: k - len(always)])
+        row[b, [j for c, keys in visible.items() if c not in kept for j in keys]] = 0
+    return row / row.sum(-1, keepdim=True)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Reference
-from lens_heads.interventions.activations import MeanActivations
+from lens_heads.interventions.activations import TrialActivations
 from lens_heads.trials.encoded import EncodedTrial
 
 
@@ -37,7 +37,7 @@ def check_reference(
     """ValueError if the reference comes from these trials, which it would leak into the evaluation."""
     if reference is None:
         return
-    ids = reference.trial_ids if isinstance(reference, MeanActivations) else [reference.id]
+    ids = [reference.id] if isinstance(reference, TrialActivations) else reference.trial_ids
     found = sorted({trial.id for trial in trials} & set(ids))
     if found:
         raise ValueError(f"the reference was computed on {len(found)} of the {what} ({found[0]!r}, ...): {remedy}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from einops import rearrange, repeat
 
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 
@@ -42,8 +42,14 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
         for name in ("values", "per_trial", "null")
         if getattr(scores, name) is not None
     }
-    order = [Head(kv.layer, kv.head * group + i) for kv in scores.order for i in range(group)]
+    order = query_heads(scores.order, group)
     return replace(scores, **spread, unit="query_head", order=tuple(order), meta=_unfitted(scores))
+
+
+def query_heads(kv_heads: AnyHeads, group: int) -> list[Head]:
+    """All query heads that read these kv heads (`geometry(model).group` of them each). ValueError for a group below 1."""
+    checks.whole_number("group", group)
+    return [Head(kv.layer, kv.head * group + i) for kv in parse_heads(kv_heads) for i in range(group)]
 
 
 def highest_first(scores: HeadScores) -> HeadScores:

@@ -25,7 +25,7 @@ def ablate(
     heads: AnyHeads,
     kind: str | Ablation = "mean",
     reference: Reference | None = None,
-    **options: float,
+    **options: Any,
 ) -> Iterator[None]:
     """Inside the block, the heads are ablated in every forward of the model, cached or not, including generation.
 
@@ -33,10 +33,17 @@ def ablate(
         heads: `Head`s, "L12H1" strings or pairs; an empty list is allowed and changes nothing.
         kind: at `hook_z`: "zero", "mean" (default; mean over calibration trials and positions), "resample" (same
             position of another trial), "patch" (the same, but only at the positions of that run; see `causal.patch`),
-            "scale" (`factor`). At the query before QK-norm and rotation: "query_mean" (as in the LOCOS authors' code; not
+            "scale" (`factor`), "add" (`factor`=1 times a vector), "mix" (z to (1 - `a`) z + `a` times a vector, `a`=1 and times
+            the vectors' gates). At the query before QK-norm and rotation: "query_mean" (as in the LOCOS authors' code; not
             uniform attention), "query_zero". At the pattern: "uniform", "streaming" (`sink`=4, `recent`=64), "identity"
-            (`u`=1). Or an `Ablation`, which includes reference and options.
-        reference: `mean_activations(...)` for the means, `trial_activations(...)` for "resample".
+            (`u`=1), "emphasise" (attention to a `span` times `factor`=100, renormalized), "chunks" (each head and row reads
+            its own `n_chunks` chunks of `chunk_size`=256 keys: the first, its own, the one before, and the best by q.k). Or an
+            `Ablation`, which includes reference and options.
+        reference: `mean_activations(...)` for the means, `trial_activations(...)` for "resample", `HeadVectors` for "add" and
+            "mix".
+
+    A `span` is (start, end) in tokens from a prompt's first, such as `trial.needle`, or a list with one for each prompt of
+    a batch. It names the keys that "emphasise" is about, and the rows that "add" and "mix" change (default: all).
 
     Contexts can be nested; the innermost acts last. The hooks are removed when the block ends, even with an exception.
 
@@ -53,7 +60,7 @@ def ablate_each(
     sets: Sequence[AnyHeads],
     kind: str | Ablation = "mean",
     reference: Reference | None = None,
-    options: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
     """Inside, variants of a batch run side by side, each with its own heads ablated.
 

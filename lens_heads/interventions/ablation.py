@@ -7,20 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
-from lens_heads.interventions.kinds import KINDS
+from lens_heads.interventions.kinds import KINDS, REQUIRED
+from lens_heads.interventions.spans import spans_of
+from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest, tensor_digest
 
-Reference = MeanActivations | TrialActivations
+Reference = MeanActivations | TrialActivations | HeadVectors
 
 _MAKE = {
     MeanActivations: "mean_activations(model, calibration_trials)",
     TrialActivations: "lens_heads.interventions.activations.trial_activations(model, other_trial)",
+    HeadVectors: "lens_heads.interventions.vectors.task_vectors(model, trials), or HeadVectors(z)",
 }
 
-BOUNDS: dict[str, tuple[float, ...]] = {"sink": (0,), "recent": (0,), "u": (0, 1)}
+BOUNDS: dict[str, tuple[float, ...]] = {"sink": (0,), "recent": (0,), "u": (0, 1), "a": (0, 1)}
 """The least and the largest value of options; all must be finite."""
+WHOLE = {"n_chunks": 3, "chunk_size": 1}
+"""Options that are whole numbers, with the least of each. Three chunks are always read: the first, the last, the one before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +34,7 @@ class Ablation:
 
     kind: str = "mean"
     reference: Reference | None = None
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -37,7 +42,7 @@ class Ablation:
         model: Model,
         kind: str | Ablation = "mean",
         reference: Reference | None = None,
-        options: Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Ablation:
         """A checked ablation of this model, with all options set. Raises ValueError as `ablate` does."""
         given = kind if isinstance(kind, Ablation) else cls(kind, reference, options or {})
@@ -55,19 +60,33 @@ class Ablation:
         return {"kind": self.kind, "options": dict(self.options), "reference": reference_digest(self.reference)}
 
 
-def _settings(kind: str, options: Mapping[str, float]) -> dict[str, float]:
+def _settings(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if kind not in KINDS:
         raise ValueError(f"unknown kind of ablation {kind!r}: the kinds are {', '.join(KINDS)}")
     known = KINDS[kind].options
     unknown = sorted(options.keys() - known.keys())
     if unknown:
         raise ValueError(f"kind={kind!r} has no option {unknown[0]!r}: its options are {', '.join(known) or 'none'}")
-    settings: dict[str, float] = {}
+    settings: dict[str, Any] = {}
     for name, value in {**known, **options}.items():
-        if value is None:
-            raise ValueError(f"kind={kind!r} needs {name}=..., e.g. ablate(model, heads, {kind!r}, {name}=0.5)")
-        settings[name] = checks.finite(f"kind={kind!r}, {name}", value, *BOUNDS.get(name, ()))
+        if value is REQUIRED or (value is None and known[name] is REQUIRED):
+            raise ValueError(
+                f"kind={kind!r} needs {name}=..., e.g. ablate(model, heads, {kind!r}, {name}={_EXAMPLE[name]})"
+            )
+        settings[name] = _checked(f"kind={kind!r}, {name}", name, value)
     return settings
+
+
+_EXAMPLE = {"factor": "0.5", "span": "trial.needle", "n_chunks": "8"}
+
+
+def _checked(what: str, name: str, value: Any) -> Any:
+    """The value of an option. ValueError naming it for one that it cannot have."""
+    if name == "span":
+        return None if value is None else spans_of(what, value)
+    if name in WHOLE:
+        return checks.whole_number(what, value, WHOLE[name])
+    return checks.finite(what, value, *BOUNDS.get(name, ()))
 
 
 def _check_reference(kind: str, reference: Any, shape: HeadGeometry) -> None:
@@ -77,7 +96,7 @@ def _check_reference(kind: str, reference: Any, shape: HeadGeometry) -> None:
     if not isinstance(reference, needed):
         got = "none was given" if reference is None else f"got {type(reference).__name__}"
         raise ValueError(f"kind={kind!r} needs a reference, {got}: pass reference={_MAKE[needed]}")
-    if isinstance(reference, MeanActivations):
+    if isinstance(reference, MeanActivations | HeadVectors):
         reference.check(shape)
     elif (reference.z.shape[0], *reference.z.shape[2:]) != (shape.n_layers, shape.n_heads, shape.d_head):
         raise ValueError(f"the reference of trial {reference.id} is from another model: make it with {_MAKE[needed]}")
@@ -87,6 +106,8 @@ def reference_digest(reference: Reference | None) -> str:
     """Hash of a reference's trials and of all its values, in order; "none" without a reference."""
     if reference is None:
         return "none"
+    if isinstance(reference, HeadVectors):
+        return reference.digest
     if isinstance(reference, MeanActivations):
         return digest([list(reference.trial_ids), tensor_digest(reference.z), tensor_digest(reference.q)])
     return digest([reference.id, reference.first, tensor_digest(reference.z)])

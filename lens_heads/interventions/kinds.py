@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.spans import Spans, inside
+from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.forward import repeated
 from lens_heads.model.geometry import HeadGeometry
 
@@ -38,6 +40,12 @@ class Clock:
         first = self.offset + pattern.shape[-2] - pattern.shape[-1]
         return torch.arange(pattern.shape[-1], device=pattern.device) + first
 
+    def within(
+        self, spans: Spans | None, places: Int[Tensor, " place"], x: Float[Tensor, "batch ..."]
+    ) -> Bool[Tensor, "#batch place"]:
+        """Which absolute places lie in the spans, counted from each row's first token; all without spans."""
+        return inside(spans, places, self.padding(x, places.device), len(x))
+
     def visible(
         self, pattern: Float[Tensor, "batch head row key"], window: int | None
     ) -> Bool[Tensor, "batch row key"]:
@@ -56,7 +64,7 @@ class Setting:
     shape: HeadGeometry
     clock: Clock
     reference: Any = None
-    options: dict[str, float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 Edit = Callable[[Tensor, Setting], Tensor]
@@ -110,20 +118,75 @@ def _scale(x: Tensor, at: Setting) -> Tensor:
     return x * at.options["factor"]
 
 
+def _rows(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Bool[Tensor, "#batch row 1 1"]:
+    """The rows that an edit of z is for."""
+    return at.clock.within(at.options["span"], at.clock.positions(x.shape[1], x.device), x)[:, :, None, None]
+
+
+def _add(x: Tensor, at: Setting) -> Tensor:
+    """z + factor * v (activation addition; LoFiT's offsets)."""
+    v = at.reference.z[at.layer, at.heads].to(x)
+    return torch.where(_rows(x, at), x + at.options["factor"] * v, x)
+
+
+def _mix(x: Tensor, at: Setting) -> Tensor:
+    """(1 - a g) z + a g t (SITE), g the head's gate."""
+    t, g = (values[at.layer, at.heads].to(x) for values in (at.reference.z, at.reference.gates))
+    a = at.options["a"] * g[:, None]
+    return torch.where(_rows(x, at), (1 - a) * x + a * t, x)
+
+
+def _emphasise(x: Tensor, at: Setting) -> Tensor:
+    """The attention to a span times a factor, renormalized (PASTA, which divides the rest instead)."""
+    chosen = at.clock.within(at.options["span"], at.clock.keys(x), x)[:, None, None]
+    weighted = torch.where(chosen, x * at.options["factor"], x)
+    return weighted / weighted.sum(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+
+
+def _chunks(x: Float[Tensor, "batch head row key"], at: Setting) -> Tensor:
+    """Only so many chunks of keys for each head and row, renormalized: the first, the row's own, the one before it, and the best
+    by q.k.
+
+    LongHeads (arXiv 2402.10685), which finds the best by a mean of keys weighted by attention within the chunk; here all count
+    alike: the mean of log A over a chunk is q times the mean key, but for a number that all chunks share.
+    """
+    size, pads = int(at.options["chunk_size"]), at.clock.padding(x, x.device)
+    keys, rows = at.clock.keys(x), at.clock.positions(x.shape[-2], x.device)
+    chunk = torch.div(keys - pads[:, None], size, rounding_mode="floor").clamp(min=0)  # [batch, key]
+    own = torch.div(rows - pads[:, None], size, rounding_mode="floor")  # [batch, row]
+    seen = at.clock.visible(x, at.shape.windows[at.layer])
+    chunk, own, seen = (each.expand(len(x), *each.shape[1:]) for each in (chunk, own, seen))
+    member = torch.nn.functional.one_hot(chunk, int(chunk.max()) + 1).float()  # [batch, key, chunk]
+    logs = x.float().clamp(min=torch.finfo(torch.float32).tiny).log() * seen[:, None]
+    counts = torch.einsum("brk,bkc->brc", seen.float(), member)
+    scores = torch.einsum("bhrk,bkc->bhrc", logs, member) / counts.clamp(min=1)[:, None]
+    places = torch.arange(member.shape[-1], device=x.device)
+    always = (places == 0) | (places == own[..., None]) | (places == own[..., None] - 1)
+    scores = scores.masked_fill(always[:, None], torch.inf).masked_fill((counts == 0)[:, None], -torch.inf)
+    best = scores.topk(min(int(at.options["n_chunks"]), scores.shape[-1]), dim=-1).indices
+    chosen = torch.zeros_like(scores).scatter_(-1, best, 1.0)
+    kept = x * torch.einsum("bhrc,bkc->bhrk", chosen, member).to(x)
+    return kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+
+
 def _identity(x: Tensor, at: Setting) -> Tensor:
     """(1 - u) A + u I: a row attends to itself."""
     rows = at.clock.positions(x.shape[-2], x.device)[:, None]
     return (1 - at.options["u"]) * x + at.options["u"] * (at.clock.keys(x) == rows).to(x)
 
 
+REQUIRED: Any = object()
+"""In place of the default of an option that has none."""
+
+
 @dataclass(frozen=True)
 class Kind:
-    """One kind of ablation: its hook and edit, the reference it needs, and its options' defaults (None: required)."""
+    """One kind of ablation: its hook and edit, the reference it needs, and its options' defaults (`REQUIRED`: none)."""
 
     hook: str
     edit: Edit
     reference: type | None = None
-    options: dict[str, float | None] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 KINDS: dict[str, Kind] = {
@@ -131,10 +194,14 @@ KINDS: dict[str, Kind] = {
     "mean": Kind("hook_z", partial(_mean, name="z"), MeanActivations),
     "resample": Kind("hook_z", _resample, TrialActivations),
     "patch": Kind("hook_z", _patch, TrialActivations),
-    "scale": Kind("hook_z", _scale, options={"factor": None}),
+    "scale": Kind("hook_z", _scale, options={"factor": REQUIRED}),
+    "add": Kind("hook_z", _add, HeadVectors, {"factor": 1.0, "span": None}),
+    "mix": Kind("hook_z", _mix, HeadVectors, {"a": 1.0, "span": None}),
     "query_zero": Kind("hook_q", _zero),
     "query_mean": Kind("hook_q", partial(_mean, name="q"), MeanActivations),
     "uniform": Kind("hook_pattern", _uniform),
     "streaming": Kind("hook_pattern", _streaming, options={"sink": 4, "recent": 64}),
     "identity": Kind("hook_pattern", _identity, options={"u": 1.0}),
+    "emphasise": Kind("hook_pattern", _emphasise, options={"span": REQUIRED, "factor": 100.0}),
+    "chunks": Kind("hook_pattern", _chunks, options={"n_chunks": REQUIRED, "chunk_size": 256}),
 }

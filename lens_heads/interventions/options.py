@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lens_heads.interventions.ablation import Ablation, Reference
@@ -18,6 +18,10 @@ class AblationRun(RunOptions, total=False):
     sink: float
     recent: float
     u: float
+    a: float
+    span: tuple[int, int] | Sequence[tuple[int, int]] | None
+    n_chunks: int
+    chunk_size: int
 
 
 def ablation_run(

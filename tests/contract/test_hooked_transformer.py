@@ -200,12 +200,28 @@ def test_pattern_ablations_know_absolute_positions_in_the_cache(hooked_model: An
     torch.testing.assert_close(measured[0], rows.gather(-1, trial.answer_tokens[:, None]).mean(), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "streaming", "identity", "resample"])
+OPTIONS: dict[str, dict[str, Any]] = {
+    "streaming": {"sink": 1, "recent": 3},
+    "emphasise": {"span": (2, 9)},
+    "chunks": {"n_chunks": 3, "chunk_size": 4},
+    "add": {"span": (25, 32)},
+    "mix": {"a": 0.7},
+}
+
+
+def made_up_vectors(model: Any) -> lh.HeadVectors:
+    shape = geometry(model)
+    size = (shape.n_layers, shape.n_heads, shape.d_head)
+    return lh.HeadVectors(torch.randn(size, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "identity", "resample", *OPTIONS])
 def test_generate_knows_positions_too(hooked_model: Any, kind: str) -> None:
     """HookedTransformer.generate, with its own cache, equals full forwards token by token."""
     trial = random_trial(n=30)
-    options: dict[str, Any] = {"sink": 1, "recent": 3} if kind == "streaming" else {}
-    reference_z = trial_activations(hooked_model, random_trial(5, n=40)) if kind == "resample" else None
+    options = OPTIONS.get(kind, {})
+    reference_z: Any = trial_activations(hooked_model, random_trial(5, n=40)) if kind == "resample" else None
+    reference_z = made_up_vectors(hooked_model) if kind in ("add", "mix") else reference_z
     every = [(layer, head) for layer in range(3) for head in range(4)]
     with torch.no_grad(), lh.ablate(hooked_model, every, kind, reference=reference_z, **options):
         found = hooked_model.generate(

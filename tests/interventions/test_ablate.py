@@ -15,6 +15,7 @@ import lens_heads as lh
 from lens_heads.interventions import kinds
 from lens_heads.interventions.ablate import KINDS, ablate
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.forward import Cache, advance, left_pad, prefill
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks, hooked
@@ -34,8 +35,8 @@ class Case:
     """One call of `ablate`."""
 
     kind: str
-    options: dict[str, float] = field(default_factory=dict)
-    shown: dict[str, float] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, Any] | None = None
 
     def __str__(self) -> str:
         return self.kind + "".join(f"-{value}" for value in self.options.values())
@@ -63,9 +64,18 @@ CASES = [
     Case("streaming", {}, shown={"sink": 4, "recent": 64}),
     Case("identity", {"u": 0.7}),
     Case("identity", {}, shown={"u": 1.0}),
+    Case("add", {"factor": -2.0}, shown={"factor": -2.0, "span": None}),
+    Case("add", {"factor": 1.0, "span": (5, 9)}),
+    Case("mix", {}, shown={"a": 1.0, "span": None}),
+    Case("mix", {"a": 0.6, "span": (4, 30)}),
+    Case("emphasise", {"span": (2, 7), "factor": 30.0}),
+    Case("chunks", {"n_chunks": 3, "chunk_size": 3}),
+    Case("chunks", {"n_chunks": 4, "chunk_size": 2}),
 ]
 POSITIONAL = [
-    case for case in CASES if case.kind in ("resample", "uniform", "streaming", "identity") and case.options
+    case
+    for case in CASES
+    if case.kind in ("resample", "uniform", "streaming", "identity", "emphasise", "chunks") and case.options
 ] + [case for case in CASES if case.kind in ("resample", "uniform")]
 every_kind = pytest.mark.parametrize("case", CASES, ids=str)
 positional = pytest.mark.parametrize("case", POSITIONAL, ids=str)
@@ -75,21 +85,24 @@ def _random(*shape: int, seed: int) -> Tensor:
     return 0.5 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def _tables(hf: Any) -> dict[str, Tensor]:
+def _tables(hf: Any) -> dict[str, Any]:
     """A reference that is different at every layer, position, head and component."""
     e, heads = handmade.d_head(hf), hf.config.num_attention_heads
     return {
         "mean": _random(zoo.LAYERS, heads, e, seed=1),
         "query_mean": _random(zoo.LAYERS, heads, e, seed=2),
         "resample": _random(zoo.LAYERS, SHORT, heads, e, seed=3),
-    }
+    } | dict.fromkeys(
+        ("add", "mix"), (_random(zoo.LAYERS, heads, e, seed=4), _random(zoo.LAYERS, heads, seed=5).sigmoid())
+    )
 
 
 @cache
 def _references(arch: str) -> dict[str, Any]:
     tables = _tables(plain(arch))
     means = MeanActivations(tables["mean"], tables["query_mean"], ("made-up",))
-    return {"mean": means, "query_mean": means, "resample": TrialActivations(tables["resample"], "made-up")}
+    vectors = dict.fromkeys(("add", "mix"), HeadVectors(*tables["add"]))
+    return {"mean": means, "query_mean": means, "resample": TrialActivations(tables["resample"], "made-up"), **vectors}
 
 
 @cache

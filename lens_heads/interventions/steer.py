@@ -1,0 +1,28 @@
+"""steer: add vectors to what heads pass on. It is `ablate` of kind "add" under the name that is usual for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from lens_heads.heads.head import AnyHeads
+from lens_heads.interventions.ablate import ablate
+from lens_heads.interventions.vectors import HeadVectors
+from lens_heads.model.geometry import Model
+
+
+@contextmanager
+def steer(
+    model: Model,
+    heads: AnyHeads,
+    vectors: HeadVectors,
+    factor: float = 1.0,
+    span: tuple[int, int] | Sequence[tuple[int, int]] | None = None,
+) -> Iterator[None]:
+    """Inside the block, `factor` times each head's vector is added to its z in every forward (activation addition; ITI).
+
+    `span`: only in these rows of the prompt, as in `ablate`. Vectors come from `task_vectors`, a difference of two of them,
+    a probe's direction, or `gates.lofit`. Raises as `ablate` does.
+    """
+    with ablate(model, heads, "add", vectors, factor=factor, span=span):
+        yield

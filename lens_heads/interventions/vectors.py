@@ -1,0 +1,85 @@
+"""HeadVectors: a vector for every head, to add to what it passes on, or to mix in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.interventions.activations import run_activations
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.runs.digests import digest, tensor_digest
+from lens_heads.runs.tensor_files import load_tensors, save_tensors
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
+
+
+@dataclass(frozen=True, eq=False)
+class HeadVectors:
+    """A vector `z` [layer, head, d_head] for every head, in the units of `hook_z`; float32 on the CPU.
+
+    `gates` [layer, head]: how much of it each head takes, for kind "mix"; 1 by default. `trial_ids`: the trials it
+    was made on. `meta`: how, for readers.
+    """
+
+    z: Float[Tensor, "layer head d_head"]
+    gates: Float[Tensor, "layer head"] = None  # type: ignore[assignment]  # ones by default
+    trial_ids: tuple[str, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.z.ndim != 3:
+            raise ValueError(f"z has shape {list(self.z.shape)}: must be [layer, head, d_head]")
+        gates = torch.ones(self.z.shape[:2]) if self.gates is None else self.gates
+        if gates.shape != self.z.shape[:2]:
+            raise ValueError(f"gates has shape {list(gates.shape)}: must be {list(self.z.shape[:2])}, as z has it")
+        for name, values in (("z", self.z), ("gates", gates)):
+            held = values.detach().to("cpu", torch.float32)
+            if not held.isfinite().all():
+                raise ValueError(f"{name} holds {float(held[~held.isfinite()][0])}: vectors must be finite")
+            object.__setattr__(self, name, held)
+
+    def check(self, shape: HeadGeometry) -> None:
+        """ValueError if these are for a model of another shape."""
+        wanted = (shape.n_layers, shape.n_heads, shape.d_head)
+        if tuple(self.z.shape) != wanted:
+            raise ValueError(
+                f"the vectors have shape {tuple(self.z.shape)}, but {shape.name} needs {wanted}: make them on this model"
+            )
+
+    @property
+    def digest(self) -> str:
+        """Hash of all values."""
+        return digest([tensor_digest(self.z), tensor_digest(self.gates)])
+
+    def save(self, path: str | Path) -> Path:
+        """Write a safetensors file. OSError naming it if that fails."""
+        return save_tensors(path, {"z": self.z, "gates": self.gates}, {"trial_ids": self.trial_ids, "meta": self.meta})
+
+    @classmethod
+    def load(cls, path: str | Path) -> HeadVectors:
+        """Read what `save` wrote. FileNotFoundError if there is no such file, ValueError if it is damaged or another one."""
+
+        def made(tensors: dict[str, Tensor], about: dict[str, Any]) -> HeadVectors:
+            return cls(tensors["z"], tensors["gates"], tuple(map(str, about["trial_ids"])), dict(about["meta"]))
+
+        return load_tensors(path, made, "saved vectors of heads", "save HeadVectors there first")
+
+
+@torch.no_grad()
+def task_vectors(model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadVectors:
+    """The mean of every head's z at the last row of the prompts: what heads hold when the model is about to answer.
+
+    Of prompts with examples of a task it is what function-vector heads carry (Todd et al., arXiv 2310.15213) and what
+    `soft_injection` puts in. ValueError for no trials, and prompts longer than the context window.
+    """
+    shape = geometry(model)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    rows = [run_activations(model, trial.tokens, trial.id, len(trial) - 1).z[:, -1] for trial in encoded]
+    mean = torch.stack(rows).double().mean(0).float()
+    return HeadVectors(mean, trial_ids=tuple(trial.id for trial in encoded), meta={"model": shape.name})
