@@ -31,6 +31,11 @@ def answer_logit(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, " 
     return (logits.gather(-1, index)[..., 0] - logits.mean(-1)).mean(-1)
 
 
+def first_token_prob(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor, " step"]) -> Float[Tensor, " run"]:
+    """The probability of the answer's first token."""
+    return logits[:, 0].softmax(-1)[:, int(gold[0])]
+
+
 def first_token_logit_diff(pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
     """Logit of the answer's first token minus that of the token the corrupt run ranks first at this position.
 
@@ -56,10 +61,20 @@ def closeness(clean: Float[Tensor, "step d_vocab"]) -> Measure:
     return lambda logits, gold: -(wanted.exp() * (wanted - logits.log_softmax(-1))).sum(-1).mean(-1)
 
 
-UNITS = {"answer_logprob": "nats", "answer_logit": "logits", "first_token_logit_diff": "logits", "kl": "nats"}
+UNITS = {
+    "answer_logprob": "nats",
+    "answer_logit": "logits",
+    "first_token_logit_diff": "logits",
+    "first_token_prob": "probability",
+    "kl": "nats",
+}
 """The metrics known by name, with their units."""
 
-OF_ONE_RUN: dict[str, Measure] = {"answer_logprob": answer_logprob, "answer_logit": answer_logit}
+OF_ONE_RUN: dict[str, Measure] = {
+    "answer_logprob": answer_logprob,
+    "answer_logit": answer_logit,
+    "first_token_prob": first_token_prob,
+}
 """Those that compare with no other run."""
 
 

@@ -23,7 +23,9 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
+from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.hooks import HookFunction
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
@@ -71,6 +73,7 @@ def patch_heads(
     positions: Positions = "answer",
     corruption: Corruption = "remove",
     heads_per_pass: int | None = None,
+    donor: HeadVectors | None = None,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """Patch every head on its own from the clean into the corrupt run: metric(patched) - metric(corrupt), per pair.
@@ -79,13 +82,14 @@ def patch_heads(
         pairs: `TokenPair`s, or trials whose needle `corruption` takes away (see `causal.make_pairs`).
         metric: "answer_logprob" (mean over the gold answer's tokens, nats), "answer_logit" (above the mean
             logit, mean over them), "first_token_logit_diff" (against the corrupt
-            run's top token, logits; the LOCOS authors' default), "kl" (minus the divergence from the clean run, nats; needs
-            no gold answer), or a function of the answer rows' float32 logits [run, step, d_vocab] and the gold tokens
-            [step] that returns one number per run.
+            run's top token, logits; the LOCOS authors' default), "first_token_prob", "kl" (minus the divergence from the
+            clean run, nats; needs no gold answer), or a function of the answer rows' float32 logits [run, step, d_vocab]
+            and the gold tokens [step] that returns one number per run.
         positions: "answer" patches the rows that produce the answer: what the head reads out directly, without running
             the prompt again. "all" patches every position, including what later layers read from the head.
         corruption: "remove", "swap", or a function, for trials.
         heads_per_pass: heads patched side by side. Fewer take less memory; results do not change beyond rounding.
+        donor: vectors that are patched in at every one of these rows, in place of what the clean run has there.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns:
@@ -102,17 +106,23 @@ def patch_heads(
     shape = geometry(model)
     heads = every_head(shape.n_layers, shape.n_heads)
 
+    if donor is not None:
+        donor.check(shape)
+
     def score(pair: TokenPair) -> PairScore:
         runs = run_pair(model, pair, positions)
-        return runs.scores(metric, heads, partial(_patched, runs), most=heads_per_pass)
+        return runs.scores(metric, heads, partial(_patched, runs, donor), most=heads_per_pass)
 
-    return sweep(model, "cri", pairs, score, metric, positions, corruption, run)
+    about = {} if donor is None else {"donor": donor.digest}
+    return sweep(model, "cri", pairs, score, metric, positions, corruption, run, distinct=donor is None, **about)
 
 
-def _patched(runs: PairRuns, heads: list[Head]) -> Float[Tensor, "head step d_vocab"]:
+def _patched(runs: PairRuns, donor: HeadVectors | None, heads: list[Head]) -> Float[Tensor, "head step d_vocab"]:
     """The answer logits with each head patched, one per row of the batch."""
-    hooks = [
-        (Z.format(layer), lambda z, hook, layer=layer: runs.swapped(z, layer, heads, CLEAN))
-        for layer in by_layer(heads)
-    ]
+
+    def swap(layer: int) -> HookFunction:
+        given = runs.z(layer, CLEAN) if donor is None else donor.z[layer][None]
+        return lambda z, hook: runs.swapped(z, layer, heads, given)
+
+    hooks = [(Z.format(layer), swap(layer)) for layer in by_layer(heads)]
     return runs.rerun(CORRUPT, [head.layer for head in heads], hooks)

@@ -143,7 +143,9 @@ def _frozen(runs: PairRuns, path: _Path, senders: list[Head]) -> list[tuple[str,
 
         def freeze(x: Tensor, hook: Any, layer: int = layer) -> Tensor:
             z = runs.z(layer, path.base).expand(len(x), -1, -1, -1)
-            return runs.swapped(z.reshape(x.shape), layer, senders, CORRUPT if path.base == CLEAN else CLEAN)
+            return runs.swapped(
+                z.reshape(x.shape), layer, senders, runs.z(layer, CORRUPT if path.base == CLEAN else CLEAN)
+            )
 
         hooks.append((Z.format(layer), freeze))
         if path.freeze_mlps:

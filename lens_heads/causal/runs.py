@@ -60,13 +60,13 @@ class PairRuns:
         z = self.kept[Z.format(layer)][run]
         return z.reshape(len(z), self.shape.n_heads, self.shape.d_head)
 
-    def swapped(self, z: Tensor, layer: int, heads: Sequence[Head], run: int) -> Tensor:
-        """A layer's `z` where each variant has its head, if it is in this layer, taken from `run`."""
+    def swapped(self, z: Tensor, layer: int, heads: Sequence[Head], given: Float[Tensor, "#row head d_head"]) -> Tensor:
+        """A layer's `z` where each variant has its head, if it is in this layer, as given."""
         rows = [row for row, head in enumerate(heads[: len(z)]) if head.layer == layer]
         places = [heads[row].head for row in rows]
         changed = z.reshape(*z.shape[:2], self.shape.n_heads, self.shape.d_head).clone()
         if rows:
-            changed[rows, :, places] = self.z(layer, run)[:, places].transpose(0, 1)
+            changed[rows, :, places] = given[:, places].transpose(0, 1).to(changed)
         return changed.reshape(z.shape)
 
     def scores(

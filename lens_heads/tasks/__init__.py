@@ -52,6 +52,7 @@ from lens_heads.tasks.rhyme import rhyme
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.tasks.succession import succession
 from lens_heads.tasks.swearing import swearing
+from lens_heads.tasks.word_pairs import word_pairs
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
 
@@ -77,6 +78,7 @@ TASKS: dict[str, Task] = {
     "colored_objects": Task(colored_objects, "the colour of one of three objects: with answer choices"),
     "copy_colors": Task(copy_colors, "the letter of an object's colour among lettered choices"),
     "succession": Task(succession, "the next day, month, letter or number: with answer choices"),
+    "word_pairs": Task(word_pairs, "antonyms, past tenses or capitals, shown by examples alone: true or shuffled ones"),
     "rhyme": Task(rhyme, "a word that rhymes with a given one: no needle, with answer choices"),
     "continuation": Task(continuation, "which of four endings fits an everyday situation: with answer choices"),
     "sec10k": Task(sec10k, "eight facts from companies' annual reports: fictional ones shipped, or your own real ones"),
@@ -97,7 +99,7 @@ TASKS: dict[str, Task] = {
 
 HALVES = (
     *("packaged", "musique", "sec10k", "sec10k_documents", "arithmetic", "capitals", "induction", "rhyme"),
-    *("continuation", "ioi", "swearing", "key_value", "colored_objects", "copy_colors", "succession"),
+    *("continuation", "ioi", "swearing", "key_value", "colored_objects", "copy_colors", "succession", "word_pairs"),
 )
 """Tasks with two disjoint splits: "select" to find heads, "test" to evaluate them."""
 
@@ -133,5 +135,15 @@ def load(name: str, **arguments: Any) -> list[Any]:
 __all__ = ["HALVES", "TASKS", "Task", "load", "to_select"]
 __all__ += ["arithmetic", "babilong", "capitals", "colored_objects", "continuation", "copy_colors", "induction"]
 __all__ += ["ioi", "key_value", "musique", "niah", "nolima"]
-__all__ += ["packaged", "parametric", "qrhead", "rhyme", "sec10k", "sec10k_documents", "succession", "swearing"]
+__all__ += [
+    "packaged",
+    "parametric",
+    "qrhead",
+    "rhyme",
+    "sec10k",
+    "sec10k_documents",
+    "succession",
+    "swearing",
+    "word_pairs",
+]
 __all__ += ["arc_challenge", "boolq", "gsm8k", "hellaswag", "humaneval", "mbpp", "mmlu", "wmdp"]

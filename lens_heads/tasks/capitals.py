@@ -59,6 +59,11 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
     ]
 
 
+def country_capitals() -> dict[str, str]:
+    """The capital of every country that this task asks about, the most populous first."""
+    return {country["name"]: country["capital"] for country in _countries(template("capitals"))}
+
+
 def _asked(shots: dict[str, Any], country: dict[str, Any]) -> str:
     return shots["question"].replace("{country}", country["name"])
 

@@ -29,7 +29,7 @@ def variants(model: Any, answer: int = 3) -> Tensor:
     shape = geometry(model)
     heads = [Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
     hooks = [
-        (Z.format(layer), lambda z, hook, layer=layer: runs.swapped(z, layer, heads, 0))
+        (Z.format(layer), lambda z, hook, layer=layer: runs.swapped(z, layer, heads, runs.z(layer, 0)))
         for layer in range(shape.n_layers)
     ]
     return runs.rerun(1, [head.layer for head in heads], hooks)
