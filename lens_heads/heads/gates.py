@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import read_text, user_path
 
 SLACK = 0.01
@@ -43,3 +44,19 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
     return HeadScores.from_trials(
         "duo_gate", torch.tensor([rows]).clamp(0, 1), ["training"], meta, unit="kv_head", signed=False
     )
+
+
+def write_gates(scores: HeadScores, path: str | Path) -> Path:
+    """Write gates of kv heads in that form: a line per layer, separated by tabs, each the shortest text of its float32.
+
+    ValueError for scores of another unit or outside 0 to 1, OSError naming the file if it cannot be written.
+    """
+    if scores.unit != "kv_head" or bool((scores.values < 0).any()) or bool((scores.values > 1).any()):
+        raise ValueError(
+            f"{scores.method}: gates are scores of kv heads from 0 to 1, but these are of {scores.unit}s, "
+            f"{float(scores.values.min()):g} to {float(scores.values.max()):g}: use units.to_kv_heads, or scores.save"
+        )
+    file = user_path(path, "path")
+    lines = ("\t".join(str(gate) for gate in row) for row in scores.values.numpy())
+    write_atomic(file, "".join(f"{line}\n" for line in lines))
+    return file

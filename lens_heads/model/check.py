@@ -144,7 +144,7 @@ def _noted(model: Model, batch: Int[Tensor, "1 position"]) -> NotedQueries:
     cache, middle, noted = Cache(model, 1), batch.shape[1] // 2, NotedQueries(4)
     with fast_attention(model):
         prefill(model, batch[:, :middle], cache)
-    with fast_attention(model, noted=noted):
+    with fast_attention(model, attend=noted):
         advance(model, batch[:, middle:], cache, logits=0)
     return noted
 

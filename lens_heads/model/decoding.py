@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.model.forward import Cache, advance
@@ -29,7 +29,18 @@ def greedy(
     max_new_tokens: int,
     judges: Sequence[Judge] | None = None,
 ) -> list[list[int]]:
-    """Greedy continuation of each row after `first` (the prompt tokens not yet in the cache).
+    """Greedy continuation of each row after `first` (the prompt tokens not yet in the cache); see `decode`."""
+    return decode(model, first, lambda tokens: advance(model, tokens, cache, pads), max_new_tokens, judges)
+
+
+def decode(
+    model: Model,
+    first: Int[Tensor, "batch position"],
+    forward: Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch row d_vocab"]],
+    max_new_tokens: int,
+    judges: Sequence[Judge] | None = None,
+) -> list[list[int]]:
+    """The continuation of each row after `first` by the likeliest token of `forward`, which is given the next tokens in turn.
 
     A row ends at a stop id, when its judge says that the answer has ended (by default at a token that contains a newline,
     but never before thinking is over), or after `max_new_tokens`. The stopping token is kept.
@@ -39,7 +50,7 @@ def greedy(
     done = [False] * batch
     tokens = first
     for step in range(max_new_tokens):
-        logits = advance(model, tokens, cache, pads)
+        logits = forward(tokens)
         best = logits[:, -1].argmax(-1)
         for row, token in enumerate(best.tolist()):
             if not done[row]:

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -25,9 +25,6 @@ from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import attach, running
 from lens_heads.model.norms import unwatched_norms
-
-if TYPE_CHECKING:
-    from lens_heads.model.noted_queries import NotedQueries
 
 CHUNK = 512
 """Tokens per prefill chunk: an eager layer then computes at most heads x 512 x length of attention at a time."""
@@ -168,12 +165,8 @@ def advance(
     pads = tokens.new_zeros(len(tokens)) if pads is None else pads
     mask = (torch.arange(total, device=tokens.device) >= pads[:, None]).long()
     if cache.bridge:
-        # 0 would mean all rows. A tensor would have to be where the last layer is, which may be another device.
-        rows = logits or slice(0)
-        takes = inspect.signature(model.original_model.forward).parameters
-        keep = {"logits_to_keep": rows} if "logits_to_keep" in takes else {}
         padded = {"attention_mask": mask} if bool(pads.any()) else {}
-        out = model(tokens, past_key_values=cache.store, use_cache=True, **keep, **padded)
+        out = model(tokens, past_key_values=cache.store, use_cache=True, **_keeping(model, logits), **padded)
     else:
         # The mask of the new tokens is passed even without padding, or the model would mask every token that happens to
         # equal the padding token.
@@ -184,6 +177,28 @@ def advance(
             attention_mask=mask[:, len(cache) :],
         )
     return out[:, -logits:] if logits else torch.empty(len(tokens), 0, model.cfg.d_vocab)
+
+
+def _keeping(model: Model, logits: int) -> dict[str, Any]:
+    """The argument by which a bridge's model computes the logits of its last rows alone, if it has one."""
+    # 0 would mean all rows. A tensor would have to be where the last layer is, which may be another device.
+    takes = inspect.signature(model.original_model.forward).parameters
+    return {"logits_to_keep": logits or slice(0)} if "logits_to_keep" in takes else {}
+
+
+def uncached(
+    model: Model,
+    tokens: Int[Tensor, "batch position"],
+    pads: Int[Tensor, " batch"],
+    logits: int,
+) -> Float[Tensor, "batch row d_vocab"]:
+    """The logits of the last `logits` rows, by one forward without a cache, through which gradients flow. `pads`: as in
+    `advance`."""
+    mask = (torch.arange(tokens.shape[1], device=tokens.device) >= pads[:, None]).long()
+    if is_bridge(model):
+        padded = {"attention_mask": mask} if bool(pads.any()) else {}
+        return model(tokens, use_cache=False, **_keeping(model, logits), **padded)[:, -logits:]
+    return model(tokens, return_type="logits", attention_mask=mask)[:, -logits:]
 
 
 def prefill(
@@ -213,7 +228,7 @@ def noting_tuples(model: Model) -> Iterator[list[bool]]:
 
 
 @contextmanager
-def fast_attention(model: Model, alike: Cache | None = None, noted: NotedQueries | None = None) -> Iterator[None]:
+def fast_attention(model: Model, alike: Cache | None = None, attend: Attend | None = None) -> Iterator[None]:
     """Inside, a bridge computes attention with Hugging Face's sdpa instead of the hookable eager form, and nothing beside norms.
 
     Does nothing for a HookedTransformer, and whenever sdpa would change the result: if there is a hook on something it
@@ -222,14 +237,13 @@ def fast_attention(model: Model, alike: Cache | None = None, noted: NotedQueries
     divide by and what they have divided fire if they were there before.
 
     `alike`: a cache whose rows are all alike, for one forward inside: they are held once (`shared_prefix`), and the cache must
-    not be used again. Only for models that `shares_prefix` names. `noted`: notes the queries of every forward inside. Only for
-    models that `notes_queries` names.
+    not be used again. Only for models that `shares_prefix` names. `attend`: the function that computes attention instead of
+    sdpa, such as one that notes queries (`noted_queries`). Only for models that `takes_attention` names.
     """
     with changing(model) as change:
-        if not is_bridge(model) or not _sdpa_is_exact(model) or _hooked_inside_attention(model):
+        if not is_bridge(model) or not _sdpa_is_exact(model) or hooked_inside_attention(model):
             yield
             return
-        attend: Attend | None = noted
         if alike is not None and len(alike):
             from lens_heads.model.shared_prefix import SharedPrefix
 
@@ -250,7 +264,7 @@ def shares_prefix(model: Model, rows: int) -> bool:
 
     For many rows, a pattern that is written out costs more than copies, which sdpa reads without one.
     """
-    return _takes_attention(model) and 2 * rows <= int(model.cfg.d_head)
+    return takes_attention(model) and 2 * rows <= int(model.cfg.d_head)
 
 
 def notes_queries(model: Model) -> bool:
@@ -258,13 +272,13 @@ def notes_queries(model: Model) -> bool:
 
     Not where the wrapped attention bypasses the hook on z (GPT-2's kind, whose queries, keys and values are one projection).
     """
-    if not _takes_attention(model) or _hooked_inside_attention(model):
+    if not takes_attention(model) or hooked_inside_attention(model):
         return False
     z = model.hook_dict["blocks.0.attn.hook_z"]
     return any(module is z for module in model.blocks[0].attn.original_component.modules())
 
 
-def _takes_attention(model: Model) -> bool:
+def takes_attention(model: Model) -> bool:
     """Whether the model computes its attention by any function of the same form as sdpa."""
     return bool(is_bridge(model) and model.original_model._supports_attention_backend and _sdpa_is_exact(model))
 
@@ -281,7 +295,7 @@ def _sdpa_is_exact(model: Model) -> bool:
     return supported and shape.attn_softcap is None and mixes and plain
 
 
-def _hooked_inside_attention(model: Model) -> bool:
+def hooked_inside_attention(model: Model) -> bool:
     """Whether there is a hook on a part of an attention bridge that the wrapped attention bypasses."""
     for block in model.blocks:
         reached = {id(module) for module in block.attn.original_component.modules()}

@@ -32,7 +32,7 @@ class _Layer:
 
 
 class NotedQueries:
-    """The queries of the last `rows` rows of every forward under `fast_attention(model, noted=...)`, by layer."""
+    """The queries of the last `rows` rows of every forward under `fast_attention(model, attend=...)`, by layer."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

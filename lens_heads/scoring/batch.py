@@ -79,7 +79,7 @@ def prepared(
         prefill(model, tokens[:, :begin], cache, pads, chunk)
     generated: list[list[int]] = [[] for _ in trials]
     end, *zs = _names(model, noted is not None)
-    with fast_attention(model, noted=noted), keeping_last_rows(model, [end, *zs], looked_at) as seen:
+    with fast_attention(model, attend=noted), keeping_last_rows(model, [end, *zs], looked_at) as seen:
         if decode:
             generated = greedy(model, given[:, begin:], cache, pads, max_new_tokens)
         elif noted is not None:

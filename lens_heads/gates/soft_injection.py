@@ -1,0 +1,92 @@
+"""Soft injection of a task vector (SITE): through which heads does the mean of in-context runs turn into the answer?
+
+Its baseline is the average indirect effect by which function-vector heads were found (`causal.function_vectors.aie`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Unpack
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.gates.fitted import Fitted, Material
+from lens_heads.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.gates.training import Training, TrainingOptions
+from lens_heads.interventions.vectors import HeadVectors
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.trial import AnyTrial
+
+DEFAULTS = Training(steps=400, lr=0.2, validate_every=50)
+
+
+@dataclass(frozen=True)
+class Injection(Gate):
+    """z <- (1 - alpha) z + alpha t at the last row of the prompt, alpha = sigmoid(g) of every head, g = 0 at first."""
+
+    vectors: str
+    t: Float[Tensor, "layer head d_head"] = field(compare=False, repr=False)
+
+    name: ClassVar[str] = "soft_injection"
+
+    def start(self, shape: HeadGeometry, seed: int) -> Float[Tensor, "layer head"]:
+        return torch.zeros(shape.n_layers, shape.n_heads)
+
+    def hooks(self, parameter: Float[Tensor, "layer head"], batch: Batch) -> Hooks:
+        def edit(layer: int) -> Any:
+            alpha, t = parameter[layer].sigmoid()[:, None], self.t[layer]
+
+            def mixed(z: Float[Tensor, "batch row head d_head"]) -> Tensor:
+                last = (1 - alpha) * z[:, -1:] + alpha * t.to(z.device)
+                return torch.cat([z[:, :-1], last.to(z.dtype)], 1)
+
+            return mixed
+
+        return on_z(batch.shape, edit)
+
+    def read(self, parameter: Float[Tensor, "layer head"]) -> Float[Tensor, "layer head"]:
+        return parameter.sigmoid()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"vectors": self.vectors}
+
+
+@dataclass(frozen=True, eq=False)
+class Injected(Fitted):
+    """A `Fitted`, and the vectors with their gates: `ablate(model, heads, "mix", reference=vectors)`."""
+
+    vectors: HeadVectors = None  # type: ignore[assignment]  # always given
+
+
+def soft_injection(
+    model: Model,
+    trials: Iterable[AnyTrial] | AnyTrial,
+    vectors: HeadVectors,
+    **training: Unpack[TrainingOptions],
+) -> Injected:
+    """Learn through which heads a task vector has to be put in so that the model does the task without examples (SITE).
+
+    Args:
+        trials: prompts without examples, with gold answers, whose first token's negative log-likelihood is the loss. Every fifth
+            is for validation.
+        vectors: what the heads write with examples: `task_vectors(model, trials with examples)`.
+        **training: see `TrainingOptions`. By default 400 steps of one trial, lr .2, validated every 50 steps.
+
+    Returns an `Injected` whose scores are the gates alpha, 0 to 1, at the best of validation. (The authors' code never
+    updates the best loss, so that its last validated gates win.) ValueError for vectors of another model and fewer than
+    five trials.
+    """
+    shape = geometry(model)
+    vectors.check(shape)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    first = [replace(trial, answer_tokens=trial.answer_tokens[:1]) for trial in encoded]
+    gate = Injection(vectors.digest, vectors.z)
+    found = Material.of(model, gate, first, DEFAULTS, training, validates=True).fit(gate)
+    trained = tuple(dict.fromkeys([*vectors.trial_ids, *(trial.id for trial in encoded)]))
+    gated = replace(vectors, gates=found.scores.values, trial_ids=trained)
+    return Injected(found.scores, found.parameter, found.history, gated)
