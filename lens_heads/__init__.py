@@ -46,12 +46,20 @@ _HOMES = {
     "match_heads": "compare.correspondence",
     "mean_activations": "interventions.activations",
     "MeanActivations": "interventions.activations",
+    "HeadVectors": "interventions.vectors",
+    "aie": "causal.function_vectors",
+    "probe_heads": "scoring.probing",
+    "prune": "deploy.prune",
+    "reinforce": "deploy.reinforce",
+    "contrast": "deploy.contrast",
+    "streaming": "deploy.streaming",
     "patch": "causal.patching",
     "patch_heads": "causal.patching",
     "path_patch": "causal.paths",
     "planted": "controls.planting",
     "prompt_trial": "trials.own",
     "read_gates": "heads.gates",
+    "write_gates": "heads.gates",
     "razor_heads": "scoring.razor",
     "recommend": "studies.ranking_methods.recommend",
     "recovery": "causal.recover",
@@ -65,6 +73,8 @@ _HOMES = {
     "token_curves": "scoring.token_curves",
     "TokenCurve": "scoring.token_curves",
     "sharding": "runs.parts",
+    "steer": "interventions.steer",
+    "task_vectors": "interventions.vectors",
     "Trial": "trials.trial",
     "why": "explorer.why",
     "Why": "explorer.why",
@@ -72,6 +82,8 @@ _HOMES = {
 _MODULES = {
     "anatomy": "scoring.anatomy",
     "causal": "causal",
+    "deploy": "deploy",
+    "gates": "gates",
     "compare": "compare",
     "controls": "controls",
     "localize": "localize",
@@ -106,6 +118,8 @@ if TYPE_CHECKING:
     from lens_heads import causal as causal
     from lens_heads import compare as compare
     from lens_heads import controls as controls
+    from lens_heads import deploy as deploy
+    from lens_heads import gates as gates
     from lens_heads import localize as localize
     from lens_heads import plots as plots
     from lens_heads import report as report
@@ -124,6 +138,7 @@ if TYPE_CHECKING:
     from lens_heads.causal.ablated import attribute_ablation as attribute_ablation
     from lens_heads.causal.attribution import attribution_patch as attribution_patch
     from lens_heads.causal.faithfulness_curve import FaithfulnessCurve as FaithfulnessCurve
+    from lens_heads.causal.function_vectors import aie as aie
     from lens_heads.causal.knockout import knockout_heads as knockout_heads
     from lens_heads.causal.pairs import TokenPair as TokenPair
     from lens_heads.causal.patching import patch as patch
@@ -135,18 +150,26 @@ if TYPE_CHECKING:
     from lens_heads.compare.cards import describe as describe
     from lens_heads.compare.correspondence import match_heads as match_heads
     from lens_heads.controls.planting import planted as planted
+    from lens_heads.deploy.contrast import contrast as contrast
+    from lens_heads.deploy.prune import prune as prune
+    from lens_heads.deploy.reinforce import reinforce as reinforce
+    from lens_heads.deploy.streaming import streaming as streaming
     from lens_heads.explorer.why import Why as Why
     from lens_heads.explorer.why import why as why
     from lens_heads.explorer.widget import explore as explore
     from lens_heads.heads import units as units
     from lens_heads.heads.files import load_heads as load_heads
     from lens_heads.heads.gates import read_gates as read_gates
+    from lens_heads.heads.gates import write_gates as write_gates
     from lens_heads.heads.head import Head as Head
     from lens_heads.heads.scores import HeadScores as HeadScores
     from lens_heads.interventions.ablate import ablate as ablate
     from lens_heads.interventions.ablation import Ablation as Ablation
     from lens_heads.interventions.activations import MeanActivations as MeanActivations
     from lens_heads.interventions.activations import mean_activations as mean_activations
+    from lens_heads.interventions.steer import steer as steer
+    from lens_heads.interventions.vectors import HeadVectors as HeadVectors
+    from lens_heads.interventions.vectors import task_vectors as task_vectors
     from lens_heads.localize.heads import localize_heads as localize_heads
     from lens_heads.model.check import check as check
     from lens_heads.model.geometry import geometry as geometry
@@ -159,6 +182,7 @@ if TYPE_CHECKING:
     from lens_heads.scoring.documents import score_documents as score_documents
     from lens_heads.scoring.looking import look as look
     from lens_heads.scoring.looks import Look as Look
+    from lens_heads.scoring.probing import probe_heads as probe_heads
     from lens_heads.scoring.razor import razor_heads as razor_heads
     from lens_heads.scoring.reranking import rerank as rerank
     from lens_heads.scoring.score import score_heads as score_heads

@@ -23,6 +23,7 @@ from lens_heads.cli import explore as cli_explore
 from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
 from lens_heads.cli import plan as cli_plan
+from lens_heads.cli import prune as cli_prune
 from lens_heads.cli import study as cli_study
 from lens_heads.cli.loading import Loading, Sharing, loads
 from lens_heads.cli.options import MODEL, Batch, Model, NewTokens, Out, Task, Top, With
@@ -42,6 +43,7 @@ app.command("ablate")(cli_ablate.ablate)
 app.command("bench")(cli_bench.bench)
 app.command("patch")(cli_causal.patch)
 app.command("plan")(cli_plan.plan)
+app.command("prune")(cli_prune.prune)
 app.command("localize")(cli_localize.localize)
 app.command("describe")(cli_describe.describe)
 app.command("explore")(cli_explore.explore)

@@ -1,0 +1,65 @@
+"""`lens-heads prune`: write a checkpoint without some heads, and say what is saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lens_heads.cli.loading import Loading, loads
+from lens_heads.cli.options import Model
+from lens_heads.runs.showing import visible
+
+
+@loads
+def prune(
+    model: Model,
+    to: Annotated[Path, typer.Argument(help="Folder for the checkpoint; it must not exist, or be empty.")],
+    heads: Annotated[str | None, typer.Option(help="Comma-separated query heads, such as L5H1,L7H0.")] = None,
+    scores: Annotated[Path | None, typer.Option(help="A score file, of which the lowest heads are pruned.")] = None,
+    k: Annotated[
+        int, typer.Option("-k", help="With --scores: how many heads (with --remove: kv heads of each layer).")
+    ] = 1,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Take whole groups out; otherwise heads are zeroed.")
+    ] = False,
+    *,
+    loading: Loading,
+) -> None:
+    """Save a model without some heads, for any loader, and print its size and speed before and after."""
+    from lens_heads.deploy.prune import prune as pruned
+    from lens_heads.deploy.speed import prefill_seconds
+    from lens_heads.model.load import load_model
+
+    if (heads is None) == (scores is None):
+        raise ValueError("pass either --heads L5H1,L7H0 or --scores FILE with -k")
+    loaded = loading.load(model)
+    chosen: Any = heads.split(",") if heads is not None else _lowest(loaded, scores, k, remove)
+    found = pruned(
+        loaded, [name.strip() if isinstance(name, str) else name for name in chosen], to, "remove" if remove else "zero"
+    )
+    before = prefill_seconds(loaded)
+    after = prefill_seconds(load_model(found.path, **loading.options))
+    sizes = " -> ".join(f"{each / 2**20:,.1f} MiB" for each in found.bytes)
+    parameters = " -> ".join(f"{each:,}" for each in found.parameters)
+    typer.echo(
+        visible(
+            f"{len(found.heads)} heads pruned; {parameters} parameters ({sizes}); prefill {after / before:.2f} of before"
+        )
+    )
+    typer.echo(visible(f"Checkpoint: {found.path}"))
+
+
+def _lowest(model: Any, file: Path | None, k: int, remove: bool) -> list[Any]:
+    """The k lowest heads of a ranking, or the k lowest kv groups of each layer."""
+    from lens_heads.deploy.prune import lowest_groups
+    from lens_heads.heads.scores import HeadScores
+    from lens_heads.model.geometry import geometry
+
+    assert file is not None
+    scores, shape = HeadScores.load(file), geometry(model)
+    if remove:
+        return list(lowest_groups(scores, shape, k))
+    shape.check_scores(scores, f"ranking {file}")
+    return list(scores.bottom(k))

@@ -1,0 +1,197 @@
+"""Streaming: decoding with a cache in which only the kv heads of a ranking keep the whole context. What is lost, what is
+saved?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Unpack, cast
+
+import pandas as pd
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lens_heads.ablation.independence import check_independent
+from lens_heads.heads.grouping import groups_in, labels
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head, shuffled
+from lens_heads.heads.units import to_kv_heads
+from lens_heads.model.decoding import greedy, text_of
+from lens_heads.model.forward import CHUNK, advance, prefill
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.modes import evaluating
+from lens_heads.model.streaming_cache import StreamingCache
+from lens_heads.model.workers import shared
+from lens_heads.runs import checks, engine
+from lens_heads.runs.digests import digest
+from lens_heads.runs.options import Run, RunOptions
+from lens_heads.runs.shards import Result
+from lens_heads.stats import crossed_interval
+from lens_heads.trials.digests import made_on, trials_digest
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.metrics import text_scores
+from lens_heads.trials.trial import AnyTrial
+
+RANDOM = "random"
+
+
+@contextmanager
+def streaming_cache(
+    model: Model, heads: Iterable[Head | str], sink: int = 4, recent: int = 64
+) -> Iterator[StreamingCache]:
+    """A cache in which these kv heads keep everything and all others the first `sink` and the last `recent` tokens.
+
+    Inside the block, `prefill`, `advance` and `greedy` of `lens_heads.model` take it as they take a `Cache`. ValueError for
+    a kv head that does not exist, and models that cannot (see `StreamingCache`).
+    """
+    with StreamingCache(model, _mask(geometry(model), heads), sink, recent).attending(model) as cache:
+        yield cache
+
+
+def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "layer kv_head"]:
+    full = torch.zeros(shape.n_layers, shape.n_kv_heads, dtype=torch.bool)
+    for head in map(Head.parse, heads):
+        if head.layer >= shape.n_layers or head.head >= shape.n_kv_heads:
+            raise ValueError(
+                f"kv head {head} does not exist: {shape.name} has layers 0-{shape.n_layers - 1} and kv heads "
+                f"0-{shape.n_kv_heads - 1}; units.to_kv_heads makes a ranking of them"
+            )
+        full[head.layer, head.head] = True
+    return full
+
+
+@dataclass(frozen=True, eq=False)
+class StreamingTable:
+    """What deployments keep: `per_trial` has a row per trial, ranking, share and draw, with logprob (nats per token of the gold
+    answer), correct, bytes of the cache after the prompt, and `kept`, these as a share of the whole cache's."""
+
+    per_trial: pd.DataFrame
+
+    def to_frame(self, metric: str = "logprob", level: float = 0.95) -> pd.DataFrame:
+        """A row per ranking and share: the metric's mean with its interval over trials (and draws), `beyond_random`, what
+        it is more than with random heads kept, with an interval over both, and the share of the cache that is kept."""
+        rows = []
+        known = self.per_trial.pivot_table(index="trial", columns=["ranking", "share", "draw"], values=metric)
+        for group, part in self.per_trial.groupby(["ranking", "share"], sort=False):
+            ranking, share = cast(tuple[str, float], group)
+            values = known[ranking][share]
+            row = {"ranking": ranking, "share": share, "kept": part["kept"].mean()}
+            row |= _interval(metric, values, self.per_trial, level)
+            if ranking != RANDOM and (RANDOM, share) in {column[:2] for column in known.columns}:
+                beyond = -known[RANDOM][share].sub(values.iloc[:, 0], axis=0)
+                row |= _interval("beyond_random", beyond, self.per_trial, level)
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+
+def _interval(name: str, values: pd.DataFrame, rows: pd.DataFrame, level: float) -> dict[str, float]:
+    groups = groups_in(rows, values.index, "trial")
+    found = crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups, level)
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+@shared
+def streaming(
+    model: Model,
+    trials: Iterable[AnyTrial] | AnyTrial,
+    rankings: Mapping[str, HeadScores],
+    shares: Iterable[float] = (0.25, 0.5, 0.75),
+    sink: int = 4,
+    recent: int = 64,
+    draws: int = 10,
+    seed: int = 0,
+    **run: Unpack[RunOptions],
+) -> StreamingTable:
+    """Answer trials with a cache in which only the best kv heads of each ranking keep the whole context, beside random heads.
+
+    Args:
+        trials: other trials than the rankings were made on.
+        rankings: by name; scores of query heads count for the kv head they read, by the best of its group.
+        shares: of the kv heads, how many keep everything.
+        sink, recent: tokens that the others keep, as in `ablate(model, heads, "streaming")`.
+        draws: sets of random kv heads of each size.
+        **run: see `runs.options.RunOptions`; one trial runs at a time.
+
+    Returns a `StreamingTable`, which also has the whole cache ("whole", share 1) and none of it ("none", share 0). DuoAttention's
+    deployment, with any ranking in place of its gates.
+
+    Raises ValueError for rankings of another model or made on these trials, shares outside 0 to 1, and models whose
+    attention cannot be computed by another function.
+    """
+    options, shape = Run.of(run), geometry(model)
+    checks.whole_number("sink", sink, 0)
+    checks.whole_number("recent", recent)
+    checks.whole_number("draws", draws, 1)
+    room = options.room(True)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    check_independent(rankings, None, made_on(encoded))
+    kept = _conditions(
+        shape, rankings, [checks.share("shares", share, "0.5") for share in shares], draws, checks.seed(seed)
+    )
+    settings = {
+        **identify(model).settings,
+        "method": "streaming",
+        "trials": trials_digest(encoded),
+        "max_new_tokens": room,
+    }
+    settings |= {
+        "sink": sink,
+        "recent": recent,
+        "kept": digest([[list(name), sorted(map(str, heads))] for name, heads in kept.items()]),
+    }
+
+    def work(batch: list[EncodedTrial]) -> list[Result]:
+        (trial,) = batch
+        rows = [
+            {"ranking": name, "share": share, "draw": draw, **_answer(model, trial, heads, sink, recent, room)}
+            for (name, share, draw), heads in kept.items()
+        ]
+        return [Result({}, {"rows": rows})]
+
+    folder = folder_for(model, options.out, settings)
+    results = engine.run(encoded, work, folder=folder, size=len, progress=options.progress, description="streaming")
+    done = [(trial, result.record["rows"]) for trial, result in zip(encoded, results, strict=True) if result.keep]
+    table = pd.DataFrame(
+        [{"trial": trial.id, **labels(trial), "tokens": len(trial), **row} for trial, rows in done for row in rows]
+    )
+    whole = table[table["ranking"] == "whole"].set_index("trial")["bytes"]
+    return StreamingTable(table.assign(kept=table["bytes"] / table["trial"].map(whole)))
+
+
+def _conditions(
+    shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: list[float], draws: int, seed: int
+) -> dict[tuple[str, float, int], list[Head]]:
+    """The kv heads that keep everything, by ranking, share and draw."""
+    everyone = every_head(shape.n_layers, shape.n_kv_heads)
+    found: dict[tuple[str, float, int], list[Head]] = {("whole", 1.0, 0): everyone, ("none", 0.0, 0): []}
+    by_kv: dict[str, HeadScores] = {}
+    for name, scores in rankings.items():
+        by_kv[name] = to_kv_heads(scores, shape.group) if scores.unit == "query_head" else scores
+        if tuple(by_kv[name].values.shape) != (shape.n_layers, shape.n_kv_heads):
+            raise ValueError(f"ranking {name!r} is of another model than {shape.name}: score this one")
+    for share in shares:
+        k = max(1, round(share * len(everyone)))
+        found |= {(name, share, 0): scores.top(k) for name, scores in by_kv.items()}
+        found |= {(RANDOM, share, draw): shuffled(everyone, seed + draw)[:k] for draw in range(draws)}
+    return found
+
+
+@torch.no_grad()
+def _answer(model: Model, trial: EncodedTrial, heads: list[Head], sink: int, recent: int, room: int) -> dict[str, Any]:
+    """The gold answer's log-probability, the verdict on the decoded text (with room for it), and the cache's size."""
+    tokens, gold = trial.tokens[None].to(model.W_U.device), trial.answer_tokens.to(model.W_U.device)
+    with evaluating(model), streaming_cache(model, heads, sink, recent) as cache:
+        prefill(model, tokens[:, :-1], cache, chunk=CHUNK)  # type: ignore[arg-type]  # used like a Cache
+        size, again = cache.bytes, cache.branch()
+        forced = torch.cat([tokens[:, -1:], gold[None, :-1]], 1)
+        log_p = advance(model, forced, cache, logits=len(gold))[0].float().log_softmax(-1)  # type: ignore[arg-type]
+        found = {"logprob": float(log_p[range(len(gold)), gold].mean()), "bytes": size}
+        with again.attending(model):
+            (steps,) = greedy(model, tokens[:, -1:], again, None, room, [trial.judge])  # type: ignore[arg-type]
+    text = text_of(model, steps, trial.judge)
+    return {**found, "correct": float(text_scores(text, (trial.answer, *trial.aliases), trial.judge)["correct"])}
