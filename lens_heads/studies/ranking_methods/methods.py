@@ -27,6 +27,7 @@ from lens_heads.runs.code import labelled
 from lens_heads.scoring.score import score_heads
 from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.scorers import SCORERS
+from lens_heads.studies.ranking_methods import trained
 from lens_heads.studies.ranking_methods.material import Material
 from lens_heads.trials.digests import made_on
 
@@ -150,6 +151,14 @@ def _patching(positions: Positions, shared: int) -> Method:
     )
 
 
+def _training(
+    name: str, train: trained.Train, batch: int, needs: Needs = "", fits: int = 1, teacher: int = 0
+) -> Method:
+    """A training: per epoch and trial a forward and a backward pass, three plain ones, and those of the intact model."""
+    passes = float(fits * trained.EPOCHS * (3 + teacher))
+    return Method(name, "trained", trained.trained(train, batch), needs, lambda shape, masks, k: passes, halves=True)
+
+
 def _total(shape: HeadGeometry) -> int:
     return shape.n_layers * shape.n_heads
 
@@ -195,6 +204,12 @@ METHODS: dict[str, Method] = {
             Method(name, "masks", masked(name), passes=_every_mask, halves=True)
             for name in ("css", "csl", "elastic_net")
         ),
+        _training("duo_gate", trained.duo, 2, teacher=1),
+        _training("hardkuma", trained.hardkuma, 2, teacher=1),
+        _training("lofit", trained.lofit, 8),
+        _training("head_gating", trained.head_gating, 8, fits=3),
+        _training("soft_injection", trained.soft_injection, 2, "pairs"),
+        Method("aie", "patching", trained.indirect_effect, "pairs", lambda shape, masks, k: 3 + _total(shape) / 20),
         Method("greedy", "search", masked("greedy"), passes=_k_rounds, halves=True),
         Method(
             "best_in_turn",
