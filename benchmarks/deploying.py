@@ -8,7 +8,7 @@ and with random ones, reinforcement, and checkpoints without the lowest heads.
 Prints tables and appends JSON, model by model, to benchmarks/results/deploying.jsonl; what was run stays in --out, for the same
 command.
 
-Run: python benchmarks/deploying.py [--models gemma-3-270m,smollm2-135m-instruct] [--lengths 400,1000] [--trials 16]
+Run: python benchmarks/deploying.py [--models gemma-3-270m,smollm2-135m-instruct] [--lengths 400,1000] [--trials 12]
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lens_heads.heads.sets import every_head, shuffled
 from lens_heads.stats import mean_interval
 from lens_heads.studies.finding import plain
 
-SELECT, SHARES, SINK, RECENT, DRAWS, TOKENS = 16, (0.25, 0.5, 0.75), 4, 64, 8, 8
+SELECT, SHARES, SINK, RECENT, DRAWS, TOKENS = 16, (0.25, 0.5), 4, 64, 6, 6
 CONTRASTED = 0.05
 """The share of all heads that a contrast ablates."""
 
@@ -36,19 +36,18 @@ CONTRASTED = 0.05
 def rankings(model: Any, name: str, length: int, out: Path) -> dict[str, HeadScores]:
     """The rankings whose best kv heads keep the context."""
     trials = lh.tasks.packaged(split="select", n=SELECT, context_length=length)
-    found = lh.score_heads(
-        model, trials, ["locos_exact", "copy", "attention_mass"], teacher_forced=True, progress=False
-    )
+    found = lh.score_heads(model, trials, ["locos_exact", "copy"], teacher_forced=True, progress=False)
     means = lh.mean_activations(
         model, lh.tasks.packaged(split="select", n=8, context_length=length, seed=1), progress=False
     )
     found["attribute_ablation"] = lh.attribute_ablation(model, trials, "mean", means, progress=False)
     texts = lh.probes.text(lh.compare.common_texts(4))
-    found |= lh.score_heads(model, texts, ["far_mass", "span"], progress=False)
+    found |= lh.score_heads(model, texts, ["far_mass"], progress=False)
     found["induction"] = lh.score_heads(model, lh.probes.repeated(model, 50, 3), ["induction"], progress=False)[
         "induction"
     ]
-    found["duo_gate"] = lh.gates.duo(model, sink=SINK, recent=RECENT, out=out / name / "duo").scores
+    passkeys = lh.gates.passkeys(model, 40, (400, 600), keys=2, words=6)
+    found["duo_gate"] = lh.gates.duo(model, passkeys, SINK, RECENT, steps=120, out=out / name / "duo").scores
     return found
 
 
@@ -117,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
     parser.add_argument("--lengths", default="400,1000")
-    parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--out", type=Path, default=Path("runs/deploying"))
     given = parser.parse_args()
     lengths = [int(length) for length in given.lengths.split(",")]

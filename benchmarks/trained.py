@@ -5,7 +5,7 @@ heads are ablated (mean of other trials) and kept alone on the same test trials,
 
 Appends JSON, model by model, to benchmarks/results/trained.jsonl; what was run stays in --out, for the same command.
 
-Run: python benchmarks/trained.py [--models gemma-3-270m,smollm2-135m-instruct] [--tasks retrieval,induction]
+Run: python benchmarks/trained.py [--models gemma-3-270m,smollm2-135m-instruct] [--tasks retrieval]
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from lens_heads.studies.ranking_methods.presets import Preset
 
 TRAINED = tuple(name for name, method in METHODS.items() if method.family == "trained")
 BESIDE = ("aie", "locos_exact", "attribute_ablation", "random_numbers")
-PRESET = Preset(12, 8, 24, 10, 8, (1, 2, 5, 12), draws=20, few=12, searched=1400, planted=0)
+PRESET = Preset(8, 8, 24, 8, 8, (1, 2, 5, 12), draws=20, few=12, searched=1400, planted=0)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
-    parser.add_argument("--tasks", default="retrieval,induction")
+    parser.add_argument("--tasks", default="retrieval")
     parser.add_argument("--out", type=Path, default=Path("runs/trained"))
     given = parser.parse_args()
     for name in given.models.split(","):
