@@ -51,6 +51,14 @@ def rankings(model: Any, name: str, length: int, out: Path) -> dict[str, HeadSco
     return found
 
 
+def agreement(model: Any, ranked: dict[str, HeadScores]) -> dict[str, float]:
+    """Spearman of every ranking's kv heads with DuoAttention's gates."""
+    group = lh.geometry(model).group
+    by_kv = {name: one if one.unit == "kv_head" else lh.units.to_kv_heads(one, group) for name, one in ranked.items()}
+    gates = by_kv["duo_gate"]
+    return {name: lh.compare.rank_correlation(one, gates) for name, one in by_kv.items() if name != "duo_gate"}
+
+
 def cached(model: Any, ranked: dict[str, HeadScores], length: int, n: int, out: Path) -> list[dict[str, Any]]:
     """The table of streaming caches at one length."""
     trials = lh.tasks.packaged(split="test", n=n, context_length=length, seed=2)
@@ -124,6 +132,8 @@ def main() -> None:
         model = lh.load_model(name)
         ranked = rankings(model, name, lengths[0], given.out)
         found: dict[str, Any] = {"model": name, "sink": SINK, "recent": RECENT, "trials": given.trials, "lengths": {}}
+        found["agreement"] = agreement(model, ranked)
+        print(name, found["agreement"])
         for length in lengths:
             found["lengths"][length] = cached(model, ranked, length, given.trials, given.out / name)
         found["decoding"] = decoded(model, ranked, lengths[0], given.trials)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import torch
 
+from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import read_text, user_path
 
@@ -44,6 +46,24 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
     return HeadScores.from_trials(
         "duo_gate", torch.tensor([rows]).clamp(0, 1), ["training"], meta, unit="kv_head", signed=False
     )
+
+
+def open_gates(scores: HeadScores, threshold: float = 0.5) -> list[Head]:
+    """The heads whose gate is above a threshold, the most open first: those that keep the whole context.
+
+    ValueError for a threshold that no share can be.
+    """
+    limit = checks.finite("threshold", threshold, 0, 1)
+    return [head for head in scores.ranking() if scores[head] > limit]
+
+
+def gate_threshold(scores: HeadScores, share: float) -> float:
+    """The threshold above which this share of all heads lies, by linear interpolation: DuoAttention's quantile of its gates.
+
+    Gates that tie at the threshold are not above it, so that fewer heads may be. ValueError for a share outside 0 to 1.
+    """
+    kept = checks.finite("share", share, 0, 1)
+    return float(torch.quantile(scores.values.double().flatten(), 1 - kept))
 
 
 def write_gates(scores: HeadScores, path: str | Path) -> Path:

@@ -46,6 +46,20 @@ def test_gates_and_published_retrieval_scores_are_compared_by_rank(tmp_path: Pat
     assert len(shared.both) == len(both) > shared.expected_overlap
 
 
+def test_open_gates_by_threshold_and_by_share(tmp_path: Path) -> None:
+    (file := tmp_path / "gates.tsv").write_text("0.9 0.1\n0.25 1.0\n0.5 0.0\n")
+    found = lh.read_gates(file)
+    assert [str(head) for head in lh.gates.open_gates(found)] == ["L1H1", "L0H0"]
+    assert lh.gates.open_gates(found, 1.0) == []
+    assert lh.gates.gate_threshold(found, 0.5) == pytest.approx(0.375)
+    assert len(lh.gates.open_gates(found, lh.gates.gate_threshold(found, 0.5))) == 3
+    assert lh.gates.gate_threshold(found, 1) == 0
+    with pytest.raises(ValueError, match="threshold=2: must be a finite number from 0 to 1"):
+        lh.gates.open_gates(found, 2)
+    with pytest.raises(ValueError, match="share=nan"):
+        lh.gates.gate_threshold(found, float("nan"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
