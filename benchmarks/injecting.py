@@ -1,9 +1,9 @@
 """Can what heads carry in context do the task without it? Task vectors put into prompts without examples, by whose heads?
 
-For each relation of word pairs: vectors are the mean of ten-shot prompts of the select half. Heads are ranked on the same half, by
-average indirect effect (prompts with shuffled answers) and by soft injection (prompts without examples). On the test half, without
-examples, the vectors go into the gated heads, into the ten best by effect, and into ten random heads. Beside them: no examples at
-all, and ten.
+For each relation of word pairs: vectors are the mean of ten-shot prompts of the select half. Heads are ranked on the same half,
+by average indirect effect (prompts with shuffled answers) and by soft injection (prompts without examples). On the test half,
+without examples, the vectors go into the gated heads, into the ten best by effect, and into ten random heads. Beside them: no
+examples at all, and ten.
 
 Prints tables and appends JSON, model by model, to benchmarks/results/injecting.jsonl.
 
