@@ -68,7 +68,7 @@ def word_pairs(
             chat=chat,
             meta={"kind": relation, "shots": shots, "labels": labels},
             judge=judge(written),
-            group=f"{relation} {word}",
+            group=f"word_pairs {relation} {word}",
         )
         trials.append(trial)
     return trials
