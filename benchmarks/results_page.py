@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sections import capability, costs, demo, fragile, kinds, locos, measured, ranking
+from sections import capability, costs, demo, deploying, fragile, kinds, locos, measured, ranking
 from sections.reading import Results
 from sections.writing import anchor
 
@@ -21,6 +21,8 @@ SECTIONS = {
     "Study: fragile tasks": fragile.fragile,
     "Study: capabilities": capability.capability,
     "Ranking methods": ranking.ranking_methods,
+    "Heads found by training": deploying.trained,
+    "Going on without the other heads": deploying.deploying,
     "Demo": demo.demo,
     "Kinds of heads": kinds.kinds,
     "Circuits of two tasks": kinds.circuits,
