@@ -40,6 +40,13 @@ def model() -> Any:
     return made
 
 
+@pytest.fixture(autouse=True)
+def torch_itself() -> Iterator[None]:
+    """An interrupt just before `torch.no_grad()` ends leaves gradients off in this thread, as in any code; later tests need them."""
+    yield
+    torch.set_grad_enabled(True)
+
+
 def state(model: Any) -> Any:
     """Everything on the model that a context may change."""
     parts = {id(module): module for part in (model, model.original_model) for module in part.modules()}

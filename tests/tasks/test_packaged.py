@@ -147,6 +147,7 @@ def test_the_table_lists_the_tasks() -> None:
         "colored_objects",
         "copy_colors",
         "succession",
+        "word_pairs",
         "rhyme",
         "continuation",
         "sec10k",
