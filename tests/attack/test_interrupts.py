@@ -42,7 +42,7 @@ def model() -> Any:
 
 @pytest.fixture(autouse=True)
 def torch_itself() -> Iterator[None]:
-    """An interrupt just before `torch.no_grad()` ends leaves gradients off in this thread, as in any code; later tests need them."""
+    """An interrupt just before `torch.no_grad()` ends leaves gradients off in this thread, as in any code. Others need them."""
     yield
     torch.set_grad_enabled(True)
 
