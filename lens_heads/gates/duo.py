@@ -69,8 +69,11 @@ class Duo(Gate):
             return hook
 
         def mixed(layer: int) -> Any:
-            mix = alphas[layer, :, None]
-            return lambda z: mix * batch.teacher["z"][layer].to(z) + (1 - mix) * z
+            def mix(z: Tensor) -> Tensor:
+                alpha = alphas[layer, :, None].to(z.device)
+                return alpha * batch.teacher["z"][layer].to(z) + (1 - alpha) * z
+
+            return mix
 
         patterns = [(f"blocks.{layer}.attn.hook_pattern", on_pattern(layer)) for layer in range(shape.n_layers)]
         return patterns if self.full == "mixed" else [*patterns, *on_z(shape, mixed)]

@@ -39,7 +39,7 @@ class HeadGate(Gate):
         return torch.rand(shape.n_layers, shape.n_heads, generator=generator).logit(1e-6)
 
     def hooks(self, parameter: Float[Tensor, "layer head"], batch: Batch) -> Hooks:
-        return on_z(batch.shape, lambda layer: lambda z: z * parameter[layer].sigmoid()[:, None])
+        return on_z(batch.shape, lambda layer: lambda z: z * parameter[layer].sigmoid()[:, None].to(z.device))
 
     def read(self, parameter: Float[Tensor, "layer head"]) -> Float[Tensor, "layer head"]:
         return parameter.sigmoid()

@@ -34,7 +34,7 @@ class Scaling(Gate):
         return _small(shape, seed)
 
     def hooks(self, parameter: Float[Tensor, "layer head d_head"], batch: Batch) -> Hooks:
-        return on_z(batch.shape, lambda layer: lambda z: z * (1 + parameter[layer]))
+        return on_z(batch.shape, lambda layer: lambda z: z * (1 + parameter[layer].to(z.device)))
 
     def read(self, parameter: Float[Tensor, "layer head d_head"]) -> Float[Tensor, "layer head"]:
         return parameter.norm(dim=-1)
@@ -62,8 +62,8 @@ class Offsets(Gate):
         return found
 
     def hooks(self, parameter: Float[Tensor, "layer head d_head"], batch: Batch) -> Hooks:
-        chosen = self.chosen(batch.shape).to(parameter.device)
-        return on_z(batch.shape, lambda layer: lambda z: z + parameter[layer] * chosen[layer, :, None])
+        offsets = parameter * self.chosen(batch.shape).to(parameter.device)[:, :, None]
+        return on_z(batch.shape, lambda layer: lambda z: z + offsets[layer].to(z.device))
 
     def read(self, parameter: Float[Tensor, "layer head d_head"]) -> Float[Tensor, "layer head"]:
         return parameter.norm(dim=-1)

@@ -41,7 +41,8 @@ class Injection(Gate):
             alpha, t = parameter[layer].sigmoid()[:, None], self.t[layer]
 
             def mixed(z: Float[Tensor, "batch row head d_head"]) -> Tensor:
-                last = (1 - alpha) * z[:, -1:] + alpha * t.to(z.device)
+                a = alpha.to(z.device)
+                last = (1 - a) * z[:, -1:] + a * t.to(z.device)
                 return torch.cat([z[:, :-1], last.to(z.dtype)], 1)
 
             return mixed

@@ -212,7 +212,7 @@ def objective(
     attention = fast_attention if gate.fast else nullcontext
     # The backward pass computes blocks again, under the same hooks.
     with hooked(model, gate.hooks(parameter, batch)), attention(model):
-        total = gate.loss(model, batch) + gate.penalty(parameter, carried)
+        total = gate.loss(model, batch).to(parameter.device) + gate.penalty(parameter, carried)
         if backward:
             total.backward()
     return float(total.detach())

@@ -84,10 +84,23 @@ SCORING: dict[str, Case] = {
 }
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "scale": {"factor": 0.5},
+    "add": {"span": [(2, 9), (3, 8)]},
+    "emphasise": {"span": (2, 9)},
+    "chunks": {"n_chunks": 3, "chunk_size": 4},
+}
+
+
+def vectors(model: Any) -> lh.HeadVectors:
+    return lh.task_vectors(model, trials(2, first=7))
+
+
 def ablated(kind: str, model: Any) -> Any:
     reference = {"mean": means, "query_mean": means}.get(kind, lambda model: trial_activations(model, trials(1, 7)[0]))
-    needs = kind in ("mean", "query_mean", "resample", "patch")
-    options = {"factor": 0.5} if kind == "scale" else {}
+    reference = vectors if kind in ("add", "mix") else reference
+    needs = kind in ("mean", "query_mean", "resample", "patch", "add", "mix")
+    options = OPTIONS.get(kind, {})
     with lh.ablate(model, HEADS, kind, reference(model) if needs else None, **options):
         return lh.evaluate(model, trials(), batch_size=2, max_new_tokens=3, progress=False)
 
@@ -107,7 +120,7 @@ ABLATION: dict[str, Case] = {
         kind: partial(ablated, kind)
         for kind in (
             *("zero", "mean", "resample", "patch", "scale"),
-            *("query_mean", "query_zero", "uniform", "streaming", "identity"),
+            *("query_mean", "query_zero", "uniform", "streaming", "identity", "add", "mix", "emphasise", "chunks"),
         )
     },
     "patch of a pair": patched,
@@ -151,6 +164,7 @@ CAUSAL: dict[str, Case] = {
     "attributed ablation": lambda model: paired(lh.attribute_ablation, reference=means(model))(model),
     "attributed queries": paired(causal.attribute_queries),
     "gradient importance": paired(causal.gradient_importance),
+    "indirect effects": lambda model: lh.aie(model, trials(), vectors(model), progress=False),
     "knockout": knocked(),
     "knockout by an own measure": knocked(kind="zero", measure=lambda intact, ablated: (intact - ablated).abs().sum()),
     "sahara": lambda model: causal.sahara(model, [TEXT, "a dog lay"], k=2, progress=False),
@@ -180,6 +194,20 @@ def localized(method: str, **options: Any) -> Case:
     return lambda model: lh.localize_heads(model, trials(), method, **run, **options)
 
 
+def trained(method: Callable[..., Any], *more: Callable[[Any], Any], **options: Any) -> Case:
+    run: dict[str, Any] = {"steps": 3, "batch_size": 2, "progress": False, **options}
+    return lambda model: method(model, trials(5), *(one(model) for one in more), **run)
+
+
+def streamed(model: Any) -> Any:
+    run: dict[str, Any] = {"shares": [0.5], "sink": 1, "recent": 5, "draws": 2, "max_new_tokens": 2, "progress": False}
+    return lh.streaming(model, trials(), {"known": SCORES}, **run).per_trial
+
+
+def probed(model: Any) -> Any:
+    return lh.probe_heads(model, [random_trial(seed) for seed in range(6)], ["a", "b"] * 3, folds=2, progress=False)
+
+
 def why(model: Any) -> Any:
     prompt = "the cat sat on the mat. the cat sat on the"
     return lh.why(model, prompt, " mat", "the cat sat on the mat.", kind="zero", draws=3, max_new_tokens=3)
@@ -196,6 +224,16 @@ OTHER: dict[str, Case] = {
     "OV circuits": compare.ov_similarity,
     "change of weights": lambda model: compare.weight_change(model, model),
     "why": why,
+    "duo": trained(lh.gates.duo, sink=1, recent=5),
+    "duo by a teacher": trained(lh.gates.duo, sink=1, recent=5, full="teacher"),
+    "hardkuma": trained(lh.gates.hardkuma, sink=1, recent=5),
+    "lofit": trained(lh.gates.lofit, k=2),
+    "soft injection": trained(lh.gates.soft_injection, vectors),
+    "head gating": trained(lh.gates.head_gating),
+    "streaming": streamed,
+    "contrast": lambda model: lh.contrast(model, trials(), HEADS, max_new_tokens=3, progress=False),
+    "reinforce": lambda model: lh.reinforce(model, trials(), max_new_tokens=3, progress=False),
+    "probe": probed,
     "shuffled outputs": lambda model: score(methods="locos", teacher_forced=True)(controls.shuffled_outputs(model)),
     "redrawn": lambda model: score(methods="locos", teacher_forced=True)(controls.random_initialised(model)),
 }
