@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,11 +73,15 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") ->
     parts = packed(_without_output(model, chosen) if how == "zero" else model)
     fresh = _plain(parts, shape, kept)
     with naming(folder, "written"):
-        fresh.save_pretrained(folder)
-        parts.tokenizer.save_pretrained(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pruning-") as held:
+            whole = Path(held) / "model"
+            fresh.save_pretrained(whole)
+            parts.tokenizer.save_pretrained(whole)
+            os.replace(whole, folder)  # Complete or absent, also if it is interrupted.
     with torch.device("meta"):
-        whole = parts.kind(parts.config)
-    before, after = (sum(each.numel() for each in one.parameters()) for one in (whole, fresh))
+        unpruned = parts.kind(parts.config)
+    before, after = (sum(each.numel() for each in one.parameters()) for one in (unpruned, fresh))
     size = fresh.dtype.itemsize
     return Pruned(folder, chosen, how, (before, after), (size * before, size * after))
 

@@ -9,11 +9,14 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from lens_heads.heads.grouping import labels as group_labels
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.geometry import Model, geometry
@@ -102,10 +105,14 @@ def _kinds(labels: Sequence[Any], trials: Sequence[EncodedTrial], folds: int) ->
 
 
 def _groups(trials: Sequence[EncodedTrial]) -> Int[np.ndarray, " trial"]:
-    """A number per trial, the same for trials of one group."""
-    names = [trial.group if isinstance(trial.group, str) and trial.group else f"trial {trial.id}" for trial in trials]
-    order = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    return np.array([order[name] for name in names])
+    """A number per trial, the same for trials that share a group, or have others between them that do."""
+    named = [[name for name in group_labels(trial).values() if name] for trial in trials]
+    order = {name: i for i, name in enumerate(dict.fromkeys(name for names in named for name in names), len(trials))}
+    links = [(i, order[name]) for i, names in enumerate(named) for name in names]
+    size = len(trials) + len(order)
+    rows, columns = np.array(links, dtype=int).reshape(-1, 2).T
+    linked = coo_array((np.ones(len(links)), (rows, columns)), shape=(size, size))
+    return connected_components(linked, directed=False)[1][: len(trials)]
 
 
 def _right(

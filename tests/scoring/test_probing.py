@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import lens_heads as lh
 from lens_heads.interventions.activations import trial_activations
+from lens_heads.scoring import probing
 from tests import planted
 from tests.conftest import random_trial
 
@@ -49,6 +50,15 @@ def test_one_head_against_the_steps_by_hand(gqa: Any) -> None:
         probe = LogisticRegression(C=0.1, max_iter=200).fit(scaler.transform(z[fitted]), y[fitted])
         expected[held] = probe.predict(scaler.transform(z[held])) == y[held]
     torch.testing.assert_close(found.per_trial[:, 1, 2], torch.from_numpy(expected).float())
+
+
+def test_trials_that_share_a_group_of_either_kind_stay_together() -> None:
+    groups = ["", "", ("a", "x"), ("b", "x"), ("b", "y"), "c", "c"]
+    trials = [replace(random_trial(i), group=group) for i, group in enumerate(groups)]
+    found = probing._groups(trials).tolist()
+    assert found[2] == found[3] == found[4]
+    assert found[5] == found[6]
+    assert len(set(found)) == 4
 
 
 def test_a_stored_probe_goes_on(gqa: Any, tmp_path: Any) -> None:
