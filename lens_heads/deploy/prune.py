@@ -45,10 +45,9 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") ->
     Args:
         heads: query heads, as in `ablate`. Of kv heads, `units.query_heads(kv_heads, group)`.
         path: a folder that does not exist yet, or is empty.
-        how: "zero" sets the heads' rows of W_O to zero: any heads, nothing gets smaller. "remove" takes whole groups, a kv
-            head with all
-            query heads that read it, out of the weights and the configuration: the checkpoint is smaller and faster. Since a
-            configuration has one number of heads, every layer has to lose equally many groups.
+        how: "zero" sets the heads' rows of W_O to zero: any heads, nothing gets smaller. "remove" takes whole groups, a kv head
+            with all query heads that read it, out of the weights and the configuration: the checkpoint is smaller and faster.
+            Since a configuration has one number of heads, every layer has to lose equally many groups.
 
     Logits equal those of `ablate(model, heads, "zero")` up to rounding. The model itself does not change.
 

@@ -1,4 +1,4 @@
-"""Reinforcement of the heads that read the context (VHR, with text for images): their outputs are scaled up while decoding."""
+"""Reinforcement of the heads that read the context: their outputs are scaled up while decoding (VHR, with text for images)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def reinforced_heads(model: Model, both: ContextPair, factor: float = 2.0) -> li
     A head diverges by |w_with - w_without| at the prompt's last row, w = z W_O. In each layer, those above the layer's median are
     chosen, without the heads whose |w_without| exceeds the layer's mean by more than a standard deviation.
 
-    Source: VHR as described in the survey that this toolkit follows; the authors' code is not public. There the context is
-    an image.
+    Source: Vision-aware Head Reinforcement (He et al., arXiv 2412.13949), where the context is an image. Written from the paper,
+    not compared with the authors' code.
     """
     shape, chosen = geometry(model), list[Head]()
     names = [Z.format(layer) for layer in range(shape.n_layers)]

@@ -1,5 +1,4 @@
-"""Streaming: decoding with a cache in which only the kv heads of a ranking keep the whole context. What is lost, what is
-saved?"""
+"""Streaming: decoding with a cache in which only the best kv heads keep the whole context. What is lost, what is saved?"""
 
 from __future__ import annotations
 
@@ -120,8 +119,8 @@ def streaming(
     Returns a `StreamingTable`, which also has the whole cache ("whole", share 1) and none of it ("none", share 0). DuoAttention's
     deployment, with any ranking in place of its gates.
 
-    Raises ValueError for rankings of another model or made on these trials, shares outside 0 to 1, and models whose
-    attention cannot be computed by another function.
+    Raises ValueError for rankings of another model, made on these trials, or called "whole", "none" or "random", shares outside
+    0 to 1, and models whose attention cannot be computed by another function.
     """
     options, shape = Run.of(run), geometry(model)
     checks.whole_number("sink", sink, 0)
@@ -171,6 +170,8 @@ def _conditions(
     found: dict[tuple[str, float, int], list[Head]] = {("whole", 1.0, 0): everyone, ("none", 0.0, 0): []}
     by_kv: dict[str, HeadScores] = {}
     for name, scores in rankings.items():
+        if name in ("whole", "none", RANDOM):
+            raise ValueError(f"ranking {name!r}: rows of that name stand beside every ranking; give it another one")
         by_kv[name] = to_kv_heads(scores, shape.group) if scores.unit == "query_head" else scores
         if tuple(by_kv[name].values.shape) != (shape.n_layers, shape.n_kv_heads):
             raise ValueError(f"ranking {name!r} is of another model than {shape.name}: score this one")

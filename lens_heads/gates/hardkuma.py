@@ -1,4 +1,4 @@
-"""HardKuma gates (Bastings et al. 2019), as LycheeDecode trains them: open or closed by chance, with a budget of open heads."""
+"""HardKuma gates (Bastings et al. 2019), as LycheeDecode (arXiv 2602.04541) trains them: open or closed, within a budget."""
 
 from __future__ import annotations
 

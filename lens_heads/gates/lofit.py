@@ -14,9 +14,12 @@ from lens_heads.gates.fitted import Fitted, Material
 from lens_heads.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.gates.training import Training, TrainingOptions
 from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.activations import run_activations
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
+from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 DEFAULTS = Training(steps=100, lr=5e-3, batch_size=8, validate_every=10)
@@ -82,6 +85,23 @@ class Lofit(Fitted):
     heads: tuple[Head, ...] = ()
     offsets: HeadVectors | None = None
 
+    def changes(self, model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadScores:
+        """||A o mean |z| ||, how far the scaling moves what a head passes on, in the units of z.
+
+        `mean |z|`, element by element, is over all rows of these trials' prompts. A head that passes on little can be scaled a
+        lot and change little: it is high in `scores` and low here. ValueError for another model than that of the training, and
+        trials that do not fit its context window.
+        """
+        shape = geometry(model)
+        shape.check_scores(self.scores, "the scaling")
+        encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+        total = torch.zeros(shape.n_layers, shape.n_heads, shape.d_head, dtype=torch.float64)
+        for trial in encoded:
+            total += run_activations(model, trial.tokens, trial.id).z.double().abs().sum(1)
+        mean = (total / sum(map(len, encoded))).float()
+        values = (self.parameter * mean).norm(dim=-1)
+        return replace(self.scores, values=values, per_trial=values[None], method="lofit_change")
+
 
 def lofit(
     model: Model,
@@ -99,8 +119,8 @@ def lofit(
             second); 0 leaves it at the scores.
         **training: see `TrainingOptions`. By default 100 steps of 8 trials, lr 5e-3.
 
-    Returns a `Lofit`: scores ||A|| of query heads, at the best of validation, penalty included. Scaling is no ablation: a head
-    scores high where changing its output helps, also if it answers nothing as it stands.
+    Returns a `Lofit`: scores ||A|| of query heads, at the best of validation, penalty included; `changes` weighs A by what heads
+    pass on. Scaling is no ablation: a head scores high where changing its output helps, also if it answers nothing as it stands.
 
     The authors train the offsets with lr 1e-2 and, on TruthfulQA, preferences by DPO; here both stages have the same loss.
     ValueError for fewer than five trials, and a loss that diverges.

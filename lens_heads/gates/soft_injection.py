@@ -1,4 +1,4 @@
-"""Soft injection of a task vector (SITE): through which heads does the mean of in-context runs turn into the answer?
+"""Soft injection of a task vector (SITE, arXiv 2507.20906): through which heads do in-context runs turn into the answer?
 
 Its baseline is the average indirect effect by which function-vector heads were found (`causal.function_vectors.aie`).
 """

@@ -21,8 +21,8 @@ def steer(
 ) -> Iterator[None]:
     """Inside the block, `factor` times each head's vector is added to its z in every forward (activation addition; ITI).
 
-    `span`: only in these rows of the prompt, as in `ablate`. Vectors come from `task_vectors`, a difference of two of them,
-    a probe's direction, or `gates.lofit`. Raises as `ablate` does.
+    `span`: only in these rows of the prompt, as in `ablate`. Vectors come from `task_vectors`, a difference of two of them, or
+    `gates.lofit`. Raises as `ablate` does.
     """
     with ablate(model, heads, "add", vectors, factor=factor, span=span):
         yield

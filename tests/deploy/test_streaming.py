@@ -166,5 +166,7 @@ def test_bad_input(gqa: Any) -> None:
         lh.streaming(model, planted.trials(2), scores, **QUIET)
     with pytest.raises(ValueError, match="shares=2: must lie strictly between 0 and 1"):
         lh.streaming(model, planted.trials(2, seed=4), {"locos": ranking(model)}, shares=[2], **QUIET)
+    with pytest.raises(ValueError, match="ranking 'random': rows of that name stand beside every ranking"):
+        lh.streaming(model, planted.trials(2, seed=4), {"random": ranking(model)}, **QUIET)
     with pytest.raises(ValueError, match="is of another model"):
         lh.streaming(gqa, [random_trial(9)], {"locos": ranking(model)}, **QUIET)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -42,6 +43,25 @@ def test_a_planted_sign_head_is_first_for_lofit() -> None:
     assert found.scores[sign] > 2 * max(others)
     assert float(found.parameter[sign.layer, sign.head].min()) < -1
     assert found.history["validation"].iloc[-1] < found.history["validation"].iloc[0]
+
+
+def test_changes_weigh_the_scaling_by_what_heads_pass_on(gqa: Any) -> None:
+    trials = [random_trial(seed) for seed in range(7)]
+    found = lh.gates.lofit(gqa, trials[:5], steps=5, **QUIET)
+    got = found.changes(gqa, trials[5:])
+    rows = []
+    for trial in trials[5:]:
+        _, cache = gqa.run_with_cache(trial.tokens[None])
+        rows.append(torch.stack([cache[f"blocks.{layer}.attn.hook_z"][0] for layer in range(got.n_layers)], 1))
+    mean = torch.cat(rows).abs().mean(0)
+    for layer, head in np.ndindex(got.n_layers, got.n_heads):
+        expected = (found.parameter[layer, head] * mean[layer, head]).pow(2).sum().sqrt()
+        torch.testing.assert_close(got.values[layer, head], expected)
+    assert got.method == "lofit_change"
+    assert got.selected
+    assert got.made_on == found.scores.made_on
+    with pytest.raises(ValueError, match=r"the scaling is for a model of \d layers x \d heads"):
+        found.changes(planted.model(), planted.trials(1))
 
 
 def test_a_huge_penalty_leaves_nothing(gqa: Any) -> None:

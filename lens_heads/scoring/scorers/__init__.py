@@ -159,16 +159,20 @@ TEXT_SCORERS: dict[str, Scorer] = {
 PAIR_SCORERS: dict[str, Scorer] = {
     scorer.name: scorer
     for scorer in (
-        Scorer("context_divergence", context_divergence, probe="pair", paper="VHD, for text", signed=False),
+        Scorer("context_divergence", context_divergence, probe="pair", paper="VHD, arXiv 2412.13949", signed=False),
         Scorer(
             "context_divergence_relative",
             context_divergence_relative,
             probe="pair",
-            paper="VHD, for text",
+            paper="VHD, arXiv 2412.13949",
             signed=False,
         ),
         Scorer(
-            "context_divergence_cosine", context_divergence_cosine, probe="pair", paper="VHD, for text", signed=False
+            "context_divergence_cosine",
+            context_divergence_cosine,
+            probe="pair",
+            paper="VHD, arXiv 2412.13949",
+            signed=False,
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Context divergence: how different is what a head writes without the context?   (VHD, for text instead of images)"""
+"""Context divergence: how different is what a head writes without the context?   (VHD, arXiv 2412.13949, for text)"""
 
 import torch
 from jaxtyping import Float
