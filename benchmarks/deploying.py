@@ -22,7 +22,7 @@ from record import append, timed
 
 import lens_heads as lh
 from lens_heads.deploy.prune import lowest_groups
-from lens_heads.deploy.speed import prefill_seconds
+from lens_heads.deploy.speed import prefill_ratio
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, shuffled
 from lens_heads.stats import mean_interval
@@ -100,7 +100,6 @@ def checkpoints(model: Any, ranked: dict[str, HeadScores], length: int, n: int) 
     if shape.n_kv_heads < 2:
         return []
     trials = lh.tasks.packaged(split="test", n=n, context_length=length, seed=3)
-    seconds = prefill_seconds(model)
     sets = {name: lowest_groups(ranked[name], shape, 1) for name in ("locos_exact", "attribute_ablation", "duo_gate")}
     for draw in range(3):
         kv = [(layer, (draw + 7 * layer) % shape.n_kv_heads) for layer in range(shape.n_layers)]
@@ -114,7 +113,7 @@ def checkpoints(model: Any, ranked: dict[str, HeadScores], length: int, n: int) 
             again = lh.load_model(pruned.path)
             found = lh.evaluate(again, trials, generate=False, progress=False)
             row = {"pruned": name, "heads": len(heads), "logprob": found.mean("logprob"), "seconds": spent}
-            row |= {"parameters": pruned.parameters, "bytes": pruned.bytes, "speed": prefill_seconds(again) / seconds}
+            row |= {"parameters": pruned.parameters, "bytes": pruned.bytes, "speed": prefill_ratio(model, again)}
         rows.append(row)
         print(row)
     return rows

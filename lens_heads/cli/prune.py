@@ -29,7 +29,7 @@ def prune(
 ) -> None:
     """Save a model without some heads, for any loader, and print its size and speed before and after."""
     from lens_heads.deploy.prune import prune as pruned
-    from lens_heads.deploy.speed import prefill_seconds
+    from lens_heads.deploy.speed import prefill_ratio
     from lens_heads.model.load import load_model
 
     if (heads is None) == (scores is None):
@@ -39,14 +39,11 @@ def prune(
     found = pruned(
         loaded, [name.strip() if isinstance(name, str) else name for name in chosen], to, "remove" if remove else "zero"
     )
-    before = prefill_seconds(loaded)
-    after = prefill_seconds(load_model(found.path, **loading.options))
+    ratio = prefill_ratio(loaded, load_model(found.path, **loading.options))
     sizes = " -> ".join(f"{each / 2**20:,.1f} MiB" for each in found.bytes)
     parameters = " -> ".join(f"{each:,}" for each in found.parameters)
     typer.echo(
-        visible(
-            f"{len(found.heads)} heads pruned; {parameters} parameters ({sizes}); prefill {after / before:.2f} of before"
-        )
+        visible(f"Heads pruned: {len(found.heads)}; {parameters} parameters ({sizes}); prefill {ratio:.2f} of before")
     )
     typer.echo(visible(f"Checkpoint: {found.path}"))
 

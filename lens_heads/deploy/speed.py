@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import torch
 from torch.utils.benchmark import Timer
 
@@ -9,21 +11,26 @@ from lens_heads.model.forward import Cache, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.modes import evaluating
 
+ROUNDS = 7
+
 
 @torch.no_grad()
-def prefill_seconds(model: Model, tokens: int = 512) -> float:
-    """The median seconds of a prefill of so many tokens (at most the context window), with sdpa where the model can."""
-    shape = geometry(model)
-    given = torch.ones(1, min(tokens, shape.n_ctx), dtype=torch.long, device=model.W_U.device)
+def prefill_ratio(before: Model, after: Model, tokens: int = 512) -> float:
+    """The time of a prefill of so many tokens (at most the context window) by `after`, as a share of that by `before`.
+
+    Both are timed in turn, several times, and the median of the ratios is returned: other work on the machine disturbs it least.
+    Attention is sdpa where the models can.
+    """
+    one, other = _timer(before, tokens), _timer(after, tokens)
+    with evaluating(before), evaluating(after):
+        return median([other.timeit(1).mean / one.timeit(1).mean for _ in range(ROUNDS)])
+
+
+def _timer(model: Model, tokens: int) -> Timer:
+    given = torch.ones(1, min(tokens, geometry(model).n_ctx), dtype=torch.long, device=model.W_U.device)
 
     def run() -> None:
         with fast_attention(model):
             prefill(model, given, Cache(model, 1))
 
-    with evaluating(model):
-        run()
-        return (
-            Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
-            .blocked_autorange(min_run_time=1.0)
-            .median
-        )
+    return Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())

@@ -23,7 +23,7 @@ def test_prune_writes_a_checkpoint(
     heads = "L0H0,L0H1,L1H2,L1H3,L2H0,L2H1"
     assert run("prune", "-m", str(folder), str(to), "--heads", heads, "--remove", monkeypatch=monkeypatch) == 0
     said = capsys.readouterr().out
-    assert "6 heads pruned" in said
+    assert "Heads pruned: 6;" in said
     assert "prefill" in said
     assert geometry(lh.load_model(to)).n_kv_heads == 1
 
@@ -34,12 +34,12 @@ def test_the_lowest_heads_of_a_score_file(
     scores = score_file(tmp_path / "scores.json")
     given = ("prune", "-m", str(folder), "--scores", str(scores), "-k", "2")
     assert run(*given, str(tmp_path / "zeroed"), monkeypatch=monkeypatch) == 0
-    assert "2 heads pruned" in capsys.readouterr().out
+    assert "Heads pruned: 2;" in capsys.readouterr().out
     model = lh.load_model(tmp_path / "zeroed")
     for head in lh.HeadScores.load(scores).bottom(2):
         assert model.blocks[head.layer].attn.W_O.reshape(4, -1)[head.head].abs().max() == 0
     assert run(*given[:-1], "1", str(tmp_path / "removed"), "--remove", monkeypatch=monkeypatch) == 0
-    assert "6 heads pruned" in capsys.readouterr().out
+    assert "Heads pruned: 6;" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
