@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import pandas as pd
 import torch
@@ -36,7 +36,10 @@ from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.metrics import text_scores
 from lens_heads.trials.trial import AnyTrial
 
-RANDOM = "random"
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
 
 
 @contextmanager
@@ -73,7 +76,10 @@ class StreamingTable:
 
     def to_frame(self, metric: str = "logprob", level: float = 0.95) -> pd.DataFrame:
         """A row per ranking and share: the metric's mean with its interval over trials (and draws), `beyond_random`, what
-        it is more than with random heads kept, with an interval over both, and the share of the cache that is kept."""
+        it is more than with random heads kept, with an interval over both, and the share of the cache that is kept. ValueError
+        for another metric than those of `per_trial`."""
+        if metric not in METRICS:
+            raise ValueError(f"metric={metric!r}: use {' or '.join(map(repr, METRICS))}")
         rows = []
         known = self.per_trial.pivot_table(index="trial", columns=["ranking", "share", "draw"], values=metric)
         for group, part in self.per_trial.groupby(["ranking", "share"], sort=False):
@@ -86,6 +92,12 @@ class StreamingTable:
                 row |= _interval("beyond_random", beyond, self.per_trial, level)
             rows.append(row)
         return pd.DataFrame(rows)
+
+    def plot(self, metric: str = "logprob", title: str | None = None) -> go.Figure:
+        """The metric against the share of the cache that is kept: a line per ranking, random kv heads in grey."""
+        from lens_heads import plots
+
+        return plots.cache_curves(self.to_frame(metric), metric, title)
 
 
 def _interval(name: str, values: pd.DataFrame, rows: pd.DataFrame, level: float) -> dict[str, float]:

@@ -8,7 +8,7 @@ from lens_heads.plots.agreement import jaccard_curves, method_agreement, similar
 from lens_heads.plots.bars import drop_bars, recovery_bars
 from lens_heads.plots.correspondence import match_diagram
 from lens_heads.plots.costs import quality_cost
-from lens_heads.plots.curves import ablation_curves, faithfulness_curves, task_curves
+from lens_heads.plots.curves import ablation_curves, cache_curves, faithfulness_curves, task_curves
 from lens_heads.plots.dots import scatter, score_scatter
 from lens_heads.plots.heads import SOURCES, head_map, kind_map, provenance_bars, ranking_bars
 from lens_heads.plots.theme import CONTROLS, DIVERGING, LOOKS, METRIC_LABELS, SEQUENTIAL, Look, look
@@ -24,6 +24,7 @@ __all__ = [
     "SOURCES",
     "Look",
     "ablation_curves",
+    "cache_curves",
     "drop_bars",
     "faithfulness_curves",
     "generality_map",

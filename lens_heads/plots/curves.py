@@ -94,10 +94,10 @@ def _line(curve: CurveLike, method: str, shown: Look, set_: str, rows: Any, shif
     return [band(x, rows["seed_min"], rows["seed_max"], legendgroup=group, **style), line]
 
 
-def _baseline(row: Any, start: float, end: float) -> go.Scatter:
+def _baseline(row: Any, start: float, end: float, name: str = "no ablation") -> go.Scatter:
     value, low, high = (np.array([row[column], row["value"]]) for column in ("value", "low", "high"))
-    hover = f"<b>no ablation</b>: %{{y:.3f}}{interval_text(low[0], high[0])}<extra></extra>"
-    drawn = {"mode": "lines", "line": {"color": INK, "width": 1.4}, "name": "no ablation", "hovertemplate": hover}
+    hover = f"<b>{name}</b>: %{{y:.3f}}{interval_text(low[0], high[0])}<extra></extra>"
+    drawn = {"mode": "lines", "line": {"color": INK, "width": 1.4}, "name": name, "hovertemplate": hover}
     return go.Scatter(x=[start, end], y=value, error_y=whiskers(value, low, high, INK), **drawn)
 
 
@@ -144,23 +144,50 @@ def faithfulness_curves(frame: Any, mlps: str, title: str | None = None) -> go.F
     traces: list[Any] = []
     for (method, set_), rows in inside.groupby(["method", "set"], sort=False):
         shown, rows = looks[method], rows.sort_values("share")
-        color, dash = CONTROLS.get(set_, (shown.color, "solid"))
         name = {"top": shown.label, "random": "random"}.get(set_, f"{set_.replace('_', ' ')}, as {shown.label}")
-        low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
-        trace = go.Scatter(
-            x=rows["share"],
-            y=rows["value"],
-            error_y=whiskers(rows["value"].to_numpy(), low, high, color),
-            mode="lines+markers",
-            line={"color": color, "dash": dash, "width": 2.5 if set_ == "top" else 1.6},
-            marker={"symbol": shown.symbol if set_ == "top" else "circle-open", "size": 8},
-            name=name,
-            customdata=[*zip(rows["k"], interval_texts(low, high), strict=True)],
-            hovertemplate=f"<b>{name}</b><br>%{{customdata[0]}} heads: %{{y:.2f}}%{{customdata[1]}}<extra></extra>",
-        )
-        traces.append(trace)
+        traces.append(_kept(rows, "share", name, shown, set_, [f"{k} heads" for k in rows["k"]]))
     what = "heads only; MLPs run freely" if mlps == "free" else "MLPs from the corrupt run"
     figure = figure_of(title or "What the heads that are kept still do", 460, traces, what)
     figure.add_hline(y=1, line={"color": INK, "width": 1.2}).add_hline(y=0, line={"color": INK, "width": 0.6})
     figure.update_xaxes(title="share of heads kept", type="log", tickformat=".3~g")
     return figure.update_yaxes(title="faithfulness")
+
+
+def cache_curves(frame: pd.DataFrame, metric: str, title: str | None = None) -> go.Figure:
+    """A metric against the share of the cache that is kept: a line per ranking, random heads in grey, the whole cache in black.
+
+    `frame`: ranking, share, kept, and the metric with its `_low` and `_high`, as of `StreamingTable.to_frame`. Every line begins
+    with the cache that no kv head has whole. Whiskers are 95 % intervals over trials.
+    """
+    check_rows("cache_curves", frame)
+    drawn = frame.rename(columns={metric: "value", f"{metric}_low": "low", f"{metric}_high": "high"})
+    none, whole = (drawn[drawn["ranking"] == name] for name in ("none", "whole"))
+    names = [name for name in drawn["ranking"].unique() if name not in ("none", "whole")]
+    traces: list[Any] = [_baseline(whole.iloc[0], float(drawn["kept"].min()), 1.0, "whole cache")]
+    for name, shown in looks_apart(names).items():
+        rows = pd.concat([none, drawn[drawn["ranking"] == name].sort_values("kept")])
+        hovers = [
+            f"{share:.0%} of kv heads, {kept:.0%} of memory"
+            for share, kept in zip(rows["share"], rows["kept"], strict=True)
+        ]
+        traces.append(_kept(rows, "kept", shown.label, shown, name if name in CONTROLS else "top", hovers))
+    figure = figure_of(title or "What is left with a smaller cache", 460, traces)
+    figure.update_xaxes(title="share of the cache's memory", tickformat=".0%")
+    return figure.update_yaxes(title=METRIC_LABELS.get(metric, escape(metric)))
+
+
+def _kept(rows: pd.DataFrame, x: str, name: str, shown: Look, set_: str, hovers: list[str]) -> go.Scatter:
+    """One condition along the share of heads that is kept."""
+    color, dash = CONTROLS.get(set_, (shown.color, "solid"))
+    low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
+    return go.Scatter(
+        x=rows[x],
+        y=rows["value"],
+        error_y=whiskers(rows["value"].to_numpy(), low, high, color),
+        mode="lines+markers",
+        line={"color": color, "dash": dash, "width": 2.5 if set_ == "top" else 1.6},
+        marker={"symbol": shown.symbol if set_ == "top" else "circle-open", "size": 8},
+        name=name,
+        customdata=[*zip(hovers, interval_texts(low, high), strict=True)],
+        hovertemplate=f"<b>{name}</b><br>%{{customdata[0]}}: %{{y:.2f}}%{{customdata[1]}}<extra></extra>",
+    )

@@ -112,6 +112,9 @@ def test_the_table_of_a_planted_ranking() -> None:
     assert 0.25 < frame.loc["locos", "kept"] < 0.5
     right = found.to_frame("correct").set_index("ranking")["correct"]
     assert right["locos"] == right["whole"] > right["none"]
+    assert [each.name for each in found.plot("correct").data] == ["whole cache", "LOCOS", "random"]
+    with pytest.raises(ValueError, match="metric='rouge': use 'logprob' or 'correct' or 'bytes'"):
+        found.to_frame("rouge")
     rows = found.per_trial
     assert len(rows) == 8 * (2 + 1 + 8)
     with lh.ablate(

@@ -137,3 +137,26 @@ def test_every_task_has_a_curve_of_its_own_in_one_figure() -> None:
     assert (trace(figure, "sums").x < trace(figure, "rhyme").x).all(), "side by side"
     with pytest.raises(ValueError, match="task_curves: the frame has no rows"):
         plots.task_curves(frame[:0])
+
+
+def test_lines_of_a_smaller_cache_begin_with_none_of_it() -> None:
+    names = ["whole", "none", "locos", "random", "locos", "random"]
+    frame = pd.DataFrame(
+        {"ranking": names, "share": [1, 0, 0.5, 0.5, 0.25, 0.25], "kept": [1, 0.2, 0.6, 0.6, 0.4, 0.4]}
+    )
+    values = np.array([-1.0, -8.0, -2.0, -6.0, -3.0, -7.0])
+    frame = frame.assign(logprob=values, logprob_low=values - 0.5, logprob_high=values + 0.25)
+    figure = plots.cache_curves(frame, "logprob")
+    assert [each.name for each in figure.data] == ["whole cache", "LOCOS", "random"]
+    assert list(figure.data[0].y) == [-1, -1]
+    for place, expected in ((1, [-8, -3, -2]), (2, [-8, -7, -6])):
+        line = figure.data[place]
+        assert list(line.x) == [0.2, 0.4, 0.6]
+        assert list(line.y) == expected
+        np.testing.assert_allclose(line.error_y.array, 0.25)
+        np.testing.assert_allclose(line.error_y.arrayminus, 0.5)
+    assert figure.data[1].customdata[1][0] == "25% of kv heads, 40% of memory"
+    assert figure.data[2].line.dash == "dash"
+    assert figure.layout.xaxis.title.text == "share of the cache's memory"
+    with pytest.raises(ValueError, match="cache_curves: the frame has no rows"):
+        plots.cache_curves(frame[:0], "logprob")
