@@ -14,6 +14,7 @@ from torch import Tensor
 from lens_heads.ablation.choices import CHOICE_METRICS, answers_and_choices
 from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.interventions.replay import Prefilled
+from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import greedy, text_of
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill, repeated
 from lens_heads.model.geometry import Model, geometry, is_bridge
@@ -185,7 +186,7 @@ def answer_batch(
     with evaluating(model), fast_attention(model):
         if filled is None:
             cache = Cache(model, len(trials) * variants)
-            cache.assign(variants, len(trials))
+            cache.assign(variants, len(trials), parts_of(trials))
             prefill(model, repeated(prompts, variants), cache, repeated(pads, variants), chunk)
         else:
             cache = filled.replay(model, begins, chunk, beginning)

@@ -14,6 +14,7 @@ from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
+from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import decode, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry
@@ -102,6 +103,7 @@ def _answer(
     tokens, gold = trial.tokens[None].to(model.W_U.device), trial.answer_tokens.to(model.W_U.device)
     with evaluating(model):
         intact = Cache(model, 1)
+        intact.assign(1, 1, parts_of([trial]))
         with fast_attention(model):
             prefill(model, tokens[:, :-1], intact)
 

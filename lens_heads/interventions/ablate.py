@@ -42,8 +42,9 @@ def ablate(
         reference: `mean_activations(...)` for the means, `trial_activations(...)` for "resample", `HeadVectors` for "add" and
             "mix".
 
-    A `span` is (start, end) in tokens from a prompt's first, such as `trial.needle`, or a list with one for each prompt of
-    a batch. It names the keys that "emphasise" is about, and the rows that "add" and "mix" change (default: all).
+    A `span` is (start, end) in tokens from a prompt's first, or a list with one for each prompt of a batch; or, where trials
+    run (`evaluate`, `ablation_curve`, `score_heads`), "needle" (each trial's own) or "last" (the last row of each prompt). It
+    says which keys "emphasise" is about, and which rows "add" and "mix" change (default: all).
 
     Contexts can be nested; the innermost acts last. The hooks are removed when the block ends, even with an exception.
 
@@ -111,7 +112,8 @@ def _ticking(model: Model, clock: Clock) -> Iterator[None]:
     def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         cache, hooked_cache = kwargs.get("past_key_values"), kwargs.get("past_kv_cache")
         mask = kwargs.get("attention_mask")
-        clock.variants = getattr(hooked_cache if cache is None else cache, "variants", None)
+        store = hooked_cache if cache is None else cache
+        clock.variants, clock.named = getattr(store, "variants", None), getattr(store, "named", {})
         if cache is not None:
             clock.offset = int(cache.get_seq_length())
         elif hooked_cache is not None:

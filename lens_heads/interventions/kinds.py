@@ -20,11 +20,12 @@ from lens_heads.model.geometry import HeadGeometry
 
 @dataclass
 class Clock:
-    """The running forward: the absolute position of its first row, the left padding of each batch row, and its variant."""
+    """The running forward: the absolute position of its first row; each batch row's left padding, variant and named parts."""
 
     offset: int = 0
     pads: Int[Tensor, " batch"] | None = None
     variants: Int[Tensor, " batch"] | None = None
+    named: Mapping[str, Int[Tensor, "batch 2"]] = field(default_factory=dict)
 
     def positions(self, rows: int, device: torch.device) -> Int[Tensor, " row"]:
         return torch.arange(rows, device=device) + self.offset
@@ -44,7 +45,14 @@ class Clock:
         self, spans: Spans | None, places: Int[Tensor, " place"], x: Float[Tensor, "batch ..."]
     ) -> Bool[Tensor, "#batch place"]:
         """Which absolute places lie in the spans, counted from each row's first token; all without spans."""
-        return inside(spans, places, self.padding(x, places.device), len(x))
+        if isinstance(spans, str) and spans not in self.named:
+            raise ValueError(
+                f"span={spans!r} is not known here: parts of prompts are where trials run (evaluate, ablation_curve, contrast, "
+                "score_heads), and needles if all have one. Pass (start, end) in tokens"
+            )
+        # Rows of a layer that not all variants have joined are the first ones.
+        rows = self.named[spans][: len(x)] if isinstance(spans, str) else None if spans is None else torch.tensor(spans)
+        return inside(rows, places, self.padding(x, places.device), len(x))
 
     def visible(
         self, pattern: Float[Tensor, "batch head row key"], window: int | None

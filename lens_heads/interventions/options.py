@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.spans import Part, Span
 from lens_heads.model.geometry import Model
 from lens_heads.runs.options import Run, RunOptions, check_known, split
 
@@ -19,7 +20,7 @@ class AblationRun(RunOptions, total=False):
     recent: float
     u: float
     a: float
-    span: tuple[int, int] | Sequence[tuple[int, int]] | None
+    span: Span | Sequence[Span] | Part | None
     n_chunks: int
     chunk_size: int
 

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import (
     CHUNK,
     Cache,
@@ -42,12 +43,13 @@ SHORTEST = 16
 class Prefilled:
     """A prefill of a batch of prompts without their last tokens: the cache, and the residual stream after every layer.
 
-    `tuples`: the model's blocks return tuples. `shared`: the common beginning of all rows, as a batch of one; `tokens` and
-    `residuals` are then those after it.
+    `parts`: see `spans.parts_of`. `tuples`: the model's blocks return tuples. `shared`: the common beginning of all rows, as a
+    batch of one; `tokens` and `residuals` are then those after it.
     """
 
     tokens: Int[Tensor, "batch position"]
     pads: Int[Tensor, " batch"]
+    parts: dict[str, Int[Tensor, "batch 2"]]
     residuals: list[Float[Tensor, "batch position d_model"]]
     cache: Cache
     tuples: bool
@@ -68,12 +70,12 @@ class Prefilled:
         if lowest >= len(self.residuals):
             cache = self.cache.branch()
             cache.complete(self.cache, len(begins))
-            cache.assign(len(begins), prompts)
+            cache.assign(len(begins), prompts, self.parts)
             return cache
         if beginning is None and self.shared is not None:
             beginning = self.shared.replay(model, begins, chunk)
         cache = Cache(model, prompts) if beginning is None else beginning.each(prompts).joined(begins, prompts)
-        cache.assign(len(begins), prompts)
+        cache.assign(len(begins), prompts, self.parts)
         before, length = len(cache), self.tokens.shape[1]
         for start in range(0, length, chunk):
             rows = slice(start, start + chunk)
@@ -113,7 +115,8 @@ def shared_beginning(model: Model, trials: Sequence[EncodedTrial]) -> Prefilled 
     length = _shared(trials)
     if not length:
         return None
-    first = replace(trials[0], id="shared", tokens=trials[0].tokens[: length + 1], needle=None, question=None)
+    needle = trials[0].needle if trials[0].needle is not None and trials[0].needle[1] <= length else None
+    first = replace(trials[0], id="shared", tokens=trials[0].tokens[: length + 1], needle=needle, question=None)
     return prefilled(model, [first])
 
 
@@ -124,6 +127,8 @@ def _shared(trials: Sequence[EncodedTrial]) -> int:
     shortest = min(len(trial) for trial in trials) - 1
     rows = torch.stack([trial.tokens[:shortest] for trial in trials])
     length = int((rows == rows[0]).all(0).long().cumprod(0).sum())
+    if len({trial.needle for trial in trials}) > 1:  # A part of a prompt's own is no part of the beginning.
+        length = min(length, *(trial.needle[0] for trial in trials if trial.needle is not None))
     return length if length >= max(SHORTEST, sum(map(len, trials)) / len(trials) / 2) else 0
 
 
@@ -146,4 +151,4 @@ def prefilled(model: Model, trials: Sequence[EncodedTrial], shared: Prefilled | 
     with evaluating(model), recording(model, names) as seen, fast_attention(model), noting_tuples(model) as noted:
         prefill(model, tokens, cache, pads)
     residuals = [torch.cat(parts, 1) if parts else torch.empty(0) for parts in seen.values()]
-    return Prefilled(tokens, pads, residuals, cache, any(noted), shared)
+    return Prefilled(tokens, pads, parts_of(trials), residuals, cache, any(noted), shared)

@@ -1,23 +1,27 @@
-"""Spans of a prompt that an intervention is for: one for all prompts, or one for each prompt of a batch."""
+"""Spans of a prompt that an intervention is for: one for all prompts, one for each prompt of a batch, or named parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.trials.encoded import EncodedTrial
 
 Span: TypeAlias = tuple[int, int]
-Spans: TypeAlias = tuple[Span, ...]
-"""Half-open (start, end), in tokens from a prompt's first, without padding."""
+Part: TypeAlias = Literal["needle", "last"]
+Spans: TypeAlias = tuple[Span, ...] | Part
+"""Half-open (start, end), in tokens from a prompt's first, without padding; or each trial's needle, or its prompt's last row."""
 
 
 def spans_of(name: str, given: Any) -> Spans:
-    """One span or a list of them. ValueError for anything else."""
+    """One span, a list of them, or a part's name. ValueError for anything else."""
+    if isinstance(given, str) and given in get_args(Part):
+        return cast(Part, given)
     listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     pairs = [listed] if len(listed) == 2 and all(checks.whole(each) is not None for each in listed) else listed
     found = []
@@ -26,7 +30,8 @@ def spans_of(name: str, given: Any) -> Spans:
         start, end = ends if len(ends) == 2 else (None, None)
         if start is None or end is None or not 0 <= start < end:
             raise ValueError(
-                f"{name}={given!r:.60}: must be a pair (start, end) of tokens, start < end, or a list of one per prompt"
+                f"{name}={given!r:.60}: must be a pair (start, end) of tokens, start < end, a list of one per prompt, "
+                "or 'needle' or 'last' (row of the prompt)"
             )
         found.append((start, end))
     if not found:
@@ -34,8 +39,15 @@ def spans_of(name: str, given: Any) -> Spans:
     return tuple(found)
 
 
+def parts_of(trials: Sequence[EncodedTrial]) -> dict[str, Int[Tensor, "trial 2"]]:
+    """The named parts of these trials' prompts: "last", and "needle" if all have one."""
+    found = {"last": torch.tensor([(len(trial) - 1, len(trial)) for trial in trials])}
+    needles = [trial.needle for trial in trials if trial.needle is not None]
+    return found | ({"needle": torch.tensor(needles)} if len(needles) == len(trials) else {})
+
+
 def inside(
-    spans: Spans | None, places: Int[Tensor, " place"], pads: Int[Tensor, "#batch"], batch: int
+    spans: Int[Tensor, "#prompt 2"] | None, places: Int[Tensor, " place"], pads: Int[Tensor, "#batch"], batch: int
 ) -> Bool[Tensor, "#batch place"]:
     """Which places lie in the prompts' spans, which are counted from behind their padding; all places without spans.
 
@@ -47,7 +59,7 @@ def inside(
         raise ValueError(
             f"there are {len(spans)} spans, but {batch} prompts in the batch: pass one span for each, or one for all"
         )
-    starts, ends = torch.tensor(spans, device=places.device).T
+    starts, ends = spans.to(places.device).T
     if len(spans) > 1:
         starts, ends = (each.repeat(batch // len(spans)) for each in (starts, ends))
     return (places >= (pads + starts)[:, None]) & (places < (pads + ends)[:, None])

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
+from lens_heads.interventions.spans import Part, Span
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model
 
@@ -17,7 +18,7 @@ def steer(
     heads: AnyHeads,
     vectors: HeadVectors,
     factor: float = 1.0,
-    span: tuple[int, int] | Sequence[tuple[int, int]] | None = None,
+    span: Span | Sequence[Span] | Part | None = None,
 ) -> Iterator[None]:
     """Inside the block, `factor` times each head's vector is added to its z in every forward (activation addition; ITI).
 

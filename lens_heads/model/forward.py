@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -48,9 +48,13 @@ class Cache:
             self._layers, self._tensors = "entries", ("past_keys", "past_values")  # [batch, key, kv_head, d_head]
         self.assign(1, batch)
 
-    def assign(self, variants: int, prompts: int) -> None:
-        """Say that the rows are these variants of so many prompts, variant by variant; hooks read `store.variants`."""
+    def assign(self, variants: int, prompts: int, named: Mapping[str, Int[Tensor, "prompt 2"]] | None = None) -> None:
+        """Say that the rows are these variants of so many prompts, variant by variant, and where each prompt's parts are.
+
+        Hooks read `store.variants` and `store.named`: (start, end) of each row's needle, say, in tokens from the prompt's first.
+        """
         self.store.variants = torch.arange(variants).repeat_interleave(prompts)
+        self.store.named = {name: repeated(rows, variants) for name, rows in (named or {}).items()}
 
     @property
     def layers(self) -> list[Any]:
@@ -122,6 +126,7 @@ class Cache:
         other.store = copy.copy(self.store)
         setattr(other.store, self._layers, [copy.copy(layer) for layer in self.layers])
         other.store.variants = change(self.store.variants)
+        other.store.named = {name: change(rows) for name, rows in self.store.named.items()}
         self._change(other.layers, change)
         if not self.bridge:
             other.store.previous_attention_mask = change(self.store.previous_attention_mask)

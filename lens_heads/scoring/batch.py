@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import greedy, text_of
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, left_pad, notes_queries, prefill
 from lens_heads.model.geometry import Model
@@ -71,6 +72,7 @@ def prepared(
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     start = max(0, tokens.shape[1] - back)
     cache, decode = Cache(model, len(trials)), max_new_tokens > 0 and not teacher_forced
+    cache.assign(1, len(trials), parts_of(trials))
     given = _fed(tokens, [trial.answer_tokens.tolist() if teacher_forced else [] for trial in trials])
     looked_at = given.shape[1] - start
     noted = NotedQueries(looked_at) if notes_queries(model) else None

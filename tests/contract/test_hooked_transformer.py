@@ -234,6 +234,19 @@ def test_generate_knows_positions_too(hooked_model: Any, kind: str) -> None:
     assert "forward" not in vars(hooked_model)
 
 
+@pytest.mark.parametrize(("kind", "part"), [("emphasise", "needle"), ("mix", "last")])
+def test_parts_of_trials_are_known(hooked_model: Any, kind: str, part: str) -> None:
+    trials = [random_trial(1, 24, needle=(2, 6)), random_trial(2, 15, needle=(9, 12))]
+    vectors, expected = made_up_vectors(hooked_model) if kind == "mix" else None, []
+    for trial in trials:
+        span = trial.needle if part == "needle" else (len(trial) - 1, len(trial))
+        with lh.ablate(hooked_model, ["L1H1", "L2H3"], kind, vectors, span=span):
+            expected.append(lh.evaluate(hooked_model, trial, generate=False, progress=False).metrics["logprob"])
+    with lh.ablate(hooked_model, ["L1H1", "L2H3"], kind, vectors, span=part):
+        found = lh.evaluate(hooked_model, trials, generate=False, batch_size=2, progress=False).metrics["logprob"]
+    torch.testing.assert_close(found, torch.cat(expected), atol=1e-4, rtol=1e-4)
+
+
 def test_mean_activations_match_the_cache(hooked_model: Any) -> None:
     trials = [random_trial(seed) for seed in range(2)]
     means = lh.mean_activations(hooked_model, trials, progress=False)
