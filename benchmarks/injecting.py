@@ -2,8 +2,8 @@
 
 For each relation of word pairs: vectors are the mean of ten-shot prompts of the select half. Heads are ranked on the same half,
 by average indirect effect (prompts with shuffled answers) and by soft injection (prompts without examples). On the test half,
-without examples, the vectors go into the gated heads, into the ten best by effect, and into ten random heads. Beside them: no
-examples at all, and ten.
+without examples, the vectors go into the gated heads, into all heads with the same gates shuffled among them, into the ten best
+by effect, and into ten random heads. Beside them: no examples at all, and ten. Intervals stop at 0 and 1, as probabilities do.
 
 Prints tables and appends JSON, model by model, to benchmarks/results/injecting.jsonl.
 
@@ -27,7 +27,7 @@ from lens_heads.tasks.word_pairs import RELATIONS, word_pairs
 from lens_heads.trials.encoding import encode_all
 
 K, DRAWS = 10, 10
-"""Function-vector heads (the authors' ten), and sets of as many random heads."""
+"""Function-vector heads (the authors' ten), and draws of random heads and of shuffled gates."""
 
 
 def probability(
@@ -40,6 +40,12 @@ def probability(
             logits = model(trial.tokens[None])[0, -1].float()
         found.append(logits.softmax(-1)[trial.answer_tokens[0]])
     return torch.stack(found)
+
+
+def shuffled_gates(vectors: lh.HeadVectors, seed: int) -> lh.HeadVectors:
+    """The same gates, each at another head."""
+    order = torch.randperm(vectors.gates.numel(), generator=torch.Generator().manual_seed(seed))
+    return lh.HeadVectors(vectors.z, vectors.gates.flatten()[order].view_as(vectors.gates))
 
 
 def measured(model: Any, relation: str) -> dict[str, Any]:
@@ -58,6 +64,9 @@ def measured(model: Any, relation: str) -> dict[str, Any]:
     runs = {
         "no examples": probability(model, test, plainly),
         "soft injection": probability(model, test, injected.vectors, everyone),
+        "soft injection, gates shuffled": torch.stack(
+            [probability(model, test, shuffled_gates(injected.vectors, draw), everyone) for draw in range(DRAWS)]
+        ).mean(0),
         f"the {K} best by effect": probability(model, test, plainly, effects.top(K)),
         f"{K} random heads": torch.stack(
             [probability(model, test, plainly, shuffled(everyone, draw)[:K]) for draw in range(DRAWS)]
@@ -66,8 +75,8 @@ def measured(model: Any, relation: str) -> dict[str, Any]:
     }
     rows = []
     for name, values in runs.items():
-        low, high = mean_interval(values)
-        rows.append({"put in": name, "probability": float(values.mean()), "low": float(low), "high": float(high)})
+        low, high = (min(max(float(bound), 0.0), 1.0) for bound in mean_interval(values))
+        rows.append({"put in": name, "probability": float(values.mean()), "low": low, "high": high})
         print(relation, rows[-1], flush=True)
     rho = lh.compare.rank_correlation(effects, injected.scores)
     best = [{"head": str(head), "effect": effects[head]} for head in effects.top(5)]

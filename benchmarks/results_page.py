@@ -22,6 +22,7 @@ SECTIONS = {
     "Study: capabilities": capability.capability,
     "Ranking methods": ranking.ranking_methods,
     "Heads found by training": deploying.trained,
+    "Task vectors": deploying.injecting,
     "Going on without the other heads": deploying.deploying,
     "Demo": demo.demo,
     "Kinds of heads": kinds.kinds,
