@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,14 @@ def write(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@cache
+def script(name: str) -> Any:
+    """A script of benchmarks as a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        return importlib.import_module(name)
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """A copy of the measured files."""
@@ -29,10 +39,8 @@ def results(tmp_path: Path) -> Path:
 
 
 def page_of(results: Path) -> str:
-    page = results.parent / "page.md"
-    done = write("--results", results, "--to", page)
-    assert done.returncode == 0, done.stderr
-    return page.read_text()
+    module = script("results_page")
+    return module.page(module.Results(results))
 
 
 def changed_lines(results: Path, before: str) -> list[str]:
@@ -92,8 +100,13 @@ def test_every_measured_file_is_read(results: Path) -> None:
     for file in sorted(results.iterdir()):
         if file.suffix in (".json", ".jsonl"):
             hidden = file.rename(results.parent / file.name)
-            assert write("--results", results, "--to", results.parent / "page.md").returncode != 0, file.name
+            with pytest.raises(FileNotFoundError, match=re.escape(file.name)):
+                page_of(results)
             hidden.rename(file)
+    page = results.parent / "page.md"
+    done = write("--results", results, "--to", page)
+    assert done.returncode == 0, done.stderr
+    assert page.read_text() == page_of(results)
 
 
 def test_the_demo_is_read_from_the_study_s_own_layout(results: Path) -> None:
@@ -127,13 +140,7 @@ def test_a_method_that_changes_in_the_table_changes_in_the_page(results: Path) -
 
 
 def test_the_means_over_tasks_are_those_of_the_table() -> None:
-    spec = importlib.util.spec_from_file_location("methods", BENCHMARKS / "methods.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        spec.loader.exec_module(module)
+    module = script("methods")
     stored = json.loads((BENCHMARKS / "results" / "methods_overall.json").read_text())
     again = {row["method"]: row for row in module.overall(BENCHMARKS / "results")}
     assert {*again} == {row["method"] for row in stored}
