@@ -44,7 +44,15 @@ LOOKS: dict[str, Look] = {
         "#8F86C9", "square-dot", "attention mass, no sink", "share of attention outside the sink"
     ),
 }
-WRITTEN = {"cri": "CRI", "attribution": "attribution patching", "eap_ig": "EAP-IG", "path_patch": "path patching"} | {
+WRITTEN = {
+    "cri": "CRI",
+    "attribution": "attribution patching",
+    "eap_ig": "EAP-IG",
+    "path_patch": "path patching",
+    "duo": "DuoAttention",
+    "hardkuma": "HardKuma",
+    "lofit": "LoFiT",
+    "lofit_change": "LoFiT, change",
     "random_like": "random, same layers",
     "bottom": "lowest scores",
     "css": "compressed sensing, stratified",
@@ -63,6 +71,7 @@ UNITS = dict.fromkeys(("induction", "echo", "previous", "duplicate", "sink"), "a
     "context_divergence": "length in the residual stream",
     "context_divergence_relative": "ratio",
     "context_divergence_cosine": "1 − cosine",
+    **dict.fromkeys(("duo", "hardkuma", "soft_injection"), "gate"),
     "locos_name": "logits",
     "locos_beside": "logits",
     "locos_rest": "logits",
