@@ -2,9 +2,8 @@
 
 For each relation of word pairs: vectors are the mean of ten-shot prompts of the select half. Heads are ranked on the same half,
 by average indirect effect (prompts with shuffled answers) and by soft injection (prompts without examples). On the test half,
-without examples, the vectors go into the gated heads, into all heads with the same gates shuffled among them, by half into all
-heads (the gates before training), into the ten best by effect, and into ten random heads. Beside them: no examples at all, and
-ten. Intervals stop at 0 and 1, as probabilities do.
+without examples, the vectors go into the gated heads, into all heads with the same gates shuffled among them, into the ten best
+by effect, and into ten random heads. Beside them: no examples at all, and ten. Intervals stop at 0 and 1, as probabilities do.
 
 Prints tables and appends JSON, model by model, to benchmarks/results/injecting.jsonl.
 
@@ -68,9 +67,6 @@ def measured(model: Any, relation: str) -> dict[str, Any]:
         "soft injection, gates shuffled": torch.stack(
             [probability(model, test, shuffled_gates(injected.vectors, draw), everyone) for draw in range(DRAWS)]
         ).mean(0),
-        "all heads, by half": probability(
-            model, test, lh.HeadVectors(vectors.z, torch.full_like(vectors.gates, 0.5)), everyone
-        ),
         f"the {K} best by effect": probability(model, test, plainly, effects.top(K)),
         f"{K} random heads": torch.stack(
             [probability(model, test, plainly, shuffled(everyone, draw)[:K]) for draw in range(DRAWS)]
