@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -86,6 +87,19 @@ def test_score_then_heads_then_ablate(
     assert "arithmetic is spared by locos's top 3 heads" in shown
 
 
+def test_attention_to_every_needle_is_multiplied(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = score_file(tmp_path / "scores.json")
+    given = ["ablate", "-m", str(folder), "-s", str(scores), *task(needles(tmp_path / "data"), "one"), "--no-text"]
+    given += ["--kind", "emphasise", "--option", "span=needle", "--option", "factor=50", "--ks", "4", "--draws", "1"]
+    assert run(*given, "-o", str(tmp_path / "run"), monkeypatch=monkeypatch) == 0
+    assert "k = 4" in capsys.readouterr().out
+    rows = pd.read_parquet(tmp_path / "run" / "per_trial.parquet").set_index(["trial", "set"])["logprob"]
+    for trial in rows.index.get_level_values("trial").unique():
+        assert rows[trial, "top"] != rows[trial, "none"]
+
+
 def test_scores_are_held_against_other_spans(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     arguments = ["score", "-m", str(folder), *task(needles(tmp_path / "data"), "one"), "--teacher-forced"]
@@ -136,7 +150,7 @@ def test_check_says_whether_it_holds(
         ),
         (
             ["ablate", "-m", "nowhere", "-s", "SCORES", "-t", "none", "--kind", "resample"],
-            "--kind 'resample' needs activations of another trial, which only Python can pass. Use zero, mean",
+            "--kind 'resample' needs activations of a trial, or vectors, which only Python can pass. Use zero, mean",
         ),
         (["demo", "--quick", "--full"], "--quick conflicts with --full"),
         (
