@@ -93,7 +93,20 @@ def _caches(rows: list[Row]) -> str:
         f"{of(none, 'logprob', 'logprob')}, {percent(none['correct'])} right."
     )
     heads = [f"{percent(share)} of the kv heads: log-probability, right, beyond random" for share in shares]
-    return f"{ends}\n\n" + table(["ranking", "memory kept", *heads], lines)
+    answers = " ".join(_answer(rows, share) for share in shares)
+    return f"{ends}\n\n" + table(["ranking", "memory kept", *heads], lines) + f"\n\n{answers}"
+
+
+def _answer(rows: list[Row], share: float) -> str:
+    """Which ranking keeps retrieval with so many kv heads?"""
+    ranked = sorted(
+        (row for row in rows if row["share"] == share and row["ranking"] != "random"), key=lambda row: -row["logprob"]
+    )
+    surely = [f"`{row['ranking']}`" for row in ranked if row["beyond_random_low"] > 0]
+    return (
+        f"With {percent(share)} of the kv heads, those of `{ranked[0]['ranking']}` keep most; the interval beyond random heads is "
+        f"above zero for {', '.join(surely) or 'none'}."
+    )
 
 
 def _cell(row: Row) -> str:
