@@ -103,9 +103,10 @@ def _answer(rows: list[Row], share: float) -> str:
         (row for row in rows if row["share"] == share and row["ranking"] != "random"), key=lambda row: -row["logprob"]
     )
     surely = [f"`{row['ranking']}`" for row in ranked if row["beyond_random_low"] > 0]
+    best, others = ranked[0]["ranking"], ", ".join(surely) or "none"
     return (
-        f"With {percent(share)} of the kv heads, those of `{ranked[0]['ranking']}` keep most; the interval beyond random heads is "
-        f"above zero for {', '.join(surely) or 'none'}."
+        f"With {percent(share)} of the kv heads, those of `{best}` keep most; the interval beyond random heads is above zero for "
+        f"{others}."
     )
 
 
