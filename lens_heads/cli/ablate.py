@@ -121,6 +121,10 @@ def _needs_means(kind: str) -> bool:
 
     usable = [name for name, known in KINDS.items() if known.reference in (None, MeanActivations)]
     if kind not in usable:
-        why = "needs activations of a trial, or vectors, which only Python can pass" if kind in KINDS else "does not exist"
+        why = (
+            "needs activations of a trial, or vectors, which only Python can pass"
+            if kind in KINDS
+            else "does not exist"
+        )
         raise ValueError(f"--kind {kind!r} {why}. Use {', '.join(usable)}.")
     return KINDS[kind].reference is not None

@@ -115,7 +115,8 @@ def shared_beginning(model: Model, trials: Sequence[EncodedTrial]) -> Prefilled 
     length = _shared(trials)
     if not length:
         return None
-    needle = trials[0].needle if trials[0].needle is not None and trials[0].needle[1] <= length else None
+    # The last token is not run: a needle that begins there or later is not in the beginning.
+    needle = trials[0].needle and (min(trials[0].needle[0], length), min(trials[0].needle[1], length + 1))
     first = replace(trials[0], id="shared", tokens=trials[0].tokens[: length + 1], needle=needle, question=None)
     return prefilled(model, [first])
 

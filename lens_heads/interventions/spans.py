@@ -40,10 +40,10 @@ def spans_of(name: str, given: Any) -> Spans:
 
 
 def parts_of(trials: Sequence[EncodedTrial]) -> dict[str, Int[Tensor, "trial 2"]]:
-    """The named parts of these trials' prompts: "last", and "needle" if all have one."""
-    found = {"last": torch.tensor([(len(trial) - 1, len(trial)) for trial in trials])}
-    needles = [trial.needle for trial in trials if trial.needle is not None]
-    return found | ({"needle": torch.tensor(needles)} if len(needles) == len(trials) else {})
+    """The named parts of these trials' prompts: "last", and "needle" if all have one, as texts do not."""
+    found = {"last": torch.tensor([(len(trial.tokens) - 1, len(trial.tokens)) for trial in trials])}
+    needles = [getattr(trial, "needle", None) for trial in trials]
+    return found | ({"needle": torch.tensor(needles)} if None not in needles else {})
 
 
 def inside(

@@ -34,12 +34,16 @@ def started(command: list[str], out: Path, *options: str) -> subprocess.Popen[st
     return subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=alone)
 
 
+def finished(command: list[str], out: Path) -> dict[str, bytes]:
+    """What one process stores: this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        assert run(*command, "-o", str(out), monkeypatch=patch) == 0
+    return stored(out)
+
+
 @pytest.fixture(scope="module")
 def whole(command: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What one process stores."""
-    out = tmp_path_factory.mktemp("whole") / "run"
-    assert started(command, out).wait() == 0
-    return stored(out)
+    return finished(command, tmp_path_factory.mktemp("whole") / "run")
 
 
 def stored(folder: Path) -> dict[str, bytes]:
@@ -86,6 +90,5 @@ def test_a_driver_that_is_stopped_is_continued_by_one_process(
         assert driver.returncode == 130
     kept = stored(out)
     assert 3 <= len(kept) < len(whole), said
-    assert started(command, out).wait() == 0
-    assert stored(out) == whole
+    assert finished(command, out) == whole
     assert {name: whole[name] for name in kept} == kept
