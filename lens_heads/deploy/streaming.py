@@ -141,20 +141,11 @@ def streaming(
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     check_independent(rankings, None, made_on(encoded))
-    kept = _conditions(
-        shape, rankings, [checks.share("shares", share, "0.5") for share in shares], draws, checks.seed(seed)
-    )
-    settings = {
-        **identify(model).settings,
-        "method": "streaming",
-        "trials": trials_digest(encoded),
-        "max_new_tokens": room,
-    }
-    settings |= {
-        "sink": sink,
-        "recent": recent,
-        "kept": digest([[list(name), sorted(map(str, heads))] for name, heads in kept.items()]),
-    }
+    wanted = [checks.share("shares", share, "0.5") for share in shares]
+    kept = _conditions(shape, rankings, wanted, draws, checks.seed(seed))
+    settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room}
+    settings |= {"method": "streaming", "sink": sink, "recent": recent}
+    settings["kept"] = digest([[list(name), sorted(map(str, heads))] for name, heads in kept.items()])
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
         (trial,) = batch

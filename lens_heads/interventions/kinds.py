@@ -46,10 +46,12 @@ class Clock:
     ) -> Bool[Tensor, "#batch place"]:
         """Which absolute places lie in the spans, counted from each row's first token; all without spans."""
         if isinstance(spans, str) and spans not in self.named:
-            raise ValueError(
-                f"span={spans!r} is not known here: parts of prompts are where trials run (evaluate, ablation_curve, contrast, "
-                "score_heads), and needles if all have one. Pass (start, end) in tokens"
+            why = (
+                "a trial has no needle: leave it out"
+                if self.named
+                else "it is, where trials run (evaluate, score_heads, ...)"
             )
+            raise ValueError(f"span={spans!r} is not known here: {why}, or pass (start, end) in tokens")
         # Rows of a layer that not all variants have joined are the first ones.
         rows = self.named[spans][: len(x)] if isinstance(spans, str) else None if spans is None else torch.tensor(spans)
         return inside(rows, places, self.padding(x, places.device), len(x))

@@ -118,13 +118,16 @@ def test_parts_while_scoring_and_contrasting(gqa: Any) -> None:
 def test_parts_that_are_not_known(gqa: Any) -> None:
     with (
         lh.ablate(gqa, ["L0H0"], "emphasise", span="needle"),
-        pytest.raises(ValueError, match=r"span='needle' is not known here: .* Pass \(start, end\) in tokens"),
+        pytest.raises(
+            ValueError,
+            match=r"span='needle' is not known here: it is, where trials run .*, or pass \(start, end\) in tokens",
+        ),
     ):
         gqa(random_trial().tokens[None])
     trials = [random_trial(1), replace(random_trial(2), needle=None)]
     with (
         lh.ablate(gqa, ["L0H0"], "emphasise", span="needle"),
-        pytest.warns(UserWarning, match="needles if all have one"),
+        pytest.warns(UserWarning, match="a trial has no needle: leave it out"),
     ):
         found = lh.evaluate(gqa, trials, generate=False, batch_size=2, progress=False)
     assert found.trial_ids == (trials[0].id,)
