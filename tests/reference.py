@@ -84,8 +84,17 @@ class Plain:
         return (basis * gain / scale) @ u
 
 
-def phi(p: Plain, layer: int, head: int, row: int, key: int, u: Tensor) -> float:
-    return float(p.A[layer][head, row, key] * (p.value(layer, head, key) @ p.W_O(layer, head) @ u))
+Lens = tuple[Tensor, Tensor]
+"""A [layer, d_model, d_model] and b [layer, d_model]: what layer l's heads write is read as h + h A^T + b."""
+
+
+def phi(p: Plain, layer: int, head: int, row: int, key: int, u: Tensor, lens: Lens | None = None) -> float:
+    """A (v W_O) u; through a lens, what a position's value would write is translated before it is weighted and read."""
+    written = p.value(layer, head, key) @ p.W_O(layer, head)
+    if lens is not None:
+        A, b = lens
+        written = written + A[layer] @ written + b[layer]
+    return float(p.A[layer][head, row, key] * (written @ u))
 
 
 def spatial(f: list[float], needle: tuple[int, int]) -> float:
@@ -96,18 +105,34 @@ def spatial(f: list[float], needle: tuple[int, int]) -> float:
 
 
 def score(
-    method: str, p: Plain, n: int, needle: tuple[int, int], steps: list[int], answer: list[int], exact: bool = False
+    method: str,
+    p: Plain,
+    n: int,
+    needle: tuple[int, int],
+    steps: list[int],
+    answer: list[int],
+    exact: bool = False,
+    lens: Lens | None = None,
 ) -> Tensor:
     """[layer, head] of one trial: prompt of n tokens, generated `steps`, of which those at indices `answer` are the answer."""
     out = torch.zeros(len(p.A), p.n_heads)
     for layer in range(out.shape[0]):
         for head in range(out.shape[1]):
-            out[layer, head] = _one(method, p, n, needle, steps, answer, layer, head, exact)
+            out[layer, head] = _one(method, p, n, needle, steps, answer, layer, head, exact, lens)
     return out
 
 
 def _one(
-    method: str, p: Plain, n: int, needle: Any, steps: Any, answer: Any, layer: int, head: int, exact: bool
+    method: str,
+    p: Plain,
+    n: int,
+    needle: Any,
+    steps: Any,
+    answer: Any,
+    layer: int,
+    head: int,
+    exact: bool,
+    lens: Lens | None = None,
 ) -> float:
     s, e = needle
     A = p.A[layer][head]
@@ -131,7 +156,7 @@ def _one(
                 total += spatial([float(A[t, j]) for j in range(t + 1)], needle)
                 continue
             u = p.direction(layer, t, steps[i], exact)
-            f = [phi(p, layer, head, t, j, u) for j in range(t + 1)]
+            f = [phi(p, layer, head, t, j, u, lens) for j in range(t + 1)]
             total += spatial(f, needle) if method == "locos" else sum(f)
         return total / len(answer)
     if method == "attention_mass":

@@ -2,7 +2,8 @@
 
 `raw` (default): the lm_head row of the answer token as stored, without final or post-attention norm (the LOCOS paper).
 `exact`: the true linear read-out at that row with every norm's scale frozen, so that all contributions sum to the logit.
-A tuned-lens file: (I + A_l)^T u per layer, with the constant u . b_l (Belrose et al., arXiv 2303.08112).
+A tuned-lens file: (I + A_l)^T u per layer, with the constant u . b_l (Belrose et al., arXiv 2303.08112), which every head gets
+once, spread over positions as its attention is (the LOCOS authors' code).
 
 A logit softcap (Gemma 2) is non-linear: `exact` reads the logit before the cap.
 """
@@ -112,7 +113,7 @@ class Directions:
         layer: int,
         attention_out: Float[Tensor, "row d_model"] | None,
     ) -> tuple[Float[Tensor, "row d_model"], Float[Tensor, " row"]]:
-        """(directions, constant per position) for the writes of one layer.
+        """(directions, constant per head) for the writes of one layer.
 
         `attention_out` (see `geometry.attention_out`) is only needed by `exact` on a post-norm block.
         """

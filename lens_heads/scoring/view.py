@@ -23,8 +23,8 @@ class LayerView:
     Row r is at absolute position `row_positions[r]` and produces `next_tokens[r]` (the generated token, or the gold
     answer's if teacher-forced). Keys are the absolute positions 0..key-1; those after a row, or outside a sliding window,
     have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows, which write no
-    answer), `constant[r]` what a tuned lens adds per position. `needle` is (start, end), as is `question`, which is None
-    if unknown.
+    answer), `constant[r]` what a tuned lens's bias adds to each head, spread over positions as its attention is. `needle` is
+    (start, end), as is `question`, which is None if unknown.
     """
 
     layer: int
@@ -67,16 +67,16 @@ class LayerView:
     def phi(self) -> Float[Tensor, "head row key"]:
         """Each position's direct contribution to the answer token's logit: A[h,t,j] * v[h,j] @ W_O[h] @ u_t.
 
-        Computed on first use and shared by the scorers of a pass. The values that a group of heads shares are never
-        repeated in memory.
+        A tuned lens adds A[h,t,j] * constant[t], so that a head whose attention sums to 1 gets the constant once. Computed on
+        first use and shared by the scorers of a pass. The values that a group of heads shares are never repeated in memory.
         """
         reads = einsum(self.W_O, self.directions, "head e d, row d -> head row e")
         grouped = rearrange(reads, "(kv group) row e -> kv group row e", kv=self.values.shape[0])
         logits = einsum(self.values, grouped, "kv key e, kv group row e -> kv group row key")
-        phi = self.pattern * rearrange(logits, "kv group row key -> (kv group) row key")
+        logits = rearrange(logits, "kv group row key -> (kv group) row key")
         if self.constant.any():
-            phi = phi + self.constant[:, None] * self.visible
-        return phi
+            logits = logits + self.constant[:, None]
+        return self.pattern * logits
 
     @cached_property
     def pattern_without_sink(self) -> Float[Tensor, "head row key"]:
@@ -88,12 +88,6 @@ class LayerView:
         kept[..., 0] = 0
         whole = kept.sum(-1, keepdim=True)
         return kept / torch.where(whole > 0, whole, 1)
-
-    @cached_property
-    def visible(self) -> Bool[Tensor, "row key"]:
-        """The keys 0..t of each row t, regardless of its window."""
-        keys = torch.arange(self.pattern.shape[-1], device=self.pattern.device)
-        return keys <= self.row_positions[:, None]
 
     def in_needle(self, keys: Int[Tensor, "head row *key"]) -> Bool[Tensor, "*span head row *key"]:
         """Whether positions lie in the needle."""

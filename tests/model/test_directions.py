@@ -100,40 +100,37 @@ def random_lens(path: Path, scale: float = 0.3) -> tuple[Path, torch.Tensor, tor
     return path, torch.cat([A[1:], none.expand(1, *A.shape[1:])]), torch.cat([b[1:], none.expand(1, b.shape[1])])
 
 
-@pytest.mark.parametrize("arch", ["gpt2", "llama-gqa", "gemma3"])
 def test_a_tuned_lens_is_the_plain_computation(arch: str, model: Any, trial: EncodedTrial, tmp_path: Path) -> None:
     file, A, b = random_lens(tmp_path / "lens.safetensors")
     scores = lh.score_heads(model, [trial], ["locos", "dla"], teacher_forced=True, direction=file, progress=False)
     steps = trial.answer_tokens.tolist()
     p = reference.Plain(zoo.hf_model(arch), torch.cat([trial.tokens, trial.answer_tokens[:-1]]))
-    for layer in range(zoo.LAYERS):
-        for head in range(4):
-            locos = dla = 0.0
-            for i, token in enumerate(steps):
-                t = len(trial) - 1 + i
-                u = p.W_U[:, token]
-                # h becomes h + A h + b before it is read: per position u . (A v W_O) and once more u . b.
-                f = [reference.phi(p, layer, head, t, j, u + A[layer].T @ u) for j in range(t + 1)]
-                locos += reference.spatial(f, trial.needle) / len(steps)  # type: ignore[arg-type]  # The constant cancels.
-                dla += (sum(f) + (t + 1) * float(u @ b[layer])) / len(steps)
-            assert float(scores["locos"].values[layer, head]) == pytest.approx(locos, rel=2e-4, abs=2e-4)
-            assert float(scores["dla"].values[layer, head]) == pytest.approx(dla, rel=2e-4, abs=2e-4)
-    assert str(scores["locos"].meta["direction"]).startswith(f"{file.name} (")
+    for method, found in scores.items():
+        expected = reference.score(method, p, len(trial), trial.needle, steps, [0, 1, 2], lens=(A, b))  # type: ignore[arg-type]
+        torch.testing.assert_close(found.values, expected, atol=2e-4, rtol=2e-4)
+        assert str(found.meta["direction"]).startswith(f"{file.name} (")
 
 
-def test_the_constant_cancels_in_locos_and_not_in_dla(gqa: Any, trial: EncodedTrial, tmp_path: Path) -> None:
+def test_the_bias_counts_once_a_head_and_where_the_head_looks(arch: str, model: Any, tmp_path: Path) -> None:
+    """Its part of `dla` is u . b whatever the prompt's length, and that of `locos` follows attention: heads of a layer differ."""
     file, A, b = random_lens(tmp_path / "lens.safetensors")
     without = tmp_path / "without.safetensors"
     save_file({f"{layer + 1}.weight": A[layer].contiguous() for layer in range(zoo.LAYERS - 1)}, without)
     options: dict[str, Any] = {"teacher_forced": True, "progress": False}
-    one = lh.score_heads(gqa, [trial], ["locos", "dla"], direction=file, **options)
-    two = lh.score_heads(gqa, [trial], ["locos", "dla"], direction=without, **options)
-    torch.testing.assert_close(one["locos"].values, two["locos"].values, atol=2e-4, rtol=0)
-    u = gqa.W_U[:, trial.answer_tokens].T
-    keys = len(trial) + torch.arange(3.0)
-    constant = ((u @ b.T) * keys[:, None]).mean(0)  # [layer]
-    difference = one["dla"].values - two["dla"].values
-    torch.testing.assert_close(difference, constant[:, None].expand(-1, 4), atol=1e-3, rtol=1e-3)
+    methods = ["locos", "dla", "attention_spatial"]
+    for trial in (random_trial(), random_trial(n=96)):
+        one = lh.score_heads(model, [trial], methods, direction=file, **options)
+        two = lh.score_heads(model, [trial], methods, direction=without, **options)
+        constant = (model.W_U.detach()[:, trial.answer_tokens].T @ b.T).mean(0)  # [layer]
+        assert constant.abs().max() > 0.05
+        gained = one["dla"].values - two["dla"].values
+        torch.testing.assert_close(gained, constant[:, None].expand(-1, 4), atol=1e-3, rtol=1e-3)
+    step = EncodedTrial(trial.tokens, trial.needle, "x", trial.answer_tokens[:1], "one")
+    one, two = (lh.score_heads(model, [step], methods, direction=lens, **options) for lens in (file, without))
+    u = model.W_U.detach()[:, step.answer_tokens[0]]
+    gained = one["locos"].values - two["locos"].values
+    torch.testing.assert_close(gained, (b @ u)[:, None] * one["attention_spatial"].values, atol=2e-4, rtol=1e-3)
+    assert gained.std(-1).max() > 1e-3
 
 
 def test_an_identity_lens_is_the_raw_direction(gqa: Any, trial: EncodedTrial, tmp_path: Path) -> None:
