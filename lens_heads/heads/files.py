@@ -1,6 +1,7 @@
 """Score files: the two published JSON forms.
 
-"lists" (Wu et al.): `{"layer-head": [score of each successful trial, ...]}`.
+"lists" (Wu et al.): `{"layer-head": [score of each successful trial, ...]}`, layer by layer: HeadKV's loader takes the n-th
+list for that of the n-th head, whatever its key says.
 "envelope" (LOCOS): `{"meta": {...}, "scores": {"layer-head": [...]}, "trial_ids": [...], "confidence_intervals":
 {"layer-head": [low, high]}}`. A null is a further field of it: `{"draws": S, "float32": "..."}`, the base64 text of the
 little-endian floats [draw, layer, head].
@@ -22,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.sets import every_head
 from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import parse_json, read_json, read_text, user_path
@@ -45,9 +47,9 @@ class ScoreFile:
     null: Float[Tensor, "draw layer head"] | None = None
 
 
-def write_lists(path: str | Path, ranking: Sequence[Head], per_trial: Float[Tensor, "trial layer head"]) -> Path:
-    """Write the "lists" form, best head first. Returns the path."""
-    write_atomic(Path(path), json.dumps(_by_head(ranking, per_trial)))
+def write_lists(path: str | Path, per_trial: Float[Tensor, "trial layer head"]) -> Path:
+    """Write the "lists" form, layer by layer. Returns the path."""
+    write_atomic(Path(path), json.dumps(_by_head(every_head(*per_trial.shape[1:]), per_trial)))
     return Path(path)
 
 
@@ -75,8 +77,8 @@ def write_envelope(
     return Path(path)
 
 
-def _by_head(ranking: Sequence[Head], values: Float[Tensor, "row layer head"]) -> dict[str, list[float]]:
-    return {head.key: values[:, head.layer, head.head].tolist() for head in ranking}
+def _by_head(heads: Sequence[Head], values: Float[Tensor, "row layer head"]) -> dict[str, list[float]]:
+    return {head.key: values[:, head.layer, head.head].tolist() for head in heads}
 
 
 def read_scores(path: str | Path) -> ScoreFile:

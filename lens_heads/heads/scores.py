@@ -272,11 +272,12 @@ class HeadScores:
     def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
         """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals; and the null) or "lists" (Wu et al.).
 
-        Floats survive the round trip exactly. ValueError if "lists" would lose something that decides the ranking.
+        "lists" is in the order of the published files, layer by layer, on which HeadKV's loader relies; "envelope" lists the best
+        head first. Floats survive the round trip exactly. ValueError if "lists" would lose something that decides the ranking.
         """
         if form == "lists":
             self._check_plain()
-            return write_lists(path, self.ranking(), self.per_trial)
+            return write_lists(path, self.per_trial)
         if form != "envelope":
             raise ValueError(f"form={form!r}: use 'envelope' (the LOCOS form) or 'lists' (that of Wu et al.)")
         about: dict[str, Any] = {name: getattr(self, name) for name in ("method", *_ABOUT)}

@@ -99,6 +99,28 @@ def test_the_lists_form_is_the_published_one(tmp_path: Path) -> None:
     assert (after.method, after.trial_ids, after.meta["source"]) == ("mine", ("0", "1"), "s.json")
 
 
+def test_the_lists_form_is_in_the_order_on_which_headkv_relies(tmp_path: Path) -> None:
+    """Its loader reads `json.loads(file.readline()).items()`, takes the mean of each list, and reshapes to layers x heads."""
+    before = HeadScores.from_trials("copy", torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(0)), [*"abcde"])
+    assert before.ranking() != sorted(before.ranking())
+    with before.save(tmp_path / "s.json", "lists").open() as file:
+        listed = json.loads(file.readline())
+    means = np.array([np.mean(scores) for scores in listed.values()]).reshape(3, 4)
+    np.testing.assert_allclose(means, before.values.numpy(), rtol=1e-6)
+    assert next(iter(json.loads(before.save(tmp_path / "s.json").read_text())["scores"])) == before.top(1)[0].key
+
+
+@pytest.mark.parametrize("name", ["llama-2-7b-80k", "llama-2-13b-64k"])
+def test_a_published_file_is_written_as_it_was_published(tmp_path: Path, name: str) -> None:
+    if not (file := PUBLISHED / f"{name}.json").exists():
+        pytest.skip(f"the published score file {file.name} is not beside this checkout")
+    published = json.loads(file.read_text())
+    written = json.loads(HeadScores.load(file).save(tmp_path / "s.json", "lists").read_text())
+    assert list(written) == list(published)
+    for key in list(published)[::101]:
+        assert written[key] == pytest.approx(published[key], rel=1e-6)
+
+
 def test_an_unknown_form_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="form='csv'"):
         HeadScores.from_trials("m", torch.zeros(1, 1, 1), ["a"]).save(tmp_path / "s.json", "csv")  # type: ignore[arg-type]
