@@ -105,8 +105,8 @@ def _plain(parts: Packed, shape: HeadGeometry, kept: dict[int, list[int]]) -> An
 def lowest_groups(scores: HeadScores, shape: HeadGeometry, k: int) -> list[Head]:
     """All query heads of the k lowest kv heads of every layer, for how="remove".
 
-    Scores of query heads count for the kv head that they read, by the best of its group. ValueError for scores of another
-    model, and a k that leaves no kv head.
+    Scores of query heads count for the kv head that they read, by the best of its group. Of kv heads that tie, the last of the
+    ranking go first. ValueError for scores of another model, and a k that leaves no kv head.
     """
     checks.whole_number(
         "k", k, 1, shape.n_kv_heads - 1, f": each of the {shape.n_kv_heads} kv heads of a layer but one"
@@ -114,8 +114,12 @@ def lowest_groups(scores: HeadScores, shape: HeadGeometry, k: int) -> list[Head]
     by_kv = to_kv_heads(scores, shape.group) if scores.unit == "query_head" else scores
     if tuple(by_kv.values.shape) != (shape.n_layers, shape.n_kv_heads):
         raise ValueError(f"{scores.method} scores another model than {shape.name}: score this one")
-    lowest = torch.argsort(by_kv.sign * by_kv.values, dim=-1, stable=True)[:, :k].tolist()
-    return query_heads([Head(layer, kv) for layer, row in enumerate(lowest) for kv in row], shape.group)
+    lowest: dict[int, list[Head]] = {layer: [] for layer in range(shape.n_layers)}
+    for head in reversed(
+        by_kv.ranking()
+    ):  # Not by score: where kv heads tie, those that a threshold keeps first go last.
+        lowest[head.layer].append(head)
+    return query_heads([head for heads in lowest.values() for head in heads[:k]], shape.group)
 
 
 def _kept(shape: HeadGeometry, chosen: Sequence[Head]) -> dict[int, list[int]]:

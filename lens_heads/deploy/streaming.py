@@ -13,6 +13,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lens_heads.ablation.independence import check_independent
+from lens_heads.heads.gates import share_count
 from lens_heads.heads.grouping import groups_in, labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -123,7 +124,8 @@ def streaming(
     Args:
         trials: other trials than the rankings were made on.
         rankings: by name; scores of query heads count for the kv head they read, by the best of its group.
-        shares: of the kv heads, how many keep everything.
+        shares: of the kv heads, how many keep everything, counted as `gates.gate_threshold` does (half of 90 are 45, a quarter of
+            18 are 5).
         sink, recent: tokens that the others keep, as in `ablate(model, heads, "streaming")`.
         draws: sets of random kv heads of each size.
         **run: see `runs.options.RunOptions`; one trial runs at a time.
@@ -179,7 +181,7 @@ def _conditions(
         if tuple(by_kv[name].values.shape) != (shape.n_layers, shape.n_kv_heads):
             raise ValueError(f"ranking {name!r} is of another model than {shape.name}: score this one")
     for share in shares:
-        k = max(1, round(share * len(everyone)))
+        k = share_count(len(everyone), share)
         found |= {(name, share, 0): scores.top(k) for name, scores in by_kv.items()}
         found |= {(RANDOM, share, draw): shuffled(everyone, seed + draw)[:k] for draw in range(draws)}
     return found

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import torch
+from jaxtyping import Float
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
-from lens_heads.runs.reading import read_text, user_path
+from lens_heads.runs.reading import read_text, user_path, written_number
 
 SLACK = 0.01
 """How far outside 0 to 1 a gate may lie: the published tables have some up to 0.0015 below 0, from the optimizer's last step."""
+_STEP = 2.0**-23
+"""The step of float32 above 1."""
 
 
 def read_gates(path: str | Path, model: str = "") -> HeadScores:
@@ -32,13 +37,21 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
         if not line.strip():
             continue
         try:
-            row = [float(entry) for entry in line.split()]
-        except ValueError:
-            raise ValueError(f"{path}, line {number}: {line.strip()!r:.60} is not a line of numbers") from None
+            row = [written_number(entry) for entry in line.split()]
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: {line.strip()!r:.60} is not a line of numbers ({error}): write a gate per kv head, "
+                "separated by tabs"
+            ) from None
         if not all(-SLACK <= gate <= 1 + SLACK for gate in row):
-            raise ValueError(f"{path}, line {number}: gates lie between 0 and 1: {line.strip()!r:.60}")
+            raise ValueError(
+                f"{path}, line {number}: gates lie between 0 and 1: {line.strip()!r:.60}; a table of other scores is read by "
+                "HeadScores.load"
+            )
         if rows and len(row) != len(rows[0]):
-            raise ValueError(f"{path}, line {number}: {len(row)} gates, but the first line has {len(rows[0])}")
+            raise ValueError(
+                f"{path}, line {number}: {len(row)} gates, but the first line has {len(rows[0])}: write as many in every line"
+            )
         rows.append(row)
     if not rows:
         raise ValueError(f"{path} has no gates: write a line of numbers per layer")
@@ -49,21 +62,51 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
 
 
 def open_gates(scores: HeadScores, threshold: float = 0.5) -> list[Head]:
-    """The heads whose gate is above a threshold, the most open first: those that keep the whole context.
+    """The heads whose gate is at or above a threshold, the most open first: those that keep the whole context.
 
+    With `gate_threshold(scores, share)` they are that share of all heads, also where gates tie: see there.
     ValueError for a threshold that no share can be.
     """
-    limit = checks.finite("threshold", threshold, 0, 1)
-    return [head for head in scores.ranking() if scores[head] > limit]
+    limit = checks.finite("threshold", threshold, 0, 1 + _STEP)
+    apart = _apart(scores)
+    return [head for head in scores.ranking() if apart[head.layer, head.head] >= limit]
 
 
 def gate_threshold(scores: HeadScores, share: float) -> float:
-    """The threshold above which this share of all heads lies, by linear interpolation: DuoAttention's quantile of its gates.
+    """The threshold at or above which this share of all heads lies: DuoAttention's `sparsify_attention_heads`.
 
-    Gates that tie at the threshold are not above it, so that fewer heads may be. ValueError for a share outside 0 to 1.
+    The quantile 1 - share of the gates, by linear interpolation, so that `share_count` heads reach it; no head does at share 0,
+    and all do at 1. Most published gates are exactly 0 or 1, and the threshold falls among equal ones. The authors add noise of
+    up to 1e-6, so that another half of them is kept on every call; here those earlier in the ranking (by layer, then head) are
+    kept, told apart by less than float32 resolves. ValueError for a share outside 0 to 1.
     """
     kept = checks.finite("share", share, 0, 1)
-    return float(torch.quantile(scores.values.double().flatten(), 1 - kept))
+    if kept == 1:
+        return float(scores.values.min())
+    apart = _apart(scores)
+    return float(np.quantile(apart, _rounded(1 - kept))) if kept else float(np.nextafter(apart.max(), np.inf))
+
+
+def share_count(n: int, share: float) -> int:
+    """How many of n heads keep everything at a share of them, from above 0 to 1, as `gate_threshold` counts: at least one."""
+    return n - math.ceil(_rounded((n - 1) * (1 - share)))
+
+
+def _rounded(number: float) -> float:
+    """Without what 1 - share leaves beyond it in binary: 1 - 0.7 is a little more than 0.3, which costs a head."""
+    return round(number, 9)
+
+
+def _apart(scores: HeadScores) -> Float[np.ndarray, "layer head"]:
+    """Gates in float64, those that tie set apart in the order of the ranking, by less than a step of float32.
+
+    All lie half a step higher, so that a gate written as 0.9 reaches a threshold of 0.9, which float32 rounds down.
+    """
+    values, ranked = scores.values.numpy(), scores.ranking()
+    rank = np.empty(values.shape)
+    for at, head in enumerate(ranked):
+        rank[head.layer, head.head] = at
+    return values + np.abs(np.spacing(values)).astype(float) * (0.75 - rank / len(ranked) / 4)
 
 
 def write_gates(scores: HeadScores, path: str | Path) -> Path:

@@ -40,7 +40,7 @@ class Head:
         if isinstance(value, Head):
             return value
         if isinstance(value, str):
-            found = re.fullmatch(r"[Ll]?(\d+)\s*([-.,HhKk:])\s*(\d+)", value.strip())
+            found = re.fullmatch(r"[Ll]?(\d+)\s*([-.,HhKk:])\s*(\d+)", value.strip(), re.ASCII)
             if found is None:
                 raise ValueError(f"cannot read {value!r} as a head: write L12H1 or 12-1")
             if found[2] in "Kk":

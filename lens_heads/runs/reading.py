@@ -120,6 +120,19 @@ def parse_json(text: str, where: str, line: int = 1, loose: bool = False) -> Any
     return value
 
 
+def written_number(text: str) -> float:
+    """A number as it is written in a text file, NaN and infinity included.
+
+    ValueError for anything else, also for what `float` reads beyond that: "0_1", as 1, and digits of other scripts.
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{text!r:.40} is not a number")
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r:.40} is not a number") from None
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -10,6 +10,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.deploy import streaming_cache
+from lens_heads.deploy.streaming import _conditions
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import every_head
 from lens_heads.model.decoding import greedy
@@ -132,6 +133,21 @@ def test_the_table_of_a_planted_ranking() -> None:
         atol=1e-4,
         rtol=1e-4,
     )
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
+def test_a_share_keeps_the_heads_that_its_threshold_opens(share: float) -> None:
+    """Also where gates tie: streaming, thresholds and pruning agree on which of them go."""
+    shape = replace(geometry(tiny("llama-gqa")), n_layers=9, n_heads=4, n_kv_heads=2)
+    values = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.5, 1.0]).repeat(3).reshape(1, 9, 2)
+    gates = lh.HeadScores.from_trials("duo_gate", values, ["training"], unit="kv_head")
+    kept = _conditions(shape, {"gates": gates}, [share], 1, 0)
+    assert kept["gates", share, 0] == lh.gates.open_gates(gates, lh.gates.gate_threshold(gates, share))
+    assert len(kept["random", share, 0]) == len(kept["gates", share, 0])
+    gone = set(lh.deploy.lowest_groups(gates, shape, 1))
+    for layer in range(9):
+        last = [head for head in gates.ranking() if head.layer == layer][-1]
+        assert {head.head // 2 for head in gone if head.layer == layer} == {last.head}
 
 
 def test_a_stored_table_goes_on(tmp_path: Any) -> None:
