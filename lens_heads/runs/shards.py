@@ -35,7 +35,7 @@ def pack(settings: str, key: Key, result: Result) -> bytes:
     # Copies, because safetensors refuses arrays that share memory.
     arrays = {name: array.detach().cpu().contiguous().clone() for name, array in result.arrays.items()}
     about = {"settings": settings, "key": json.dumps(key), "record": json.dumps(result.record)}
-    return _ordered(save(arrays, metadata={**about, "checksum": _checksum(about, arrays)}))
+    return _ordered(save(arrays, metadata={**about, "checksum": checksum(about, arrays)}))
 
 
 def _ordered(content: bytes) -> bytes:
@@ -63,10 +63,10 @@ def unpack(file: Path, settings: str, key: Key) -> Result:
         with safe_open(file, framework="pt") as shard:
             about = dict(shard.metadata())
             arrays = {name: shard.get_tensor(name) for name in shard.keys()}  # noqa: SIM118
-        checksum, record = about.pop("checksum"), json.loads(about["record"])
+        stored, record = about.pop("checksum"), json.loads(about["record"])
     except Exception as error:  # Damaged bytes can raise anything.
         raise ValueError(f"{type(error).__name__}: {error}") from None
-    if checksum != _checksum(about, arrays):
+    if stored != checksum(about, arrays):
         raise ValueError("its content does not match its checksum")
     if about["settings"] != settings:
         raise ValueError("it belongs to a run with other settings")
@@ -75,5 +75,6 @@ def unpack(file: Path, settings: str, key: Key) -> Result:
     return Result(arrays, record)
 
 
-def _checksum(about: Mapping[str, str], arrays: Mapping[str, Tensor]) -> str:
+def checksum(about: Mapping[str, str], arrays: Mapping[str, Tensor]) -> str:
+    """Hash of what is said in a file, and of every value of its arrays."""
     return digest([dict(about), {name: tensor_digest(array) for name, array in arrays.items()}])

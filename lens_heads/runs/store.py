@@ -42,8 +42,9 @@ def running_command() -> str:
 class RunFolder:
     """A folder of finished work under fixed settings.
 
-    `damaged` lists the shards that could not be read, with the reason. Raises ValueError if the folder is not a run folder,
-    or if its run has different settings (each difference is listed); OSError if it cannot be read or written.
+    A model is known by its weights: under another name, as of a folder that was moved, it continues its run. `damaged` lists
+    the shards that could not be read, with the reason. Raises ValueError if the folder is not a run folder, or if its
+    run has different settings (each difference is listed); OSError if it cannot be read or written.
     """
 
     def __init__(self, path: str | Path, settings: dict[str, Any]) -> None:
@@ -56,7 +57,8 @@ class RunFolder:
             if self.path.exists() and not self.path.is_dir():
                 raise ValueError(f"out={str(self.path)!r} is a file, but a run needs a folder: choose another path")
             if not self._begin():
-                self._check(self.path / "run.json")
+                # Shards name the settings that the run began with, in which the model may have had another name.
+                self.hash = self._check(self.path / "run.json")
             self.shards.mkdir(parents=True, exist_ok=True)
         for folder in (self.path, self.shards):
             remove_leftovers(folder)
@@ -78,8 +80,8 @@ class RunFolder:
         found = [file for folder in (self.path, self.shards) if folder.is_dir() for file in folder.iterdir()]
         return all(file.suffix == ".partial" or (file == self.shards and file.is_dir()) for file in found)
 
-    def _check(self, about: Path) -> None:
-        """ValueError unless `run.json` holds these settings; a warning if other versions of the packages wrote it."""
+    def _check(self, about: Path) -> str:
+        """The hash in `run.json`. ValueError unless it holds these settings; a warning if other versions of packages wrote it."""
         with naming(about, "read"):
             content = about.read_bytes()
         try:
@@ -93,7 +95,8 @@ class RunFolder:
                 f"{about} is damaged (its settings do not match their hash): choose another folder, or delete this one"
             )
         changed = [
-            f"  {key}: {there} in the folder, {here} now" for key, there, here in _differences(before, self.settings)
+            f"  {key}: {there} in the folder, {here} now"
+            for key, there, here in _differences(before, _named_as(before, self.settings))
         ]
         if changed:
             raise ValueError(
@@ -107,6 +110,7 @@ class RunFolder:
                 "recompute everything with the installed packages",
                 stacklevel=4,
             )
+        return hashed
 
     def _file(self, key: Key) -> Path:
         return self.shards / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.safetensors"
@@ -131,6 +135,16 @@ class RunFolder:
     def write(self, key: Key, result: Result) -> None:
         """Atomically store finished work under a key. OSError naming the file if that fails."""
         write_atomic(self._file(key), pack(self.hash, key, result))
+
+
+def _named_as(old: Any, new: Any) -> Any:
+    """New settings, in which a model whose weights stand in the old ones has its name from there."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    named = {key: _named_as(old.get(key), value) for key, value in new.items()}
+    if new.get("weights") and new["weights"] == old.get("weights") and "model" in new and "model" in old:
+        named["model"] = old["model"]
+    return named
 
 
 def _differences(old: Any, new: Any) -> list[tuple[str, Any, Any]]:

@@ -199,3 +199,33 @@ def test_a_write_that_fails_leaves_the_old_result(tmp_path: Path, monkeypatch: p
 def test_the_digest_follows_content_not_order() -> None:
     assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1})
     assert len({digest(v) for v in ({"a": 1}, {"a": 2}, {"b": 1}, [1, 2], [2, 1], "1", 1, None)}) == 8
+
+
+WEIGHTS: dict[str, Any] = {"model": "/models/a", "weights": "0123abcd", "dtype": "torch.float32", "x": 1}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_model_under_another_name_continues_its_run(nested: bool, tmp_path: Path) -> None:
+    def of(**changes: Any) -> dict[str, Any]:
+        return {"target": {**WEIGHTS, **changes}, "y": 2} if nested else {**WEIGHTS, **changes}
+
+    RunFolder(tmp_path / "run", of()).write("a", result(2.5))
+    about = (tmp_path / "run" / "run.json").read_bytes()
+    for name in ("/models/b", "hub/b"):
+        renamed = RunFolder(tmp_path / "run", of(model=name))
+        assert same(renamed.read("a"), result(2.5))
+        renamed.write(name, result(3.5))
+        assert not renamed.damaged
+    back = RunFolder(tmp_path / "run", of())
+    assert same(back.read("/models/b"), result(3.5))
+    assert (tmp_path / "run" / "run.json").read_bytes() == about
+    for other in ({"weights": "other"}, {"dtype": "torch.bfloat16"}, {"x": 2}):
+        with pytest.raises(ValueError, match="different settings") as error:
+            RunFolder(tmp_path / "run", of(model="/models/b", **other))
+        assert ("model: " in str(error.value)) == ("weights" in other), "a name counts only where the weights differ"
+
+
+def test_a_name_counts_where_nothing_is_known_of_the_weights(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "run", {**WEIGHTS, "weights": ""})
+    with pytest.raises(ValueError, match="model: /models/a in the folder, b now"):
+        RunFolder(tmp_path / "run", {**WEIGHTS, "weights": "", "model": "b"})
