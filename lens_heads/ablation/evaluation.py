@@ -15,7 +15,7 @@ from lens_heads.ablation.choices import CHOICE_METRICS, answers_and_choices
 from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.interventions.replay import Prefilled
 from lens_heads.interventions.spans import parts_of
-from lens_heads.model.decoding import greedy, text_of
+from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill, repeated
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.identity import folder_for, identify
@@ -193,10 +193,11 @@ def answer_batch(
         pads, listed = repeated(pads, variants), [*trials] * variants
         gold, chosen = answers_and_choices(model, listed, last, cache, pads)
         judges = [trial.judge for trial in listed]
-        steps = greedy(model, last, cache, pads, max_new_tokens, judges) if max_new_tokens else None
+        leads = opened(model, listed)
+        steps = greedy(model, last, cache, pads, max_new_tokens, judges, leads) if max_new_tokens else None
     results: list[Result] = []
     for i, trial in enumerate(listed):
-        text = text_of(model, steps[i], trial.judge) if steps else ""
+        text = text_of(model, steps[i], trial.judge, leads[i]) if steps else ""
         judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge) if steps else {}
         picked, likeliest = gold[i]
         forced = {"logprob": float(picked.mean()), "greedy_match": float(likeliest.all())}

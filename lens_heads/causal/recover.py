@@ -26,7 +26,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.activations import TrialActivations
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, prefilled
-from lens_heads.model.decoding import greedy, text_of
+from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import recording
@@ -209,7 +209,7 @@ def _right(model: Model, trial: EncodedTrial, cache: Cache, max_new_tokens: int)
     """Whether the greedy text is correct; None if nothing is generated."""
     if not max_new_tokens:
         return None
-    last = trial.tokens[None, -1:].to(model.W_U.device)
+    last, leads = trial.tokens[None, -1:].to(model.W_U.device), opened(model, [trial])
     with fast_attention(model):
-        (steps,) = greedy(model, last, cache.branch(), None, max_new_tokens, [trial.judge])
-    return trial.judge.correct(text_of(model, steps, trial.judge), (trial.answer, *trial.aliases)) > 0.5
+        (steps,) = greedy(model, last, cache.branch(), None, max_new_tokens, [trial.judge], leads)
+    return trial.judge.correct(text_of(model, steps, trial.judge, *leads), (trial.answer, *trial.aliases)) > 0.5

@@ -15,7 +15,7 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.spans import parts_of
-from lens_heads.model.decoding import decode, text_of
+from lens_heads.model.decoding import decode, opened, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
@@ -117,8 +117,9 @@ def _answer(
         forced = torch.cat([tokens[:, -1:], gold[None, :-1]], 1)
         log_p = both(forced, (intact.branch(), intact.branch()), len(gold))[0].log_softmax(-1)
         caches = intact.branch(), intact.branch()
-        (steps,) = decode(model, tokens[:, -1:], lambda given: both(given, caches), room, [trial.judge])
-    text = text_of(model, steps, trial.judge)
+        leads = opened(model, [trial])
+        (steps,) = decode(model, tokens[:, -1:], lambda given: both(given, caches), room, [trial.judge], leads)
+    text = text_of(model, steps, trial.judge, *leads)
     judged = text_scores(text, (trial.answer, *trial.aliases), trial.judge)
     match = float((log_p.argmax(-1) == gold).all())
     return Result(

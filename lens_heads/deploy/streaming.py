@@ -19,7 +19,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, shuffled
 from lens_heads.heads.units import to_kv_heads
-from lens_heads.model.decoding import greedy, text_of
+from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, advance, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.identity import folder_for, identify
@@ -198,6 +198,7 @@ def _answer(model: Model, trial: EncodedTrial, heads: list[Head], sink: int, rec
         log_p = advance(model, forced, cache, logits=len(gold))[0].float().log_softmax(-1)  # type: ignore[arg-type]
         found = {"logprob": float(log_p[range(len(gold)), gold].mean()), "bytes": size}
         with again.attending(model):
-            (steps,) = greedy(model, tokens[:, -1:], again, None, room, [trial.judge])  # type: ignore[arg-type]
-    text = text_of(model, steps, trial.judge)
+            leads = opened(model, [trial])
+            (steps,) = greedy(model, tokens[:, -1:], again, None, room, [trial.judge], leads)  # type: ignore[arg-type]
+    text = text_of(model, steps, trial.judge, *leads)
     return {**found, "correct": float(text_scores(text, (trial.answer, *trial.aliases), trial.judge)["correct"])}

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lens_heads.interventions.spans import parts_of
-from lens_heads.model.decoding import greedy, text_of
+from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, left_pad, notes_queries, prefill
 from lens_heads.model.geometry import Model
 from lens_heads.model.last_rows import keeping_last_rows
@@ -83,7 +83,7 @@ def prepared(
     end, *zs = _names(model, noted is not None)
     with fast_attention(model, attend=noted), keeping_last_rows(model, [end, *zs], looked_at) as seen:
         if decode:
-            generated = greedy(model, given[:, begin:], cache, pads, max_new_tokens)
+            generated = greedy(model, given[:, begin:], cache, pads, max_new_tokens, leads=opened(model, trials))
         elif noted is not None:
             advance(model, given[:, begin:], cache, pads, logits=0)
     cache.crop(start)
@@ -127,7 +127,7 @@ def _outcome(
         return Row(trial, pad, gold, PassResult(trial.id, "passed", trial.answer, list(range(len(gold)))))
     if not decoded:
         return Row(trial, pad, [], PassResult(trial.id, "ungated"))
-    text = text_of(model, generated)
+    text = text_of(model, generated, lead=opened(model, [trial])[0])
     steps = answers.answer_steps(trial, generated, model.tokenizer)
     answered = "passed" if steps else "no_answer_step"
     outcome = answered if answers.passes(trial, text) else "gate_failed"

@@ -8,6 +8,7 @@ from typing import Any
 
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.text import contains
+from lens_heads.trials.thinking import TAIL, thoughts, unclosed
 from lens_heads.trials.tokenizing import piece
 
 GATE = 0.5
@@ -42,10 +43,11 @@ def answer_steps(trial: EncodedTrial, generated: list[int], tokenizer: Any) -> l
     """Indices of the generated steps that write the answer; empty if the text does not contain it.
 
     The first match of the answer's token sequence (the trial's own, or the text tokenized with or without a leading
-    space); without any, the steps whose text overlaps the first case-insensitive occurrence of the answer. Steps inside
-    `<think>` do not count.
+    space); without any, the steps whose text overlaps the first case-insensitive occurrence of the answer. Steps of
+    thinking (`trials.thinking`) do not count, also where the prompt began it.
     """
-    texts = [tokenizer.decode(generated[:i]) for i in range(len(generated) + 1)]
+    lead = unclosed(tokenizer.decode(trial.tokens[-TAIL:].tolist()))
+    texts = [lead + tokenizer.decode(generated[:i]) for i in range(len(generated) + 1)]
     start = _after_thinking(texts)
     for gold in (trial.answer, *trial.aliases):
         forms = [piece(tokenizer, " " + gold), piece(tokenizer, gold)]
@@ -66,6 +68,5 @@ def answer_steps(trial: EncodedTrial, generated: list[int], tokenizer: Any) -> l
 
 
 def _after_thinking(texts: list[str]) -> int:
-    if "<think>" not in texts[-1] and "</think>" not in texts[-1]:  # Some chat templates open it in the prompt.
-        return 0
-    return next((i for i, text in enumerate(texts) if "</think>" in text), len(texts) - 1)
+    end = max((end for start, end in thoughts(texts[-1]) if end < len(texts[-1]) or start == 0), default=0)
+    return next(i for i, text in enumerate(texts) if len(text) >= end)

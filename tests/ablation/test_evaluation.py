@@ -168,7 +168,7 @@ def test_aliases_count(gqa: Any) -> None:
     accepted = "the winning word"
     metrics = text_scores(accepted, ["no", accepted])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "text_of", lambda model, steps, judge: accepted)
+        patch.setattr(evaluation, "text_of", lambda *_: accepted)
         found = evaluate(gqa, trials(("no", accepted)), max_new_tokens=1, progress=False)
         without = evaluate(gqa, trials(), max_new_tokens=1, progress=False)
     assert found.metrics["exact_match"].tolist() == [metrics["exact_match"]] * 4 == [1.0] * 4

@@ -425,7 +425,7 @@ ASKED = [
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model says what SAID says for each trial, and breaks on one."""
 
-    def greedy(model: Any, first: Any, cache: Any, pads: Any, max_new_tokens: int) -> list[list[int]]:
+    def greedy(model: Any, first: Any, cache: Any, pads: Any, max_new_tokens: int, **_: Any) -> list[list[int]]:
         from lens_heads.model.forward import advance
 
         (trial,) = [t for t in ASKED if torch.equal(t.tokens[-first.shape[1] :], first[0])]
