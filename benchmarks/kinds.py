@@ -5,7 +5,8 @@ selection trials of each behaviour. The top 4 % of the heads of every ranking ar
 test trials, beside 40 sets of random heads; rankings that claim a behaviour (`CLAIMS`, fixed before the run) also beside 40
 sets with as many heads in each layer. Rankings that claim nothing show what is special about those that do. The share of
 heads was set after drafts of six and eight other trials on Gemma-3-270m, which has four heads a layer: there, random sets of
-the same layers often hold the very heads that they are compared with, so that few claims can be told.
+the same layers often hold the very heads that they are compared with, so that few claims can be told. "copying" and
+"successor" are `token_map_raw`, the printed formula; by the published threshold neither model has a successor head.
 
 Prints tables and appends JSON, model by model, to benchmarks/results/kinds.jsonl; what was run stays in --out, for the same
 command.
@@ -54,7 +55,7 @@ def without_trials(model: Any) -> dict[str, HeadScores]:
     found = dict(lh.score_heads(model, blocks, ["induction", "echo", "previous"], progress=False))
     texts = lh.probes.text(lh.compare.common_texts(4))
     found |= lh.score_heads(model, texts, ["sink", "span"], progress=False)
-    maps = lh.score_heads(model, lh.probes.weights(), ["token_map"], progress=False)["token_map"]
+    maps = lh.score_heads(model, lh.probes.weights(), ["token_map_raw"], progress=False)["token_map_raw"]
     by_map = lh.probes.by_map(maps)
     return found | {name: by_map[name] for name in ("copying", "successor")}
 

@@ -246,3 +246,17 @@ def test_a_part_of_a_prompt_is_marked_in_whole_tokens() -> None:
         start, end = trial.needle or (0, 0)
         assert tokenizer.decode(trial.tokens[start:end]) == " Bergen"
         assert ("<|im_start|>user" in tokenizer.decode(trial.tokens)) == chat
+
+
+def test_the_page_says_which_heads_token_maps_find(name: str, real: Any) -> None:
+    found = lh.score_heads(real, lh.probes.weights(), ["token_map", "token_map_raw"], progress=False)
+    maps, raw = (lh.probes.by_map(found[method]) for method in ("token_map", "token_map_raw"))
+
+    def best(scores: lh.HeadScores) -> str:
+        return f"{float(scores.values.max()):.2f}".removeprefix("0")
+
+    copying, successor = (f"{best(maps[one])} ({maps[one].top(1)[0]})" for one in ("copying", "successor"))
+    page = (Path(lh.__file__).parent / "scoring" / "scorers" / "README.md").read_text(encoding="utf-8")
+    assert f"| {name} | {copying} | {best(raw['copying'])} | {successor} | none |" in page
+    assert not (maps["successor"].values >= 0.4).any()
+    assert (maps["copying"].values >= 0.4).sum() >= 5

@@ -22,6 +22,12 @@ def post_attention_norm(model: Any, layer: int) -> Any | None:
     return block.ln1 if {"Olmo2ForCausalLM", "Olmo3ForCausalLM"} & set(names) else None
 
 
+def attention_norm(model: Any, layer: int) -> Any | None:
+    """The norm between the residual stream and what a layer's heads read, or None (OLMo 2 and 3)."""
+    norm = getattr(model.blocks[layer], "ln1", None)
+    return None if norm is post_attention_norm(model, layer) else norm
+
+
 def is_rms(model: Any, norm: Any) -> bool:
     """Whether a norm divides by the root mean square without centering."""
     if hasattr(norm, "uses_rms_norm"):
@@ -43,6 +49,11 @@ class FrozenNorm:
         x = x.float()
         x = x - x.mean(-1, keepdim=True) if self.centers else x
         return (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
+
+    def unscaled(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """What the norm makes of x up to a positive factor at each position, without its bias."""
+        x = x.to(self.gain)
+        return self.gain * (x - x.mean(-1, keepdim=True) if self.centers else x)
 
     def pull_back(self, direction: Float[Tensor, "... d_model"], scale: Float[Tensor, "... 1"]) -> Tensor:
         """The direction that reads before the norm what `direction` reads after it, except for the bias."""

@@ -68,6 +68,7 @@ UNITS = dict.fromkeys(("induction", "echo", "previous", "duplicate", "sink"), "a
     "receiver": "kurtosis",
     "far_mass": "share of the text before",
     "token_map": "share of pairs",
+    "token_map_raw": "share of pairs",
     "context_divergence": "length in the residual stream",
     "context_divergence_relative": "ratio",
     "context_divergence_cosine": "1 − cosine",

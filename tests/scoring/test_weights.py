@@ -8,34 +8,51 @@ import pytest
 import torch
 
 import lens_heads as lh
+from lens_heads.model.hooks import has_hooks
 from lens_heads.tasks.successors import CYCLES, SEQUENCES, successor_pairs
 from tests import zoo
 from tests.conftest import tiny
 from tests.planted_tokens import SUCCESSOR, successor_model
 
 
-def by_loop(arch: str, pairs: list[tuple[int, int]], lowest: bool) -> torch.Tensor:
-    hf = zoo.hf_model(arch)
+def read(arch: str, hf: Any, layer: int, token: int, raw: bool) -> torch.Tensor:
+    """What the heads of a layer read of a token: raw, what the first MLP makes of it; else also its embedding, and the gain."""
     inner = hf.transformer if arch == "gpt2" else hf.model
-    layers = inner.h if arch == "gpt2" else inner.layers
+    first, here = ((inner.h if arch == "gpt2" else inner.layers)[i] for i in (0, layer))
+    embedding = (inner.wte if arch == "gpt2" else inner.embed_tokens)(torch.tensor([[token]]))
+    if raw:
+        return first.mlp(embedding)[0, 0]
+    if arch == "gpt2":
+        stream = (embedding + first.mlp(first.ln_2(embedding)))[0, 0]
+        return (stream - stream.mean()) * here.ln_1.weight
+    if arch.startswith("gemma"):
+        added = first.post_feedforward_layernorm(first.mlp(first.pre_feedforward_layernorm(embedding)))
+        return (embedding + added)[0, 0] * (1 + here.input_layernorm.weight)
+    if arch.startswith("olmo"):
+        return (embedding + first.post_feedforward_layernorm(first.mlp(embedding)))[0, 0]
+    return (embedding + first.mlp(first.post_attention_layernorm(embedding)))[0, 0] * here.input_layernorm.weight
+
+
+@torch.no_grad()
+def by_loop(arch: str, pairs: list[tuple[int, int]], lowest: bool, raw: bool) -> torch.Tensor:
+    hf = zoo.hf_model(arch)
+    layers = hf.transformer.h if arch == "gpt2" else hf.model.layers
     known = sorted({token for pair in pairs for token in pair})
-    embed = inner.wte if arch == "gpt2" else inner.embed_tokens
     out = torch.zeros(3, 4)
     for layer in range(1, 3):
         attention = layers[layer].attn if arch == "gpt2" else layers[layer].self_attn
         for head in range(4):
             hits = 0
             for token, image in pairs:
-                with torch.no_grad():
-                    x = layers[0].mlp(embed(torch.tensor([[token]])))[0, 0]
-                    if arch == "gpt2":
-                        value = x @ attention.c_attn.weight[:, 64 + 8 * head : 72 + 8 * head]
-                        write = value @ attention.c_proj.weight[8 * head : 8 * head + 8]
-                    else:
-                        size, kv = attention.head_dim, head // (4 // hf.config.num_key_value_heads)
-                        value = attention.v_proj.weight[kv * size : (kv + 1) * size] @ x
-                        write = attention.o_proj.weight[:, head * size : (head + 1) * size] @ value
-                    logits = [float(hf.lm_head.weight[other] @ write) for other in known]
+                x = read(arch, hf, layer, token, raw)
+                if arch == "gpt2":
+                    value = x @ attention.c_attn.weight[:, 64 + 8 * head : 72 + 8 * head]
+                    write = value @ attention.c_proj.weight[8 * head : 8 * head + 8]
+                else:
+                    size, kv = attention.head_dim, head // (4 // hf.config.num_key_value_heads)
+                    value = attention.v_proj.weight[kv * size : (kv + 1) * size] @ x
+                    write = attention.o_proj.weight[:, head * size : (head + 1) * size] @ value
+                logits = [float(hf.lm_head.weight[other] @ write) for other in known]
                 best = min(logits) if lowest else max(logits)
                 hits += known[logits.index(best)] == image
             out[layer, head] = hits / len(pairs)
@@ -43,13 +60,39 @@ def by_loop(arch: str, pairs: list[tuple[int, int]], lowest: bool) -> torch.Tens
 
 
 @pytest.mark.parametrize("lowest", [False, True])
-def test_token_map_matches_a_loop_written_from_the_formula(arch: str, lowest: bool) -> None:
-    model, pairs = tiny(arch), [(token, token + 2) for token in range(5, 11)]
+@pytest.mark.parametrize("method", ["token_map", "token_map_raw"])
+def test_token_map_matches_a_loop_written_from_the_formula(arch: str, method: str, lowest: bool) -> None:
+    model, pairs = tiny(arch), [(token, token + 2) for token in range(5, 17)]
     probe = lh.probes.weights({"mine": lh.probes.TokenMap(tuple(pairs), lowest)})
-    found = lh.score_heads(model, probe, ["token_map"], progress=False)["token_map"]
-    torch.testing.assert_close(found.values, by_loop(arch, pairs, lowest))
-    assert found.meta["blind_layers"] == {"token_map": [0]}
+    found = lh.score_heads(model, probe, [method], progress=False)[method]
+    torch.testing.assert_close(found.values, by_loop(arch, pairs, lowest, method == "token_map_raw"))
+    assert found.meta["blind_layers"] == {method: [0]}
     assert found.trial_ids == ("mine",)
+    assert not has_hooks(model)
+
+
+def test_the_paper_s_formula_runs_only_if_it_is_named(gqa: Any) -> None:
+    probe = lh.probes.weights({"x": [(3, 4), (4, 5)]})
+    assert list(lh.score_heads(gqa, probe, progress=False)) == ["token_map"]
+
+
+def test_what_copies_an_embedding_is_found_only_beside_the_embedding() -> None:
+    """A first MLP that writes noise: by itself it says nothing of the token; with it, the gain before the head must be undone."""
+    model = successor_model([(token, token) for token in range(20, 40)])
+    block, generator = model.original_model.transformer.h, torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        block[0].mlp.c_proj.weight.copy_(0.01 * torch.randn(block[0].mlp.c_proj.weight.shape, generator=generator))
+        block[0].mlp.c_fc.bias.zero_()
+        block[0].mlp.c_proj.bias.zero_()
+        gain = torch.exp(torch.randn(256, generator=generator))
+        block[1].ln_1.weight.copy_(gain)
+        begin, size = SUCCESSOR.head * 64, 2 * 256
+        values = block[1].attn.c_attn.weight[:, size + begin : size + begin + 64]
+        values.copy_(values / gain[:, None])
+    maps = lh.probes.weights({"copying": [(token, token) for token in range(20, 40)]})
+    found = lh.score_heads(model, maps, ["token_map", "token_map_raw"], progress=False)
+    assert found["token_map"][SUCCESSOR] == 1
+    assert found["token_map_raw"][SUCCESSOR] < 0.3
 
 
 def test_words_are_single_tokens_after_a_space_and_others_are_left_out() -> None:

@@ -36,7 +36,7 @@ from lens_heads.scoring.scorers.sink import sink
 from lens_heads.scoring.scorers.span import span, span_tokens
 from lens_heads.scoring.scorers.summed_attention import summed_attention
 from lens_heads.scoring.scorers.task_kv import task_kv, task_kv_write
-from lens_heads.scoring.scorers.token_map import token_map
+from lens_heads.scoring.scorers.token_map import token_map, token_map_raw
 from lens_heads.scoring.view import copied
 
 SCORERS: dict[str, Scorer] = {
@@ -179,8 +179,10 @@ PAIR_SCORERS: dict[str, Scorer] = {
 
 
 WEIGHT_SCORERS: dict[str, Scorer] = {
-    "token_map": Scorer(
-        "token_map", token_map, probe="weights", paper="Successor Heads, arXiv 2312.09230", signed=False
+    scorer.name: scorer
+    for scorer in (
+        Scorer("token_map", token_map, probe="weights", paper="Successor Heads, arXiv 2312.09230", signed=False),
+        Scorer("token_map_raw", token_map_raw, probe="weights", paper="its printed formula", signed=False),
     )
 }
 
@@ -194,8 +196,8 @@ TABLES: dict[Probe, dict[str, Scorer]] = {
     "weights": WEIGHT_SCORERS,
 }
 """The methods by what they are computed on. A repeated probe is a text, so it also has the methods of texts."""
-ONLY_NAMED = ("receiver", "far_mass")
-"""Methods of texts that run only if they are named, for short texts and models without rotary positions have none."""
+ONLY_NAMED = ("receiver", "far_mass", "token_map_raw")
+"""Methods that run only if they are named: short texts or models without rotary positions have none, or another corrects them."""
 
 
 def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe = "needle") -> list[Scorer]:
