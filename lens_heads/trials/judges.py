@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Self
 
 from lens_heads.trials import sandbox
 from lens_heads.trials import text as comparing
+from lens_heads.trials.characters import compared
 from lens_heads.trials.rhymes import rhyme
 
-NORMALIZATIONS = {"numbers": comparing.normalize, "squad": comparing.squad}
-_NUMBER = re.compile(r"(?:(?<!\w)[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+NORMALIZATIONS = {"numbers": comparing.normalize, "squad": comparing.squad, "rouge": comparing.rouge_words}
+_NUMBER = re.compile(r"(?:(?<!\w)-)?\d+(?:\.\d+)?")
 
 
 def _texts(field: str, value: Any) -> tuple[str, ...]:
@@ -30,8 +31,9 @@ class Judge:
     """The default rule: the text contains the answer's words, whole and consecutive.
 
     `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case).
-    `normalization`: "numbers", this package's own (`trials.text.normalize`), or "squad", exactly that of SQuAD and MuSiQue
-    (-3.5 is 35).
+    `normalization`: "numbers", this package's own (`trials.text`), for every script; "squad", exactly that of SQuAD and
+    MuSiQue (-3.5 is 35); or "rouge", the words of a-z and 0-9 that the rouge-score package reads, with which the gate of
+    `score_heads` is the LOCOS authors'.
     `multiline`: the answer may span lines: decoding stops at the first string of `cut` instead of the first newline.
 
     An empty answer is always wrong. ValueError for an unknown normalization and an empty string in `cut`.
@@ -79,9 +81,9 @@ class Judge:
 
     def contains(self, text: str, gold: str) -> bool:
         """Whether the text contains the answer as consecutive whole words, after normalization."""
-        if self.normalization != "squad":
+        if self.normalization == "numbers":
             return bool(comparing.contains(text, gold))
-        words, answer = comparing.squad(text), comparing.squad(gold)
+        words, answer = self.normalize(text), self.normalize(gold)
         return bool(answer) and f" {answer} " in f" {words} "
 
     def equals(self, text: str, gold: str) -> bool:
@@ -106,7 +108,7 @@ class ExactMatch(Judge):
 
 @dataclass(frozen=True)
 class FirstNumber(Judge):
-    """The first number in the text equals the answer's (1,043.0 is 1043)."""
+    """The first number in the text equals the answer's (1,043.0 is 1043, 3,5 is 3.5, and so are digits of other scripts)."""
 
     rule: ClassVar[str] = "number"
 
@@ -115,8 +117,8 @@ class FirstNumber(Judge):
 
     def number(self, text: str) -> Decimal | None:
         """The number that counts; None if the text has none."""
-        found = _NUMBER.search(text)
-        return Decimal(found[0].replace(",", "").replace("\N{MINUS SIGN}", "-")) if found else None
+        found = _NUMBER.search(compared(text))
+        return Decimal(found[0]) if found else None
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class FinalNumber(FirstNumber):
 
     def number(self, text: str) -> Decimal | None:
         _, marked, after = text.rpartition("####")
-        every = _NUMBER.findall(text)
+        every = _NUMBER.findall(compared(text))
         return super().number(after if marked else every[-1] if every else "")
 
 
