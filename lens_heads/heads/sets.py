@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from lens_heads.heads.head import Head
 
@@ -20,6 +22,20 @@ def by_layer(heads: Iterable[Head]) -> dict[int, list[int]]:
     for head in heads:
         found.setdefault(head.layer, []).append(head.head)
     return found
+
+
+def best_of_each_layer(values: Float[Tensor, "layer head"]) -> list[Head]:
+    """All heads: the best of every layer, then the second of every layer, and so on; no score is compared across layers.
+
+    Among these, those of the layers in which they stand out most come first, by score over the layer's mean size.
+    """
+    places = values.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+    sizes = values.abs().mean(-1, keepdim=True)
+    outstanding = values / torch.where(sizes > 0, sizes, 1)
+    return sorted(
+        every_head(*values.shape),
+        key=lambda at: (int(places[at.layer, at.head]), -float(outstanding[at.layer, at.head])),
+    )
 
 
 def lowest_layer(heads: Iterable[Head], n_layers: int) -> int:

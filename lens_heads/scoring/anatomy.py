@@ -117,8 +117,8 @@ def literalness(
     """Share of a head's positive contribution from the needle that comes from literal copies: 0 to 1.
 
     The sum over answer steps t and needle positions j with x_j = y_t of max(phi[t, j], 0), divided by the same sum over all
-    needle positions; phi is as in `locos`. A literal copy has the same token id, so a word with a leading space is not a
-    copy of the word without. If the needle does not contain the answer's tokens, every head has 0.
+    needle positions; phi is as in `locos`. A literal copy has the same token, or one that differs only by the space before it. If
+    the needle does not contain the answer's tokens, every head has 0.
 
     Returns:
         HeadScores "literal_share": `values` is the ratio of the sums over trials, `per_trial` the ratio in each trial. If
@@ -142,7 +142,8 @@ def _positive(view: LayerView, literal: bool) -> Float[Tensor, " head"]:
     inside = slice(*view.needle)
     counted = view.phi[..., inside].clamp(min=0)
     if literal:
-        counted = counted * (view.tokens[inside] == view.next_tokens[:, None])
+        keys = torch.arange(*view.needle, device=view.tokens.device)
+        counted = counted * view.says_next(keys[:, None]).T
     return counted.sum((-1, -2))
 
 
@@ -164,7 +165,7 @@ def provenance(
     The first of these that applies:
         needle: inside the needle.
         sink: position 0.
-        answer mention: the token that the row produces (the exact id), outside the needle.
+        answer mention: the token that the row produces, but for a space before it, outside the needle.
         question: inside the question's span; never, if the trial's span is unknown.
         neighbourhood: one of the last 16 positions, including the row's own.
         bulk: anything else.
@@ -196,7 +197,7 @@ def _looks_at(view: LayerView, kind: Source, sink: bool = True) -> Float[Tensor,
     fits: dict[Source, Bool[Tensor, "head row"]] = {
         "needle": (at >= view.needle[0]) & (at < view.needle[1]),
         "sink": at == 0,
-        "answer mention": view.tokens[at] == view.next_tokens,
+        "answer mention": view.says_next(at),
         "question": (at >= start) & (at < end),
         "neighbourhood": at > own - NEIGHBOURHOOD,
         "bulk": torch.ones_like(at).bool(),

@@ -27,6 +27,7 @@ from lens_heads.scoring.scorer import Reading, Rows, Scorer
 from lens_heads.scoring.scorers import scored
 from lens_heads.scoring.view import LayerView
 from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.tokenizing import space_twin
 
 Views: TypeAlias = dict[tuple[Rows, Reading], LayerView]
 """One layer of one trial by the rows that are seen and the reading of their directions."""
@@ -202,8 +203,9 @@ def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Re
         generated = torch.arange(first, first + steps, device=device)
         answering = view(generated, torch.tensor(row.steps, device=device), is_answer)
         written = attention_out(model, raw.layer, answering.z, W_O)
+        twins = torch.tensor([space_twin(model.tokenizer, token) for token in row.steps], device=device)
         for reading, directions in readings.items():
             u, constant = directions.at_layer(row.u[reading].to(device), raw.layer, written)
-            views["generated", reading] = replace(answering, u=u, constant=constant)
+            views["generated", reading] = replace(answering, u=u, constant=constant, next_twins=twins)
             views["answer", reading] = views["generated", reading].rows(is_answer.nonzero()[:, 0])
     return views

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import best_of_each_layer
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.runs import engine
@@ -100,7 +101,9 @@ def score_trials(
         belongs: dict[str, Any] = {"signed": scorer.signed, "model": identity, "made_on": made_on(trials)}
         nulls = [found.arrays[_null_of(name)] for found in results if _null_of(name) in found.arrays]
         belongs |= {"null": torch.stack(nulls).mean(0)} if nulls else {}
-        scores[name] = HeadScores.from_trials(name, torch.stack(list(kept.values())), list(kept), meta, **belongs)
+        per_trial = torch.stack(list(kept.values()))
+        belongs |= {"order": best_of_each_layer(per_trial.float().mean(0))} if scorer.within_layers else {}
+        scores[name] = HeadScores.from_trials(name, per_trial, list(kept), meta, **belongs)
         if name in files:
             scores[name].save(files[name])
     _check_any(scorers, scores, outcomes, len(trials))

@@ -42,6 +42,8 @@ class Scorer:
     negative, as a test of mean > 0 requires. `rule`: which published detection rule it is, if there are several.
     `contrastive`: compares gold documents with others, so a trial whose documents are all gold does not count.
     `direction`: the read-out that `view.phi` has, "run" (the `direction=` of `score_heads`) or always "exact".
+    `within_layers`: scores of different layers have different scales, so that heads rank inside their layer
+    (`sets.best_of_each_layer`).
     `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
     """
 
@@ -59,6 +61,7 @@ class Scorer:
     counted: str = "counted"
     needs: frozenset[str] = frozenset()
     prompt_rows: int = 8
+    within_layers: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

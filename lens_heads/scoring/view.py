@@ -24,7 +24,8 @@ class LayerView:
     answer's if teacher-forced). Keys are the absolute positions 0..key-1; those after a row, or outside a sliding window,
     have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows, which write no
     answer), `constant[r]` what a tuned lens's bias adds to each head, spread over positions as its attention is. `needle` is
-    (start, end), as is `question`, which is None if unknown.
+    (start, end), as is `question`, which is None if unknown. `next_twins[r]` is the token that differs from `next_tokens[r]`
+    only by the space before it, -1 if there is none (None on "prompt" rows).
     """
 
     layer: int
@@ -40,6 +41,7 @@ class LayerView:
     is_answer: Bool[Tensor, " row"]
     needle: tuple[int, int]
     question: tuple[int, int] | None = None
+    next_twins: Int[Tensor, " row"] | None = None
 
     @property
     def directions(self) -> Float[Tensor, "row d_model"]:
@@ -53,10 +55,9 @@ class LayerView:
     def rows(self, index: Int[Tensor, " chosen"]) -> LayerView:
         """The same view with only some of the rows."""
         by_row = ("z", "constant", "next_tokens", "row_positions", "is_answer")
-        u = None if self.u is None else self.u[index]
-        return replace(
-            self, pattern=self.pattern[:, index], u=u, **{name: getattr(self, name)[index] for name in by_row}
-        )
+        known = {name: held[index] for name in ("u", "next_twins") if (held := getattr(self, name)) is not None}
+        known |= {name: getattr(self, name)[index] for name in by_row}
+        return replace(self, pattern=self.pattern[:, index], **known)
 
     def last(self, n: int) -> LayerView:
         """The same view with only the last n rows."""
@@ -92,6 +93,15 @@ class LayerView:
     def in_needle(self, keys: Int[Tensor, "head row *key"]) -> Bool[Tensor, "*span head row *key"]:
         """Whether positions lie in the needle."""
         return (keys >= self.needle[0]) & (keys < self.needle[1])
+
+    def says_next(self, keys: Int[Tensor, "*any row"]) -> Bool[Tensor, "*any row"]:
+        """Whether positions hold the token that the row produces, or the one that differs from it only by the space before it.
+
+        An answer that begins a chat turn has no space, and its words in the text have.
+        """
+        held = self.tokens[keys]
+        same = held == self.next_tokens
+        return same if self.next_twins is None else same | (held == self.next_twins)
 
     def needle_sum(self, values: Float[Tensor, "head row key"]) -> Float[Tensor, "*span head row"]:
         """Sum over the needle's positions."""

@@ -53,9 +53,10 @@ def _score(model: Model, one: EncodedMap, scorers: Sequence[Scorer]) -> dict[str
     for layer in range(shape.n_layers):
         W_V, W_O = value_weights(model, layer), output_weights(model, layer)
         norm = attention_norm(model, layer)
-        known = (read if norm is None else frozen_norm(model, norm).unscaled(read), raw)
-        sources = (vectors[one.sources.to(vectors.device)].to(W_V.device) for vectors in known)
-        view = WeightsView(layer, W_V, W_O, *sources, readouts.to(W_V.device), one.targets.to(W_V.device), one.lowest)
+        here = read if norm is None else frozen_norm(model, norm).unscaled(read)
+        sources, raw_sources = (known[one.sources.to(known.device)].to(W_V.device) for known in (here, raw))
+        readable, targets = readouts.to(W_V.device), one.targets.to(W_V.device)
+        view = WeightsView(layer, W_V, W_O, sources, raw_sources, readable, targets, one.lowest)
         for scorer in scorers:
             found[scorer.name].append(scored(scorer, view, shape.n_heads))
     return {name: torch.stack(layers) for name, layers in found.items()}

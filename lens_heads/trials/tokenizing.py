@@ -40,6 +40,20 @@ def token_words(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
     return {token: tokenizer.decode([*anchor, token])[skip:] for token in dict.fromkeys(ids)}
 
 
+@lru_cache(maxsize=1 << 14)
+def space_twin(tokenizer: Any, token: int) -> int:
+    """The token whose text differs from this one's only by the space before it ("Oslo" and " Oslo"); -1 if there is none."""
+    if tokenizer is None or token < 0:
+        return -1
+    text = token_words(tokenizer, [token])[token]
+    other = text[1:] if text.startswith(" ") else f" {text}"
+    if not other.strip() or "\ufffd" in other:  # Spaces, and parts of characters, which all look alike.
+        return -1
+    found = piece(tokenizer, other)
+    # A tokenizer may also change what it reads (normalise, drop): the text decides.
+    return found[0] if len(found) == 1 and token_words(tokenizer, found)[found[0]] == other else -1
+
+
 def opening(tokenizer: Any, text: str) -> list[int]:
     """The BOS that a prompt beginning with `text` still needs.
 

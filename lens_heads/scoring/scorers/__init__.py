@@ -19,7 +19,7 @@ from lens_heads.scoring.scorers.context_divergence import (
     context_divergence_relative,
 )
 from lens_heads.scoring.scorers.contrastive import contrastive
-from lens_heads.scoring.scorers.copy import copy
+from lens_heads.scoring.scorers.copy import copy, copy_tokens
 from lens_heads.scoring.scorers.core import core
 from lens_heads.scoring.scorers.dla import dla
 from lens_heads.scoring.scorers.duplicate import duplicate
@@ -67,11 +67,22 @@ SCORERS: dict[str, Scorer] = {
 NAMED_SCORERS: dict[str, Scorer] = {
     scorer.name: scorer
     for scorer in (
+        Scorer(
+            "copy_tokens", copy_tokens, "generated", True, "Wu et al., arXiv 2404.15574, as published", signed=False
+        ),
         Scorer("locos_name", locos_name, paper="the part of LOCOS from the answer's own tokens", reads_needle=False),
         Scorer("locos_beside", locos_beside, paper="the part of LOCOS beside these", reads_needle=False),
         Scorer("locos_rest", locos_rest, paper="the part of LOCOS from the rest of the needle", reads_needle=False),
         Scorer(
-            "task_kv", task_kv, "prompt", False, "Task-KV, semantic distance", False, reads_needle=False, prompt_rows=32
+            "task_kv",
+            task_kv,
+            "prompt",
+            False,
+            "Task-KV, semantic distance",
+            False,
+            reads_needle=False,
+            prompt_rows=32,
+            within_layers=True,
         ),
         Scorer(
             "task_kv_write",

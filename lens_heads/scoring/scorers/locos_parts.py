@@ -10,7 +10,7 @@ BESIDE = 2
 
 
 def locos_name(view: LayerView) -> Float[Tensor, " head"]:
-    """Sum of phi over the needle's tokens that are tokens of the answer, mean over answer rows; logits.
+    """Sum of phi over the needle's tokens that are tokens of the answer (but for a space before them), mean over rows; logits.
 
     The three parts sum to the needle's contribution, the first term of `locos`. A needle that never names the answer, as in
     retrieval by meaning, has no such token, and scores 0.
@@ -30,8 +30,9 @@ def locos_rest(view: LayerView) -> Float[Tensor, " head"]:
 
 
 def _names(view: LayerView) -> Bool[Tensor, " position"]:
-    """The needle's positions that hold a token of the answer."""
-    return torch.isin(view.tokens[slice(*view.needle)], view.next_tokens)
+    """The needle's positions that hold a token of the answer, with or without the space before it."""
+    keys = torch.arange(*view.needle, device=view.tokens.device)
+    return view.says_next(keys[:, None]).any(-1)
 
 
 def _near(names: Bool[Tensor, " position"]) -> Bool[Tensor, " position"]:

@@ -13,15 +13,16 @@ KEYS = 256
 def task_kv(view: LayerView) -> Float[Tensor, " head"]:
     """|v_h - mean over heads of v|, v_h = sum over the 256 most attended keys j of c[h, j] V[h, j]; c: mean over the rows of A.
 
-    The rows are the last 32 of the prompt. Ranks heads inside a layer; depends on the basis of the values, which a model's
-    weights do not fix, as `task_kv_write` does not.
+    The rows are the last 32 of the prompt. Ranks heads inside a layer, since values of different layers have different sizes: the
+    ranking (`top`, `bottom`) is the best of every layer, then the second of every layer, and so on. Depends on the basis of the
+    values, which a model's weights do not fix, as `task_kv_write` does not.
     """
     read = _read(view)
     return (read - read.mean(0)).norm(dim=-1)
 
 
 def task_kv_write(view: LayerView) -> Float[Tensor, " head"]:
-    """The same distance of v_h W_O[h], what the head would write: ours, in units of the residual stream."""
+    """The same distance of v_h W_O[h], what the head would write: ours, in units of the residual stream, also across layers."""
     writes = einsum(_read(view), view.W_O, "head e, head e d -> head d")
     return (writes - writes.mean(0)).norm(dim=-1)
 
