@@ -109,7 +109,7 @@ def said(answer: str, name: str) -> EncodedTrial:
 def says_it_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every trial of a batch is answered "it is red"."""
 
-    def greedy(model: Any, first: Any, cache: Any, pads: Any, max_new_tokens: int) -> list[list[int]]:
+    def greedy(model: Any, first: Any, cache: Any, pads: Any, max_new_tokens: int, **_: Any) -> list[list[int]]:
         from lens_heads.model.forward import advance
 
         steps = zoo.tokenizer()("it is red", add_special_tokens=False).input_ids
