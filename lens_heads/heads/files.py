@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import parse_json, read_json, read_text, user_path
 
 _LARGEST = torch.finfo(torch.float32).max
+_HEAD_SET = re.compile(r"^attn_head_set\s*:", re.MULTILINE)
 _CHOICES = {"unit": ("query_head", "kv_head"), "best": ("highest", "lowest")}
 """Fields of `meta` with a fixed set of values."""
 _TEXTS = ("method", "model", "weights", "dtype", "score_unit")
@@ -134,8 +136,9 @@ def _shape(values: Any) -> tuple[int, ...] | None:
 def load_heads(path: str | Path) -> list[Head]:
     """The heads listed in a file, in its order: "17-24, 20-25", one head per line, or a JSON list of heads or pairs.
 
-    Published lists of selected heads (e.g. QRHead's) have these forms; `parse_heads` reads a string. Raises ValueError
-    naming the file and the entry that is not a head, FileNotFoundError if there is no file.
+    Published lists of selected heads have these forms; QRHead's configurations (YAML) have the list as their
+    `attn_head_set`. `parse_heads` reads a string. Raises ValueError naming the file and the entry that is not a head, and for
+    "full_heads", which is every head of a model; FileNotFoundError if there is no file.
     """
     path = user_path(path, "path")
     text = read_text(path).strip()
@@ -144,6 +147,8 @@ def load_heads(path: str | Path) -> list[Head]:
             f"{path} is an object, such as saved scores, and no list of heads: use HeadScores.load(path).top(k)"
         )
     listed = parse_json(text, str(path)) if text.startswith("[") else None
+    if _HEAD_SET.search(text):
+        listed = _head_set(path, text)
     try:
         found = parse_heads(text) if listed is None else [Head.parse(head) for head in listed]
     except (ValueError, TypeError) as error:
@@ -151,6 +156,23 @@ def load_heads(path: str | Path) -> list[Head]:
     if not found:
         raise ValueError(f"{path} contains no heads: write them as layer-head, e.g. 17-24, 20-25")
     return found
+
+
+def _head_set(path: Path, text: str) -> list[Any]:
+    """The heads of QRHead's YAML form: a string of them, or a list."""
+    import yaml
+
+    try:
+        found = yaml.load(text, yaml.BaseLoader)[
+            "attn_head_set"
+        ]  # This loader makes texts of everything, and nothing else.
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: the YAML cannot be read ({' '.join(str(error).split())})") from None
+    if found == "full_heads":
+        raise ValueError(f'{path}: attn_head_set is "full_heads", every head of a model, and no list: choose some')
+    if isinstance(found, str):
+        return [part for part in re.split(r"[,\s]+", found) if part]
+    return ["-".join(head) if isinstance(head, list) and all(type(n) is str for n in head) else head for head in found]
 
 
 def _wrong(path: Path, field: str, value: Any, wanted: str) -> ValueError:

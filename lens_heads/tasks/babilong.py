@@ -34,6 +34,7 @@ def babilong(
     context_length: int = 0,
     path: str | Path | None = None,
     chat: bool | None = False,
+    whole_words: bool = False,
 ) -> list[Trial]:
     """Questions about moving people and things, judged as in BABILong: the right label must occur, and no other.
 
@@ -45,12 +46,18 @@ def babilong(
         config: for "hub", the text length: "0k" (the story alone), "1k", "2k", ..
         context_length: for "packaged", the target length in tokens (at 4.5 characters each): the story's sentences are
             spread, in order, through that much synthetic prose. 0 for the story alone.
+        whole_words: judge labels as whole words, unlike the benchmark.
 
     Returns:
         Trials without needle, with ids such as "babilong-qa2-07" or "babilong-qa2-4k-12"; `meta` holds kind, task and
         source. A story is a group, whatever its text length.
 
-    Differs from the benchmark: its instructions and examples are not used, and no tags mark off the story.
+    Judging is that of `compare_answers` in the benchmark's code: a label counts wherever its letters stand, so that "none" in
+    qa7 also names "one" and is never right there; `whole_words=True` mends that. One difference: their code means to cut a
+    text before "Question", but looks for the capital in lower case; here it is cut
+    (`replace(trial.judge, cut=(".", "<context>", "<example>"))` is theirs).
+    Differs from the benchmark: its instructions and examples are not used, no tags mark off the story, and generating ends
+    with the first line, not after 20 tokens (`Judge.multiline` of a trial's judge lifts that).
     """
     shots = template("babilong")
     check_known("source", source, ("packaged", "hub"), " (with path= for a local copy)")
@@ -76,7 +83,7 @@ def babilong(
             template=kind["template"],
             chat=chat,
             meta={"kind": task, "task": task, "source": source, "context_length": context_length},
-            judge=judge(shots, labels=kind["labels"]).without(question),
+            judge=judge(shots, labels=kind["labels"], whole_words=whole_words).without(question),
             group=f"babilong {source} {name or f'{task}-{row.number}'}",
         )
         for row in drawn(rows, n, f"rows in {where}", rng)

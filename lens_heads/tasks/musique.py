@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +50,11 @@ def musique(
         Trials with ids such as "musique-2hop__select_01"; `meta` holds the source and the number of hops. Questions with
         the same last step are a group, and so are a question and its last step asked alone.
 
-    Differs from the benchmark: two examples come first, and predictions of the supporting paragraphs are not judged.
+    Rows that say `answerable: false` (half of MuSiQue-Full) are left out with a warning: their answer stands in no paragraph.
+    ValueError if all do.
+
+    Differs from the benchmark: two examples come first, and predictions of the supporting paragraphs, and of whether a
+    question of MuSiQue-Full can be answered, are not judged.
     """
     check_known("source", source, ("packaged", "hub"), " (with path= for a local copy)")
     if needle not in (None, ANSWER):
@@ -57,7 +62,7 @@ def musique(
     for name, value, least in (("hops", hops, 1), ("distractors", distractors, 0)):
         if value is not None:
             checks.whole_number(name, value, least, remedy=", or None for all")
-    items = [_item(row) for row in _rows(source, split, path)]
+    items = [_item(row) for row in _answerable(_rows(source, split, path))]
     kept = [item.last_step() for item in items] if hops == 1 else [i for i in items if hops is None or i.hops == hops]
     if not kept:
         have = sorted({item.hops for item in items})
@@ -117,6 +122,17 @@ def _rows(source: str, split: str | None, path: str | Path | None) -> list[Row]:
     return table(path, HUB, config="answerable", split="validation")
 
 
+def _answerable(rows: list[Row]) -> list[Row]:
+    """The rows without those that say that they can't be answered; their twins that can have the same ids."""
+    kept = [row for row in rows if row.flag("answerable", default=True)]
+    left_out = f"{len(rows) - len(kept)} of {len(rows)} rows say answerable: false (MuSiQue-Full)"
+    if not kept:
+        raise ValueError(f"{left_out}, and none is left: pass a copy of MuSiQue-Answerable, or of both kinds")
+    if len(kept) < len(rows):
+        warnings.warn(f"{left_out}: left out, since their answer stands in no paragraph", stacklevel=3)
+    return kept
+
+
 def _item(row: Row) -> _Item:
     question, answer = row.text("question"), row.text("answer")
     aliases = row.texts("answer_aliases", empty=True) if row.fields.get("answer_aliases") else []
@@ -133,9 +149,7 @@ def _item(row: Row) -> _Item:
 
 
 def _paragraph(row: Row, shown: str) -> _Paragraph:
-    supports = row.fields.get("is_supporting")
-    if not isinstance(supports, bool):
-        raise row.fault("is_supporting", "be true or false")
+    supports = row.flag("is_supporting")
     text = shown.replace("{title}", row.text("title")).replace("{text}", row.text("paragraph_text"))
     return _Paragraph(text, supports)
 

@@ -46,6 +46,13 @@ class Row:
             raise self.fault(field, f"be a list of {least} or more {'strings' if empty else 'non-empty strings'}")
         return value
 
+    def flag(self, field: str, default: bool | None = None) -> bool:
+        """A field that is true or false; ValueError otherwise, and if it is missing without a `default`."""
+        value = self.fields.get(field, default)
+        if not isinstance(value, bool):
+            raise self.fault(field, "be true or false")
+        return value
+
     def rows(self, field: str, known: str) -> list[Row]:
         """A field with a list of one or more objects; the ValueError for another says which fields are `known`."""
         value: Any = self.fields.get(field)

@@ -30,7 +30,8 @@ def word_pairs(
         n: number of trials, each with a word of its own; None: all of the split.
         relation: "antonym", "past tense", or "capital" (of a country).
         shots: examples before the question, other words of the same split; 0 for none.
-        labels: "shuffled" gives the examples each other's answers, so that they show the form and not the relation.
+        labels: "shuffled" gives the examples each other's answers, so that they show the form and not the relation; a single
+            example gets the answer of a word that is not shown. No example is true.
         split: every other word.
 
     Returns:
@@ -56,6 +57,8 @@ def word_pairs(
         if labels == "shuffled" and shots > 1:
             turn = rng.randrange(1, shots)  # Everyone gets another's.
             answers = [*answers[turn:], *answers[:turn]]
+        elif labels == "shuffled" and shots:
+            answers = [rng.choice([partner for other, partner in pairs if other not in (word, shown[0][0])])]
         examples = "".join(
             written["shot"].format(word=other, answer=partner)
             for (other, _), partner in zip(shown, answers, strict=True)

@@ -172,15 +172,23 @@ class OnlyLabel(Labelled):
     """The text contains the right label and no other; for an answer with commas, all of its parts and no other.
 
     BABILong's rule (Kuratov et al., arXiv 2406.10149; `compare_answers` in its code): labels match anywhere in the text,
-    in lower case, and those that the question names must be removed first (`without`).
+    in lower case ("one" in "none"), or with `whole_words` only as words of their own, and those that the question names must
+    be removed first (`without`).
     """
 
+    whole_words: bool = False
     rule: ClassVar[str] = "only_label"
 
     def is_right(self, text: str, gold: str) -> bool:
-        found = {label.lower() for label in self.labels if label.lower() in text.lower()}
+        found = {label.lower() for label in self.labels if self._names(text, label)}
         gold = gold.lower()
         return found == ({part.strip() for part in gold.split(",")} if "," in gold else {gold})
+
+    def without(self, question: str) -> Self:
+        return replace(self, labels=tuple(label for label in self.labels if not self._names(question, label)))
+
+    def _names(self, text: str, label: str) -> bool:
+        return comparing.find(text, label) is not None if self.whole_words else label.lower() in text.lower()
 
 
 @dataclass(frozen=True)

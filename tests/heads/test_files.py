@@ -281,8 +281,30 @@ def test_lists_of_heads_are_read_in_their_order(tmp_path: Path, text: str) -> No
 
 
 @pytest.mark.parametrize(
+    "listed",
+    [
+        '"17-24,20-25,3-1" # NQ, top 3 of 600',
+        "17-24, 20-25, 3-1",
+        "[17-24, '20-25', L3H1]",
+        "[[17, 24], [20, 25], [3, 1]]",
+        "\n  - 17-24\n  - 20:25\n  - 3-1",  # 20:25 is 1225 seconds to other readers of YAML.
+    ],
+)
+def test_qrheads_configurations_are_read(tmp_path: Path, listed: str) -> None:
+    text = f'# Default configuration\n\nattn_head_set: {listed}\nmodel_base_class: "Llama-3.1-8B-Instruct"\n'
+    (tmp_path / "heads.yaml").write_text(text)
+    assert load_heads(tmp_path / "heads.yaml") == [Head(17, 24), Head(20, 25), Head(3, 1)]
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('attn_head_set: "full_heads"', 'attn_head_set is "full_heads", every head of a model'),
+        ("attn_head_set:", "contains no heads"),
+        ("attn_head_set: 17-24, what", "cannot read 'what' as a head"),
+        ("attn_head_set: [17-24", "the YAML cannot be read"),
+        ("attn_head_set: {17-24: 1, a: 2}", "cannot read 'a' as a head"),
+        ("attn_head_set: !!python/name:os.system x", "cannot read 'x' as a head"),
         ("", "contains no heads"),
         ("[]", "contains no heads"),
         ("17-24 what", "cannot read 'what' as a head"),

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from lens_heads.tasks import prose
 from lens_heads.tasks.babilong import CHARACTERS_PER_TOKEN, babilong, spread
+from lens_heads.tasks.templates import judge as template_judge
 from lens_heads.tasks.templates import template
 from tests import zoo
 
@@ -265,3 +267,68 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str)
 def test_other_faults_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         babilong(**arguments)
+
+
+def their_verdict(target: str, output: str, question: str, labels: list[str]) -> bool:
+    """The benchmark's rule, written from its description: the first sentence names the target and no other label."""
+    first = output.lower()
+    for end in (".", "<context>", "<example>"):
+        first = first[: first.index(end)] if end in first else first
+    named = {label.lower() for label in labels if label.lower() in first}
+    named -= {label.lower() for label in labels if label.lower() in question.lower()}
+    return named == (set(target.lower().split(",")) if "," in target else {target.lower()})
+
+
+SAID = [
+    *(
+        "garden",
+        "The answer to the question is garden. Not the kitchen.",
+        "garden or kitchen",
+        "GARDEN <example> kitchen",
+    ),
+    *(
+        "Question: garden",
+        "Bill gave it to Fred",
+        "fred",
+        "milk,apple",
+        "apple, milk and football",
+        "apple",
+        "no",
+        "yes",
+    ),
+    *("I do not know; yes", "none", "one", "two.", "nothing", "maybe", "", "<context>garden"),
+]
+
+
+def test_judging_is_the_benchmarks() -> None:
+    questions = [
+        "Where is Mary?",
+        "Is Mary in the garden?",
+        "What did Fred give to Bill?",
+        "Is the milk in the kitchen?",
+    ]
+    tried = 0
+    for kind in SHOTS["hub"].values():
+        for question in questions:
+            if all(label.lower() in question.lower() for label in kind["labels"]):
+                continue
+            # Without the cut at "question", which their code means but does not make.
+            judge = template_judge(SHOTS, labels=kind["labels"], cut=(".", "<context>", "<example>")).without(question)
+            for target in [*kind["labels"], "apple,milk"]:
+                for said in SAID:
+                    expected = their_verdict(target, said, question, kind["labels"])
+                    assert judge.correct(said, [target]) == expected, (target, said, question)
+                    tried += expected
+    assert tried > 50
+
+
+def test_none_is_right_only_with_whole_words() -> None:
+    """To the benchmark's code, "none" names "one" too."""
+    labels = SHOTS["hub"]["qa7"]["labels"]
+    assert not their_verdict("none", "none", "How many?", labels)
+    assert template_judge(SHOTS, labels=labels).correct("none.", ["none"]) == 0
+    whole = template_judge(SHOTS, labels=labels, whole_words=True)
+    assert [whole.correct(said, ["none"]) for said in ("none.", "None at all", "one", "none or one")] == [1, 1, 0, 0]
+    assert babilong(task="qa1", n=1, whole_words=True)[0].judge == replace(
+        babilong(task="qa1", n=1)[0].judge, whole_words=True
+    )

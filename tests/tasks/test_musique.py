@@ -187,6 +187,19 @@ def test_a_local_copy_of_each_format(tmp_path: Path, name: str) -> None:
     assert [t.meta["hops"] for t in musique("hub", path=tmp_path / name, hops=3)] == [3]
 
 
+def test_questions_that_cannot_be_answered_are_left_out(tmp_path: Path) -> None:
+    """MuSiQue-Full holds each question twice, the second time without a paragraph that it needs."""
+    full = [{**row, "answerable": answerable} for row in HUB_ROWS for answerable in (True, False)]
+    with pytest.warns(UserWarning, match=r"2 of 4 rows say answerable: false .*left out"):
+        trials = musique("hub", path=write(tmp_path / "full.jsonl", full))
+    answerable = musique("hub", path=write(tmp_path / "answerable.jsonl", HUB_ROWS))
+    assert trials == answerable
+    with pytest.raises(ValueError, match=r"1 of 1 rows say answerable: false .*none is left: pass"):
+        musique("hub", path=write(tmp_path / "none.jsonl", full[1:2]))
+    with pytest.raises(ValueError, match=r"row 1: field 'answerable' must be true or false, got 'no'"):
+        musique("hub", path=write(tmp_path / "odd.jsonl", [{**HUB_ROWS[0], "answerable": "no"}]))
+
+
 def test_the_hub_is_asked_for_the_validation_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: asked.append((args, kwargs)) or HUB_ROWS)

@@ -120,6 +120,21 @@ def test_faults_are_named(tmp_path: Path, needles: str, message: str) -> None:
         niah(folder(tmp_path, needles))
 
 
+def test_headkvs_folders_count_their_parts_from_0_and_ask_for_the_answer(tmp_path: Path) -> None:
+    folder(tmp_path, [{**needle, "answer": f"answer {i}"} for i, needle in enumerate(NEEDLES)])
+    (tmp_path / "part0").mkdir()
+    with pytest.raises(ValueError, match=r"part0 to part3 for 3 needles, .*: remove part0 .* or part3"):
+        niah(tmp_path)
+    (tmp_path / "part3").rename(tmp_path / "part0" / "p")  # Not a text.
+    (tmp_path / "part0" / "p1.txt").write_text("Novel 0 opens. " + "It goes on. " * 30)
+    trials = niah(tmp_path, lengths=[300], depths=[0.5])
+    assert [trial.haystack.split(" opens.")[0] for trial in trials] == ["Novel 0", "Novel 1", "Novel 2"]
+    assert [trial.meta["book"] for trial in trials] == ["part0", "part1", "part2"]
+    assert [trial.id.split("-")[1] for trial in trials] == ["1", "2", "3"]
+    assert [trial.answer for trial in trials] == ["answer 0", "answer 1", "answer 2"]
+    assert trials[0].needle_focus == "along the river at dusk"
+
+
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"needles.jsonl does not exist"):
         niah(tmp_path)

@@ -39,6 +39,25 @@ def test_shuffled_labels_are_all_wrong_and_the_words_stay() -> None:
     assert all("\n\n" not in trial.question for trial in none)
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", [None, "select"])
+def test_no_shuffled_example_is_true(relation: str, split: str | None) -> None:
+    true = dict(
+        example.removeprefix("Q: ").split("\nA: ")
+        for trial in word_pairs(relation=relation, shots=20)
+        for example in trial.question.split("\n\n")[:-1]
+    )
+    for shots in (1, 2, 3, 10):
+        for trial in word_pairs(relation=relation, shots=shots, labels="shuffled", split=split):
+            *shown, asked = trial.question.split("\n\n")
+            pairs = [example.removeprefix("Q: ").split("\nA: ") for example in shown]
+            assert len(pairs) == shots
+            assert all(true[word] != partner for word, partner in pairs)
+            assert all(partner in true.values() for _, partner in pairs)
+            assert trial.answer == true[asked.removeprefix("Q: ").removesuffix("\nA:")]
+            assert trial.answer not in [partner for _, partner in pairs]
+
+
 def test_halves_share_no_word() -> None:
     halves = [{trial.group for trial in word_pairs(split=split)} for split in ("select", "test")]
     assert halves[0].isdisjoint(halves[1])
