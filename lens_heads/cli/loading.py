@@ -13,6 +13,14 @@ import typer
 
 from lens_heads.runs.reading import parse_json
 
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run code that the model's folder or repository brings along (auto_map); read it first.",
+    ),
+]
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -29,13 +37,20 @@ class Loading:
         str | None, typer.Option(help="Spread the model over GPUs: auto, or a map as JSON. Hub models and folders.")
     ] = None
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub model.")] = None
+    trust_remote_code: TrustCode = False
 
     @property
     def options(self) -> dict[str, Any]:
         """The options that were given, as `load_model` takes them."""
         spread = self.device_map
-        given = {"device": self.device, "dtype": self.dtype, "lens": self.lens, "revision": self.revision}
+        given: dict[str, Any] = {
+            "device": self.device,
+            "dtype": self.dtype,
+            "lens": self.lens,
+            "revision": self.revision,
+        }
         given["device_map"] = parse_json(spread, "--device-map") if spread and spread[0] == "{" else spread
+        given["trust_remote_code"] = self.trust_remote_code or None
         return {name: value for name, value in given.items() if value is not None}
 
     def load(self, name: str) -> Any:

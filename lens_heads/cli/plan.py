@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from lens_heads.cli.loading import TrustCode
+
 MODEL = "As elsewhere, but only its configuration is read; or a configuration as JSON."
 
 
@@ -24,6 +26,7 @@ def plan(
     ] = 60,
     masks: Annotated[int, typer.Option(help="Random masks of localize.")] = 200,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub model.")] = None,
+    trust_remote_code: TrustCode = False,
 ) -> None:
     """Say how many forwards, how much time and how much memory the usual runs take, from the model's configuration."""
     import torch
@@ -44,7 +47,7 @@ def plan(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     numbers = dtype_of(dtype, device)
     sizes = Sizes(context, answer, new_tokens, sets, masks=masks)
-    shape = shape_of(model, revision)
+    shape = shape_of(model, revision, trust_remote_code)
     machine = this_machine(shape, numbers, device) if on == "here" else MACHINES[on]
     workers = max(1, devices // gpus_per_worker)
     table = Table("run", "forwards per trial", "device-hours", "hours in all", "GiB per device")

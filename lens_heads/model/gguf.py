@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from typing import Any
 
 import torch
 
+from lens_heads.model.architectures import UnsuitedError
+from lens_heads.runs.files import temporary_folder
 from lens_heads.runs.reading import reason
 from lens_heads.runs.store import write_atomic
 
@@ -82,9 +83,8 @@ def _packaged_file(name: str) -> Path:
     package: Any = importlib.import_module(model.package)
     target = cache_folder() / "gguf" / package.MODEL_NAME
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            os.replace(package.assemble(Path(folder) / package.MODEL_NAME), target)
+        with temporary_folder(target.parent, "assembling") as folder:
+            os.replace(package.assemble(folder / package.MODEL_NAME), target)
     return target
 
 
@@ -92,43 +92,21 @@ def _packaged_file(name: str) -> Path:
 def loading(name: str | Path) -> Iterator[None]:
     """Errors inside, whatever library they come from, become an OSError or ValueError that names the model.
 
-    Running out of memory stays what it is.
+    Running out of memory stays what it is, and so does a sentence that says all of this already (`UnsuitedError`).
     """
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError):
+    except (MemoryError, torch.OutOfMemoryError, UnsuitedError):
         raise
+    except ImportError as error:
+        raise ValueError(
+            f"model {str(name)!r} needs a package that is not installed; install it ({reason(error)})"
+        ) from error
     except Exception as error:
         kind = OSError if isinstance(error, OSError) else ValueError
         raise kind(
             f"model {str(name)!r} cannot be loaded; check its name and its files ({type(error).__name__}: {reason(error)})"
         ) from error
-
-
-def load_local(source: Path, dtype: torch.dtype, device: str | torch.device | None = None) -> dict[str, Any]:
-    """`hf_model` and `tokenizer` of a local folder or `.gguf` file, for TransformerLens to wrap.
-
-    The weights are moved to `device` here, because TransformerLens does not move a model passed to it.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = converted(source) if source.suffix == ".gguf" else source
-    if not (folder / "config.json").exists():
-        raise FileNotFoundError(f"{folder} contains no config.json: pass the folder that save_pretrained wrote")
-    given: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "output_loading_info": True}
-    with loading(source):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(folder, **given)
-    model, found = loaded
-    if found["missing_keys"]:  # transformers fills them with random numbers and goes on.
-        raise ValueError(f"{source}: the weights lack {min(found['missing_keys'])}; save the whole model again")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # of transformers, tokenizers or a file system
-        raise ValueError(
-            f"{source} has no tokenizer: put its tokenizer files beside the weights ({reason(error)})"
-        ) from error
-    model = model.eval()
-    return {"hf_model": model if device is None else model.to(device), "tokenizer": tokenizer}
 
 
 def converted(gguf: Path) -> Path:
@@ -138,9 +116,8 @@ def converted(gguf: Path) -> Path:
         if _checksums_hold(target):
             return target
         shutil.rmtree(target, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="converting-") as name:
-        folder = Path(name) / "model"
+    with temporary_folder(target.parent, "converting") as held:
+        folder = held / "model"
         _convert(gguf, folder)
         sums = {file.name: _sha256(file) for file in sorted(folder.iterdir())}
         (folder / "checksums.json").write_text(json.dumps(sums, indent=1))
@@ -156,9 +133,10 @@ def _convert(gguf: Path, folder: Path) -> None:
     """Dequantize to float32, which represents K-quants without loss, with transformers and save."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    given: dict[str, Any] = {"gguf_file": gguf.name, "trust_remote_code": False}
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **given)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **given)
     except Exception as error:
         raise ValueError(f"{gguf} cannot be read as a GGUF language model: {reason(error)}") from error
     model.config.architectures = model.config.architectures or [type(model).__name__]  # TransformerLens looks it up.

@@ -10,8 +10,12 @@ from typing import Any, Literal
 
 import torch
 
+from lens_heads.model.architectures import adapting, check_parts, quantized
+from lens_heads.model.folders import configuration, load_local
+from lens_heads.model.foreign_code import foreign_code
+from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
-from lens_heads.model.gguf import loading
+from lens_heads.model.gguf import loading, local_source
 from lens_heads.runs.reading import user_path
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -44,6 +48,7 @@ def load_model(
     lens: Literal["bridge", "hooked"] | None = None,
     device_map: str | dict[str, Any] | None = None,
     revision: str | None = None,
+    trust_remote_code: bool = False,
 ) -> Model:
     """Load a model with its weights as stored, ready for every function here.
 
@@ -55,37 +60,46 @@ def load_model(
         lens: "bridge" (default) for a TransformerBridge, "hooked" for a HookedTransformer (TransformerLens 3.9 only).
         device_map: as in transformers, to spread a model over several GPUs; hub names and folders only.
         revision: branch, tag or commit of a hub model.
+        trust_remote_code: run code that the model's folder or repository brings along (`auto_map`). Never otherwise, and nobody
+            is asked.
+
+    After loading, a few tokens are run once, so that a model that breaks does so here.
 
     Raises:
         FileNotFoundError: the folder or file, or a packaged model's package, is missing.
         OSError, ValueError: the model cannot be loaded, e.g. because there is none of that name, or its files are damaged.
+        ValueError: the architecture has no attention in each layer, no adapter in TransformerLens, or lacks something that every
+            function reads; weights are quantized in a way that cannot be read here; the folder holds an adapter (LoRA), not a
+            model; or the model needs code of its own without `trust_remote_code`.
         ValueError: the device or dtype cannot be used, the arguments are incompatible, or this TransformerLens has no
             HookedTransformer.
     """
-    from lens_heads.model import gguf as gguf_files
-
     if device is not None and device_map is not None:
         raise ValueError("device and device_map are mutually exclusive: pass only one")
     if lens not in (None, "bridge", "hooked"):
         raise ValueError(f"lens={lens!r}: use 'bridge' or 'hooked'")
+    if not isinstance(trust_remote_code, bool):
+        raise TypeError(f"trust_remote_code={trust_remote_code!r:.60}: must be True or False")
     user_path(name, "name")
-    source = gguf_files.local_source(name)
+    source = local_source(name)
     if device is None and device_map is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     elif device is not None:
         _check_device(device)
     dtype = dtype_of(dtype, device)
-    given: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision}
+    given: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision, "device_map": device_map}
     options = {key: value for key, value in given.items() if value is not None}
     if source is not None:
         _check_local(name, source, lens, device_map, revision)
-        if device_map is None:
-            options |= gguf_files.load_local(source, dtype, device)
-    if lens == "hooked":
-        model = _boot_hooked(str(name), options)
-    else:
-        spread = {"device_map": device_map} if device_map is not None else {}
-        model = boot_bridge(str(name), source, options | spread)
+    with foreign_code(trust_remote_code, str(name)):
+        if source is not None and device_map is None:
+            options |= load_local(source, dtype, device, trust_remote_code)
+        if lens == "hooked":
+            model = _boot_hooked(str(name), options)
+        else:
+            options |= {"trust_remote_code": True} if trust_remote_code else {}
+            model = boot_bridge(str(name), source, options)
+            check_bridge(str(name), model)
     if model.tokenizer is None:
         raise ValueError(f"{name} has no tokenizer: put its tokenizer files beside the weights")
     model.cfg.model_name = Path(name).name if source is not None else str(name)
@@ -118,17 +132,38 @@ def _check_device(device: str | torch.device) -> None:
 
 
 def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Model:
-    """A TransformerBridge with HookedTransformer's hook names and raw weights; `options` of `boot_transformers`."""
+    """A TransformerBridge with HookedTransformer's hook names and raw weights; `options` of `boot_transformers`.
+
+    ValueError for an architecture that TransformerLens has no adapter for, or whose adapter breaks.
+    """
     from transformer_lens.model_bridge import TransformerBridge
 
     # For a loaded model the name is a mere label, but a bare packaged name would be taken for a hub alias.
-    loaded = "hf_model" in options
-    label = f"local/{Path(name).name}" if loaded else str(source) if source else name
-    with loading(name):
+    loaded = options.get("hf_model")
+    label = f"local/{Path(name).name}" if loaded is not None else str(source) if source else name
+    if loaded is not None:
+        config = loaded.config
+    else:
+        config, _ = configuration(name, source, options.get("revision"), options.get("trust_remote_code", False))
+    with loading(name), adapting(name, config), quantized(name, config):
         model = TransformerBridge.boot_transformers(label, **options)
+        # VaultGemma's adapter says no, because of processed weights alone; none are processed here.
+        model.adapter.supports_compatibility_mode = True
         model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     model.eval()
     return model
+
+
+def check_bridge(name: str, model: Model) -> None:
+    """ValueError for a bridge that lacks what every function reads, or whose forward breaks, whole or into a cache in two
+    parts, which is what every function runs."""
+    check_parts(name, model)
+    tokens = (torch.arange(8) % model.cfg.d_vocab)[None].to(model.W_U.device)
+    with torch.no_grad(), adapting(name, model.original_model.config):
+        model(tokens)
+        cache = Cache(model, 1)
+        for part in tokens.split(4, 1):
+            advance(model, part, cache)
 
 
 def _boot_hooked(name: str, options: dict[str, Any]) -> Model:

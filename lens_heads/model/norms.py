@@ -63,13 +63,16 @@ class FrozenNorm:
 
 def frozen_norm(model: Any, norm: Any) -> FrozenNorm:
     """The gain, bias and conventions of one of the model's norms (Gemma multiplies by 1 + weight)."""
-    weight = norm.weight if hasattr(norm, "uses_rms_norm") else norm.w
-    gain = weight.detach().float()
+    inner = getattr(norm, "original_component", norm)
+    # Gemma 4's bridge shows no part of its norms; a HookedTransformer calls the weight w.
+    weight = getattr(inner, "weight", None) if hasattr(norm, "original_component") else norm.w
+    # OLMo 1 and nanochat learn no gain.
+    gain = torch.ones(model.cfg.d_model, device=model.W_U.device) if weight is None else weight.detach().float()
     stored_offset = hasattr(norm, "uses_rms_norm") and getattr(model.cfg, "rmsnorm_uses_offset", False)  # 3.9 bridges.
-    if getattr(norm, "uses_weight_offset", stored_offset):
+    if weight is not None and getattr(norm, "uses_weight_offset", stored_offset):
         gain = gain + 1.0
     centers = not is_rms(model, norm)
-    bias = getattr(norm.original_component if hasattr(norm, "original_component") else norm, "bias", None)
+    bias = getattr(inner, "bias", None)
     bias = getattr(norm, "b", None) if bias is None else bias
     bias = torch.zeros_like(gain) if bias is None or not centers else bias.detach().float()
     eps = getattr(norm, "eps", None)

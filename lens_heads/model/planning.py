@@ -10,7 +10,6 @@ does each at a rate, which is measured where this process runs and stated for ot
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,12 @@ import torch
 from torch import nn
 
 from lens_heads.model import gguf as gguf_files
+from lens_heads.model.architectures import architecture_of, check_configuration, unsuited
+from lens_heads.model.folders import configuration
+from lens_heads.model.foreign_code import foreign_code
 from lens_heads.model.forward import CHUNK
 from lens_heads.runs import checks
+from lens_heads.runs.reading import parse_json
 
 
 @dataclass(frozen=True)
@@ -60,39 +63,61 @@ class Shape:
         return self.cache_bytes(tokens, width) + chunk + kept * streams
 
 
-def shape_of(name: str, revision: str | None = None) -> Shape:
+def shape_of(name: str, revision: str | None = None, trust_remote_code: bool = False) -> Shape:
     """The shape of a model by name, folder or `.gguf` file, as `load_model` takes them, or of a configuration as JSON.
 
-    ValueError or OSError for a configuration that cannot be read.
+    Nothing but the configuration is read, and code that the folder brings along runs only with `trust_remote_code`. ValueError
+    or OSError for a configuration that cannot be read, or of a model without attention in each layer.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    with gguf_files.loading(name):
-        if name.lstrip().startswith("{"):
-            given = json.loads(name)
-            config: Any = AutoConfig.for_model(given.pop("model_type"), **given)
+    given = name.lstrip().startswith("{")
+    label = "the configuration" if given else name
+    with foreign_code(trust_remote_code, label):
+        if given:
+            config: Any = _written_out(name, label)
         else:
-            source = gguf_files.local_source(name)
-            folder = gguf_files.converted(source) if source is not None and source.suffix == ".gguf" else source
-            config = AutoConfig.from_pretrained(folder or name, revision=revision)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-        text = config.get_text_config()
-        layers = next(module for module in model.modules() if isinstance(module, nn.ModuleList))
-        n_heads = text.num_attention_heads
-        return Shape(
-            name=Path(name).name if not name.lstrip().startswith("{") else str(config.model_type),
-            n_layers=len(layers),
-            n_heads=n_heads,
-            n_kv_heads=getattr(text, "num_key_value_heads", None) or n_heads,
-            d_head=getattr(text, "head_dim", None) or text.hidden_size // n_heads,
-            d_model=text.hidden_size,
-            d_vocab=text.vocab_size,
-            d_mlp=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-            block_params=sum(each.numel() for each in layers.parameters() if each.ndim > 1),
-            params=sum(each.numel() for each in model.parameters()),
-            config=config,
-        )
+            config, _ = configuration(name, gguf_files.local_source(name), revision, trust_remote_code)
+        with gguf_files.loading(label):
+            with torch.device("meta"):
+                model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            return _shape(str(config.model_type) if given else Path(name).name, config, model)
+
+
+def _shape(name: str, config: Any, model: Any) -> Shape:
+    """The shape of a model that is there without its weights."""
+    text = config.get_text_config(decoder=True)
+    n_layers, n_heads = text.num_hidden_layers, text.num_attention_heads
+    lists = (module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) == n_layers)
+    layers = next(lists, None)
+    if layers is None:
+        raise unsuited(name, architecture_of(config), f"has no list of {n_layers} layers", "plan another model")
+    return Shape(
+        name=name,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        n_kv_heads=getattr(text, "num_key_value_heads", None) or n_heads,
+        d_head=getattr(text, "head_dim", None) or text.hidden_size // n_heads,
+        d_model=text.hidden_size,
+        d_vocab=text.vocab_size,
+        d_mlp=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        block_params=sum(each.numel() for each in layers.parameters() if each.ndim > 1),
+        params=sum(each.numel() for each in model.parameters()),
+        config=config,
+    )
+
+
+def _written_out(text: str, label: str) -> Any:
+    """The configuration that JSON spells out."""
+    from transformers import AutoConfig
+
+    given = parse_json(text, label)
+    if not isinstance(given.get("model_type"), str):
+        raise ValueError(f'{label} has no model_type: add one, such as "model_type": "llama"')
+    with gguf_files.loading(label):
+        config = AutoConfig.for_model(given.pop("model_type"), **given)
+    check_configuration(label, config)
+    return config
 
 
 @dataclass(frozen=True)

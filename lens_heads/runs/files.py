@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,10 @@ from typing import Any
 
 _MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _PARTIAL = re.compile(rf"\.{_MACHINE}-(\d+)-\w+\.partial")
+_FOLDER = re.compile(rf"\.[a-z]+-{_MACHINE}-(\d+)-\w+")
 _OLD = 3600  # Seconds; no file here takes an hour to write.
+_RUST = re.compile(r"\(os error (\d+)\)")
+"""How libraries written in Rust (safetensors, tokenizers) end an error that came from the system."""
 _REMEDY = {
     errno.ENOSPC: "free some space; what is finished is kept, and the same call continues it",
     errno.EDQUOT: "free some space; what is finished is kept, and the same call continues it",
@@ -29,12 +33,25 @@ _REMEDY = {
 
 @contextmanager
 def naming(path: Path, purpose: str = "written") -> Iterator[None]:
-    """An OSError inside becomes one that names the path, what it was for, and the remedy."""
+    """An error of the system inside, an OSError or what safetensors and tokenizers make of one, becomes an OSError that names
+    the path, what it was for, and the remedy."""
     try:
         yield
-    except OSError as error:
-        remedy = _REMEDY.get(error.errno or 0, "choose another path")
-        raise OSError(f"{path} cannot be {purpose} ({error.strerror or error}): {remedy}") from error
+    except Exception as error:
+        number = _errno(error)
+        if number is None:
+            raise
+        said = getattr(error, "strerror", None) or (os.strerror(number) if number else error)
+        remedy = _REMEDY.get(number, "choose another path")
+        raise OSError(f"{path} cannot be {purpose} ({said}): {remedy}") from error
+
+
+def _errno(error: Exception) -> int | None:
+    """The system's number of an error, 0 where it has none; None for an error that is not the system's."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    found = _RUST.search(str(error))
+    return int(found[1]) if found else None
 
 
 def path_of(given: Any, name: str) -> Path:
@@ -111,6 +128,26 @@ def _complete(folder: Path, data: bytes) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A new folder inside `parent`, called by the lower-case word `name`, which is gone afterwards.
+
+    Those of processes that were killed inside are removed first; those of other machines once an hour has passed without a
+    change, because nobody here can tell whether they live.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    for folder in parent.glob(f".{name}-*"):
+        with contextlib.suppress(OSError):
+            if _is_left_folder(folder):
+                shutil.rmtree(folder)
+    folder = parent / f".{name}-{_MACHINE}-{os.getpid()}-{secrets.token_hex(4)}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove temporary files of processes that were killed while they wrote. Does nothing where it may not write."""
     with contextlib.suppress(OSError):
@@ -123,12 +160,24 @@ def _is_left(file: Path) -> bool:
     if file.stat().st_mtime < time.time() - _OLD:
         return True
     ours = _PARTIAL.fullmatch(file.name)
-    if ours is None or os.name != "posix":
-        return False
-    try:
-        os.kill(int(ours[1]), 0)  # Signal 0 only asks whether the process exists.
-    except ProcessLookupError:
+    return ours is not None and not _lives(int(ours[1]))
+
+
+def _is_left_folder(folder: Path) -> bool:
+    ours = _FOLDER.fullmatch(folder.name)
+    if ours is not None and os.name == "posix":
+        return not _lives(int(ours[1]))
+    return max(file.stat().st_mtime for file in (folder, *folder.rglob("*"))) < time.time() - _OLD
+
+
+def _lives(process: int) -> bool:
+    """Whether a process of this machine may still run."""
+    if os.name != "posix":
         return True
-    except OSError:
+    try:
+        os.kill(process, 0)  # Signal 0 only asks whether the process exists.
+    except ProcessLookupError:
         return False
-    return False
+    except OSError:
+        return True
+    return True

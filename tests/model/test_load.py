@@ -16,6 +16,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.model import gguf as gguf_files
+from lens_heads.model.folders import load_local
 from lens_heads.model.forward import fast_attention
 from lens_heads.model.geometry import HeadGeometry, geometry, is_bridge, require_raw_weights
 from lens_heads.model.hooks import has_hooks, hooked
@@ -122,9 +123,9 @@ def test_the_weights_are_moved_to_the_device_asked_for(tmp_path: Path) -> None:
     """TransformerLens leaves a model that it is given where it is; "meta" stands for a GPU."""
     folder = saved(tmp_path / "m", "llama-gqa")
     for device in ("meta", torch.device("meta")):
-        found = gguf_files.load_local(folder, torch.float32, device)["hf_model"]
+        found = load_local(folder, torch.float32, device)["hf_model"]
         assert {p.device.type for p in [*found.parameters(), *found.buffers()]} == {"meta"}
-    stayed = gguf_files.load_local(folder, torch.float32)["hf_model"]
+    stayed = load_local(folder, torch.float32)["hf_model"]
     assert {p.device.type for p in stayed.parameters()} == {"cpu"}
     assert not stayed.training
 

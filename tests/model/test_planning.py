@@ -108,7 +108,11 @@ def test_rates_of_this_machine(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("{", "cannot be loaded"), ('{"model_type": "nothing"}', "nothing"), ('{"hidden_size": 3}', "model_type")],
+    [
+        ("{", "the configuration: invalid JSON at line 1, column 2"),
+        ('{"model_type": "nothing"}', "nothing"),
+        ('{"hidden_size": 3}', "model_type"),
+    ],
 )
 def test_configurations_that_cannot_be(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -1,0 +1,130 @@
+"""Which models can be looked into, as far as configuration and modules tell, and the sentence for those that cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from lens_heads.runs.reading import reason
+
+DECODERS = "choose a decoder-only model with attention in every layer"
+OTHERS = "update TransformerLens, or choose another model"
+
+
+class UnsuitedError(ValueError):
+    """A model that nothing here applies to."""
+
+
+def unsuited(name: str, architecture: str, why: str, remedy: str) -> UnsuitedError:
+    """The sentence for a model that nothing here applies to: its architecture, what is missing, the versions, the remedy."""
+    versions = f"transformers {version('transformers')}, TransformerLens {version('transformer-lens')}"
+    return UnsuitedError(f"{name}: {architecture} {why} ({versions}): {remedy}")
+
+
+def architecture_of(config: Any) -> str:
+    """The class that a configuration names, such as LlamaForCausalLM, or else its model type."""
+    named = getattr(config, "architectures", None)
+    return str(named[0]) if named else str(getattr(config, "model_type", None) or type(config).__name__)
+
+
+def check_configuration(name: str, config: Any) -> None:
+    """ValueError for what a configuration already shows not to be a causal language model with attention in every layer."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+    architecture, text = architecture_of(config), config.get_text_config(decoder=True)
+    if getattr(config, "is_encoder_decoder", False):
+        raise unsuited(name, architecture, "reads its prompt with an encoder", DECODERS)
+    if type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
+        raise unsuited(name, architecture, "is an encoder: its earlier rows see later tokens", DECODERS)
+    if not getattr(text, "num_attention_heads", None):
+        raise unsuited(name, architecture, "has no attention heads", DECODERS)
+    kinds = _layer_kinds(text)
+    without = [layer for layer, kind in enumerate(kinds) if "attention" not in kind or kind == "linear_attention"]
+    if without:
+        which = f"{len(without)} of {len(kinds)} layers that are not softmax attention alone"
+        raise unsuited(name, architecture, f"has {which} (layer {without[0]}: {kinds[without[0]]})", DECODERS)
+
+
+def _layer_kinds(text: Any) -> list[str]:
+    """What each layer mixes tokens with, where a configuration says so."""
+    for key in ("layers_block_type", "layer_types"):
+        kinds = getattr(text, key, None)
+        if isinstance(kinds, list | tuple) and len(kinds) == getattr(text, "num_hidden_layers", None):
+            return [str(kind) for kind in kinds]
+    return []
+
+
+@contextmanager
+def quantized(name: str, config: Any) -> Iterator[None]:
+    """Inside weights are read: errors of quantized ones, which need packages and devices of their own, become the sentence."""
+    stored = getattr(config, "quantization_config", None)
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if not stored:
+            raise
+        method = stored.get("quant_method") if isinstance(stored, dict) else getattr(stored, "quant_method", None)
+        why = f"has weights quantized by {method}, which cannot be read here ({type(error).__name__}: {reason(error)})"
+        remedy = "install the package that its method needs, or load the model without quantization"
+        raise unsuited(name, architecture_of(config), why, remedy) from error
+
+
+@contextmanager
+def adapting(name: str, config: Any) -> Iterator[None]:
+    """Inside TransformerLens wraps and runs a model of this configuration: its errors become the sentence. Those of memory and
+    files stay."""
+    from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
+
+    architecture = architecture_of(config)
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError, OSError):
+        raise
+    except ImportError as error:
+        why = f"needs a package that is not installed ({reason(error)})"
+        raise unsuited(name, architecture, why, "install it") from error
+    except Exception as error:
+        why = f"is not what its adapter in TransformerLens expects ({type(error).__name__}: {reason(error)})"
+        if architecture not in SUPPORTED_ARCHITECTURES and "architecture" in str(error):
+            why = "has no adapter in TransformerLens"
+        raise unsuited(name, architecture, why, OTHERS) from error
+
+
+def check_parts(name: str, model: Any) -> None:
+    """ValueError for a bridge without what every function reads: an unembedding, a final norm, and in each layer attention
+    whose z and W_O are there, by head."""
+    architecture, cfg, points = architecture_of(model.original_model.config), model.cfg, model.hook_dict
+    for part, said in (("unembed", "unembedding"), ("ln_final", "norm before the unembedding"), ("blocks", "layers")):
+        if getattr(model, part, None) is None:
+            raise unsuited(name, architecture, f"has no {said}", OTHERS)
+    for layer, block in enumerate(model.blocks):
+        attention = getattr(block, "attn", None)
+        if attention is None:
+            raise unsuited(name, architecture, f"has no attention in layer {layer}", DECODERS)
+        other = next((part for part in ("mamba", "ssm", "mixer", "linear_attn", "conv") if hasattr(block, part)), None)
+        if other is not None:
+            raise unsuited(name, architecture, f"mixes tokens by {other} beside attention in layer {layer}", DECODERS)
+        for hook in ("hook_z", "hook_pattern"):
+            if f"blocks.{layer}.attn.{hook}" not in points:
+                raise unsuited(name, architecture, f"shows no attn.{hook} in layer {layer}", OTHERS)
+        width = _width(attention, cfg)
+        if width not in (None, cfg.n_heads * cfg.d_head):
+            why = f"has heads of {width / cfg.n_heads:g} dimensions in layer {layer}, and {cfg.d_head} by its configuration"
+            raise unsuited(name, architecture, why, "choose a model whose heads are alike in all layers")
+
+
+def _width(attention: Any, cfg: Any) -> int | None:
+    """The dimensions of z of all heads together, by the output projection; None where its weights cannot be read."""
+    projection = getattr(getattr(attention, "o", None), "original_component", None)
+    weight = getattr(projection, "weight", None)
+    stored = type(projection).__name__ in (
+        "Linear",
+        "Conv1D",
+    )  # Others, quantized ones above all, store something else.
+    return weight.numel() // cfg.d_model if weight is not None and stored else None

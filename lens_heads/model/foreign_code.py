@@ -1,0 +1,48 @@
+"""Code that a model's folder brings along (`auto_map`) runs only where the caller has said so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def foreign_code(trusted: bool, name: str) -> Iterator[None]:
+    """Inside, transformers runs code of a model's folder only if it is `trusted`, and never asks on standard input.
+
+    Passing `trust_remote_code=False` is not enough: TransformerLens leaves it out where it loads weights, and adapters of hers
+    import a folder's modules whatever was passed. ValueError, with the remedy, for a model that needs its own code.
+    """
+    from transformers import dynamic_module_utils as modules
+
+    if trusted:
+        yield
+        return
+    held = {key: getattr(modules, key) for key in ("TIME_OUT_REMOTE_CODE", "get_class_in_module")}
+    modules.TIME_OUT_REMOTE_CODE = 0  # Seconds that it waits for an answer; 0 is an error instead of a question.
+    modules.get_class_in_module = _refuse  # What executes a module, whoever asks for it.
+    try:
+        yield
+    except Exception as error:
+        if "trust_remote_code" not in _said(error):
+            raise
+        raise ValueError(
+            f"{name} brings code of its own (auto_map in its configuration), and loading it would run that code: read it, and "
+            "pass trust_remote_code=True (--trust-remote-code) if you trust it"
+        ) from error
+    finally:
+        for key, value in held.items():
+            setattr(modules, key, value)
+
+
+def _said(error: BaseException | None) -> str:
+    """The messages of an error and of what it came from."""
+    said = ""
+    while error is not None:
+        said, error = f"{said} {error}", error.__cause__
+    return said
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise ValueError("trust_remote_code is not set")
