@@ -28,18 +28,23 @@ def prune(
     loading: Loading,
 ) -> None:
     """Save a model without some heads, for any loader, and print its size and speed before and after."""
+    from lens_heads.deploy.prune import check_target
     from lens_heads.deploy.prune import prune as pruned
     from lens_heads.deploy.speed import prefill_ratio
+    from lens_heads.heads.scores import HeadScores
     from lens_heads.model.load import load_model
 
     if (heads is None) == (scores is None):
         raise ValueError("pass either --heads L5H1,L7H0 or --scores FILE with -k")
+    ranking = None if scores is None else HeadScores.load(scores)
+    check_target(to)  # All that can be wrong before the model is loaded.
     loaded = loading.load(model)
-    chosen: Any = heads.split(",") if heads is not None else _lowest(loaded, scores, k, remove)
+    chosen: Any = heads.split(",") if heads is not None else _lowest(loaded, ranking, scores, k, remove)
     found = pruned(
         loaded, [name.strip() if isinstance(name, str) else name for name in chosen], to, "remove" if remove else "zero"
     )
-    ratio = prefill_ratio(loaded, load_model(found.path, **loading.options))
+    again = {name: value for name, value in loading.options.items() if name != "revision"}  # It is a local folder now.
+    ratio = prefill_ratio(loaded, load_model(found.path, **again))
     sizes = " -> ".join(f"{each / 2**20:,.1f} MiB" for each in found.bytes)
     parameters = " -> ".join(f"{each:,}" for each in found.parameters)
     typer.echo(
@@ -48,14 +53,12 @@ def prune(
     typer.echo(visible(f"Checkpoint: {found.path}"))
 
 
-def _lowest(model: Any, file: Path | None, k: int, remove: bool) -> list[Any]:
+def _lowest(model: Any, scores: Any, file: Path | None, k: int, remove: bool) -> list[Any]:
     """The k lowest heads of a ranking, or the k lowest kv groups of each layer."""
     from lens_heads.deploy.prune import lowest_groups
-    from lens_heads.heads.scores import HeadScores
     from lens_heads.model.geometry import geometry
 
-    assert file is not None
-    scores, shape = HeadScores.load(file), geometry(model)
+    shape = geometry(model)
     if remove:
         return list(lowest_groups(scores, shape, k))
     shape.check_scores(scores, f"ranking {file}")

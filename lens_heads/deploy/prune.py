@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import copy
 import os
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from lens_heads.deploy.smaller import kept_groups, without_groups
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer
 from lens_heads.heads.units import query_heads, to_kv_heads
+from lens_heads.interventions.ablate import ablate
 from lens_heads.model.copies import Packed, copied, packed, set_output_weights
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, output_weights
 from lens_heads.model.hooks import has_hooks
+from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks
-from lens_heads.runs.files import naming, path_of
+from lens_heads.runs.files import naming, path_of, temporary_folder
+from lens_heads.runs.reading import reason
 
 How = Literal["zero", "remove"]
-QUERIES, KEYS, OUT = ("q_proj",), ("k_proj", "v_proj"), "o_proj"
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,17 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") ->
         path: a folder that does not exist yet, or is empty.
         how: "zero" sets the heads' rows of W_O to zero: any heads, nothing gets smaller. "remove" takes whole groups, a kv head
             with all query heads that read it, out of the weights and the configuration: the checkpoint is smaller and faster.
-            Since a configuration has one number of heads, every layer has to lose equally many groups.
+            Since a configuration has one number of heads, every layer has to lose equally many groups. A Llama whose width is
+            then no multiple of its heads, which transformers refuses, is written as a Mistral, which computes the same.
 
-    Logits equal those of `ablate(model, heads, "zero")` up to rounding. The model itself does not change.
+    Logits equal those of `ablate(model, heads, "zero")` up to rounding, which is tried on a short prompt before anything is
+    written. The model itself does not change. A call that fails or is killed leaves nothing behind; what a killed one held is
+    removed by the next call for the same parent folder.
 
     Raises ValueError for a head that does not exist, a folder that is not empty, a group of which some query heads are to
-    stay, other numbers of groups per layer, and models whose projections are not apart (q_proj, k_proj, v_proj, o_proj);
-    OSError if the folder cannot be written.
+    stay, other numbers of groups per layer, numbers of heads with which transformers refuses to load the configuration (the
+    message lists those that it loads), and models whose head size follows from the number of heads or that normalize all heads
+    together; OSError if the folder cannot be written.
     """
     shape, folder = geometry(model), path_of(path, "path")
     if how not in get_args(How):
@@ -65,19 +70,18 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") ->
     if has_hooks(model):
         raise ValueError(f"{shape.name} has hooks attached (an ablation?), which no checkpoint has: remove them first")
     chosen = tuple(dict.fromkeys(shape.check_heads(heads)))
-    kept = _kept(shape, chosen) if how == "remove" else {}
-    with naming(folder, "written"):
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ValueError(f"{folder} exists already: choose another folder for the pruned model")
+    kept = kept_groups(shape, chosen) if how == "remove" else {}
+    check_target(folder)
     parts = packed(_without_output(model, chosen) if how == "zero" else model)
     fresh = _plain(parts, shape, kept)
-    with naming(folder, "written"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pruning-") as held:
-            whole = Path(held) / "model"
-            fresh.save_pretrained(whole)
-            parts.tokenizer.save_pretrained(whole)
-            os.replace(whole, folder)  # Complete or absent, also if it is interrupted.
+    _check_logits(model, chosen, fresh)
+    if getattr(model.original_model, "generation_config", None) is not None:  # Where to stop, above all.
+        fresh.generation_config = copy.deepcopy(model.original_model.generation_config)
+    with naming(folder, "written"), _new_folders(folder.parent), temporary_folder(folder.parent, "pruning") as held:
+        whole = held / "model"
+        fresh.save_pretrained(whole)
+        parts.tokenizer.save_pretrained(whole)
+        os.replace(whole, folder)  # Complete or absent, also if it is interrupted.
     with torch.device("meta"):
         unpruned = parts.kind(parts.config)
     before, after = (sum(each.numel() for each in one.parameters()) for one in (unpruned, fresh))
@@ -85,21 +89,71 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") ->
     return Pruned(folder, chosen, how, (before, after), (size * before, size * after))
 
 
+def check_target(folder: Path) -> None:
+    """ValueError for a folder that holds something already, OSError for one that cannot be looked into."""
+    with naming(folder, "written"):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ValueError(f"{folder} exists already: choose another folder for the pruned model")
+
+
+@contextmanager
+def _new_folders(folder: Path) -> Iterator[None]:
+    """A folder and those above it that are made inside are gone again after an error."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
+        raise
+
+
 def _plain(parts: Packed, shape: HeadGeometry, kept: dict[int, list[int]]) -> Any:
     """The Hugging Face model, with these kv heads of each layer, or all."""
     weights = {name: tensor for names, tensor in parts.weights for name in names}
-    config = copy.deepcopy(parts.config)
-    config.architectures = config.architectures or [parts.kind.__name__]
+    kind, config = parts.kind, copy.deepcopy(parts.config)
+    config.architectures = config.architectures or [kind.__name__]
     if kept:
-        _check_projections(weights, shape)
-        config.head_dim = shape.d_head
-        config.num_key_value_heads = len(kept[0])
-        config.num_attention_heads = len(kept[0]) * shape.group
-        weights = {name: _sliced(name, tensor, shape, kept) for name, tensor in weights.items()}
+        kind, config, weights = without_groups(parts, shape, weights, kept)
+    config._attn_implementation = (
+        "eager"  # As in a bridge: Falcon with ALiBi gives other logits by sdpa. It is not saved.
+    )
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-        fresh = parts.kind(config).to(parts.dtype).eval()
+        fresh = kind(config).to(parts.dtype).eval()
+    missing = [name for name in fresh.state_dict() if name not in weights]
+    if missing:
+        raise ValueError(
+            f"{parts.name} cannot be written: {parts.kind.__name__} has {missing[0]}, and the model does not"
+        )
     fresh.load_state_dict({name: weights[name] for name in fresh.state_dict()})
     return fresh
+
+
+@torch.no_grad()
+def _check_logits(model: Model, chosen: Sequence[Head], fresh: Any) -> None:
+    """ValueError unless the model to be written gives the logits of the one whose heads write zero, on a short prompt.
+
+    Not where a norm stands between heads and output projection (BitNet), or what a head computes depends on its number (ALiBi).
+    """
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.cfg.d_vocab, (1, 24), generator=generator)
+    with evaluating(model), ablate(model, chosen, "zero"):
+        expected = model(tokens.to(model.W_U.device)).float().cpu()
+    try:
+        found = fresh(tokens).logits.float()
+    except RuntimeError as error:  # Shapes that do not meet, e.g. of a norm over all heads.
+        raise ValueError(
+            f"{geometry(model).name}: {type(fresh).__name__} does not run with fewer heads ({reason(error)}), so nothing was "
+            "written: use how='zero'"
+        ) from error
+    error = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
+    bound = 1e-3 if fresh.dtype == torch.float32 else 5e-2  # As in `check`: bfloat16 carries 8 bits.
+    if not error <= bound:
+        raise ValueError(
+            f"{geometry(model).name}: a checkpoint without these heads would give other logits than the model with these heads "
+            f"ablated (relative difference {error:.2g}), so nothing was written: use ablate(model, heads, 'zero')"
+        )
 
 
 def lowest_groups(scores: HeadScores, shape: HeadGeometry, k: int) -> list[Head]:
@@ -120,71 +174,6 @@ def lowest_groups(scores: HeadScores, shape: HeadGeometry, k: int) -> list[Head]
     ):  # Not by score: where kv heads tie, those that a threshold keeps first go last.
         lowest[head.layer].append(head)
     return query_heads([head for heads in lowest.values() for head in heads[:k]], shape.group)
-
-
-def _kept(shape: HeadGeometry, chosen: Sequence[Head]) -> dict[int, list[int]]:
-    """The kv heads that stay in each layer. ValueError for groups in part, and other numbers per layer."""
-    gone = by_layer(chosen)
-    kept: dict[int, list[int]] = {}
-    for layer in range(shape.n_layers):
-        here = set(gone.get(layer, ()))
-        for kv in range(shape.n_kv_heads):
-            group = range(kv * shape.group, (kv + 1) * shape.group)
-            rest = [Head(layer, head) for head in group if head not in here]
-            if rest and len(rest) < shape.group:
-                needing = ", ".join(map(str, rest))
-                raise ValueError(
-                    f"kv head {kv} of layer {layer} cannot be removed: {needing} still need it. Prune these too, or use "
-                    "how='zero'"
-                )
-            if rest:
-                kept.setdefault(layer, []).append(kv)
-    numbers = {layer: len(kept.get(layer, ())) for layer in range(shape.n_layers)}
-    if len(set(numbers.values())) > 1 or not min(numbers.values()):
-        few, many = min(numbers, key=numbers.__getitem__), max(numbers, key=numbers.__getitem__)
-        raise ValueError(
-            f"layer {few} would keep {numbers[few]} of {shape.n_kv_heads} kv heads and layer {many} {numbers[many]}: a "
-            "configuration has one number for all layers, at least 1. Remove equally many in each layer, or use how='zero'"
-        )
-    return kept
-
-
-def _parts_of(name: str) -> tuple[int, str, str] | None:
-    """Layer, projection and "weight" or "bias" of a tensor of attention, by its name; None for any other."""
-    words = name.split(".")
-    if len(words) < 3 or words[-2] not in (*QUERIES, *KEYS, OUT):
-        return None
-    layer = next((int(word) for word in words if word.isdigit()), None)
-    return None if layer is None else (layer, words[-2], words[-1])
-
-
-def _check_projections(weights: dict[str, Tensor], shape: HeadGeometry) -> None:
-    """ValueError for weights that cannot be taken apart by kv head."""
-    found = {part[:2] for name in weights if (part := _parts_of(name))}
-    missing = [name for name in (*QUERIES, *KEYS, OUT) if (0, name) not in found]
-    if missing:
-        raise ValueError(f"{shape.name} has no {missing[0]} of its own, so no kv head can be taken out: use how='zero'")
-    whole = next((name for name, each in weights.items() if "q_norm" in name and each.numel() > shape.d_head), None)
-    if whole is not None:
-        raise ValueError(
-            f"{shape.name} normalizes all heads of a layer together ({whole}), so none can be taken out: use how='zero'"
-        )
-
-
-def _sliced(name: str, tensor: Tensor, shape: HeadGeometry, kept: dict[int, list[int]]) -> Tensor:
-    """A tensor without the rows, or, of the output, the columns of the kv groups that go."""
-    part = _parts_of(name)
-    if part is None:
-        return tensor
-    layer, projection, kind = part
-    if projection == OUT:
-        return tensor if kind == "bias" else _blocks(tensor.T, shape.n_kv_heads, kept[layer]).T.contiguous()
-    return _blocks(tensor, shape.n_kv_heads, kept[layer])
-
-
-def _blocks(tensor: Float[Tensor, "rows ..."], number: int, kept: list[int]) -> Tensor:
-    """Some of so many equal blocks of rows."""
-    return tensor.reshape(number, -1, *tensor.shape[1:])[kept].flatten(0, 1)
 
 
 def _without_output(model: Model, chosen: Sequence[Head]) -> Model:
