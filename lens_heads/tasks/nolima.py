@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
 from pathlib import Path
 
+import numpy as np
+
 from lens_heads.runs import checks
 from lens_heads.runs.reading import user_path
 from lens_heads.tasks.books import at_least, read_book, read_books
+from lens_heads.tasks.nolima_lines import LineTrial
 from lens_heads.tasks.rows import hub_file
 from lens_heads.tasks.sampling import check_known, depths_grid, lengths_grid, stratified
 from lens_heads.tasks.schema import Entry, cases, read_entries
+from lens_heads.trials.judges import DEFAULT, Judge
 from lens_heads.trials.trial import Trial
 
 HUB = "amodaresi/NoLiMa"
@@ -39,6 +43,7 @@ PRESETS = {
     "scripts": Preset(tuple(lengths_grid(10, 1_000, 5_000)), 10, slice(0, 3), 200, True),
     "evaluation": Preset(tuple(lengths_grid(5, 1_000, 16_000)), 5, slice(3, None), 800, None),
 }
+_BENCHMARK = Preset((250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000), 26, slice(None), 200, True)
 _DEFAULT = Preset((1_000, 2_000, 4_000), 5, slice(0, 1), None, None)
 
 
@@ -54,6 +59,7 @@ def nolima(
     seed: int = 42,
     chat: bool | None = None,
     needle_set: str | None = None,
+    benchmark: bool = False,
 ) -> list[Trial]:
     """NoLiMa trials over a grid of context lengths and needle depths.
 
@@ -67,6 +73,7 @@ def nolima(
             lengths 1,000, 2,000, 4,000 x 5 depths, one character per entry. Other arguments override the preset.
         n: number of trials, stratified over (needle, test, depth); a preset draws fewer if its grid is smaller.
         characters: names of each entry's character_set to use: how many (the first ones), or a list.
+        benchmark: prompts, grid and judging of NoLiMa's own evaluation (below) instead of a preset's.
         needle_set: a file name; None for needle_set.json (direct questions: needle_set_ONLYDirect.json), else every .json.
 
     Returns:
@@ -74,34 +81,63 @@ def nolima(
         character and book. A group is an entry with a character: "evaluation" has the entries of the other
         presets, but none of their characters.
 
-    Differs from the authors' sampling, which cuts test ids at an underscore and so mixes tests in one stratum.
+    Prompts and judging are those of the LOCOS paper: needles after a sentence at or below their depth in a book's first
+    tokens, the answer as whole words of the text's first line. With `benchmark=True` they are NoLiMa's own: lengths of 250 to
+    32,000, 26 depths, every test in every book, needles at the end of a line of a window (`nolima_lines.LineTrial`), at each
+    depth the character that its random numbers (numpy, seed 42) draw, and the answer anywhere in the whole text, in its case.
+    It runs all of these; here 200 are drawn unless `n` says otherwise.
+
+    Differs from the LOCOS authors' sampling, which cuts test ids at an underscore and so mixes tests in one stratum.
     As there, entries cycle through the books; a book shorter than the longest length is repeated.
     """
     if preset is not None:
         check_known("preset", preset, PRESETS, ", or None")
-    chosen = PRESETS[preset] if preset else _DEFAULT
+        if benchmark:
+            raise ValueError(
+                f"preset={preset!r} is the LOCOS paper's, and benchmark=True asks for NoLiMa's own: use one of them"
+            )
+    chosen = PRESETS[preset] if preset else _BENCHMARK if benchmark else _DEFAULT
     grid = lengths_grid(lengths if lengths is not None else chosen.lengths)
     at = depths_grid(depths if depths is not None else chosen.depths)
     entries, texts = _read(source, questions, needle_set)
-    books = [(name, at_least(text, max(grid))) for name, text in texts.items()]
+    asked = _asked(entries, questions, warn=source is not None)
+    books = [
+        (name, at_least(text, max(grid) * (2 if benchmark else 1))) for name, text in texts.items()
+    ]  # A window begins within it.
     trials = [
         case.trial(
             questions,
             book,
+            kind=LineTrial if benchmark else Trial,
             id=f"{'-'.join(filter(None, named))}-len{length}-depth{100 * depth:g}",
             haystack=text,
             depth=depth,
             length=length,
             chat=chosen.chat if chat is None else chat,
             group=f"nolima {entry.id}-{case.character}",
+            judge=Judge(normalization="verbatim", multiline=True) if benchmark else DEFAULT,
         )
-        for entry, (book, text) in zip(_asked(entries, questions, warn=source is not None), cycle(books))
-        for case in cases(entry, _characters(entry, characters, chosen.characters))
-        for named in [(entry.id, case.test.id, questions, case.character)]
+        for entry, listed in zip(asked, [books] * len(asked) if benchmark else _each(books), strict=False)
+        for names in [_characters(entry, characters, chosen.characters)]
+        for case in cases(entry, names)
+        for book, text in listed
+        for named in [(entry.id, case.test.id, questions, case.character, book if benchmark else "")]
         for length, depth in product(grid, at)
+        if not benchmark or case.character == _drawn(names, at.index(depth))
     ]
     wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
     return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
+
+
+def _each(books: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """One book after another, over and over."""
+    return ([book] for book in cycle(books))
+
+
+def _drawn(names: tuple[str, ...], number: int) -> str:
+    """The name that the benchmark draws for a depth: it begins every test, book and length with the same seed."""
+    rng = np.random.RandomState(42)
+    return [str(rng.choice(names)) for _ in range(number + 1)][-1] if names else ""
 
 
 def _characters(entry: Entry, wanted: int | Sequence[str] | None, preset: slice) -> tuple[str, ...]:

@@ -76,8 +76,8 @@ class Case:
     def id(self) -> str:
         return "-".join(filter(None, (self.entry.id, self.test.id, self.character)))
 
-    def trial(self, questions: str, book: str, **fields: Any) -> Trial:
-        """The filled-in trial, with `fields` of `Trial`.
+    def trial(self, questions: str, book: str, kind: type[Trial] = Trial, **fields: Any) -> Trial:
+        """The filled-in trial, with `fields` of `Trial`, or another `kind` of trial.
 
         `meta` holds entry, test, association (entry and test), kind, question type, character and book.
 
@@ -92,7 +92,7 @@ class Case:
         asked = entry.questions[questions]
         filled = {"CHAR": self.character, **{str(i): arg for i, arg in enumerate(test.args, 1)}}
         gold = tuple(_fill(answer, filled) for answer in asked.gold or test.gold) or (self.character,)
-        return Trial(
+        return kind(
             question=_fill(asked.text, filled),
             answer=gold[0],
             aliases=gold[1:],

@@ -16,7 +16,12 @@ from lens_heads.trials import text as comparing
 from lens_heads.trials.characters import compared
 from lens_heads.trials.rhymes import rhyme
 
-NORMALIZATIONS = {"numbers": comparing.normalize, "squad": comparing.squad, "rouge": comparing.rouge_words}
+NORMALIZATIONS = {
+    "numbers": comparing.normalize,
+    "squad": comparing.squad,
+    "rouge": comparing.rouge_words,
+    "verbatim": str,
+}
 _NUMBER = re.compile(r"(?:(?<!\w)-)?\d+(?:\.\d+)?")
 
 
@@ -31,9 +36,9 @@ class Judge:
     """The default rule: the text contains the answer's words, whole and consecutive.
 
     `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case).
-    `normalization`: "numbers", this package's own (`trials.text`), for every script; "squad", exactly that of SQuAD and
-    MuSiQue (-3.5 is 35); or "rouge", the words of a-z and 0-9 that the rouge-score package reads, with which the gate of
-    `score_heads` is the LOCOS authors'.
+    `normalization`: "numbers", this package's own, for every script (`trials.text`); "squad", exactly that of SQuAD and MuSiQue
+    (-3.5 is 35); "rouge", the words of a-z and 0-9 that the rouge-score package reads, with which the gate of `score_heads`
+    is the LOCOS authors'; or "verbatim", the characters themselves, anywhere ("Ann" in "Annika"), as NoLiMa judges.
     `multiline`: the answer may span lines: decoding stops at the first string of `cut` instead of the first newline.
 
     An empty answer is always wrong. ValueError for an unknown normalization and an empty string in `cut`.
@@ -80,11 +85,12 @@ class Judge:
         return NORMALIZATIONS[self.normalization](text)
 
     def contains(self, text: str, gold: str) -> bool:
-        """Whether the text contains the answer as consecutive whole words, after normalization."""
+        """Whether the text contains the answer as consecutive whole words, after normalization; verbatim, anywhere."""
         if self.normalization == "numbers":
-            return bool(comparing.contains(text, gold))
+            return comparing.find(text, gold) is not None
         words, answer = self.normalize(text), self.normalize(gold)
-        return bool(answer) and f" {answer} " in f" {words} "
+        edge = "" if self.normalization == "verbatim" else " "
+        return bool(answer) and f"{edge}{answer}{edge}" in f"{edge}{words}{edge}"
 
     def equals(self, text: str, gold: str) -> bool:
         """Whether text and answer are equal, and not empty, after normalization."""
@@ -164,16 +170,18 @@ class Labelled(Judge):
 
     def without(self, question: str) -> Self:
         """The judge for one question, without the labels that the question names. ValueError if none are left."""
-        return replace(self, labels=tuple(label for label in self.labels if label.lower() not in question.lower()))
+        return replace(self, labels=tuple(label for label in self.labels if not self._names(question, label)))
+
+    def _names(self, text: str, label: str) -> bool:
+        return label.lower() in text.lower()
 
 
 @dataclass(frozen=True)
 class OnlyLabel(Labelled):
     """The text contains the right label and no other; for an answer with commas, all of its parts and no other.
 
-    BABILong's rule (Kuratov et al., arXiv 2406.10149; `compare_answers` in its code): labels match anywhere in the text,
-    in lower case ("one" in "none"), or with `whole_words` only as words of their own, and those that the question names must
-    be removed first (`without`).
+    BABILong's rule (Kuratov et al., arXiv 2406.10149; `compare_answers` in its code): labels match anywhere in the text, in
+    lower case ("one" in "none"; not with `whole_words`), and those that the question names must be removed first (`without`).
     """
 
     whole_words: bool = False
@@ -184,11 +192,8 @@ class OnlyLabel(Labelled):
         gold = gold.lower()
         return found == ({part.strip() for part in gold.split(",")} if "," in gold else {gold})
 
-    def without(self, question: str) -> Self:
-        return replace(self, labels=tuple(label for label in self.labels if not self._names(question, label)))
-
     def _names(self, text: str, label: str) -> bool:
-        return comparing.find(text, label) is not None if self.whole_words else label.lower() in text.lower()
+        return comparing.find(text, label) is not None if self.whole_words else super()._names(text, label)
 
 
 @dataclass(frozen=True)
@@ -276,10 +281,9 @@ class PassesTests(Judge):
         return self._split(text)[0]
 
 
-_NUMBERS, _LABELS = (FirstNumber, FinalNumber), (OnlyLabel, FirstLabel, AnyOf, Rhymes)
-RULES: dict[str, type[Judge]] = {
-    kind.rule: kind for kind in (Judge, ExactMatch, *_NUMBERS, EitherContains, *_LABELS, PassesTests)
-}
+_LABELS = (OnlyLabel, FirstLabel, AnyOf, Rhymes)
+_KINDS = (Judge, ExactMatch, FirstNumber, FinalNumber, EitherContains, *_LABELS, PassesTests)
+RULES: dict[str, type[Judge]] = {kind.rule: kind for kind in _KINDS}
 """All rules by their names in template files."""
 DEFAULT = Judge()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
+import numpy as np
 import pytest
 
 from lens_heads.tasks.nolima import PRESETS, nolima
@@ -154,6 +156,65 @@ def test_every_other_fault(tmp_path: Path) -> None:
         nolima(tmp_path / "empty")
     with pytest.raises(FileNotFoundError, match=r"haystack contains no .txt file"):
         nolima(folder(tmp_path / "bare", books=0))
+
+
+def lined_book(root: Path) -> str:
+    """A book of lines of many lengths, in every file of the folder."""
+    text = "\n".join(f"Line {i} goes on{' and on' * (i % 7)}." for i in range(400))
+    for file in (root / "haystack" / "rand_shuffle").iterdir():
+        file.write_text(text, encoding="utf-8")
+    return text
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.04, 0.36, 0.5, 0.96, 1.0])
+@pytest.mark.parametrize("length", [250, 1_000])
+def test_the_benchmarks_needles_end_a_line_of_a_window_of_the_book(tmp_path: Path, length: int, depth: float) -> None:
+    """With a token a character, the text is that of their placement, worked out on the characters."""
+    text, tokenizer = lined_book(folder(tmp_path)), zoo.tokenizer()
+    (trial,) = nolima(tmp_path, benchmark=True, lengths=[length], depths=[depth], chat=False, n=1)
+    at = 0 if depth == 0 else next(i for i, c in enumerate(text) if c == "\n" and i / (length + 1) >= depth)
+    start = at - round(length * depth)
+    before, after = text[start : at + 1].rpartition("\n")[0], text[at + 1 : start + length]
+    lead = " " if before else ""
+    encoded = trial.encode(tokenizer)
+    expected = trial.template.format(haystack=f"{before}{lead}{trial.needle}\n{after}", question=trial.question)
+    assert tokenizer.decode(encoded.tokens) == tokenizer.decode(tokenizer("").input_ids) + expected
+    assert encoded.needle is not None
+    assert tokenizer.decode(encoded.tokens[slice(*encoded.needle)]) == lead + trial.needle
+    assert (encoded.meta["length"], encoded.meta["depth"], trial.length) == (length, depth, length)
+    bare = replace(trial, needle="").encode(tokenizer)
+    assert bare.needle is None
+    assert tokenizer.decode(bare.tokens).endswith(
+        trial.template.format(haystack=f"{before}\n{after}", question=trial.question)
+    )
+
+
+def test_the_benchmark_is_its_grid_with_its_characters_and_judging(tmp_path: Path) -> None:
+    lined_book(folder(tmp_path))
+    trials = nolima(tmp_path, benchmark=True, n=3 * 5 * 8 * 26)
+    assert len({trial.id for trial in trials}) == len(trials), "every test in every book, once a length and depth"
+    assert sorted({trial.length for trial in trials}) == [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000]
+    np.random.seed(42)
+    drawn = {i / 25: str(np.random.choice(NAMES)) for i in range(26)}
+    assert {(trial.depth, trial.answer) for trial in trials} == set(drawn.items())
+    judge = trials[0].judge
+    said = ("It is\nYuki, I think", "Yukiko", "yuki", "")
+    assert [judge.correct(text, ["Yuki"]) for text in said] == [1, 1, 0, 0]
+    assert len(nolima(tmp_path, benchmark=True)) == 200
+    assert nolima(tmp_path)[0].judge.correct("Yukiko", ["Yuki"]) == 0
+    with pytest.raises(
+        ValueError, match="preset='paper' is the LOCOS paper's, and benchmark=True asks for NoLiMa's own"
+    ):
+        nolima(tmp_path, preset="paper", benchmark=True)
+
+
+def test_a_book_that_the_benchmarks_window_does_not_fit_is_named(tmp_path: Path) -> None:
+    root = folder(tmp_path)
+    (trial,) = nolima(root, benchmark=True, lengths=[300], depths=[0.5], chat=False, n=1)
+    with pytest.raises(ValueError, match=r"no line of the book ends at or after token 150, where depth 0.5 of 300"):
+        replace(trial, haystack="no line ends here " * 50).encode(zoo.tokenizer())
+    with pytest.raises(ValueError, match=r"the book has 205 tokens, and a window of 300 from token 50 on goes beyond"):
+        replace(trial, haystack="x" * 200 + "\nx" * 2 + "x").encode(zoo.tokenizer())
 
 
 def test_the_span_decodes_to_the_needle(tmp_path: Path) -> None:
