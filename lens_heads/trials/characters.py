@@ -43,7 +43,10 @@ class Character(NamedTuple):
 
 def characters(text: str) -> list[Character]:
     """The characters of a text as they are compared; accents stay, and so do letters that only look alike."""
-    found = [Character(char, start, end) for start, end in _clusters(text) for char in _compared(text[start:end])]
+    if text.isascii():
+        found = [Character(char, at, at + 1) for at, char in enumerate(text.lower())]
+    else:
+        found = [Character(char, *where) for where in _clusters(text) for char in _compared(text[slice(*where)])]
     return _numbers(found)
 
 
@@ -60,6 +63,7 @@ def signs(text: str) -> set[int]:
     }
 
 
+@lru_cache(maxsize=4096)
 def separates(char: str) -> bool:
     """Whether a character is no part of a word: punctuation, space, currency and control characters."""
     kind = unicodedata.category(char)
@@ -70,8 +74,6 @@ def separates(char: str) -> bool:
 
 def _clusters(text: str) -> list[tuple[int, int]]:
     """Ranges of characters with the marks and Korean vowels that they compose with."""
-    if text.isascii():
-        return [(i, i + 1) for i in range(len(text))]
     starts = [i for i, char in enumerate(text) if i == 0 or not _composes(char)]
     return list(zip(starts, [*starts[1:], len(text)], strict=True))
 
@@ -90,7 +92,7 @@ def _compared(cluster: str) -> str:
 
 
 def _same(char: str) -> str:
-    digit = unicodedata.decimal(char, None)
+    digit = unicodedata.digit(char, None) if "\u2080" <= char <= "\u2089" else unicodedata.decimal(char, None)
     return _SAME.get(char, char) if digit is None else str(digit)
 
 

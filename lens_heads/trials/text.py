@@ -78,9 +78,11 @@ def find(text: str, gold: str, start: int = 0, articles: bool = False) -> tuple[
     it may end anywhere, so that "京都" is in "東京都"; Korean words may have endings; Arabic and Hebrew words of three
     letters or more may have "and", "in" or "the" before them. Other inflection is not known: "Киев" is not in "Киеве".
 
-    Returns the half-open range of characters of `text`. An answer of nothing but articles and punctuation is nowhere.
+    Returns the half-open range of characters of `text`. An answer of punctuation alone is nowhere; one of articles alone (the
+    choice "A") must be written as it is, or every "a" would count.
     """
-    parts, wanted = _parts(text, articles), _parts(gold, articles)
+    alone = not articles and not _parts(gold)
+    parts, wanted = _parts(text, articles or alone), _parts(gold, articles or alone)
     for word, before in _spellings(wanted):
         for at in _positions("".join(part.char for part in parts), "".join(part.char for part in word)):
             inside = range(1, len(word))
@@ -90,7 +92,9 @@ def find(text: str, gold: str, start: int = 0, articles: bool = False) -> tuple[
                 and _begins(parts, at, before)
                 and _ends(parts, at + len(word))
             ):
-                return parts[at].start, parts[at + len(word) - 1].end
+                found = parts[at].start, parts[at + len(word) - 1].end
+                if not alone or text[slice(*found)] in gold:
+                    return found
     return None
 
 
@@ -147,6 +151,7 @@ def _gap(plain: str, last: int, at: int) -> int:
     return _SOFT if joined else _HARD
 
 
+@lru_cache(maxsize=4096)
 def _script(char: str) -> str:
     found = _SCRIPT.match(char)
     if found is None:

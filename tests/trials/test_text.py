@@ -65,6 +65,8 @@ HOLDS = [  # answer, text
     ("O'Brien", "O\u2019Brien"),
     ("new york", "New a York"),
     ("\N{GREEN APPLE}", "a\N{GREEN APPLE}!"),
+    ("H2O", "H₂O"),
+    ("A", "The answer is A."),  # An article, and the answer.
 ]
 HOLDS_NOT = [
     ("Łódź", "I'd say Kraków"),
@@ -92,6 +94,7 @@ HOLDS_NOT = [
     ("לב", "כלב"),  # "heart" in "dog": two letters.
     ("울", "서울"),
     ("the", "anything"),
+    ("10²", "102"),
     ("", "x"),
 ]
 
@@ -154,6 +157,12 @@ def test_words_are_split_at_punctuation_and_where_the_script_changes() -> None:
         *("the", "γ", "ray", "of", "2008", "年", "東京", "タワー", "c++", "-5")
     ]
     assert words("...") == []
+
+
+def test_an_article_is_an_answer_only_as_it_is_written() -> None:
+    assert contains("A", "A") == contains("It is (A).", "A") == 1
+    assert contains("b, a letter", "A") == contains("A letter", "a") == contains("an A", "the") == 0
+    assert passes(trial("A"), "b, a letter")  # The gate is ROUGE's there.
 
 
 def test_the_gates_recall_by_hand() -> None:
