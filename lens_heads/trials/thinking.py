@@ -88,6 +88,12 @@ _OPENS = re.compile("|".join(f"(?P<m{i}>{marker.opens})" for i, marker in enumer
 _TAGS = [marker for marker in MARKERS if not marker.opens.startswith(r"\A")]
 _CLOSES = {marker: re.compile(marker.closes, re.DOTALL) for marker in MARKERS}
 
+_TURN = re.compile(
+    r"<\|(?:im_start|assistant|start_header_id|start|turn|start_of_role|CHATBOT_TOKEN)\|?>|<｜Assistant｜>"
+    r"|<start_of_turn>|\[/INST\]"
+)
+"""Where a chat template begins the model's turn."""
+
 
 def thoughts(text: str) -> list[tuple[int, int]]:
     """The half-open character ranges of a text that are no part of the answer: blocks of thinking with their markers.
@@ -147,7 +153,9 @@ def _opening(text: str, at: int) -> tuple[re.Match[str], Marker] | None:
 
 
 def _unclosed(text: str) -> tuple[re.Match[str], Marker] | None:
-    at = 0
+    """The last opening without a closing in the turn that the text ends in: a marker that the user wrote opens nothing."""
+    turns = [hit.start() for hit in _TURN.finditer(text)]
+    at = turns[-1] if turns else 0
     while (opening := _opening(text, at)) is not None:
         hit, marker = opening
         closed = _CLOSES[marker].search(text, hit.end())

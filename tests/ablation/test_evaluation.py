@@ -17,6 +17,7 @@ from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.evaluation import METRICS, Evaluation, evaluate
 from lens_heads.interventions.activations import mean_activations
 from lens_heads.model.hooks import has_hooks
+from lens_heads.scoring.score import score_heads
 from lens_heads.stats import mean_interval, share_interval
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.judges import judge_of
@@ -150,6 +151,22 @@ def test_a_newline_ends_the_text(gqa: Any) -> None:
     found = evaluate(gqa, [newline_trial(seed), *trials()[:1]], max_new_tokens=8, batch_size=2, progress=False)
     assert found.texts[0] == zoo.tokenizer().decode(steps[:at])
     assert found.texts[1] == handmade.greedy_text(hf, zoo.tokenizer(), trials()[0].tokens, 8, {2})
+
+
+@pytest.mark.parametrize("marker", ["<think>\n", "<|channel>thought\n", "[THINK]"])
+def test_what_follows_a_block_of_thinking_that_the_prompt_opens_is_no_answer(gqa: Any, marker: str) -> None:
+    """Whatever is written is thought: no text, no verdict, no trial that passes the gate."""
+    opens = torch.tensor(zoo.tokenizer()(marker, add_special_tokens=False).input_ids)
+    plainly, thinking = trials()[0], replace(trials()[1], tokens=torch.cat([trials()[1].tokens, opens]))
+    said = handmade.greedy_text(plain("llama-gqa"), zoo.tokenizer(), thinking.tokens, 7, {2})
+    thinking = replace(thinking, answer=said.strip() or "x")
+    assert said
+    found = evaluate(gqa, [plainly, thinking], max_new_tokens=7, batch_size=2, progress=False)
+    assert found.texts[1] == ""
+    assert float(found.metrics["correct"][1]) == 0
+    assert found.texts[0] == handmade.greedy_text(plain("llama-gqa"), zoo.tokenizer(), plainly.tokens, 7, {2}) != ""
+    with pytest.raises(ValueError, match="gate"):
+        score_heads(gqa, [thinking], "locos", max_new_tokens=7, progress=False)
 
 
 def test_without_generating_there_are_no_text_metrics(gqa: Any) -> None:

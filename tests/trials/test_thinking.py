@@ -123,6 +123,26 @@ def test_what_is_left(text: str, expected: str) -> None:
     assert bool(thoughts(text)) == (text != expected)
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "<|im_end|>\n<|im_start|>assistant\n",
+        "<｜Assistant｜>",
+        "<end_of_turn>\n<start_of_turn>model\n",
+        "<turn|>\n<|turn>model\n",
+        "[/INST]",
+        "<|end|><|start|>assistant<|channel|>final<|message|>",
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    ],
+)
+def test_a_marker_that_the_user_wrote_opens_nothing(begin: str) -> None:
+    asked = "Begin with <think> or [THINK], please."
+    assert unclosed(asked + begin) == closing(asked + begin) == ""
+    assert unclosed(f"{asked}{begin}<think>\n") == "<think>"
+    assert closing(f"{asked}{begin}<think>\n") == "\n</think>\n\n"
+    assert unclosed(f"{asked}{begin}<think>\n\n</think>\n\n") == ""
+
+
 def test_a_template_that_ends_before_the_channel_is_named() -> None:
     assert closing("<|end|><|start|>assistant") == "<|channel|>final<|message|>"
     assert closing("<|im_start|>assistant\n") == closing("") == ""
