@@ -82,7 +82,6 @@ def _pattern(
     scores = einsum(q, k, "row head e, key head e -> head row key") * float(scale or shape.d_head**-0.5)
     if shape.attn_softcap is not None:
         scores = shape.attn_softcap * torch.tanh(scores / shape.attn_softcap)
-    back = torch.arange(len(q), device=q.device)[:, None] - torch.arange(len(k), device=q.device)
-    window = shape.windows[layer]
-    hidden = (back < 0) | (back >= window) if window is not None else back < 0
-    return scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    places = torch.arange(len(k), device=q.device)
+    seen = shape.reaches(layer, places[: len(q), None], places)
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1)

@@ -152,18 +152,18 @@ def _hooks(shape: HeadGeometry, prompt: int, aim: list[int], sets: Sequence[Head
             chosen[head.layer, number, head.head] = True
     layers = [layer for layer in range(shape.n_layers) if chosen[layer].any()]
     return [
-        (f"blocks.{layer}.attn.hook_pattern", _move(chosen[layer], prompt - 1, aim, shape.windows[layer]))
+        (f"blocks.{layer}.attn.hook_pattern", _move(chosen[layer], prompt - 1, aim, shape, layer))
         for layer in layers
     ]
 
 
-def _move(chosen: Bool[Tensor, "set head"], first: int, aim: list[int], window: int | None) -> Any:
-    """The hook: chosen heads attend evenly to those of the positions that a row's window holds, if it holds any."""
+def _move(chosen: Bool[Tensor, "set head"], first: int, aim: list[int], shape: HeadGeometry, layer: int) -> Any:
+    """The hook: chosen heads attend evenly to those of the positions that a row reaches, if it reaches any."""
 
     def hook(x: Float[Tensor, "set head row key"], hook: Any) -> Tensor:
         rows = first + torch.arange(x.shape[-2], device=x.device)[:, None]
         keys = first + x.shape[-2] - x.shape[-1] + torch.arange(x.shape[-1], device=x.device)
-        seen = torch.isin(keys, torch.tensor(aim, device=x.device)) & (keys > rows - (window or len(keys) + first))
+        seen = torch.isin(keys, torch.tensor(aim, device=x.device)) & shape.reaches(layer, rows, keys)
         number = seen.sum(-1, keepdim=True)
         there = chosen.to(x.device)[:, :, None, None] & (number > 0)
         return torch.where(there, (seen / number.clamp(min=1)).to(x), x)

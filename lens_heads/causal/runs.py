@@ -21,10 +21,11 @@ from lens_heads.causal.pairs import TokenPair
 from lens_heads.heads.head import Head
 from lens_heads.interventions.replay import at_once
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill, shares_prefix
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge
+from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import joins
 from lens_heads.runs.memory import in_parts
 
 Positions = Literal["answer", "all"]
@@ -120,7 +121,7 @@ class PairRuns:
     ) -> Iterator[tuple[Sequence[Any], Float[Tensor, " variant"]]]:
         """Variants and the metric of each, at most so many at a time (default: `replay.at_once`)."""
         limit = at_once(self.model, self.tokens.shape[1], len(self.pair), alike=True)
-        most = most if most and is_bridge(self.model) else limit
+        most = most if most and joins(self.model) else limit
         return in_parts(lambda some: judged(measure, logits(some), self.pair).float().cpu(), variants, most)
 
     @property

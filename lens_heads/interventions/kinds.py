@@ -57,12 +57,11 @@ class Clock:
         return inside(rows, places, self.padding(x, places.device), len(x))
 
     def visible(
-        self, pattern: Float[Tensor, "batch head row key"], window: int | None
-    ) -> Bool[Tensor, "batch row key"]:
-        """The keys that each row may attend to: causal, inside the window, no padding."""
-        rows, keys = self.positions(pattern.shape[-2], pattern.device)[:, None], self.keys(pattern)
-        seen = (keys <= rows) & (keys > rows - window) if window else keys <= rows
-        return seen[None] & (keys >= self.padding(pattern, pattern.device)[:, None, None])
+        self, pattern: Float[Tensor, "batch head row key"], shape: HeadGeometry, layer: int
+    ) -> Bool[Tensor, "#batch row key"]:
+        """The keys that each row may attend to: causal, inside the layer's window or chunk, no padding."""
+        rows, keys = self.positions(pattern.shape[-2], pattern.device), self.keys(pattern)
+        return shape.reaches(layer, rows[:, None], keys, self.padding(pattern, pattern.device)[:, None, None])
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def _patch(x: Tensor, at: Setting) -> Tensor:
 
 def _uniform(x: Tensor, at: Setting) -> Tensor:
     """Equal weight for every key that the row may attend to (Ships, AttentionInfluence)."""
-    seen = at.clock.visible(x, at.shape.windows[at.layer])[:, None].to(x)
+    seen = at.clock.visible(x, at.shape, at.layer)[:, None].to(x)
     return (seen / seen.sum(-1, keepdim=True).clamp(min=1)).expand_as(x)
 
 
@@ -164,7 +163,7 @@ def _chunks(x: Float[Tensor, "batch head row key"], at: Setting) -> Tensor:
     keys, rows = at.clock.keys(x), at.clock.positions(x.shape[-2], x.device)
     chunk = torch.div(keys - pads[:, None], size, rounding_mode="floor").clamp(min=0)  # [batch, key]
     own = torch.div(rows - pads[:, None], size, rounding_mode="floor")  # [batch, row]
-    seen = at.clock.visible(x, at.shape.windows[at.layer])
+    seen = at.clock.visible(x, at.shape, at.layer)
     chunk, own, seen = (each.expand(len(x), *each.shape[1:]) for each in (chunk, own, seen))
     member = torch.nn.functional.one_hot(chunk, int(chunk.max()) + 1).float()  # [batch, key, chunk]
     logs = x.float().clamp(min=torch.finfo(torch.float32).tiny).log() * seen[:, None]

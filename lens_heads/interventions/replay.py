@@ -23,10 +23,11 @@ from lens_heads.model.forward import (
     prefill,
     shares_prefix,
 )
-from lens_heads.model.geometry import Model, is_bridge
+from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import recording
 from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import joins
 from lens_heads.trials.encoded import EncodedTrial
 
 MOST_BYTES = 2**31
@@ -91,9 +92,10 @@ def at_once(model: Model, rows: int, length: int | None = None, alike: bool = Fa
     """How many variants join one forward, of `rows` tokens each, with keys and values of `length` tokens (default: as many).
 
     `alike`: those before the rows are the same for all, and shared where the model can (`fast_attention`), so that only the
-    pattern grows with each. One on a HookedTransformer, whose forward insists on a cache of as many rows as it is given.
+    pattern grows with each. One on a model whose variants cannot join: a HookedTransformer, whose forward insists on a cache of as many rows as it is
+    given, and code that reshapes by its own count of rows (MPT, GPT-BigCode).
     """
-    if not is_bridge(model):
+    if not joins(model):
         return 1
     most, rows = ROWS.get(model.W_U.device.type, 16384), max(1, rows)
     length = length or rows

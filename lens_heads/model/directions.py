@@ -2,6 +2,7 @@
 
 `raw` (default): the lm_head row of the answer token as stored, without final or post-attention norm (the LOCOS paper).
 `exact`: the true linear read-out at that row with every norm's scale frozen, so that all contributions sum to the logit.
+Constants that multiply what attention writes or the logits (Granite, Cohere) belong to it; `raw` leaves them out.
 A tuned-lens file: (I + A_l)^T u per layer, with the constant u . b_l (Belrose et al., arXiv 2303.08112), which every head gets
 once, spread over positions as its attention is (the LOCOS authors' code).
 
@@ -18,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.model.geometry import HeadGeometry, Model
+from lens_heads.model.multipliers import logit_multiplier, residual_multiplier
 from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
 from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.files import path_of
@@ -105,7 +107,8 @@ class Directions:
             return u
         assert final_resid is not None
         gain = self.final.gain  # An unembedding that is the embedding is where that is, not where the final norm is.
-        return self.final.pull_back(u.to(gain), self.final.scale(final_resid).to(gain))
+        u = u.to(gain) * logit_multiplier(self.model)
+        return self.final.pull_back(u, self.final.scale(final_resid).to(gain))
 
     def at_layer(
         self,
@@ -122,6 +125,7 @@ class Directions:
             A, b = self.lens.A[layer].to(u.device), self.lens.b[layer].to(u.device)
             return u + u @ A, u @ b
         norm = post_attention_norm(self.model, layer) if self.exact else None
+        u = u * residual_multiplier(self.model) if self.exact else u
         if norm is None:
             return u, none
         assert attention_out is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -272,12 +273,24 @@ def shares_prefix(model: Model, rows: int) -> bool:
     return takes_attention(model) and 2 * rows <= int(model.cfg.d_head)
 
 
+_AVOIDED: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def avoid(model: Model, *shortcuts: str) -> None:
+    """Take shortcuts no more on this model: "fast" attention by sdpa, patterns from "noted" queries."""
+    _AVOIDED.setdefault(getattr(model, "original_model", model), set()).update(shortcuts)
+
+
+def _avoids(model: Model, shortcut: str) -> bool:
+    return shortcut in _AVOIDED.get(getattr(model, "original_model", model), ())
+
+
 def notes_queries(model: Model) -> bool:
     """Whether a forward can note its last rows' queries (`noted_queries`), from which their patterns follow, and their z.
 
     Not where the wrapped attention bypasses the hook on z (GPT-2's kind, whose queries, keys and values are one projection).
     """
-    if not takes_attention(model) or hooked_inside_attention(model):
+    if not takes_attention(model) or hooked_inside_attention(model) or _avoids(model, "noted"):
         return False
     z = model.hook_dict["blocks.0.attn.hook_z"]
     return any(module is z for module in model.blocks[0].attn.original_component.modules())
@@ -289,6 +302,8 @@ def takes_attention(model: Model) -> bool:
 
 
 def _sdpa_is_exact(model: Model) -> bool:
+    if _avoids(model, "fast"):
+        return False
     shape = geometry(model)
     q_norm = getattr(model.blocks[0].attn, "q_norm", None)
     # In half precision the bridge's norm over a whole projection (OLMo) leaves the keys in float32, unlike those in a cache

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from einops import einsum
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
@@ -22,8 +22,9 @@ Model: TypeAlias = Any
 class HeadGeometry:
     """The dimensions and conventions of a model that matter for heads.
 
-    `windows[layer]` is a layer's sliding window in tokens, None for full attention. `post_norm`: the attention output
-    passes its own norm before it is added to the residual stream (Gemma 2/3, OLMo 2/3). `attn_softcap` and
+    `windows[layer]` is a layer's sliding window in tokens, None for full attention. `chunks[layer]`: rows attend inside
+    their own chunk of so many tokens only (Llama 4), None for layers that are not chunked. `post_norm`: the attention
+    output passes its own norm before it is added to the residual stream (Gemma 2/3, OLMo 2/3). `attn_softcap` and
     `logit_softcap` are the tanh caps on attention scores and logits, if any.
     """
 
@@ -36,6 +37,7 @@ class HeadGeometry:
     d_vocab: int
     n_ctx: int
     windows: tuple[int | None, ...]
+    chunks: tuple[int | None, ...]
     post_norm: bool
     qk_norm: bool
     attn_softcap: float | None
@@ -46,6 +48,19 @@ class HeadGeometry:
     def group(self) -> int:
         """Query heads per kv head: query head h reads kv head h // group."""
         return self.n_heads // self.n_kv_heads
+
+    def reaches(
+        self, layer: int, rows: Int[Tensor, "*row"], keys: Int[Tensor, "*key"], first: Int[Tensor, "*batch"] | int = 0
+    ) -> Bool[Tensor, "..."]:
+        """Which keys a layer's rows may attend to, by absolute positions that broadcast: none after the row, outside the
+        layer's window or chunk, or before `first`, where a row's text begins behind its padding."""
+        seen = (keys <= rows) & (keys >= first)
+        window, chunk = self.windows[layer], self.chunks[layer]
+        if window is not None:
+            seen = seen & (keys > rows - window)
+        if chunk is not None:  # Counted from the text's first token, as transformers' mask does.
+            seen = seen & ((keys - first) // chunk == (rows - first) // chunk)
+        return seen
 
     def check_heads(self, heads: AnyHeads) -> list[Head]:
         """The heads as a list. ValueError for a head that the model does not have."""
@@ -85,6 +100,7 @@ def geometry(model: Model) -> HeadGeometry:
     bridge, cfg = is_bridge(model), model.cfg
     hf = getattr(model.original_model, "config", None) if bridge else None
     first = model.blocks[0]
+    reach = [_reach(model, layer, bridge) for layer in range(cfg.n_layers)]
     return HeadGeometry(
         name=str(getattr(cfg, "model_name", None) or "model"),
         n_layers=cfg.n_layers,
@@ -94,7 +110,8 @@ def geometry(model: Model) -> HeadGeometry:
         d_model=cfg.d_model,
         d_vocab=cfg.d_vocab,
         n_ctx=cfg.n_ctx,
-        windows=tuple(_window(model, layer, bridge) for layer in range(cfg.n_layers)),
+        windows=tuple(window for window, _ in reach),
+        chunks=tuple(chunk for _, chunk in reach),
         post_norm=post_attention_norm(model, 0) is not None,
         qk_norm=any(getattr(first.attn, name, None) is not None for name in ("q_norm", "q_layernorm")),
         attn_softcap=_cap(getattr(hf, "attn_logit_softcapping", None) or getattr(cfg, "attn_scores_soft_cap", None)),
@@ -109,19 +126,28 @@ def _cap(value: float | None) -> float | None:
     return float(value) if value is not None and value > 0 else None
 
 
-def _window(model: Model, layer: int, bridge: bool) -> int | None:
+def _reach(model: Model, layer: int, bridge: bool) -> tuple[int | None, int | None]:
+    """A layer's sliding window and its chunk, each None without.
+
+    The configuration's list of layer types decides where there is one: EXAONE 4 gives every layer's attention the window's
+    size, which only some of them use.
+    """
     if not bridge:
         local = model.cfg.use_local_attn and model.cfg.attn_types and model.cfg.attn_types[layer] == "local"
-        return model.cfg.window_size if local else None
+        return (model.cfg.window_size if local else None), None
     attention = model.blocks[layer].attn.original_component
-    if hasattr(attention, "sliding_window"):
-        window = attention.sliding_window
-    else:  # Mistral's and Phi's kind, which read it in the forward.
-        config = getattr(attention, "config", None)
-        types = getattr(config, "layer_types", None)
-        windowed = types is None or types[layer] == "sliding_attention"
-        window = getattr(config, "sliding_window", None) if windowed else None
-    return int(window) if window else None
+    config = getattr(attention, "config", None) or model.original_model.config
+    types = getattr(config, "layer_types", None)
+    if types is not None and layer < len(types):
+        kind = types[layer]
+        window = config.sliding_window if kind == "sliding_attention" else None
+        chunk = config.attention_chunk_size if kind == "chunked_attention" else None
+        return window or None, chunk or None
+    if getattr(attention, "attention_type", None) in ("global", "local"):  # GPT-Neo.
+        return (int(config.window_size) if attention.attention_type == "local" else None), None
+    own = attention if hasattr(attention, "sliding_window") else config  # Mistral's kind reads it in the forward.
+    window = getattr(own, "sliding_window", None)
+    return (int(window) if window else None), None
 
 
 def require_raw_weights(model: Model) -> None:
@@ -141,12 +167,19 @@ def require_raw_weights(model: Model) -> None:
 
 
 def output_weights(model: Model, layer: int) -> Float[Tensor, "head d_head d_model"]:
-    """W_O of a layer in float32. Of quantized weights that cannot be read, it is what the projection makes of an identity."""
+    """W_O of a layer in float32: the stored weights of a plain projection; of any other (an adapter beside the weights,
+    quantized weights), what the projection makes of an identity."""
     attention = model.blocks[layer].attn
-    try:
-        W_O = attention.W_O.detach()
-    except NotImplementedError:  # TransformerLens's word for weights that are stored in some other form.
-        W_O = _through(attention.o.original_component, model.cfg.n_heads * model.cfg.d_head, model.cfg.dtype)
+    projection = getattr(getattr(attention, "o", None), "original_component", None)
+    if projection is None or type(projection).__name__ in ("Linear", "Conv1D"):
+        try:
+            W_O = attention.W_O.detach()
+        except NotImplementedError:  # TransformerLens's word for weights that are stored in some other form.
+            W_O = None
+    else:
+        W_O = None
+    if W_O is None:
+        W_O = _through(projection, model.cfg.n_heads * model.cfg.d_head, model.cfg.dtype)
     return W_O.float().reshape(model.cfg.n_heads, model.cfg.d_head, -1)
 
 

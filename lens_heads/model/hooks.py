@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +13,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from lens_heads.model.changes import changing
+from lens_heads.model.delegated import pattern_first, restore
 from lens_heads.model.geometry import Model, geometry
 
 HookFunction: TypeAlias = Callable[..., Tensor | None]
@@ -22,9 +25,10 @@ def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[
 
     Unlike `model.hooks`, a hook reached under an alias fires once, and other hooks are never touched.
     """
-    points = model.hook_dict
-    with changing(model) as change:
-        for name, function in hooks:
+    points, listed = model.hook_dict, list(hooks)
+    patterns = [int(found[1]) for name, _ in listed if (found := _PATTERN.fullmatch(name))]
+    with running(model, pattern_first(model, patterns)), changing(model) as change:
+        for name, function in listed:
             if name not in points:
                 close = difflib.get_close_matches(name, points, n=1)
                 raise ValueError(
@@ -34,6 +38,9 @@ def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[
                 )
             attach(change, points[name], partial(_add, points[name], function))
         yield
+
+
+_PATTERN = re.compile(r"blocks\.(\d+)\.attn\.hook_pattern")
 
 
 def attach(change: changing, module: Any, register: Callable[[], Any]) -> None:
@@ -89,19 +96,49 @@ def running(model: Model, forwards: Iterable[tuple[Any, Callable[..., Any]]]) ->
     """Inside, each module runs the given function as its `forward`; afterwards its previous one is restored."""
     with changing(model) as change:
         for module, forward in forwards:
-            change.note(partial(_restore, module, vars(module).get("forward")))
+            change.note(partial(restore, module, "forward", vars(module).get("forward")))
             vars(module)["forward"] = forward
         yield
 
 
-def _restore(module: Any, forward: Callable[..., Any] | None) -> None:
-    if forward is None:
-        vars(module).pop("forward", None)
-    else:
-        vars(module)["forward"] = forward
-
-
 def has_hooks(model: Model) -> bool:
-    """Whether the model has any hooks attached."""
+    """Whether the model has any hooks attached, but for those that TransformerLens itself attaches on loading (OPT, XGLM)."""
     with changing(model):
-        return any(point.fwd_hooks or point.bwd_hooks for point in model.hook_dict.values())
+        return any(
+            not _comes_along(point, handle)
+            for point in model.hook_dict.values()
+            for handle in (*point.fwd_hooks, *point.bwd_hooks)
+        )
+
+
+def hook_tables(module: Any) -> Iterator[tuple[Any, Callable[[Any], bool]]]:
+    """Every table of hooks that a module holds, and whether an entry of it comes with the model's code."""
+    point = hasattr(module, "fwd_hooks")
+    handles = [*module.fwd_hooks, *module.bwd_hooks] if point else []
+    kept = {handle.hook.id for handle in handles if _comes_along(module, handle)}
+    for name in (*(f"_forward_{table}" for table in _TABLES), "_backward_hooks", "_backward_pre_hooks"):
+        table = getattr(module, name, None)
+        if table:
+            library = kept if point else {key for key, hook in table.items() if is_the_librarys(hook)}
+            yield table, library.__contains__
+    for table in (module.fwd_hooks, module.bwd_hooks) if point else ():
+        if table:
+            yield table, lambda handle: handle.hook.id in kept
+
+
+def is_the_librarys(function: Any) -> bool:
+    """Whether a function comes with the model's code: TransformerLens attaches some of its own in the first forward pass."""
+    return (getattr(function, "__module__", None) or "").split(".")[0] in LIBRARIES
+
+
+LIBRARIES = frozenset({"accelerate", "torch", "transformer_lens", "transformers"})
+"""Packages whose own hooks come with a model's code."""
+
+
+def _comes_along(point: Any, handle: Any) -> bool:
+    """Whether a hook is permanent and a function of TransformerLens's, which it wraps in one more of its own."""
+    tables = (point._forward_hooks, point._backward_hooks)
+    wrapper = next((table[handle.hook.id] for table in tables if handle.hook.id in table), None)
+    known = inspect.getclosurevars(wrapper).nonlocals if inspect.isfunction(wrapper) else {}
+    module = getattr(known.get("hook"), "__module__", None) or ""
+    return bool(handle.is_permanent) and module.split(".")[0] == "transformer_lens"

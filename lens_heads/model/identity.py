@@ -14,14 +14,13 @@ import xxhash
 from torch.nn.modules import module as torch_hooks
 
 from lens_heads.model.geometry import Model, geometry, is_bridge
-from lens_heads.model.hooks import has_hooks
+from lens_heads.model.hooks import has_hooks, hook_tables, is_the_librarys
 from lens_heads.runs.digests import bytes_of, digest
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.store import RunFolder
 
 _SCALES = re.compile("scal|cap|eps|window|causal|sliding|theta|multiplier|factor")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_LIBRARIES = {"accelerate", "torch", "transformer_lens", "transformers"}
 
 
 def identify(model: Model) -> ModelIdentity:
@@ -79,17 +78,11 @@ def changed_by(model: Model) -> str | None:
     if any(getattr(torch_hooks, f"_global{kind}", None) for kind in _HOOKS):
         return "hooks attached (torch's, on all modules)"
     for name, module in _modules(model):
-        hooks = [hook for kind in _HOOKS for hook in (getattr(module, kind, None) or {}).values()]
-        if any(hasattr(module, "fwd_hooks") or not _is_the_librarys(hook) for hook in hooks):
+        if any(not comes_along(entry) for table, comes_along in hook_tables(module) for entry in table):
             return f"hooks attached (torch's, on {name or 'the whole model'})"
-        if "forward" in vars(module) and not _is_the_librarys(vars(module)["forward"]):
+        if "forward" in vars(module) and not is_the_librarys(vars(module)["forward"]):
             return f"a replaced forward (of {name or 'the whole model'})"
     return None
-
-
-def _is_the_librarys(function: Any) -> bool:
-    """Whether a function comes with the model's code: TransformerLens attaches some of its own in the first forward pass."""
-    return (getattr(function, "__module__", None) or "").split(".")[0] in _LIBRARIES
 
 
 def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -> RunFolder | None:

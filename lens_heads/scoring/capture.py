@@ -12,14 +12,17 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
+from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.model.delegated import gate_of
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK, advance, fast_attention
 from lens_heads.model.geometry import Model, attention_out, geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import support
 from lens_heads.scoring.batch import Batch, Row, prepared
 from lens_heads.scoring.collecting import PassResult
 from lens_heads.scoring.nulls import draw_spans, null_scores
@@ -129,11 +132,13 @@ def watch(
     Layers come from what the rows' own forwards have left, or else from a run of the short chunk with hooks.
     """
     held: dict[str, Tensor] = {}
+    known = support(model)
 
     def layer_done(layer: int, pattern: Tensor, values: Tensor, z: Tensor) -> None:
-        W_O = output_weights(model, layer)
+        W_O, gated = output_weights(model, layer), layer in known.gated
         for i in rows:
-            see(layer, i, _views(model, batch, i, _Layer(layer, pattern[i], values[i], z[i], W_O), readings))
+            raw = _Layer(layer, pattern[i], values[i], z[i], W_O, gated)
+            see(layer, i, _views(model, batch, i, raw, readings))
 
     def keep_pattern(pattern: Tensor, hook: Any) -> None:
         held["pattern"] = pattern
@@ -161,6 +166,7 @@ class _Layer:
     values: Float[Tensor, "kv_head key d_head"]
     z: Float[Tensor, "row head d_head"]
     W_O: Float[Tensor, "head d_head d_model"]
+    gated: bool
 
 
 def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Reading, Directions]) -> Views:
@@ -176,9 +182,10 @@ def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Re
     assert needle is not None
 
     def view(index: Tensor, produced: Tensor, is_answer: Tensor) -> LayerView:
+        pattern = raw.pattern[:, index, keys].float()
         return LayerView(
             layer=raw.layer,
-            pattern=raw.pattern[:, index, keys].float(),
+            pattern=pattern,
             values=values,
             z=z[index],
             W_O=W_O,
@@ -190,6 +197,7 @@ def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Re
             is_answer=is_answer,
             needle=needle,
             question=trial.question,
+            gate=_gate(pattern, values, z[index]) if raw.gated else None,
         )
 
     views: Views = {}
@@ -209,3 +217,12 @@ def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Re
             views["generated", reading] = replace(answering, u=u, constant=constant, next_twins=twins)
             views["answer", reading] = views["generated", reading].rows(is_answer.nonzero()[:, 0])
     return views
+
+
+def _gate(
+    pattern: Float[Tensor, "head row key"], values: Float[Tensor, "kv_head key d_head"], z: Float[Tensor, "row head d_head"]
+) -> Float[Tensor, "row head d_head"] | None:
+    """What multiplies A v in these rows."""
+    grouped = rearrange(pattern, "(kv group) row key -> kv group row key", kv=len(values))
+    read = einsum(grouped, values, "kv group row key, kv key e -> row kv group e")
+    return gate_of(z, rearrange(read, "row kv group e -> row (kv group) e"))

@@ -63,17 +63,17 @@ class Received:
     """Sums of the rank-normalised attention that each key of each layer receives."""
 
     def __init__(self, shape: HeadGeometry, length: int, min_distance: int, device: torch.device | str) -> None:
-        self.min_distance, self.windows = min_distance, shape.windows
+        self.min_distance, self.shape = min_distance, shape
         size = (shape.n_layers, shape.n_heads, length)
         self.sums = torch.zeros(size, dtype=torch.float64, device=device)
         self.rows = torch.zeros(shape.n_layers, length, dtype=torch.long, device=device)
 
     def see(self, view: RowView) -> None:
-        window = self.windows[view.layer]
         for row in view.counted.nonzero()[:, 0].tolist():
             at = int(view.row_positions[row])
-            # Keys that are far enough, and inside the window.
-            start, end = 0 if window is None else max(0, at - window + 1), at - self.min_distance + 1
+            # Keys that are far enough, and inside the window or chunk, which is one stretch up to the row.
+            reached = self.shape.reaches(view.layer, torch.tensor(at), torch.arange(at + 1))
+            start, end = at + 1 - int(reached.sum()), at - self.min_distance + 1
             if end > start:
                 self.sums[view.layer, :, start:end] += rank_normalised(view.pattern[:, row, start:end].contiguous())
                 self.rows[view.layer, start:end] += 1

@@ -25,7 +25,8 @@ class LayerView:
     have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows, which write no
     answer), `constant[r]` what a tuned lens's bias adds to each head, spread over positions as its attention is. `needle` is
     (start, end), as is `question`, which is None if unknown. `next_twins[r]` is the token that differs from `next_tokens[r]`
-    only by the space before it, -1 if there is none (None on "prompt" rows).
+    only by the space before it, -1 if there is none (None on "prompt" rows). `gate` multiplies A v, number by number,
+    before W_O (z = g * (A v): the gates of AFMoE and Laguna, BitNet's norm with its scale frozen); None where z = A v.
     """
 
     layer: int
@@ -42,6 +43,7 @@ class LayerView:
     needle: tuple[int, int]
     question: tuple[int, int] | None = None
     next_twins: Int[Tensor, " row"] | None = None
+    gate: Float[Tensor, "row head d_head"] | None = None
 
     @property
     def directions(self) -> Float[Tensor, "row d_model"]:
@@ -54,10 +56,10 @@ class LayerView:
 
     def rows(self, index: Int[Tensor, " chosen"]) -> LayerView:
         """The same view with only some of the rows."""
-        by_row = ("z", "constant", "next_tokens", "row_positions", "is_answer")
-        known = {name: held[index] for name in ("u", "next_twins") if (held := getattr(self, name)) is not None}
-        known |= {name: getattr(self, name)[index] for name in by_row}
-        return replace(self, pattern=self.pattern[:, index], **known)
+        by_row = ("z", "constant", "next_tokens", "row_positions", "is_answer", "u", "gate", "next_twins")
+        held = {name: getattr(self, name) for name in by_row}
+        chosen = {name: rows[index] for name, rows in held.items() if rows is not None}
+        return replace(self, pattern=self.pattern[:, index], **chosen)
 
     def last(self, n: int) -> LayerView:
         """The same view with only the last n rows."""
@@ -66,12 +68,14 @@ class LayerView:
 
     @cached_property
     def phi(self) -> Float[Tensor, "head row key"]:
-        """Each position's direct contribution to the answer token's logit: A[h,t,j] * v[h,j] @ W_O[h] @ u_t.
+        """Each position's direct contribution to the answer token's logit: A[h,t,j] * (g[t,h] * v[h,j]) @ W_O[h] @ u_t.
 
         A tuned lens adds A[h,t,j] * constant[t], so that a head whose attention sums to 1 gets the constant once. Computed on
         first use and shared by the scorers of a pass. The values that a group of heads shares are never repeated in memory.
         """
         reads = einsum(self.W_O, self.directions, "head e d, row d -> head row e")
+        if self.gate is not None:
+            reads = reads * self.gate.transpose(0, 1)
         grouped = rearrange(reads, "(kv group) row e -> kv group row e", kv=self.values.shape[0])
         logits = einsum(self.values, grouped, "kv key e, kv group row e -> kv group row key")
         logits = rearrange(logits, "kv group row key -> (kv group) row key")

@@ -50,6 +50,7 @@ USUAL: dict[str, Any] = {
     "d_model": 32,
     "d_vocab": 256,
     "n_ctx": 512,
+    "chunks": FULL,
     "post_norm": False,
     "qk_norm": False,
     "attn_softcap": None,

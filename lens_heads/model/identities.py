@@ -1,0 +1,346 @@
+"""The identities that scores, ablations and patches rest on, each measured on a few tokens of one short prompt.
+
+Every function returns a `Check`: the measured error, relative to the size of what is compared, and what was compared. None
+of them changes the model.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from einops import einsum, repeat
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.model.delegated import gate_of
+from lens_heads.model.directions import Directions
+from lens_heads.model.forward import (
+    Cache,
+    advance,
+    fast_attention,
+    notes_queries,
+    noting_tuples,
+    prefill,
+    uncached,
+)
+from lens_heads.model.geometry import HeadGeometry, Model, attention_out, geometry, output_weights
+from lens_heads.model.hooks import hooked, recording
+from lens_heads.model.joining import joining
+from lens_heads.model.multipliers import logit_multiplier, residual_multiplier
+from lens_heads.model.norms import frozen_norm, post_attention_norm
+from lens_heads.model.noted_queries import NotedQueries
+
+ROWS = 16
+"""Last rows whose logits are compared."""
+EDIT = 0.5
+"""How much of every pattern is replaced by equal attention where an edit is tried out."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One statement about the model: the measured error, the tolerance, and a note on what was compared."""
+
+    name: str
+    error: float
+    tolerance: float
+    note: str = ""
+    shortcut: bool = False
+    """Whether a failure costs time alone: the shortcut is then not taken."""
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance  # False for NaN.
+
+
+@dataclass
+class Run:
+    """A forward of one prompt with all that the identities are about; float32. `seen`: activations by hook, rows first."""
+
+    model: Model
+    shape: HeadGeometry
+    ids: Int[Tensor, " position"]
+    tolerance: float
+    seen: dict[str, Tensor] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    values: list[Float[Tensor, "kv_head key d_head"]] = field(default_factory=list)
+    logits: Float[Tensor, "row d_vocab"] = field(default_factory=lambda: torch.empty(0))
+    tuples: bool = False
+
+    def pattern(self, layer: int) -> Float[Tensor, "head row key"]:
+        return self.seen[f"blocks.{layer}.attn.hook_pattern"]
+
+    def z(self, layer: int) -> Float[Tensor, "row head d_head"]:
+        z = self.seen[f"blocks.{layer}.attn.hook_z"]
+        return z.reshape(len(z), self.shape.n_heads, -1)
+
+    def read(self, layer: int) -> Float[Tensor, "row head d_head"]:
+        """A v: the values that each head attends to, of its own kv head."""
+        values = self.values[layer].to(self.pattern(layer))
+        v = repeat(values, "kv key e -> (kv group) key e", group=self.shape.n_heads // len(values))
+        return einsum(self.pattern(layer), v, "head row key, head key e -> row head e")
+
+    @cached_property
+    def _uncached(self) -> Float[Tensor, "2 row d_vocab"]:
+        """The last logits of this prompt and of the same prompt with another last token, from a forward without a cache."""
+        other = self.ids.clone()
+        other[-1] = other[-2] if int(other[-1]) != int(other[-2]) else (int(other[-1]) + 1) % self.shape.d_vocab
+        tokens = torch.stack([self.ids, other]).to(self.model.W_U.device)
+        return uncached(self.model, tokens, torch.zeros(2, dtype=torch.long), min(ROWS, len(self.ids))).float()
+
+    @property
+    def plain(self) -> Float[Tensor, "row d_vocab"]:
+        return self._uncached[0]
+
+    @property
+    def plain_beside(self) -> Float[Tensor, "row d_vocab"]:
+        return self._uncached[1]
+
+    @property
+    def batch(self) -> Int[Tensor, "1 position"]:
+        return self.ids[None].to(self.model.W_U.device)
+
+
+HOOKS = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_pattern", "attn.hook_z")
+STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
+
+
+def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: Any = ()) -> Run:
+    """Run a prompt under some hooks and note everything."""
+    shape = geometry(model)
+    names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
+    found, cache = Run(model, shape, ids, tolerance), Cache(model, 1)
+    points = model.hook_dict
+    there = [name for name in names if name in points]
+    with (
+        hooked(model, hooks),
+        recording(model, there, lambda x: x[0].float()) as fired,
+        noting_tuples(model) as tuples,
+    ):
+        found.logits = advance(model, found.batch, cache, logits=min(ROWS, len(ids)))[0].float()
+    found.seen = {name: values[-1] for name, values in fired.items() if values}
+    found.missing = [name for name in names if name not in found.seen]
+    found.values = [cache.values(layer)[0].float() for layer in range(shape.n_layers)]
+    found.tuples = any(tuples)
+    return found
+
+
+def relative(error: Tensor, size: Tensor) -> float:
+    return float(error.abs().max() / size.abs().max().clamp(min=1e-12))
+
+
+def hooks_fire(one: Run) -> Check:
+    note = f"missing: {', '.join(one.missing[:3])}" if one.missing else f"{len(one.seen)} hooks"
+    return Check("hooks fire", float(len(one.missing)), 0, note)
+
+
+def causal(one: Run) -> Check:
+    """No logit moves when a later token is another."""
+    mine, theirs = one.plain, one.plain_beside
+    error = relative(mine[:-1] - theirs[:-1], mine)
+    return Check("no token sees the future", error, one.tolerance, "logits before a token that is exchanged")
+
+
+def patterns(one: Run) -> list[Check]:
+    """Patterns are distributions over what a row reaches; a sink that is learned may take a part of the mass."""
+    sums, leaks, sink = 0.0, 0.0, 0.0
+    for layer in range(one.shape.n_layers):
+        pattern = one.pattern(layer)
+        rows = torch.arange(pattern.shape[-1], device=pattern.device)
+        hidden = ~one.shape.reaches(layer, rows[:, None], rows)
+        mass = pattern.sum(-1)
+        if has_sinks(one.model, layer):
+            sink = max(sink, float((1 - mass).max()))
+            mass = mass.clamp(min=1)
+        sums = max(sums, float((mass - 1).abs().max()))
+        leaks = max(leaks, float(pattern[:, hidden].abs().max()) if hidden.any() else 0.0)
+    windows = sorted({reach for reach in (*one.shape.windows, *one.shape.chunks) if reach})
+    taken = f"learned sinks take up to {sink:.2f} of a row" if sink else ""
+    return [
+        Check("patterns sum to one", sums, one.tolerance, taken),
+        Check("patterns are causal and inside the window", leaks, 0, f"windows {windows}" if windows else "no windows"),
+    ]
+
+
+def has_sinks(model: Model, layer: int) -> bool:
+    """Whether a layer's softmax has a learned logit that stands for no token (gpt-oss)."""
+    return getattr(getattr(model.blocks[layer].attn, "original_component", None), "sinks", None) is not None
+
+
+def gates(one: Run) -> dict[int, Float[Tensor, "row head d_head"]]:
+    """By layer, g of z = g * (A v), where z is not A v."""
+    found = {layer: gate_of(one.z(layer), one.read(layer)) for layer in range(one.shape.n_layers)}
+    return {layer: gate for layer, gate in found.items() if gate is not None}
+
+
+def values(one: Run) -> Check:
+    """z is the pattern times the values of the head's kv group; or that times a gate which does not depend on the pattern.
+
+    Any z is some g times A v. What is a gate, or a norm with its scale frozen, stays the same when the pattern is edited, up to
+    one factor for a row.
+    """
+    gated = gates(one)
+    plain = [layer for layer in range(one.shape.n_layers) if layer not in gated]
+    error = max((relative(one.read(layer) - one.z(layer), one.z(layer)) for layer in plain), default=0.0)
+    note = f"{one.shape.group} query heads per kv head"
+    if gated:
+        error = max(error, _gate_moves(one, min(gated)))
+        note += f"; times a gate or norm in layers {', '.join(map(str, gated))}"
+    return Check("z = pattern @ v of the head's kv group", error, one.tolerance, note)
+
+
+def _gate_moves(one: Run, layer: int) -> float:
+    """How much g of a layer changes, apart from a factor for each row, when its pattern is edited."""
+    other = run(one.model, one.ids, one.tolerance, [_flatten(one.shape, layer)])
+    (read, z), (read_, z_) = ((each.read(layer), each.z(layer)) for each in (one, other))
+    enough = torch.minimum(read.abs(), read_.abs()) > 1e-2 * read.abs().amax((1, 2), keepdim=True)
+    enough &= (z.abs() > 1e-3 * z.abs().max()) & enough.sum((1, 2), keepdim=True).bool()
+    ratio = torch.where(enough, (z_ * read) / torch.where(enough, read_ * z, 1), torch.nan)
+    middle = ratio.flatten(1).nanmedian(1).values[:, None, None]
+    return float(torch.nan_to_num(ratio / middle - 1).abs().max())
+
+
+def _flatten(shape: HeadGeometry, layer: int) -> tuple[str, Any]:
+    """A hook that replaces a part of the pattern by equal attention to what a row reaches."""
+
+    def edit(pattern: Float[Tensor, "batch head row key"], hook: Any) -> Tensor:
+        rows = torch.arange(pattern.shape[-1], device=pattern.device)
+        seen = shape.reaches(layer, rows[:, None], rows).to(pattern)
+        return (1 - EDIT) * pattern + EDIT * seen / seen.sum(-1, keepdim=True)
+
+    return f"blocks.{layer}.attn.hook_pattern", edit
+
+
+def edits(one: Run) -> Check:
+    """Where hooks have changed the patterns, z is the changed patterns times v."""
+    layers = range(one.shape.n_layers)
+    other = run(one.model, one.ids, one.tolerance, [_flatten(one.shape, layer) for layer in layers])
+    gated = gates(one)
+    plain = [layer for layer in layers if layer not in gated]
+    error = max((relative(other.read(layer) - other.z(layer), other.z(layer)) for layer in plain), default=0.0)
+    error = max(error, _gate_moves(one, min(gated)) if gated else 0.0)
+    return Check("an edited pattern moves z", error, one.tolerance, "all patterns half flattened")
+
+
+def queries(one: Run) -> Check:
+    """Queries set to zero change every layer's pattern."""
+
+    def zero(q: Tensor, hook: Any) -> Tensor:
+        return torch.zeros_like(q)
+
+    layers = range(one.shape.n_layers)
+    other = run(one.model, one.ids, one.tolerance, [(f"blocks.{layer}.attn.hook_q", zero) for layer in layers])
+    still = [layer for layer in layers if torch.equal(one.pattern(layer), other.pattern(layer))]
+    return Check("an edited query moves the pattern", float(len(still)), 0, "queries set to zero")
+
+
+def stream(one: Run) -> list[Check]:
+    """Head writes (with bias, post-norm and multiplier) sum to the attention output, and outputs to the residual stream."""
+    writes, adds = 0.0, 0.0
+    for layer in range(one.shape.n_layers):
+        at = f"blocks.{layer}"
+        out = _written(one, layer)
+        norm = post_attention_norm(one.model, layer)
+        if norm is not None:
+            frozen = frozen_norm(one.model, norm)
+            out = frozen.gain * (out - out.mean(-1, keepdim=True) if frozen.centers else out) / frozen.scale(out)
+        out = out * residual_multiplier(one.model)
+        wanted = one.seen[f"{at}.hook_attn_out"]
+        writes = max(writes, relative(out - wanted, wanted))
+        total = one.seen[f"{at}.hook_resid_pre"].to(wanted) + wanted + one.seen[f"{at}.hook_mlp_out"]
+        adds = max(adds, relative(total - one.seen[f"{at}.hook_resid_post"], one.seen[f"{at}.hook_resid_post"]))
+    return [
+        Check("head writes sum to the attention output", writes, one.tolerance, "post-norm" * one.shape.post_norm),
+        Check("attention and MLP outputs sum to the residual stream", adds, one.tolerance),
+    ]
+
+
+def _written(one: Run, layer: int) -> Float[Tensor, "row d_model"]:
+    """Sum of the head writes and the output bias, before any post-norm."""
+    z = one.z(layer)
+    return attention_out(one.model, layer, z, output_weights(one.model, layer).to(z))
+
+
+def closing(one: Run) -> Check:
+    """Per-head contributions + attention biases + MLPs + embedding + final biases = the logit (before a softcap)."""
+    model, shape = one.model, one.shape
+    directions = Directions(model, shape, "exact")
+    assert directions.final is not None
+    rows = torch.arange(len(one.ids) - min(8, len(one.logits)), len(one.ids))
+    logits = one.logits[-len(rows) :]
+    best = logits.argmax(-1)
+    u = directions.unembedding(best, one.seen[f"blocks.{shape.n_layers - 1}.hook_resid_post"][rows])
+    raw = model.W_U[:, best].detach().float().T
+    total = raw @ directions.final.bias.to(raw)
+    b_U = getattr(model, "b_U", None)
+    total = total if b_U is None else total + b_U[best].detach().float()
+    total = total * logit_multiplier(model)
+    embedding = one.seen["blocks.0.hook_resid_pre"][rows]
+    total = total + (embedding * u.to(embedding)).sum(-1).to(total)
+    for layer in range(shape.n_layers):
+        out = _written(one, layer)[rows]
+        here = u.to(out)  # Layers of a model spread over devices are elsewhere than its unembedding.
+        at_layer, _ = directions.at_layer(here, layer, out)
+        wrote = (out * at_layer).sum(-1) + (one.seen[f"blocks.{layer}.hook_mlp_out"][rows] * here).sum(-1)
+        total = total + wrote.to(total)
+    wanted = logits.gather(-1, best[:, None])[:, 0]
+    note = "all heads, MLPs, embedding and biases"
+    if shape.logit_softcap:
+        wanted = shape.logit_softcap * torch.atanh(wanted / shape.logit_softcap)
+        note += f"; before the softcap of {shape.logit_softcap:g}"
+    return Check("contributions close on the logit", relative(total - wanted, wanted), one.tolerance, note)
+
+
+def chunked(one: Run) -> Check:
+    """A prefill and a further chunk on its cache give the logits of one forward without a cache."""
+    cache, middle = Cache(one.model, 1), len(one.ids) // 2
+    prefill(one.model, one.batch[:, :middle], cache)
+    end = advance(one.model, one.batch[:, middle:], cache, logits=len(one.ids) - middle)[0].float()
+    return Check("chunked prefill into the cache gives the same logits", _same(one, end), one.tolerance)
+
+
+def shortcuts(one: Run) -> dict[str, Check]:
+    """"fast": what sdpa leaves in the cache gives the same logits. "noted", where queries are noted: the patterns that follow
+    from them are the hooked ones."""
+    cache, middle, queries = Cache(one.model, 1), len(one.ids) // 2, NotedQueries(4)
+    noting = notes_queries(one.model)
+    with fast_attention(one.model):
+        prefill(one.model, one.batch[:, :middle], cache)
+    with fast_attention(one.model, attend=queries) if noting else nullcontext():
+        end = advance(one.model, one.batch[:, middle:], cache, logits=len(one.ids) - middle)[0].float()
+    name, note = "fast attention gives the same logits", "as prompts are read"
+    found = {"fast": Check(name, _same(one, end), one.tolerance, note, shortcut=True)}
+    if noting:
+        errors = []
+        for layer in range(one.shape.n_layers):
+            own = one.pattern(layer)[:, -queries.rows :]
+            errors.append(float((queries.pattern(layer)[0].to(own) - own).abs().max()))
+        name, note = "patterns follow from queries noted under sdpa", "as scores read them"
+        found["noted"] = Check(name, max(errors), one.tolerance, note, shortcut=True)
+    return found
+
+
+def _same(one: Run, end: Float[Tensor, "row d_vocab"]) -> float:
+    """The error of a prompt's last rows against one forward without a cache."""
+    whole = one.plain
+    rows = min(len(end), len(whole))
+    return relative(end[-rows:] - whole[-rows:], whole)
+
+
+def joined(one: Run) -> Check:
+    """Variants of a prompt that join one forward at different layers give the logits of single forwards."""
+    residuals = [one.seen[f"blocks.{layer}.hook_resid_post"][None] for layer in range(one.shape.n_layers)]
+    residuals = [stream.to(one.model.cfg.dtype) for stream in residuals]
+    cache = Cache(one.model, 1)
+    cache.assign(2, 1)
+    name, note = "variants join one forward", "as ablations and patches run many at once"
+    try:
+        with joining(one.model, [0, 1], residuals, one.tuples):
+            both = advance(one.model, one.batch, cache, logits=len(one.logits)).float()
+    except Exception:  # Code that reshapes by its own count of rows (MPT, GPT-BigCode, XGLM).
+        return Check(name, float("inf"), one.tolerance, "not here: one head at a time", shortcut=True)
+    errors = [relative(logits - one.logits, one.logits) for logits in both]
+    return Check(name, max(errors) if len(both) == 2 else float("inf"), one.tolerance, note, shortcut=True)
