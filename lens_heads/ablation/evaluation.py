@@ -17,9 +17,11 @@ from lens_heads.interventions.replay import Prefilled
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill, repeated
-from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.geometry import Model, is_bridge
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.rope import batched
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.options import Run, RunOptions
@@ -113,7 +115,7 @@ def evaluate(
     """
     is_bridge(model)  # A TypeError for other models before an attribute is missing.
     options = Run.of(run)
-    shape, room = geometry(model), options.room(generate)
+    shape, room = require(model, "evaluate"), options.room(generate)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room or None}
     results = engine.run(
@@ -121,7 +123,7 @@ def evaluate(
         lambda batch: finite(batch, answer_batch(model, batch, room)),
         key=lambda trial: trial.id,
         folder=folder_for(model, options.out, settings),
-        batch_size=options.batch_size,
+        batch_size=batched(model, options.batch_size),
         size=len,
         progress=options.progress,
         description="evaluating",
@@ -187,6 +189,8 @@ def answer_batch(
         if filled is None:
             cache = Cache(model, len(trials) * variants)
             cache.assign(variants, len(trials), parts_of(trials))
+            answers = (len(ids) for trial in trials for ids in (trial.answer_tokens, *trial.choice_tokens))
+            cache.whole = tokens.shape[1] + max(max_new_tokens, *answers)
             prefill(model, repeated(prompts, variants), cache, repeated(pads, variants), chunk)
         else:
             cache = filled.replay(model, begins, chunk, beginning)

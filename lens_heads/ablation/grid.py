@@ -25,6 +25,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled, together
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.rope import batched
 from lens_heads.runs import engine
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
@@ -169,7 +170,7 @@ class Grid:
             # No block has trials on both sides of where some sets end, so that each needs one prefill.
             ends = sorted({start, *(most for most in mine.values() if most > start), len(encoded[:end])})
             parts = [encoded[a : min(b, len(encoded[:end]))] for a, b in pairwise(ends)]
-            blocks = [block for part in parts for block in together(part, self.options.batch_size)]
+            blocks = [block for part in parts for block in together(part, batched(self.model, self.options.batch_size))]
             units += [
                 Unit(task, trial, heads, number, len(block) * at_once(self.model, len(block) * max(map(len, block))))
                 for number, block in enumerate(blocks)

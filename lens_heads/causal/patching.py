@@ -26,6 +26,7 @@ from lens_heads.interventions.activations import TrialActivations, run_activatio
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import HookFunction
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
@@ -52,7 +53,7 @@ def patch(
     Raises ValueError for a head that does not exist or an unknown `positions`.
     """
     check_positions(positions)
-    geometry(model).check_heads(heads)
+    require(model, "patch", "writes").check_heads(heads)
     reference = clean if isinstance(clean, TrialActivations) else _clean_run(model, clean, positions)
     with ablate(model, heads, "patch", reference=reference):
         yield

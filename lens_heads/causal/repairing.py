@@ -24,6 +24,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
@@ -65,7 +66,7 @@ def repair(
 
     Raises ValueError for no heads, a head that does not exist, trials without choices, and a choice that the prompt lacks.
     """
-    shape, options = geometry(model), Run.of({**run, "batch_size": batch_size})
+    shape, options = require(model, "repair", "edits"), Run.of({**run, "batch_size": batch_size})
     chosen = list(dict.fromkeys(shape.check_heads(heads)))
     if not chosen:
         raise ValueError("there are no heads whose attention could be moved: give at least one")
@@ -152,8 +153,7 @@ def _hooks(shape: HeadGeometry, prompt: int, aim: list[int], sets: Sequence[Head
             chosen[head.layer, number, head.head] = True
     layers = [layer for layer in range(shape.n_layers) if chosen[layer].any()]
     return [
-        (f"blocks.{layer}.attn.hook_pattern", _move(chosen[layer], prompt - 1, aim, shape, layer))
-        for layer in layers
+        (f"blocks.{layer}.attn.hook_pattern", _move(chosen[layer], prompt - 1, aim, shape, layer)) for layer in layers
     ]
 
 

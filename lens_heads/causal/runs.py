@@ -159,6 +159,7 @@ def run_pair(
     begin = min(first, max(shared, last - CHUNK))
     with evaluating(model):
         alone = Cache(model, 1)
+        alone.whole = last
         with fast_attention(model):
             prefill(model, both[:1, :shared], alone)
             after = alone.branch(0, 2)

@@ -28,9 +28,10 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import reference_digest
 from lens_heads.interventions.activations import MeanActivations
-from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.model.hooks import HookFunction
 from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled
@@ -122,7 +123,7 @@ def faithfulness(
     Raises ValueError as `ablation_curve` and `patch_heads` do, for k beyond the number of heads, "mean" without a reference,
     and runs with all heads and with none that do not differ.
     """
-    shape, options, name = geometry(model), Run.of(run, LoopOptions), check_metric(metric)
+    shape, options, name = require(model, "faithfulness", "writes"), Run.of(run, LoopOptions), check_metric(metric)
     how = _How(outside, mlps, positions, reference)
     how.check(name)
     chosen, shares = named_scores(rankings, shape), _shares(ks, shape.n_layers * shape.n_heads)

@@ -11,8 +11,9 @@ from lens_heads.causal.measures import UNITS, Measure, check_metric
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs, pairs_digest
 from lens_heads.causal.runs import PairScore, Positions, check_positions
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model
 from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.support import require
 from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import LoopOptions, Run
@@ -37,7 +38,8 @@ def sweep(
     """
     options, name = Run.of(run, LoopOptions), check_metric(metric)
     check_positions(positions)
-    made, identity = make_pairs(pairs, model.tokenizer, geometry(model), corruption, distinct), identify(model)
+    shape, identity = require(model, method, "writes"), identify(model)
+    made = make_pairs(pairs, model.tokenizer, shape, corruption, distinct)
     settings = {
         "method": method,
         **identity.settings,

@@ -22,6 +22,7 @@ from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, output_weights, require_raw_weights
 from lens_heads.model.readout import extreme_tokens
+from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.scoring.probes import TokenMap, repeated, weights
 from lens_heads.scoring.probes.maps import packaged_maps
@@ -108,7 +109,7 @@ def describe(
     with the name of another column, and processed weights.
     """
     require_raw_weights(model)
-    shape = geometry(model)
+    shape = require(model, "describe", "pattern", "writes")
     everyone = every_head(shape.n_layers, shape.n_heads)
     chosen = everyone if heads is None else shape.check_heads(heads)
     checks.whole_number("k", k, 1, shape.d_vocab)

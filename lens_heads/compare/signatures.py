@@ -25,6 +25,7 @@ from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.scoring.row_view import RowView
 from lens_heads.scoring.scorers.entropy import entropy
@@ -89,7 +90,7 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, progress: 
     Raises ValueError for texts that `match_heads` rejects, or a tokenizer without character offsets; TypeError for a model
     that is not a TransformerLens model.
     """
-    shape = geometry(model)
+    shape = require(model, "head_signatures", "pattern")
     found = readings(model, common_texts() if texts is None else texts)
     with torch.no_grad(), evaluating(model):
         seen = [_run(model, shape, one) for one in track(found, "reading", disable=not progress, transient=True)]

@@ -16,6 +16,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
 from lens_heads.model.identity import identify
+from lens_heads.model.support import require
 from lens_heads.scoring.weighing import value_weights
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def ov_similarity(model: Model, layer: int | None = None) -> Similarity:
     OV circuit is zero.
     """
     require_raw_weights(model)
-    shape = geometry(model)
+    shape = require(model, "ov_similarity", "writes")
     if layer is not None and not 0 <= layer < shape.n_layers:
         raise ValueError(f"layer={layer}: {shape.name} has layers 0-{shape.n_layers - 1}")
     layers = range(shape.n_layers) if layer is None else [layer]

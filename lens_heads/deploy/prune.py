@@ -22,6 +22,7 @@ from lens_heads.model.copies import Packed, copied, packed, set_output_weights
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, output_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.runs.files import naming, path_of, temporary_folder
 from lens_heads.runs.reading import reason
@@ -60,7 +61,7 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") ->
     message lists those that it loads), and models whose head size follows from the number of heads or that normalize all heads
     together; OSError if the folder cannot be written.
     """
-    shape, folder = geometry(model), path_of(path, "path")
+    shape, folder = require(model, "prune", "writes"), path_of(path, "path")
     if how not in get_args(How):
         raise ValueError(f"how={how!r}: use 'zero' (any heads) or 'remove' (whole groups of a kv head)")
     if not is_bridge(model):

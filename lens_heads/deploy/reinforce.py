@@ -19,6 +19,7 @@ from lens_heads.model.geometry import Model, geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.options import Run, RunOptions
@@ -98,7 +99,7 @@ def reinforce(
     The prompt is read as it is; the last of its rows and all that follow are reinforced. Compare with `evaluate` on the
     same trials. ValueError for trials without a needle, and as `evaluate` raises.
     """
-    options, shape = Run.of(run), geometry(model)
+    options, shape = Run.of(run), require(model, "reinforce", "writes")
     checks.finite("factor", factor, 0)
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)

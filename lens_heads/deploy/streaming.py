@@ -25,6 +25,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.identity import folder_for, identify
 from lens_heads.model.modes import evaluating
 from lens_heads.model.streaming_cache import StreamingCache
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
@@ -136,7 +137,7 @@ def streaming(
     Raises ValueError for rankings of another model, made on these trials, or called "whole", "none" or "random", shares outside
     0 to 1, and models whose attention cannot be computed by another function.
     """
-    options, shape = Run.of(run), geometry(model)
+    options, shape = Run.of(run), require(model, "streaming", "pattern")
     checks.whole_number("sink", sink, 0)
     checks.whole_number("recent", recent)
     checks.whole_number("draws", draws, 1)

@@ -13,8 +13,9 @@ from torch import Tensor
 from lens_heads.gates.gate import Gate
 from lens_heads.gates.training import State, Training, TrainingOptions, settings_of, train, training_of
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model
 from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.support import require
 from lens_heads.runs.store import RunFolder
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -65,7 +66,7 @@ class Material:
         ValueError for trials that do not fit the context window, and fewer than five where some are for validation.
         """
         training, out, progress = training_of(given, defaults)
-        shape = geometry(model)
+        shape = require(model, gate.name, *gate.needs)
         encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
         held = encoded[HELD_OUT - 1 :: HELD_OUT] if validates else []
         if validates and not held:

@@ -17,6 +17,7 @@ from lens_heads.interventions.kinds import Clock
 from lens_heads.model.forward import left_pad, uncached
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import HookFunction
+from lens_heads.model.support import Need
 from lens_heads.trials.encoded import EncodedTrial
 
 Hooks = list[tuple[str, HookFunction]]
@@ -68,6 +69,11 @@ class Gate(ABC):
     name: ClassVar[str]
     unit: ClassVar[Unit] = "query_head"
     fast: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the edit rests on (`model.support`)."""
+        return ("writes",) if self.fast else ("edits",)
 
     @abstractmethod
     def start(self, shape: HeadGeometry, seed: int) -> Float[Tensor, "layer ..."]:

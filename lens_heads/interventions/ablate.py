@@ -13,10 +13,11 @@ from torch import Tensor
 from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.ablation import Ablation, Reference
-from lens_heads.interventions.kinds import KINDS, Clock, Setting
+from lens_heads.interventions.kinds import KINDS, NEEDS, Clock, Setting
 from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import HookFunction, attach, hooked, running
+from lens_heads.model.support import require
 
 
 @contextmanager
@@ -51,7 +52,9 @@ def ablate(
     Raises ValueError for a head that does not exist, an unknown kind or option, and a missing reference or one from another
     model.
     """
-    with ablate_each(model, [heads], kind, reference, options):
+    ablation = Ablation.of(model, kind, reference, options)
+    require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
+    with ablate_each(model, [heads], ablation):
         yield
 
 

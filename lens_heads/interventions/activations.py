@@ -17,6 +17,7 @@ from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.shards import Result
@@ -126,7 +127,7 @@ def mean_activations(
     if n is not None:
         checks.whole_number("n", n, remedy=", or None for all trials")
     require_raw_weights(model)
-    shape = geometry(model)
+    shape = require(model, "mean_activations", "writes")
     encoded = encode_all(islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     names = [f"blocks.{layer}.attn.hook_{kind}" for kind in ("z", "q") for layer in range(shape.n_layers)]
 

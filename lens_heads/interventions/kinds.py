@@ -16,6 +16,7 @@ from lens_heads.interventions.spans import Spans, inside
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.forward import repeated
 from lens_heads.model.geometry import HeadGeometry
+from lens_heads.model.support import Need
 
 
 @dataclass
@@ -197,6 +198,9 @@ class Kind:
     reference: type | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
+
+NEEDS: dict[str, tuple[Need, ...]] = {"hook_z": ("writes",), "hook_q": ("queries",), "hook_pattern": ("edits",)}
+"""What editing the activation at each hook rests on."""
 
 KINDS: dict[str, Kind] = {
     "zero": Kind("hook_z", _zero),

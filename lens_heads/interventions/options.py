@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.kinds import KINDS, NEEDS
 from lens_heads.interventions.spans import Part, Span
 from lens_heads.model.geometry import Model
+from lens_heads.model.support import require
 from lens_heads.runs.options import Run, RunOptions, check_known, split
 
 
@@ -37,4 +39,6 @@ def ablation_run(
     """
     check_known(options, AblationRun.__annotations__)
     run, other = split(options)
-    return Ablation.of(model, kind, other.pop("reference", None), other), Run.of(run, **defaults)
+    ablation = Ablation.of(model, kind, other.pop("reference", None), other)
+    require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
+    return ablation, Run.of(run, **defaults)

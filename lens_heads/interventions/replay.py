@@ -27,6 +27,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import recording
 from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
+from lens_heads.model.rope import rotates_by_length
 from lens_heads.model.support import joins
 from lens_heads.trials.encoded import EncodedTrial
 
@@ -92,8 +93,8 @@ def at_once(model: Model, rows: int, length: int | None = None, alike: bool = Fa
     """How many variants join one forward, of `rows` tokens each, with keys and values of `length` tokens (default: as many).
 
     `alike`: those before the rows are the same for all, and shared where the model can (`fast_attention`), so that only the
-    pattern grows with each. One on a model whose variants cannot join: a HookedTransformer, whose forward insists on a cache of as many rows as it is
-    given, and code that reshapes by its own count of rows (MPT, GPT-BigCode).
+    pattern grows with each. One on a model whose variants cannot join: a HookedTransformer, whose forward insists on a cache of
+    as many rows as it is given, and code that reshapes by its own count of rows (MPT, GPT-BigCode).
     """
     if not joins(model):
         return 1
@@ -142,6 +143,8 @@ def prefilled(model: Model, trials: Sequence[EncodedTrial], shared: Prefilled | 
     `shared`: a prefill of their common beginning, if there is one already; the prompts must then have equal lengths. By
     default it is made for prompts of equal length with a long common beginning.
     """
+    if rotates_by_length(model):  # What is kept of one length is not what a longer run would have made.
+        return None
     if shared is None and len({len(trial) for trial in trials}) == 1:
         shared = shared_beginning(model, trials)
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.interventions.activations import run_activations
-from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.geometry import HeadGeometry, Model
+from lens_heads.model.support import require
 from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.trials.encoding import encode_all
@@ -78,7 +79,7 @@ def task_vectors(model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadVec
     Of prompts with examples of a task it is what function-vector heads carry (Todd et al., arXiv 2310.15213) and what
     `soft_injection` puts in. ValueError for no trials, and prompts longer than the context window.
     """
-    shape = geometry(model)
+    shape = require(model, "task_vectors", "writes")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     rows = [run_activations(model, trial.tokens, trial.id, len(trial) - 1).z[:, -1] for trial in encoded]
     mean = torch.stack(rows).double().mean(0).float()

@@ -13,7 +13,7 @@ from lens_heads.model import identities
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.identities import Check, Run
 from lens_heads.model.modes import evaluating
-from lens_heads.model.support import LENGTH, architecture, measured, prompt, tolerance_of, unhooked
+from lens_heads.model.support import LENGTH, architecture, measured, prompt, tolerance_of
 from lens_heads.runs import checks
 
 if TYPE_CHECKING:
@@ -61,17 +61,17 @@ NEEDS = ("pattern", "values", "edits", "queries", "writes", "closing", "causal",
 def check(model: Model, tokens: Int[Tensor, " position"] | None = None, tolerance: float | None = None) -> CheckReport:
     """Measure every identity that scores, ablations and patches rest on, on one short text or your own `tokens`.
 
-    These are the identities that are measured on any model before its first use; here all of them, on a text that is longer than
-    the shortest sliding window, and with the shortcuts that are taken where they give the same numbers. Errors are relative to the
-    magnitude of the compared values. `tolerance` defaults to 1e-3 in float32 and 5e-2 in half precision (bfloat16 activations
-    carry 8 bits). The model runs in eval mode, without the hooks of users, and is restored afterwards. Raises ValueError for
-    processed weights; every other failure is a row.
+    These are the identities that are measured on any model before its first use; here all of them, on a text that is longer
+    than the shortest sliding window, and with the shortcuts that are taken where they give the same numbers. Errors are relative
+    to the magnitude of the compared values. `tolerance` defaults to 1e-3 in float32 and 5e-2 in half precision (bfloat16
+    activations carry 8 bits). The model runs in eval mode, with the hooks that are on it, and is restored afterwards. Raises
+    ValueError for processed weights; every other failure is a row.
     """
     require_raw_weights(model)
     shape = geometry(model)
     tolerance = tolerance_of(model) if tolerance is None else checks.finite("tolerance", tolerance, 0)
     ids = prompt(model, _length(shape)) if tokens is None else torch.as_tensor(tokens)
-    with evaluating(model), unhooked(model):
+    with evaluating(model):
         found, one = measured(model, ids, tolerance, NEEDS)
         rows = [row for need in NEEDS for row in found[need]]
         if isinstance(one, Run):

@@ -5,8 +5,8 @@ up to its output projection, which is held back until the hook on the pattern ha
 
     z' = g * (A' v),   A': the pattern that the hooks leave;   g: z / (A v), what the module does to A v before it projects it
 
-Heads whose pattern no hook changes keep their z to the bit. The hook on z then fires with z', as in attention that TransformerLens
-computes itself.
+Heads whose pattern no hook changes keep their z to the bit. The hook on z then fires with z', as in attention that
+TransformerLens computes itself.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def _forward(model: Model, layer: int, *args: Any, **kwargs: Any) -> Any:
     pattern = attention.hook_pattern(out[1])
     z = held["z"]
     if pattern is not out[1]:
-        z = _with_pattern(z, out[1], pattern, held["values"] if "values" in held else _split(held["v"], int(model.cfg.d_head)))
+        z = _with_pattern(
+            z, out[1], pattern, held["values"] if "values" in held else _split(held["v"], int(model.cfg.d_head))
+        )
     return (attention.hook_out(attention.o(z)), pattern, *out[2:])
 
 

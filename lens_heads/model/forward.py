@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,6 +27,7 @@ from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import attach, running
 from lens_heads.model.norms import unwatched_norms
+from lens_heads.model.rope import OUTGROWN, fixed_below, rotating
 
 CHUNK = 512
 """Tokens per prefill chunk: an eager layer then computes at most heads x 512 x length of attention at a time."""
@@ -36,6 +38,8 @@ class Cache:
 
     def __init__(self, model: Model, batch: int) -> None:
         self.bridge = is_bridge(model)
+        self.whole = 0
+        """The number of tokens that will be run in all, as far as that is known: see `rope`."""
         self.store: Any
         if self.bridge:
             from transformers import DynamicCache
@@ -168,11 +172,15 @@ def advance(
     `pads`: the number of padding positions on the left of each row of the batch; None for no padding.
     """
     total = len(cache) + tokens.shape[1]
+    if len(cache) and total > max(cache.whole, fixed_below(model)):
+        warnings.warn(OUTGROWN.format(len(cache), total), stacklevel=2)
+    cache.whole = max(cache.whole, total)
     pads = tokens.new_zeros(len(tokens)) if pads is None else pads
     mask = (torch.arange(total, device=tokens.device) >= pads[:, None]).long()
     if cache.bridge:
         padded = {"attention_mask": mask} if bool(pads.any()) else {}
-        out = model(tokens, past_key_values=cache.store, use_cache=True, **_keeping(model, logits), **padded)
+        with rotating(model, cache.whole):
+            out = model(tokens, past_key_values=cache.store, use_cache=True, **_keeping(model, logits), **padded)
     else:
         # The mask of the new tokens is passed even without padding, or the model would mask every token that happens to
         # equal the padding token.
@@ -215,6 +223,7 @@ def prefill(
     chunk: int = CHUNK,
 ) -> None:
     """Run tokens into the cache, chunk by chunk, without logits."""
+    cache.whole = max(cache.whole, len(cache) + tokens.shape[1])
     for start in range(0, tokens.shape[1], chunk):
         advance(model, tokens[:, start : start + chunk], cache, pads, logits=0)
 

@@ -83,7 +83,9 @@ class StreamingCache:
 
     def __init__(self, model: Model, full: Bool[Tensor, "layer kv_head"], sink: int = 4, recent: int = 64) -> None:
         shape = geometry(model)
-        if not takes_attention(model) or any(shape.chunks):  # A cache drops what is behind a window, not behind a chunk.
+        if not takes_attention(model) or any(
+            shape.chunks
+        ):  # A cache drops what is behind a window, not behind a chunk.
             raise ValueError(
                 f"{shape.name} cannot decode with a streaming cache: this needs a TransformerBridge "
                 "(lens_heads.load_model) whose attention can be computed by another function, without capped scores; use "

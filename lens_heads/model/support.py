@@ -20,8 +20,8 @@ from torch import Tensor
 
 from lens_heads.model import identities
 from lens_heads.model.changes import changing
-from lens_heads.model.forward import avoid
-from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.forward import avoid, notes_queries
+from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge
 from lens_heads.model.hooks import hook_tables
 from lens_heads.model.identities import Check, Run
 from lens_heads.model.identity import fingerprint, scales
@@ -86,21 +86,21 @@ def support(model: Model, *needs: Need) -> Support:
     return known
 
 
-def require(model: Model, what: str, *needs: Need) -> Support:
-    """ValueError, naming the architecture, the identity and the remedy, if `what` rests on one that this model does not fulfil.
+def require(model: Model, what: str, *needs: Need) -> HeadGeometry:
+    """The model's geometry. ValueError, naming architecture, identity and remedy, if `what` rests on one that does not hold.
 
-    That no token sees the future, and that a forward over a cache is a forward, is needed by everything.
+    Everything needs that no token sees the future, and that a forward over a cache is a forward.
     """
-    known = support(model, *needs)
+    shape, known = geometry(model), support(model, *needs)
     for need in ("causal", "cached", *needs):
         check = known.failed(need)
         if check is not None:
-            shape, note = geometry(model), f"; {check.note}" if check.note else ""
+            note = f"; {check.note}" if check.note else ""
             raise ValueError(
                 f"{shape.name} ({architecture(model)}): {what} rests on this: {check.name}, which does not hold here "
                 f"(error {check.error:.2g} against {check.tolerance:g}{note}): {_MEASURED[need][1]}"
             )
-    return known
+    return shape
 
 
 def joins(model: Model) -> bool:
@@ -132,6 +132,11 @@ def measured(
 ) -> tuple[dict[str, list[Check]], Run | Exception]:
     """The checks of these identities on a prompt, and the run behind them. One that cannot be computed has failed."""
     one = _attempt(lambda: identities.run(model, ids, tolerance))
+    if isinstance(one, Exception) and notes_queries(
+        model
+    ):  # OLMo in half precision: TransformerLens's own attention fails.
+        fast = _attempt(lambda: identities.run(model, ids, tolerance, fast=True))
+        one = one if isinstance(fast, Exception) else fast
     found = {}
     for need in needs:
         run = one
@@ -155,6 +160,7 @@ def _attempt(function: Callable[[], Any]) -> Any:
         return error
 
 
+@torch.no_grad()
 def _measure(model: Model, known: Support, needs: Sequence[str]) -> None:
     tolerance = tolerance_of(model)
     with evaluating(model), unhooked(model):
@@ -201,7 +207,11 @@ def _wrapped(model: Model) -> Any:
 def _key(model: Model, wrapped: Any) -> str:
     """What the measurements depend on: weights, configuration, every number that scales or masks, and the classes."""
     config = wrapped.config.to_dict() if is_bridge(model) else vars(model.cfg)
-    kinds = [type(model).__name__, type(wrapped).__name__, str(wrapped.cfg.dtype if not is_bridge(model) else wrapped.dtype)]
+    kinds = [
+        type(model).__name__,
+        type(wrapped).__name__,
+        str(wrapped.cfg.dtype if not is_bridge(model) else wrapped.dtype),
+    ]
     return digest([fingerprint(model), kinds, scales(model), {name: str(value) for name, value in config.items()}])
 
 

@@ -220,7 +220,9 @@ def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Re
 
 
 def _gate(
-    pattern: Float[Tensor, "head row key"], values: Float[Tensor, "kv_head key d_head"], z: Float[Tensor, "row head d_head"]
+    pattern: Float[Tensor, "head row key"],
+    values: Float[Tensor, "kv_head key d_head"],
+    z: Float[Tensor, "row head d_head"],
 ) -> Float[Tensor, "row head d_head"] | None:
     """What multiplies A v in these rows."""
     grouped = rearrange(pattern, "(kv group) row key -> kv group row key", kv=len(values))

@@ -16,6 +16,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import best_of_each_layer
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.rope import batched
 from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import Run
@@ -82,7 +83,7 @@ def score_trials(
         trials,
         lambda batch: [found.stored() for found in work(batch)],
         folder=folder,
-        batch_size=options.batch_size,
+        batch_size=batched(model, options.batch_size),
         size=len,
         progress=options.progress,
         description="scoring",

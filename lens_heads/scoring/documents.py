@@ -15,9 +15,10 @@ from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.model.geometry import HeadGeometry, Model, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
@@ -57,7 +58,7 @@ def score_documents(
     checks.whole_number("chunk", chunk)
     require_raw_weights(model)
     options, scorers = Run.of(run, LoopOptions), resolve(methods, "documents")
-    shape = geometry(model)
+    shape = require(model, "score_documents", "pattern")
     encoded = _encode(trials, model.tokenizer, shape, frame)
     settings = {
         "trials": digest([[t.id, t.tokens.tolist(), t.null_tokens.tolist(), t.documents, t.gold] for t in encoded]),

@@ -19,6 +19,7 @@ from lens_heads.model.forward import CHUNK, advance, fast_attention
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.modes import evaluating
 from lens_heads.model.readout import extreme_tokens
+from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.scoring.batch import Batch, prepared
 from lens_heads.scoring.capture import Views, read_outs, watch
@@ -71,6 +72,7 @@ def look(
     # A view wants a needle, which nothing here reads.
     stand_in = replace(encoded, needle=encoded.needle or (0, 1))
     directions = Directions(model, shape, direction)
+    require(model, "look", "pattern", "values", "writes", *(("closing",) if directions.exact else ()))
     with torch.no_grad(), evaluating(model):
         batch = prepared(model, [stand_in], teacher_forced=not generated, max_new_tokens=room, chunk=chunk)
         if not batch.rows[0].steps:

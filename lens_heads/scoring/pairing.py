@@ -14,6 +14,7 @@ from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run
 from lens_heads.scoring.collecting import PassResult, score_trials
@@ -27,7 +28,7 @@ from lens_heads.trials.encoding import check_unique
 def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options: Run) -> dict[str, HeadScores]:
     """`score_heads` for pairs, which it documents."""
     require_raw_weights(model)
-    shape, scorers = geometry(model), resolve(methods, "pair")
+    shape, scorers = require(model, "scoring pairs", "writes"), resolve(methods, "pair")
     encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
     check_unique(one.id for one in encoded)
     settings = {"probe": "pair", "trials": digest([one.settings for one in encoded])}

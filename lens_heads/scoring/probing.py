@@ -19,8 +19,9 @@ from sklearn.preprocessing import StandardScaler
 from lens_heads.heads.grouping import labels as group_labels
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import run_activations
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model
 from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.options import LoopOptions, Run
@@ -59,7 +60,7 @@ def probe_heads(
     A linear probe stands here for sparse autoencoders with discrete codes, which answer the same question less simply.
     ValueError for other numbers of labels than trials, fewer than two kinds, and fewer trials (or groups) of a kind than folds.
     """
-    options, shape = Run.of(run, LoopOptions), geometry(model)
+    options, shape = Run.of(run, LoopOptions), require(model, "probe_heads")
     checks.whole_number("folds", folds, 2)
     checks.whole_number("null_draws", null_draws, 0)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)

@@ -9,7 +9,8 @@ import pandas as pd
 from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.sets import by_layer
 from lens_heads.model.forward import CHUNK
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model
+from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.scoring.documents import check_fits, query_attention
 from lens_heads.scoring.view import masked_sums
@@ -43,7 +44,7 @@ def rerank(
     and a prompt that exceeds the context window.
     """
     checks.whole_number("chunk", chunk)
-    shape = geometry(model)
+    shape = require(model, "rerank", "pattern")
     chosen = shape.check_heads(heads)
     if not chosen:
         raise ValueError(

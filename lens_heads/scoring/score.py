@@ -10,6 +10,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions, Run, RunOptions
@@ -20,7 +21,7 @@ from lens_heads.scoring.nulls import draw_spans
 from lens_heads.scoring.pairing import score_pairs
 from lens_heads.scoring.probes import PairProbe, RepeatedProbe, TextProbe, WeightsProbe
 from lens_heads.scoring.scorer import Scorer
-from lens_heads.scoring.scorers import resolve
+from lens_heads.scoring.scorers import needs_of, resolve
 from lens_heads.scoring.texts import score_texts
 from lens_heads.scoring.weighing import score_weights
 from lens_heads.trials.digests import trials_digest
@@ -88,6 +89,8 @@ def score_heads(
     shape, room = geometry(model), 0 if teacher_forced else options.max_new_tokens
     encoded = _encode(model, shape, listed, room, teacher_forced, null_spans)
     directions = Directions(model, shape, direction)
+    for scorer in scorers:
+        require(model, f"method {scorer.name!r}", *needs_of(scorer, directions.exact))
     settings: dict[str, Any] = {"trials": trials_digest(encoded), "teacher_forced": teacher_forced}
     settings |= {"direction": directions.identity, "max_new_tokens": room or None}
     settings |= {"null_spans": null_spans} if null_spans else {}

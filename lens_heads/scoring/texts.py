@@ -15,6 +15,7 @@ from lens_heads.model.forward import Cache, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run
@@ -40,7 +41,7 @@ def score_texts(
     if len(kinds) > 1:
         raise ValueError("score repeated probes and texts separately: their scores have different meanings")
     checks.whole_number("chunk", chunk)
-    shape, repeats = geometry(model), isinstance(probes[0], RepeatedProbe)
+    shape, repeats = require(model, "reading texts", "pattern"), isinstance(probes[0], RepeatedProbe)
     scorers = resolve(methods, "repeated" if repeats else "text")
     encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
     if not repeats:  # Texts of several probes are numbered through.

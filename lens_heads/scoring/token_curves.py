@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model
+from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.scoring.probes.text import AnyText
 from lens_heads.scoring.probes.text import text as text_probe
@@ -92,7 +93,7 @@ def token_curves(
         checks.whole_number(name, value)
     if far < near:
         raise ValueError(f"far={far}: must be at least near={near}")
-    shape = geometry(model)
+    shape = require(model, "token_curves", "pattern")
     (encoded,) = text_probe([text]).encode(model.tokenizer, shape)
     if span is None:
         spans = read_text(model, encoded, [TEXT_SCORERS["span"]])["span"]

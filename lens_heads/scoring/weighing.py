@@ -15,6 +15,7 @@ from lens_heads.model.geometry import Model, geometry, output_weights, require_r
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
 from lens_heads.model.norms import attention_norm, frozen_norm
+from lens_heads.model.support import require
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run
 from lens_heads.scoring.collecting import PassResult, score_trials
@@ -29,7 +30,7 @@ from lens_heads.trials.encoding import check_unique
 def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, options: Run) -> dict[str, HeadScores]:
     """`score_heads` for weights, which it documents."""
     require_raw_weights(model)
-    shape, scorers = geometry(model), resolve(methods, "weights")
+    shape, scorers = require(model, "scoring weights", "writes"), resolve(methods, "weights")
     encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
     check_unique(one.id for one in encoded)
     settings = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -148,7 +148,8 @@ def test_a_window_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: uniform weights that forget the sliding window are caught."""
 
     def forgetful(x: Tensor, at: Any) -> Tensor:
-        seen = at.clock.visible(x, None)[:, None].to(x)
+        without = replace(at.shape, windows=(None,) * zoo.LAYERS)
+        seen = at.clock.visible(x, without, at.layer)[:, None].to(x)
         return (seen / seen.sum(-1, keepdim=True)).expand_as(x)
 
     hf, model, case = plain("gemma3"), tiny("gemma3"), Case("uniform")

@@ -94,7 +94,9 @@ def blind_layers(shape: HeadGeometry, reach: dict[str, int]) -> dict[str, list[i
     `reach`: how many tokens back each method looks.
     """
     blind = {
-        name: [layer for layer, window in enumerate(zip(shape.windows, shape.chunks, strict=True)) if _within(window, back)]
+        name: [
+            layer for layer, window in enumerate(zip(shape.windows, shape.chunks, strict=True)) if _within(window, back)
+        ]
         for name, back in reach.items()
     }
     for back in sorted(set(reach.values())):

@@ -9,6 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.model.support import Need
 from lens_heads.runs import checks
 from lens_heads.scoring.scorer import Probe, Scorer
 from lens_heads.scoring.scorers.attention_mass import attention_mass, attention_mass_no_sink
@@ -258,6 +259,23 @@ REMEDIES: dict[Probe, str] = {
     "pair": "pass lens_heads.probes.pair(trials)",
     "weights": "pass lens_heads.probes.weights(maps)",
 }
+
+
+_OF_PATTERNS = frozenset({
+    "attention_spatial", "attention_spatial_no_sink", "attention_mass", "attention_mass_no_sink", "contrastive", "headkv",
+})  # fmt: skip
+"""Methods of needles that read patterns alone."""
+_OF_Z = frozenset({"dla", "dla_exact"})
+
+
+def needs_of(scorer: Scorer, exact: bool) -> tuple[Need, ...]:
+    """What a method of needles rests on; a user's own may read everything. `exact`: the run's direction is."""
+    if is_ours(scorer) and scorer.name in _OF_PATTERNS:
+        return ("pattern",)
+    reads: tuple[Need, ...] = (
+        ("writes",) if is_ours(scorer) and scorer.name in _OF_Z else ("pattern", "values", "writes")
+    )
+    return (*reads, "closing") if exact or scorer.direction == "exact" else reads
 
 
 def is_ours(scorer: Scorer) -> bool:
