@@ -23,6 +23,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Ablation, reference_digest
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
 from lens_heads.trials.encoded import EncodedTrial
@@ -60,6 +61,7 @@ def attribute_ablation(
         known = " or ".join(map(repr, OF_ONE_RUN))
         raise ValueError(f"metric={metric!r} compares with a corrupt run, which an ablation does not have: use {known}")
     measure, shape = OF_ONE_RUN[metric] if isinstance(metric, str) else metric, geometry(model)
+    require(model, "attribution", "gradients", "writes")
     zeros = torch.zeros(shape.n_layers, shape.n_heads, shape.d_head)
     set_to = zeros if kind == "zero" or reference is None else reference.z
 

@@ -18,9 +18,10 @@ from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair
 from lens_heads.causal.runs import PairScore, Positions, Z
 from lens_heads.causal.sweep import sweep
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
@@ -58,7 +59,7 @@ def attribution_patch(
     positions="answer" may take less time and memory.
     """
     checks.whole_number("ig_steps", ig_steps)
-    shape = geometry(model)
+    shape = require(model, "attribution", "gradients", "writes")
 
     @torch.inference_mode(False)
     def score(pair: TokenPair) -> PairScore:

@@ -21,6 +21,7 @@ from lens_heads.causal.runs import PairScore
 from lens_heads.causal.sweep import sweep
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
 
@@ -44,7 +45,7 @@ def attribute_queries(
     errors as in `attribution_patch`; all positions. Returns HeadScores of method "atp_query", in the metric's units.
     ValueError for a model whose attention is not the softmax of scaled (soft-capped) products of queries and keys.
     """
-    shape = geometry(model)
+    shape = require(model, "atp_query", "gradients", "pattern")
     rotary = "rot_" if "blocks.0.attn.hook_rot_q" in model.hook_dict else ""
     names = {part: f"blocks.{{}}.attn.hook_{rotary}{part}" for part in ("q", "k")}
     hooks = [name.format(layer) for layer in range(shape.n_layers) for name in (PATTERN, *names.values())]

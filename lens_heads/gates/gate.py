@@ -73,7 +73,7 @@ class Gate(ABC):
     @property
     def needs(self) -> tuple[Need, ...]:
         """What the edit rests on (`model.support`)."""
-        return ("writes",) if self.fast else ("edits",)
+        return ("gradients", "writes") if self.fast else ("gradients", "edits")
 
     @abstractmethod
     def start(self, shape: HeadGeometry, seed: int) -> Float[Tensor, "layer ..."]:

@@ -69,8 +69,6 @@ class Run:
     values: list[Float[Tensor, "kv_head key d_head"]] = field(default_factory=list)
     logits: Float[Tensor, "row d_vocab"] = field(default_factory=lambda: torch.empty(0))
     tuples: bool = False
-    fast: bool = False
-    """Whether the model runs under sdpa alone, and patterns follow from noted queries."""
 
     def pattern(self, layer: int) -> Float[Tensor, "head row key"]:
         return self.seen[f"blocks.{layer}.attn.hook_pattern"]
@@ -91,12 +89,11 @@ class Run:
         other = self.ids.clone()
         other[-1] = other[-2] if int(other[-1]) != int(other[-2]) else (int(other[-1]) + 1) % self.shape.d_vocab
         tokens = torch.stack([self.ids, other]).to(self.model.W_U.device)
-        with self.attention():
-            return uncached(self.model, tokens, torch.zeros(2, dtype=torch.long), min(ROWS, len(self.ids))).float()
-
-    def attention(self) -> Any:
-        """The attention that the model is run with."""
-        return fast_attention(self.model) if self.fast else nullcontext()
+        rows = min(ROWS, len(self.ids))
+        try:
+            return uncached(self.model, tokens, torch.zeros(2, dtype=torch.long), rows).float()
+        except RuntimeError:  # OLMo in half precision: TransformerLens mixes dtypes where no cache casts them.
+            return advance(self.model, tokens, Cache(self.model, 2), logits=rows).float()
 
     @property
     def plain(self) -> Float[Tensor, "row d_vocab"]:
@@ -115,25 +112,20 @@ HOOKS = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_pattern", "attn
 STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 
 
-def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: Any = (), fast: bool = False) -> Run:
-    """Run a prompt under some hooks and note everything. `fast`: under sdpa, where hooks on patterns do not fire."""
-    shape, queries = geometry(model), NotedQueries(len(ids)) if fast else None
+def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: Any = ()) -> Run:
+    """Run a prompt under some hooks and note everything."""
+    shape = geometry(model)
     names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
-    found, cache = Run(model, shape, ids, tolerance, fast=fast), Cache(model, 1)
+    found, cache = Run(model, shape, ids, tolerance), Cache(model, 1)
     points = model.hook_dict
     there = [name for name in names if name in points]
     with (
         hooked(model, hooks),
         recording(model, there, lambda x: x[0].float()) as fired,
         noting_tuples(model) as tuples,
-        fast_attention(model, attend=queries) if fast else nullcontext(),
     ):
         found.logits = advance(model, found.batch, cache, logits=min(ROWS, len(ids)))[0].float()
     found.seen = {name: values[-1] for name, values in fired.items() if values}
-    if queries is not None:
-        found.seen |= {
-            f"blocks.{layer}.attn.hook_pattern": queries.pattern(layer)[0] for layer in range(shape.n_layers)
-        }
     found.missing = [name for name in names if name not in found.seen]
     found.values = [cache.values(layer)[0].float() for layer in range(shape.n_layers)]
     found.tuples = any(tuples)
@@ -309,10 +301,16 @@ def closing(one: Run) -> Check:
 def chunked(one: Run) -> Check:
     """A prefill and a further chunk on its cache give the logits of one forward without a cache."""
     cache, middle = Cache(one.model, 1), len(one.ids) // 2
-    with one.attention():
-        prefill(one.model, one.batch[:, :middle], cache)
-        end = advance(one.model, one.batch[:, middle:], cache, logits=len(one.ids) - middle)[0].float()
+    prefill(one.model, one.batch[:, :middle], cache)
+    end = advance(one.model, one.batch[:, middle:], cache, logits=len(one.ids) - middle)[0].float()
     return Check("chunked prefill into the cache gives the same logits", _same(one, end), one.tolerance)
+
+
+def gradients(one: Run) -> Check:
+    """A forward without a cache, through which gradients flow, gives the logits of the others."""
+    name, rows = "a forward without a cache gives the same logits", len(one.logits)
+    logits = uncached(one.model, one.batch, torch.zeros(1, dtype=torch.long), rows)[0].float()
+    return Check(name, relative(logits - one.logits, one.logits), one.tolerance)
 
 
 def shortcuts(one: Run) -> dict[str, Check]:
@@ -351,7 +349,7 @@ def joined(one: Run) -> Check:
     cache.assign(2, 1)
     name, note = "variants join one forward", "as ablations and patches run many at once"
     try:
-        with joining(one.model, [0, 1], residuals, one.tuples), one.attention():
+        with joining(one.model, [0, 1], residuals, one.tuples):
             both = advance(one.model, one.batch, cache, logits=len(one.logits)).float()
     except Exception:  # Code that reshapes by its own count of rows (MPT, GPT-BigCode, XGLM).
         return Check(name, float("inf"), one.tolerance, "not here: one head at a time", shortcut=True)

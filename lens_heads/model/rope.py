@@ -65,7 +65,8 @@ def rotating(model: Model, length: int) -> Iterator[None]:
     if not rotates_by_length(model):
         yield
         return
-    tables = [module for module in model.original_model.modules() if hasattr(module, "rope_type")]
+    parts = model.original_model.modules()
+    tables = [part for part in parts if hasattr(part, "rope_type") and not hasattr(part, "original_component")]
     with running(model, [(module, partial(_extended, module.forward, length)) for module in tables]):
         yield
 

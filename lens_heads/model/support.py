@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lens_heads.model import identities
 from lens_heads.model.changes import changing
-from lens_heads.model.forward import avoid, notes_queries
+from lens_heads.model.forward import avoid
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge
 from lens_heads.model.hooks import hook_tables
 from lens_heads.model.identities import Check, Run
@@ -35,7 +35,9 @@ TEXT = (
 LENGTH = 32
 """Tokens of the prompt that identities are measured on."""
 
-Need: TypeAlias = Literal["causal", "cached", "pattern", "values", "writes", "closing", "edits", "queries", "joined"]
+Need: TypeAlias = Literal[
+    "causal", "cached", "pattern", "values", "writes", "closing", "edits", "queries", "gradients", "joined"
+]
 """What a request may rest on; see `_MEASURED`."""
 
 _MEASURED: dict[str, tuple[Callable[[Run], Check | list[Check]], str]] = {
@@ -47,6 +49,7 @@ _MEASURED: dict[str, tuple[Callable[[Run], Check | list[Check]], str]] = {
     "closing": (identities.closing, 'use direction="raw", and methods without "exact" in their names'),
     "edits": (identities.edits, "use a kind of ablation that edits z: zero, mean or resample"),
     "queries": (identities.queries, "use a kind of ablation that edits z: zero, mean or resample"),
+    "gradients": (identities.gradients, "load the model in float32, or patch exactly"),
     "joined": (identities.joined, "run one head at a time"),
 }
 """How each identity is measured, and what is left to do where it fails."""
@@ -132,11 +135,6 @@ def measured(
 ) -> tuple[dict[str, list[Check]], Run | Exception]:
     """The checks of these identities on a prompt, and the run behind them. One that cannot be computed has failed."""
     one = _attempt(lambda: identities.run(model, ids, tolerance))
-    if isinstance(one, Exception) and notes_queries(
-        model
-    ):  # OLMo in half precision: TransformerLens's own attention fails.
-        fast = _attempt(lambda: identities.run(model, ids, tolerance, fast=True))
-        one = one if isinstance(fast, Exception) else fast
     found = {}
     for need in needs:
         run = one

@@ -75,7 +75,7 @@ def prepared(
     cache.assign(1, len(trials), parts_of(trials))
     given = _fed(tokens, [trial.answer_tokens.tolist() if teacher_forced else [] for trial in trials])
     looked_at = given.shape[1] - start
-    cache.whole = given.shape[1] + (max_new_tokens if decode else 0)
+    cache.whole = given.shape[1] + (max_new_tokens - 1 if decode else 0)
     noted = NotedQueries(looked_at) if notes_queries(model) else None
     begin = start if noted is None else start // chunk * chunk
     with fast_attention(model):

@@ -24,7 +24,7 @@ def failed(report: checking.CheckReport) -> list[str]:
 def test_everything_holds_on_every_architecture(model: Any) -> None:
     report = lh.check(model)
     assert report.passed, report.frame.to_string()
-    assert len(report.checks) == 13 + notes_queries(model)
+    assert len(report.checks) == 14 + notes_queries(model)
     assert not has_hooks(model)
 
 

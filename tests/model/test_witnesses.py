@@ -197,7 +197,12 @@ def test_constants_that_multiply_belong_to_the_exact_reading(name: str) -> None:
 @pytest.mark.parametrize("name", ["mpt", "gpt_bigcode", "xglm"])
 def test_models_whose_variants_cannot_join_run_one_at_a_time(name: str) -> None:
     model = witnesses.bridged(name)
-    pair = lh.TokenPair(clean=TOKENS, corrupt=torch.cat([TOKENS[:20].roll(3), TOKENS[20:]]), answer=(len(TOKENS) - 3, len(TOKENS)), id="a")
+    pair = lh.TokenPair(
+        clean=TOKENS,
+        corrupt=torch.cat([TOKENS[:20].roll(3), TOKENS[20:]]),
+        answer=(len(TOKENS) - 3, len(TOKENS)),
+        id="a",
+    )
     assert not joins(model)
     many, one = (lh.patch_heads(model, [pair], heads_per_pass=n, progress=False).values for n in (None, 1))
     torch.testing.assert_close(many, one)
