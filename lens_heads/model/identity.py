@@ -80,9 +80,17 @@ def changed_by(model: Model) -> str | None:
     for name, module in _modules(model):
         if any(not comes_along(entry) for table, comes_along in hook_tables(module) for entry in table):
             return f"hooks attached (torch's, on {name or 'the whole model'})"
-        if "forward" in vars(module) and not is_the_librarys(vars(module)["forward"]):
-            return f"a replaced forward (of {name or 'the whole model'})"
-    return None
+    replaced = replaced_forwards(model)
+    return f"a replaced forward (of {replaced[0] or 'the whole model'})" if replaced else None
+
+
+def replaced_forwards(model: Model) -> list[str]:
+    """The names of the model's parts whose forward was replaced by code that does not come with it."""
+    return [
+        name
+        for name, module in _modules(model)
+        if "forward" in vars(module) and not is_the_librarys(vars(module)["forward"])
+    ]
 
 
 def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -> RunFolder | None:

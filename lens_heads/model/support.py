@@ -24,7 +24,7 @@ from lens_heads.model.forward import avoid
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge
 from lens_heads.model.hooks import hook_tables
 from lens_heads.model.identities import Check, Run
-from lens_heads.model.identity import fingerprint, scales
+from lens_heads.model.identity import fingerprint, replaced_forwards, scales
 from lens_heads.model.modes import evaluating
 from lens_heads.runs.digests import digest
 
@@ -203,13 +203,15 @@ def _wrapped(model: Model) -> Any:
 
 
 def _key(model: Model, wrapped: Any) -> str:
-    """What the measurements depend on: weights, configuration, every number that scales or masks, and the classes."""
+    """What the measurements depend on: weights, configuration, every number that scales or masks, and the classes; a model whose
+    code was replaced is measured by itself."""
     config = wrapped.config.to_dict() if is_bridge(model) else vars(model.cfg)
     kinds = [
         type(model).__name__,
         type(wrapped).__name__,
         str(wrapped.cfg.dtype if not is_bridge(model) else wrapped.dtype),
     ]
+    kinds += [str(id(wrapped))] * bool(replaced_forwards(model))
     return digest([fingerprint(model), kinds, scales(model), {name: str(value) for name, value in config.items()}])
 
 
