@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 
@@ -34,6 +36,11 @@ def foreign_code(trusted: bool, name: str) -> Iterator[None]:
     finally:
         for key, value in held.items():
             setattr(modules, key, value)
+
+
+def brought_along() -> list[ModuleType]:
+    """The modules that this process has loaded from models' folders."""
+    return [module for name, module in sorted(sys.modules.items()) if name.startswith("transformers_modules.")]
 
 
 def _said(error: BaseException | None) -> str:

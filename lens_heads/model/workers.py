@@ -20,6 +20,7 @@ import torch
 
 from lens_heads.model.copies import SEVERAL, packed, unpacked
 from lens_heads.model.cost import add, counted
+from lens_heads.model.foreign_code import brought_along
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.worker_devices import devices_of, each_takes
@@ -94,6 +95,8 @@ class Crew:
             self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
         try:
             devices = devices or devices_of(how, self._ray, each_takes(num_gpus))
+            for module in brought_along():
+                self._ray.cloudpickle.register_pickle_by_value(module)  # Workers have no such module to import.
             weights = self._ray.put(packed(model))
             threads = max(1, torch.get_num_threads() // len(devices))
             self.actors = [self._start(weights, device, threads, num_gpus) for device in devices]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import torch
 from transformers import dynamic_module_utils
 
 import lens_heads as lh
-from lens_heads.model.foreign_code import foreign_code
+from lens_heads.model.copies import packed
+from lens_heads.model.foreign_code import brought_along, foreign_code
 from lens_heads.model.planning import shape_of
 from tests.commands import model_folder, run
 
@@ -71,6 +73,31 @@ def test_it_runs_where_it_is_trusted(folder: Path) -> None:
         assert model(torch.arange(3, 9)[None]).isfinite().all()
     with pytest.raises(TypeError, match="trust_remote_code='yes': must be True or False"):
         lh.load_model(folder, trust_remote_code="yes")  # type: ignore[arg-type]
+
+
+def test_workers_get_trusted_code_with_the_model(folder: Path, tmp_path: Path) -> None:
+    """Another process, which has no such module, makes the model again."""
+    cloudpickle = pytest.importorskip("ray.cloudpickle")
+    model = lh.load_model(folder, device="cpu", trust_remote_code=True)
+    mine = [module for module in brought_along() if str(tmp_path) in str(module.__file__)]
+    assert mine
+    for module in mine:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        (tmp_path / "sent").write_bytes(cloudpickle.dumps(packed(model)))
+    finally:
+        for module in mine:
+            cloudpickle.unregister_pickle_by_value(module)
+    code = (
+        "import pickle, sys, torch; from lens_heads.model.copies import unpacked;"
+        "model = unpacked(pickle.load(open(sys.argv[1], 'rb')), 'cpu');"
+        "print(float(model(torch.arange(3, 9)[None]).sum()))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "sent")], capture_output=True, text=True, check=True
+    )
+    with torch.no_grad():
+        assert float(told.stdout) == pytest.approx(float(model(torch.arange(3, 9)[None]).sum()), rel=1e-4)
 
 
 def test_a_known_model_keeps_to_transformers_own_code(folder: Path) -> None:
