@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSeq2SeqLM
 
 from lens_heads.controls.planted_weights import byte_tokenizer
 
@@ -20,6 +20,8 @@ _DELTA |= dict(linear_value_head_dim=8, linear_conv_kernel_dim=4)
 _LATENT: dict[str, Any] = dict(_HEADS, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8)
 _LATENT |= dict(qk_rope_head_dim=4, v_head_dim=8, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2)
 _LATENT |= dict(moe_intermediate_size=16, n_group=1, topk_group=1, first_k_dense_replace=1)
+_SEEING: dict[str, Any] = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+_SEEING |= dict(image_size=28, patch_size=14)
 _HALF = ["linear_attention", "full_attention"]
 _MAMBA: dict[str, Any] = dict(mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=1)
 
@@ -63,6 +65,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         ),
     ),
     "falcon-h1": ("falcon_h1", dict(_GROUPED, head_dim=8, mamba_d_ssm=64, **_MAMBA)),
+    "gemma3-seeing": (
+        "gemma3",
+        dict(
+            text_config=dict(_GROUPED, head_dim=8, query_pre_attn_scalar=8),
+            vision_config=_SEEING,
+            mm_tokens_per_image=4,
+        ),
+    ),
     "gemma4": (
         "gemma4_text",
         dict(
@@ -111,6 +121,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         dict(_HEADS, hidden_size=48, num_attention_heads=12, num_key_value_heads=4, attention_bias=True),
     ),
     "lfm2": ("lfm2", dict(_GROUPED, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)),
+    "llava": (
+        "llava",
+        dict(
+            text_config=dict(_GROUPED, model_type="llama"),
+            vision_config=dict(_SEEING, model_type="clip_vision_model", projection_dim=32),
+        ),
+    ),
     "mamba": ("mamba", dict(_TOKENS, num_hidden_layers=2, hidden_size=32, state_size=8)),
     "nanochat": ("nanochat", _GROUPED),
     "olmo": ("olmo", _GROUPED),
@@ -144,7 +161,12 @@ def family(name: str) -> Any:
     """A random Hugging Face model whose every weight matters: norms' gains and sinks differ from one head to the next."""
     kind, settings = FAMILIES[name]
     torch.manual_seed(0)
-    maker: Any = AutoModelForSeq2SeqLM if kind in ("t5", "bart") else AutoModelForCausalLM
+    others: dict[str, Any] = {
+        "t5": AutoModelForSeq2SeqLM,
+        "bart": AutoModelForSeq2SeqLM,
+        "llava": AutoModelForImageTextToText,
+    }
+    maker = others.get(kind, AutoModelForCausalLM)
     model = maker.from_config(AutoConfig.for_model(kind, **settings), attn_implementation="eager").eval()
     with torch.no_grad():
         for part, parameter in model.named_parameters():

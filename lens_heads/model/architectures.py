@@ -49,6 +49,15 @@ def check_configuration(name: str, config: Any) -> None:
         raise unsuited(name, architecture, f"has {which} (layer {without[0]}: {kinds[without[0]]})", DECODERS)
 
 
+def check_causal(name: str, config: Any) -> None:
+    """ValueError for a configuration that `AutoModelForCausalLM` does not know, as of models that also see or hear."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    own = getattr(config, "auto_map", None) or {}
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in own:
+        raise unsuited(name, architecture_of(config), "is no causal language model (AutoModelForCausalLM)", DECODERS)
+
+
 def _layer_kinds(text: Any) -> list[str]:
     """What each layer mixes tokens with, where a configuration says so."""
     for key in ("layers_block_type", "layer_types"):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lens_heads.model import gguf
-from lens_heads.model.architectures import check_configuration, quantized
+from lens_heads.model.architectures import check_causal, check_configuration, quantized
 from lens_heads.model.gguf import loading
 from lens_heads.runs.reading import read_json, reason
 
@@ -67,6 +67,7 @@ def load_local(
 
     config, folder = configuration(source, source, trusted=trusted)
     assert folder is not None  # A local source has one.
+    check_causal(str(source), config)
     own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trusted}
     with loading(source), quantized(str(source), config):
         loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **own)

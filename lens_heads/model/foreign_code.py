@@ -1,7 +1,8 @@
-"""Code that a model's folder brings along (`auto_map`) runs only where the caller has said so."""
+"""What loading a model must not do unasked: run code that its folder brings along (`auto_map`), and install packages."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,27 @@ def foreign_code(trusted: bool, name: str) -> Iterator[None]:
     finally:
         for key, value in held.items():
             setattr(modules, key, value)
+
+
+@contextmanager
+def nothing_installed() -> Iterator[None]:
+    """Inside, no package is installed through `subprocess.check_call`.
+
+    TransformerLens installs torchvision for the image processor of a multimodal model, which nothing here uses, and pip may then
+    exchange torch for another build. It goes on without where that fails.
+    """
+    plain = subprocess.check_call
+
+    def check_call(command: Any, *given: Any, **options: Any) -> int:
+        if "install" in command:
+            raise RuntimeError(f"{command!r:.60}: nothing is installed while a model is loaded")
+        return plain(command, *given, **options)
+
+    subprocess.check_call = check_call
+    try:
+        yield
+    finally:
+        subprocess.check_call = plain
 
 
 def brought_along() -> list[ModuleType]:

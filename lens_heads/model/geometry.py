@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
+from lens_heads.model.architectures import check_parts
 from lens_heads.model.norms import is_rms, post_attention_norm
 
 Model: TypeAlias = Any
@@ -96,7 +97,19 @@ def is_bridge(model: Model) -> bool:
 
 
 def geometry(model: Model) -> HeadGeometry:
-    """The geometry of a loaded model. d_head is not always d_model / n_heads (Qwen3, Gemma 3)."""
+    """The geometry of a loaded model. d_head is not always d_model / n_heads (Qwen3, Gemma 3).
+
+    ValueError for a bridge of the caller's own that lacks what every function reads, as `load_model` refuses it.
+    """
+    try:
+        return _geometry(model)
+    except AttributeError:
+        if is_bridge(model):
+            check_parts(str(getattr(model.cfg, "model_name", None) or "model"), model)
+        raise
+
+
+def _geometry(model: Model) -> HeadGeometry:
     bridge, cfg = is_bridge(model), model.cfg
     hf = getattr(model.original_model, "config", None) if bridge else None
     first = model.blocks[0]
@@ -152,7 +165,7 @@ def _reach(model: Model, layer: int, bridge: bool) -> tuple[int | None, int | No
 
 def require_raw_weights(model: Model) -> None:
     """ValueError if norms were folded or weights centered, which changes the meaning of head contributions."""
-    is_bridge(model)  # A TypeError for other models before an attribute is missing.
+    geometry(model)  # A TypeError or ValueError for other models before an attribute is missing.
     folded = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
     folded = folded or str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
     rows = {"W_U": model.W_U.detach(), "W_O": output_weights(model, 0).flatten(0, 1)}

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from lens_heads.model import gguf as gguf_files
-from lens_heads.model.architectures import architecture_of, check_configuration, unsuited
+from lens_heads.model.architectures import architecture_of, check_causal, check_configuration, unsuited
 from lens_heads.model.folders import configuration
 from lens_heads.model.foreign_code import foreign_code
 from lens_heads.model.forward import CHUNK
@@ -78,6 +78,7 @@ def shape_of(name: str, revision: str | None = None, trust_remote_code: bool = F
             config: Any = _written_out(name, label)
         else:
             config, _ = configuration(name, gguf_files.local_source(name), revision, trust_remote_code)
+        check_causal(label, config)
         with gguf_files.loading(label):
             with torch.device("meta"):
                 model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)

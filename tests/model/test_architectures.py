@@ -16,6 +16,7 @@ import torch
 import lens_heads as lh
 from lens_heads.model import load as loader
 from lens_heads.model.planning import shape_of
+from tests import zoo
 from tests.conftest import random_trial
 from tests.families import family, family_folder
 
@@ -30,6 +31,7 @@ REFUSED = {
     "helium": r"HeliumForCausalLM has no adapter in TransformerLens .*: update TransformerLens, or choose another model",
     "falcon-40b": r"FalconForCausalLM is not what its adapter in TransformerLens expects \(RuntimeError: split_with_sizes",
     "opt-350m": r"OPTForCausalLM has no norm before the unembedding",
+    "llava": r"LlavaForConditionalGeneration is no causal language model",
     "jetmoe": r"JetMoeForCausalLM shows no attn\.hook_z in layer 0",
     "deepseek-v3": r"DeepseekV3ForCausalLM has heads of 8 dimensions in layer 0, and 4 by its configuration .*: choose a model",
     "gemma4": r"Gemma4ForCausalLM has heads of 16 dimensions in layer 1, and 8 by its configuration",
@@ -56,6 +58,17 @@ def test_norms_without_weights_have_a_gain_of_one(name: str, tmp_path: Path) -> 
     tokens = random_trial(n=20).tokens[None]
     with torch.no_grad():
         torch.testing.assert_close(model(tokens), family(name)(tokens).logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("mamba", "has no attention in layer 0"), ("opt-350m", "has no norm before")]
+)
+def test_a_bridge_of_one_s_own_is_refused_at_its_first_use(name: str, message: str) -> None:
+    model = zoo.bridge(name, hf=family(name))
+    with pytest.raises(ValueError, match=message):
+        lh.check(model)
+    with pytest.raises(ValueError, match=message):
+        lh.score_heads(model, [random_trial()], "locos", teacher_forced=True, progress=False)
 
 
 def test_a_forward_that_breaks_does_so_at_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

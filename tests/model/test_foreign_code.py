@@ -16,9 +16,10 @@ from transformers import dynamic_module_utils
 
 import lens_heads as lh
 from lens_heads.model.copies import packed
-from lens_heads.model.foreign_code import brought_along, foreign_code
+from lens_heads.model.foreign_code import brought_along, foreign_code, nothing_installed
 from lens_heads.model.planning import shape_of
 from tests.commands import model_folder, run
+from tests.families import family_folder
 
 MODULE = """
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_it_runs_where_it_is_trusted(folder: Path) -> None:
 
 def test_workers_get_trusted_code_with_the_model(folder: Path, tmp_path: Path) -> None:
     """Another process, which has no such module, makes the model again."""
-    cloudpickle = pytest.importorskip("ray.cloudpickle")
+    cloudpickle: Any = pytest.importorskip("ray.cloudpickle")
     model = lh.load_model(folder, device="cpu", trust_remote_code=True)
     mine = [module for module in brought_along() if str(tmp_path) in str(module.__file__)]
     assert mine
@@ -98,6 +99,19 @@ def test_workers_get_trusted_code_with_the_model(folder: Path, tmp_path: Path) -
     )
     with torch.no_grad():
         assert float(told.stdout) == pytest.approx(float(model(torch.arange(3, 9)[None]).sum()), rel=1e-4)
+
+
+def test_nothing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TransformerLens would install torchvision for a model that also sees, and with it another torch."""
+    commands: list[Any] = []
+    monkeypatch.setattr(subprocess, "check_call", lambda command, *given, **options: commands.append(command) or 0)
+    model = lh.load_model(family_folder("gemma3-seeing", tmp_path / "model"), device="cpu")
+    assert lh.check(model).passed
+    assert commands == []
+    with nothing_installed(), pytest.raises(RuntimeError, match="nothing is installed while a model is loaded"):
+        subprocess.check_call([sys.executable, "-m", "pip", "install", "torchvision"])
+    subprocess.check_call(["after"])
+    assert commands == [["after"]]
 
 
 def test_a_known_model_keeps_to_transformers_own_code(folder: Path) -> None:
