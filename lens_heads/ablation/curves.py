@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from lens_heads.ablation import statistics
 from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.evaluation import METRICS
+from lens_heads.ablation.evaluation import METRICS, range_of
 from lens_heads.ablation.statistics import Draws
 from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.runs.files import path_of, write_atomic
@@ -166,7 +166,8 @@ class AblationCurve:
 
         value, with its 95 % interval (low, high) over trials and the draws of a random control; drop, the paired difference
         to no ablation, with its interval; seed_min and seed_max, the range of the draws' means; trials, and effective_trials
-        where trials share groups. Intervals need five trials: `stats` says which they are.
+        where trials share groups. Intervals need five trials, and five draws of a random control: `stats` says which they are.
+        That of a value stays in the metric's range: a log-probability's ends at 0.
         """
         rows: list[dict[str, Any]] = []
         for task in self.tasks:
@@ -181,7 +182,7 @@ class AblationCurve:
     def _summary(self, condition: Condition, metric: str, task: str) -> dict[str, Any]:
         draws, none = self.draws(condition, metric, task).dropna(), Condition.none()
         groups = self.groups(draws.index, task)
-        value = statistics.mean(draws, groups)
+        value = statistics.mean(draws, groups).within(*range_of(metric))
         measured = none in self.conditions(task)
         drop = self.difference(none, condition, metric, task) if measured else NOTHING
         by_draw = draws.mean(axis=0)

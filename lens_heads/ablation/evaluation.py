@@ -26,7 +26,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
-from lens_heads.stats import are_shares, mean_interval, share_interval
+from lens_heads.stats import Interval, are_shares, mean_interval, share_interval
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 FORCED_METRICS = ("logprob", "greedy_match", *CHOICE_METRICS)
 """Metrics measured by teacher forcing, without decoding; the last three only on trials with choices."""
 METRICS = (*TEXT_METRICS, *FORCED_METRICS)
+
+
+def range_of(metric: str) -> tuple[float, float]:
+    """The smallest and the largest value of a metric: log-probabilities end at 0, all others lie between 0 and 1."""
+    return (-math.inf, 0.0) if metric.endswith("logprob") else (0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +70,15 @@ class Evaluation:
     def interval(self, metric: str, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the mean over trials: Wilson's for right answers, `stats.mean_interval` for others.
 
-        Trials of one group count together. NaN below five trials or groups.
+        Trials of one group count together. NaN below five trials or groups. Never beyond what the metric can be: above 0 for
+        a log-probability.
         """
         values = self._values(metric)
         if are_shares(values.numpy()):
             _, low, high = share_interval(values.numpy(), self.groups, level)
             return low, high
-        low, high = mean_interval(values, self.groups, level)
-        return float(low), float(high)
+        low, high = map(float, mean_interval(values, self.groups, level))
+        return Interval(self.mean(metric), low, high).within(*range_of(metric))[1:]
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -25,8 +25,9 @@ class Verdict:
 
     `word`: "holds", "does not hold" or "cannot be told"; `because`: why. `cost`: nats beyond the harder of the random controls
     (or beyond the other ranking), with its interval. `share`: the share of the needle's benefit that is lost. `ranks`: the
-    ranking among random sets, by control. `trials`; `would_tell`: the number of trials that would have told, if the numbers
-    seen are the true ones; None if it was told, or if no number would.
+    ranking among random sets, by control. `trials`, and `sets`: how many random sets the undecided interval runs over, 0 for
+    none. `would_tell`: the number of trials that would have told, with `sets_would_tell` random sets beside them, if the
+    numbers seen are the true ones; None if it was told, or if no number within reach would.
     """
 
     question: str
@@ -37,10 +38,29 @@ class Verdict:
     ranks: dict[str, RandomRank] = field(default_factory=dict)
     trials: int = 0
     would_tell: int | None = None
+    sets: int = 0
 
     def __str__(self) -> str:
-        more = f"; about {self.would_tell} trials would tell" if self.would_tell else ""
-        return f"{self.question}: {self.word}, {self.because}{more}"
+        return f"{self.question}: {self.word}, {self.because}{self.more}"
+
+    @property
+    def more(self) -> str:
+        """What would have told, as the end of a sentence; empty without a number."""
+        if not self.would_tell:
+            return ""
+        sets = f" and {self.sets_would_tell} random sets" if self.sets else ""
+        return f"; about {self.would_tell} trials{sets} would tell"
+
+    @property
+    def sets_would_tell(self) -> int | None:
+        """Random sets that would have told together with `would_tell` trials; None where the interval runs over none.
+
+        Trials alone may never tell: where random sets differ, they carry the variance. As many times the trials and the sets
+        divide all of its parts.
+        """
+        if not self.would_tell or not self.sets:
+            return None
+        return math.ceil(self.sets * self.would_tell / self.trials)
 
     @property
     def p(self) -> float:
@@ -55,7 +75,8 @@ class Verdict:
             for name, part in parts.items()
             for end, at in (("", "value"), ("_low", "low"), ("_high", "high"))
         }
-        told = {"verdict": self.word, "because": self.because, "trials": self.trials, "would_tell": self.would_tell}
+        told = {"verdict": self.word, "because": self.because, "trials": self.trials}
+        told |= {"would_tell": self.would_tell, "sets_would_tell": self.sets_would_tell}
         return {"question": self.question, **bounds, "p": self.p, **told}
 
 
@@ -68,7 +89,7 @@ def judged_break(found: Verdict, share: float = HALF) -> Verdict:
     if math.isnan(found.share.low):
         return replace(found, because=f"{found.because} (the needle adds too little to say what share of it is lost)")
     if not found.share.low > share:
-        return untold(found, found.share, share)
+        return untold(replace(found, sets=0), found.share, share)  # No random set enters the share.
     return ranked(found)
 
 
@@ -87,9 +108,11 @@ def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdi
 
 
 def untold(verdict: Verdict, found: Interval, at: float) -> Verdict:
-    """Cannot be told, and how many trials would have been needed."""
+    """Cannot be told, and how many trials, and random sets, would have been needed."""
     if math.isnan(found.half_width):
-        return replace(verdict, because=f"{verdict.because} (no interval below five trials or groups of trials)")
+        return replace(
+            verdict, because=f"{verdict.because} (no interval below five trials, groups of trials or random sets)"
+        )
     return replace(verdict, would_tell=n_to_tell(found.value, found.half_width, verdict.trials, at))
 
 

@@ -76,12 +76,12 @@ def breaks(
     checks.share("share", share, "0.5")
     lead = _condition(curve, ranking, k)
     task = task or curve.main_task
-    cost, ranks, against = _beyond_random(curve, lead, metric, task)
+    cost, ranks, against, sets = _beyond_random(curve, lead, metric, task)
     _check(curve, [Condition.no_needle()], task)
     lost, trials = curve.share_lost(lead, metric, task), len(curve.values(lead, metric, task))
     text = f"{nats(cost)} beyond {against}{benefit(lost)}"
     question = f"{lead.method}'s top {lead.k} heads break {task}"
-    return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials), share)
+    return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials, sets=sets), share)
 
 
 def harms(
@@ -98,12 +98,12 @@ def harms(
     """
     lead = _condition(curve, ranking, k)
     task = task or curve.main_task
-    cost, ranks, against = _beyond_random(curve, lead, metric, task)
+    cost, ranks, against, sets = _beyond_random(curve, lead, metric, task)
     question, trials = (
         f"{lead.method}'s top {lead.k} heads cost {task} more than random heads",
         len(curve.values(lead, metric, task)),
     )
-    found = Verdict(question, UNTOLD, f"{nats(cost)} beyond {against}", cost, ranks=ranks, trials=trials)
+    found = Verdict(question, UNTOLD, f"{nats(cost)} beyond {against}", cost, ranks=ranks, trials=trials, sets=sets)
     if cost.high < 0:
         return replace(found, word=DOES_NOT)
     return ranked(found) if cost.low > 0 else untold(found, cost, 0.0)
@@ -119,10 +119,9 @@ def negligible(
     cost = curve.difference(none, random, metric, task)
     upper = curve.difference(none, random, metric, task, level=1 - 2 * ALPHA).high
     text = f"{nats(cost)}{bound(upper)}, margin {margin:g}"
-    trials = len(curve.values(random, metric, task))
-    return judged_spared(
-        Verdict(f"{k} random heads cost {task} next to nothing", UNTOLD, text, cost, trials=trials), upper, margin
-    )
+    trials, sets = curve.draws(random, metric, task).shape
+    question = f"{k} random heads cost {task} next to nothing"
+    return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin)
 
 
 def spared(
@@ -147,7 +146,8 @@ def spared(
     upper = curve.difference(random, lead, metric, task, level=1 - 2 * ALPHA).high
     text = f"{nats(cost)} beyond random heads{bound(upper)}, margin {margin:g}"
     question, trials = f"{task} is spared by {lead.method}'s top {lead.k} heads", len(curve.values(lead, metric, task))
-    return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials), upper, margin)
+    sets = curve.draws(random, metric, task).shape[1]
+    return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin)
 
 
 def costs_more(
@@ -181,8 +181,8 @@ def costs_more(
 
 def _beyond_random(
     curve: AblationCurve, lead: Condition, metric: str, task: str
-) -> tuple[Interval, dict[str, RandomRank], str]:
-    """The cost beyond the random control that leaves the least of it, the rank among each control's draws, and its name."""
+) -> tuple[Interval, dict[str, RandomRank], str, int]:
+    """The cost beyond the random control that leaves the least of it, the rank among each control's draws, its name and draws."""
     uniform, like = Condition.random(lead.k), Condition.random_like(lead.method, lead.k)
     _check(curve, [Condition.none(), lead, uniform], task)
     controls = [uniform, *([like] if like in curve.conditions(task) else [])]
@@ -192,7 +192,8 @@ def _beyond_random(
         draws, mine = curve.pair(control, lead, metric, task)
         ranks[control.set] = rank_p(mine.to_numpy(float)[:, 0], draws.to_numpy(float).T)
     hardest = min(controls, key=lambda control: costs[control].low)
-    return costs[hardest], ranks, "random heads" if hardest.set == "random" else "random heads of the same layers"
+    name = "random heads" if hardest.set == "random" else "random heads of the same layers"
+    return costs[hardest], ranks, name, ranks[hardest.set].draws
 
 
 def _condition(curve: AblationCurve, ranking: str | None, k: int | None) -> Condition:

@@ -124,7 +124,7 @@ def validate_match(
     groups: Mapping[str, HeadScores | AnyHeads],
     k: int = 10,
     kind: str | tuple[Ablation, Ablation] = "zero",
-    draws: int = 3,
+    draws: int = 5,
     seed: int = 0,
     **run: Unpack[RunOptions],
 ) -> MatchValidation:

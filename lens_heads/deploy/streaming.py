@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from lens_heads.ablation.evaluation import range_of
 from lens_heads.ablation.independence import check_independent
 from lens_heads.heads.gates import share_count
 from lens_heads.heads.grouping import groups_in, labels
@@ -105,6 +106,7 @@ class StreamingTable:
 def _interval(name: str, values: pd.DataFrame, rows: pd.DataFrame, level: float) -> dict[str, float]:
     groups = groups_in(rows, values.index, "trial")
     found = crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups, level)
+    found = found.within(*range_of(name)) if name in ("logprob", "correct") else found
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 

@@ -126,7 +126,7 @@ def verdicts(found: Sequence[Verdict], title: str = "Verdicts") -> Table:
     """One row per verdict: the question, the answer, and why."""
     table = Table("question", "verdict", "because", "trials", "would tell", title=plain(title))
     for one in found:
-        more = str(one.would_tell) if one.would_tell else NOTHING
+        more = one.more.removeprefix("; about ").removesuffix(" would tell") or NOTHING
         table.add_row(*map(plain, (one.question, one.word, one.because, one.trials, more)))
     return table
 

@@ -21,7 +21,7 @@ from lens_heads.runs import checks
 from lens_heads.stats.clusters import Groups, both, cluster_values, fewest_clusters, partitions
 
 FEWEST = 5
-"""The fewest trials, or clusters, that have an interval."""
+"""The fewest trials, clusters or random draws that have an interval: t of fewer values reaches further than it tells."""
 
 
 class Interval(NamedTuple):
@@ -35,6 +35,14 @@ class Interval(NamedTuple):
     def half_width(self) -> float:
         """Half the distance between the bounds."""
         return (self.high - self.low) / 2
+
+    def within(self, lowest: float, highest: float) -> Interval:
+        """The part of the interval that the estimated mean can lie in; NaN bounds stay.
+
+        The true mean lies in its range, so cutting what is outside excludes no true value: coverage stays as it was.
+        """
+        low, high = np.clip([self.low, self.high], lowest, highest)
+        return Interval(self.value, float(low), float(high))
 
 
 Table: TypeAlias = Float[np.ndarray, "draw trial item"]
@@ -175,7 +183,9 @@ def _bounds(
     tails = _tails(level)
     found = [partitions(own, _trials(table[0], n, seed)) for own, table in zip(groups, tables, strict=True)]
     mean = np.sum([table.mean((0, 1)) for table in tables], axis=0)
-    if min(fewest_clusters(own, table.shape[1]) for own, table in zip(groups, tables, strict=True)) < FEWEST:
+    clusters_of = [fewest_clusters(own, table.shape[1]) for own, table in zip(groups, tables, strict=True)]
+    # A single row is not random: it has no draws to be told from.
+    if min([*clusters_of, *(len(table) for table in tables if len(table) > 1)]) < FEWEST:
         return mean * np.nan, mean * np.nan
     crossing = any(len(clusters) == 2 for clusters in found)
     clustered = [_clustered(tables, [clusters[way] for clusters in found]) for way in ((0, -1) if crossing else (0,))]

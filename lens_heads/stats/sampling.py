@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from lens_heads.runs import checks
 
+FURTHEST = 20
+"""No number of trials beyond so many times those that were run is given: their spread does not carry so far."""
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -48,10 +51,15 @@ def needed(half_width_now: float, n_now: int, target: float) -> int:
 def n_to_tell(estimate: float, half_width: float, n: int, at: float) -> int | None:
     """How many trials would have told an effect of the size seen from the threshold `at`; None if the two are equal.
 
-    That is, how many would have an interval around `estimate` that excludes `at`, if `n` trials have `half_width`.
+    That is, how many would have an interval around `estimate` that excludes `at`, if `n` trials have `half_width`. None too
+    for more than `FURTHEST` times `n`. Where the interval also runs over random draws, the answer holds for as many times the
+    draws: with the same draws, no number of trials brings it below what these leave.
     """
     distance = abs(checks.finite("estimate", estimate) - checks.finite("at", at))
-    return needed(half_width, n, distance) if distance else None
+    if not distance:
+        return None
+    wanted = needed(half_width, n, distance)
+    return wanted if wanted <= FURTHEST * n else None
 
 
 def _positive(name: str, value: float) -> float:

@@ -28,7 +28,8 @@ def table(frame: pd.DataFrame, caption: str, *values: str, **options: Any) -> re
 def claims_table(claims: pd.DataFrame, caption: str = "", more: Sequence[str] = ()) -> report.Table:
     """The verdict on each claim, with the interval that decided it. `more` names further columns."""
     columns = ["claim", "verdict", "paper", "found", "value", "low", "high", "holds_if", *more]
-    named = {"value": "judged by", "holds_if": "holds if", "measured_on": "measured on", "would_tell": "would tell"}
+    named = {"value": "judged by", "holds_if": "holds if", "measured_on": "measured on"}
+    named |= {"would_tell": "would tell", "sets_would_tell": "random sets that would"}
     intervals = {"judged by": ("low", "high")}
     if "share_low" in claims and "share" in more:
         columns, intervals = [*columns, "share_low", "share_high"], {**intervals, "share": ("share_low", "share_high")}

@@ -21,7 +21,7 @@ from lens_heads.ablation.choices import CHOICE_METRICS
 from lens_heads.ablation.conditions import CONTROLS, Condition, Controls
 from lens_heads.ablation.curve import ablation_curve
 from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.evaluation import METRICS
+from lens_heads.ablation.evaluation import METRICS, Evaluation
 from lens_heads.ablation.independence import check_independent
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
@@ -505,14 +505,18 @@ def row(frame: pd.DataFrame, **at: Any) -> pd.Series:
 
 
 EIGHT = "abcdefgh"
+SETS = 6
+"""Random sets of a curve that has intervals over them."""
 
 
 def measured(seed: int = 0, metric: str = "rougeL") -> tuple[AblationCurve, dict[tuple[Any, ...], torch.Tensor]]:
-    """A curve of eight trials (retrieval) and six (recall) with random numbers, and these numbers by condition."""
+    """A curve of eight trials (retrieval) and six (recall) with random numbers, and these by condition; `SETS` random sets."""
     generator = torch.Generator().manual_seed(seed)
+    more = [(*at[:3], draw, at[-1]) for at in MADE if at[1] == "random" and at[3] == 0 for draw in range(2, SETS)]
     made = {
-        at: torch.rand(6 if at[-1] == "recall" else 8, generator=generator, dtype=torch.float64) + (at[1] == "none")
-        for at in MADE
+        at: (torch.rand(6 if at[-1] == "recall" else 8, generator=generator, dtype=torch.float64) + (at[1] == "none"))
+        / 2
+        for at in (*MADE, *more)
     }
     rows = {at: dict(zip(EIGHT, found.tolist(), strict=False)) for at, found in made.items()}
     return observed(rows, metric), made
@@ -546,10 +550,27 @@ def paired(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, float]:
 def test_draws_of_a_random_control_are_crossed_with_trials() -> None:
     curve, made = measured()
     found = row(curve.frame, task="retrieval", set="random")
-    draws = torch.stack([made["any", "random", 1, seed, "retrieval"] for seed in range(2)])
+    draws = torch.stack([made["any", "random", 1, seed, "retrieval"] for seed in range(SETS)])
     assert (found["value"], found["low"], found["high"]) == pytest.approx(tuple(crossed_interval(draws)))
-    assert (found["seed_min"], found["seed_max"]) == pytest.approx(sorted(draws.mean(1).tolist()))
+    assert (found["seed_min"], found["seed_max"]) == pytest.approx(
+        (draws.mean(1).min().item(), draws.mean(1).max().item())
+    )
     assert found["trials"] == 8
+
+
+def test_the_interval_of_a_log_probability_ends_at_zero_and_two_draws_have_none() -> None:
+    """Trials that are nearly sure beside a few that are not: the wider bound would lie above 0, which no mean can be."""
+    surely = [-0.01, -0.02, -0.01, -0.03, -0.02, -4.0]
+    numbers = torch.tensor(surely, dtype=torch.float64)
+    assert mean_interval(numbers)[1] > 0
+    rows = {at: dict(zip(EIGHT, surely, strict=False)) for at in MADE if at[-1] == "retrieval"}
+    frame = observed(rows, "logprob").frame
+    assert row(frame, method="lead", set="top")["high"] == 0
+    assert row(frame, method="lead", set="top")["low"] == pytest.approx(float(mean_interval(numbers)[0]))
+    assert math.isnan(row(frame, set="random")["high"])
+    found = Evaluation(tuple(EIGHT[:6]), {"logprob": numbers, "rougeL": -numbers / 4}, (), ())
+    assert found.interval("logprob")[1] == 0
+    assert found.interval("rougeL")[0] == 0
 
 
 def test_a_positive_difference_means_the_lead_hurts_more() -> None:
@@ -581,7 +602,7 @@ def test_a_random_control_on_fewer_trials_is_compared_through_no_ablation() -> N
     kept = ~((curve.per_trial["set"] == "random") & curve.per_trial["trial"].isin(["a", "b"]))
     curve = AblationCurve(curve.per_trial[kept], {})
     base, lead = made["none", "none", 0, 0, "retrieval"], made["lead", "top", 1, 0, "retrieval"]
-    draws = torch.stack([made["any", "random", 1, seed, "retrieval"] for seed in range(2)])
+    draws = torch.stack([made["any", "random", 1, seed, "retrieval"] for seed in range(SETS)])
     beyond = difference(
         statistics.paired(pd.DataFrame(base.numpy()), pd.DataFrame(lead.numpy()), None),
         crossed_interval((base - draws)[:, 2:]),

@@ -94,9 +94,35 @@ def test_what_cannot_be_told_says_how_many_trials_would_tell() -> None:
     assert found.word == UNTOLD
     assert found.would_tell is not None
     assert found.would_tell > 12
+    assert found.sets_would_tell is None, "the share of the needle's benefit knows no random sets"
     assert breaks(made(np.random.default_rng(2), 4, lost=3.5), "lead").because.endswith(
-        "(no interval below five trials or groups of trials)"
+        "(no interval below five trials, groups of trials or random sets)"
     )
+
+
+def test_where_random_sets_carry_the_variance_trials_alone_are_not_said_to_tell() -> None:
+    """Ever more trials with the same sets stay undecided; as many times the trials and the sets decide."""
+
+    def curve(sets: int, trials: int) -> AblationCurve:
+        rng = np.random.default_rng(1)
+        costs = 0.6 + rng.normal(0, 1.5, (sets, 1)) + rng.normal(0, 0.05, (sets, trials))
+        rows = [("none", "none", 0, 0, "", np.zeros(trials))]
+        rows += [("any", "random", 5, draw, f"L0H{draw}", -cost) for draw, cost in enumerate(costs)]
+        parts = [
+            pd.DataFrame({"trial": [f"t{i}" for i in range(trials)], "logprob": values, "task": "main"}).assign(
+                method=method, set=set_, k=k, seed=draw, heads=heads
+            )
+            for method, set_, k, draw, heads, values in rows
+        ]
+        return AblationCurve(pd.concat(parts, ignore_index=True), {})
+
+    few = negligible(curve(20, 20), 5)
+    assert few.word == UNTOLD
+    assert few.would_tell is not None
+    assert few.sets_would_tell == few.would_tell  # As many sets as trials to begin with.
+    assert f"about {few.would_tell} trials and {few.sets_would_tell} random sets would tell" in str(few)
+    assert negligible(curve(20, 2 * few.would_tell), 5).word == UNTOLD
+    assert few.row()["sets_would_tell"] == few.sets_would_tell
 
 
 def test_where_the_needle_helps_little_no_share_is_printed() -> None:

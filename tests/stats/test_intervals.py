@@ -147,23 +147,23 @@ def test_bootstrap_t_bounds_are_those_of_a_loop() -> None:
 
 
 def test_the_variance_of_a_crossed_table_is_its_mean_squares() -> None:
-    """Three draws by six trials; the wider bound is Student's t, with Satterthwaite's degrees of freedom."""
-    values = normal(3, 6, seed=4).numpy() + np.array([[0.0], [2.0], [4.0]])
+    """Five draws by six trials; the wider bound is Student's t, with Satterthwaite's degrees of freedom."""
+    values = normal(5, 6, seed=4).numpy() + np.array([[0.0], [2.0], [4.0], [1.0], [3.0]])
     mean, by_draw, by_trial = values.mean(), values.mean(1), values.mean(0)
-    draw = 6 * ((by_draw - mean) ** 2).sum() / 2
-    trial = 3 * ((by_trial - mean) ** 2).sum() / 5
-    within = sum((values[d, t] - by_draw[d] - by_trial[t] + mean) ** 2 for d in range(3) for t in range(6)) / 10
+    draw = 6 * ((by_draw - mean) ** 2).sum() / 4
+    trial = 5 * ((by_trial - mean) ** 2).sum() / 5
+    within = sum((values[d, t] - by_draw[d] - by_trial[t] + mean) ** 2 for d in range(5) for t in range(6)) / 20
     total = draw + trial - within
     assert total > max(draw, trial)
-    freedom = total**2 / (draw**2 / 2 + trial**2 / 5 + within**2 / 10)
-    reach = scipy_stats.t.ppf(0.975, freedom) * math.sqrt(total / 18)
+    freedom = total**2 / (draw**2 / 4 + trial**2 / 5 + within**2 / 20)
+    reach = scipy_stats.t.ppf(0.975, freedom) * math.sqrt(total / 30)
     assert stats.crossed_interval(torch.from_numpy(values)) == pytest.approx((mean, mean - reach, mean + reach))
 
 
 def test_one_draw_is_the_mean_of_trials_and_equal_draws_change_nothing() -> None:
     values = normal(20)
     alone = [float(end) for end in stats.mean_interval(values)]
-    for draws in (1, 4):
+    for draws in (1, 6):
         found = stats.crossed_interval(values.expand(draws, 20))
         assert found == pytest.approx((float(values.mean()), *alone), abs=1e-6)
 
@@ -192,7 +192,7 @@ def test_two_clusterings_of_which_one_separates_all_trials_are_the_other() -> No
 
 
 def test_a_sum_of_one_table_is_the_table_and_a_gap_is_a_sum() -> None:
-    table, other = normal(4, 9), normal(1, 7, seed=3)
+    table, other = normal(6, 9), normal(1, 7, seed=3)
     assert stats.sum_interval([table], [None]) == stats.crossed_interval(table)
     summed = stats.sum_interval([table[:1], -other], [None, None])
     gap = stats.gap_interval(table[0], other[0])
@@ -226,7 +226,7 @@ def test_equal_values_have_an_interval_of_no_width() -> None:
     for labels in (None, [0, 0, 1, 1, 2, 2, 3, 4]):
         low, high = stats.mean_interval(torch.full((8, 2), 0.25), labels)
         assert low.tolist() == high.tolist() == [0.25, 0.25]
-    assert stats.crossed_interval(torch.full((3, 8), 0.25)) == (0.25, 0.25, 0.25)
+    assert stats.crossed_interval(torch.full((5, 8), 0.25)) == (0.25, 0.25, 0.25)
 
 
 def test_a_single_trial_that_differs_has_a_bound() -> None:
@@ -235,8 +235,38 @@ def test_a_single_trial_that_differs_has_a_bound() -> None:
     values[3] = 1.0
     t = scipy_stats.ttest_1samp(values.numpy(), 0).confidence_interval(0.95)
     assert [float(end) for end in stats.mean_interval(values)] == pytest.approx([t.low, t.high], abs=1e-6)
-    table = stats.crossed_interval(values.expand(4, 12))
+    table = stats.crossed_interval(values.expand(5, 12))
     assert table[1:] == pytest.approx((t.low, t.high), abs=1e-6)
+
+
+def test_fewer_than_five_draws_have_no_interval() -> None:
+    """Student's t of two draws reaches twelve times their spread: it would say nothing, at length."""
+    values = normal(6, 20)
+    for draws in (2, 3, 4):
+        found = stats.crossed_interval(values[:draws])
+        assert found.value == pytest.approx(float(values[:draws].mean()))
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+        assert math.isnan(stats.sum_interval([values[:draws], values[:1]], [None, None]).low)
+    for draws in (1, 5):
+        assert not math.isnan(stats.crossed_interval(values[:draws]).low)
+
+
+def test_what_a_mean_cannot_be_is_cut_and_covers_as_often() -> None:
+    """Log-probabilities near their end: every interval that is cut still holds a mean below 0."""
+    rng, covered, cut = np.random.default_rng(0), [0, 0], 0
+    for _ in range(400):
+        values = torch.from_numpy(-(rng.exponential(size=6) ** 3))
+        found = stats.crossed_interval(values[None], n=200)
+        inside = found.within(-math.inf, 0.0)
+        assert inside.value <= inside.high <= 0
+        assert inside.low == found.low
+        covered[0] += found.low <= -6 <= found.high
+        covered[1] += inside.low <= -6 <= inside.high
+        cut += found.high > 0
+    assert cut
+    assert covered[0] == covered[1]
+    assert math.isnan(stats.Interval(0.5, math.nan, math.nan).within(0, 1).low)
 
 
 def test_a_higher_level_is_wider() -> None:

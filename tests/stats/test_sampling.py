@@ -31,6 +31,8 @@ def test_how_many_trials_would_have_told() -> None:
     assert stats.n_to_tell(0.2, 0.4, 30, at=0.0) == 120
     assert stats.n_to_tell(0.1, 0.2, 30, at=0.5) == 8
     assert stats.n_to_tell(0.25, 0.2, 30, at=0.25) is None
+    assert stats.n_to_tell(0.2, 0.8, 30, at=0.0) == 16 * 30
+    assert stats.n_to_tell(0.2, 1.0, 30, at=0.0) is None, "25 times as many: too far to be told from these"
 
 
 def test_the_number_needed_is_the_number_that_suffices() -> None:

@@ -25,7 +25,7 @@ from lens_heads.studies.capability_paper.presets import PRESETS, Preset
 from lens_heads.studies.capability_paper.stages import kin_of
 from lens_heads.studies.claims import published
 
-N, K, DRAWS, FEW = 40, 5, 3, 20
+N, K, DRAWS, FEW = 40, 5, 8, 20
 CAPABILITIES = ("arithmetic", "capitals")
 TASKS = (*CAPABILITIES, "mmlu", kin_of("capitals"))
 SOURCES = (*CAPABILITIES, kin_of("capitals"))
@@ -139,7 +139,7 @@ def test_nothing_holds_where_the_opposite_is_so() -> None:
     found = judged([1.0] * N, [0.0] * N, methods=methods, **none)
     assert set(found.drop("universal")["verdict"]) == {DOES_NOT}
     assert found.loc["universal", "verdict"] == UNTOLD  # Noisy rankings have none in common either.
-    assert found.loc["spared", "value"] == 1
+    assert found.loc["spared", "value"] == pytest.approx(1)
     assert found.loc["cheaper", "value"] == pytest.approx(-0.75)
 
 

@@ -139,6 +139,8 @@ def _told(found: Interval, text: str, trials: int, at: float = 0.0) -> Verdict:
     more = None
     if told == UNTOLD and not math.isnan(found.half_width):
         more = n_to_tell(found.value, found.half_width, trials, at)
+    if math.isnan(found.half_width):
+        text += " (no interval below five trials, groups of trials or draws of masks)"
     return Verdict("", told, text, found, trials=trials, would_tell=more)
 
 

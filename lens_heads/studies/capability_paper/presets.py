@@ -43,8 +43,8 @@ class Preset:
     precision: float = 0.25
     n_masks: int = 200
     sparsity: float = 0.02
-    mask_draws: int = 3
-    kin_draws: int = 3
+    mask_draws: int = 5
+    kin_draws: int = 5
     k: int = 5
     at_least: int = 3
     candidates: int = 5
@@ -150,7 +150,7 @@ PRESETS: dict[str, Preset] = {
         n_test=200,
         n_masks=80,
         mask_draws=6,
-        kin_draws=4,
+        kin_draws=5,
         random_trials=12,
         curve_draws=5,
     ),

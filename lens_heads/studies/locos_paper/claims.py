@@ -73,8 +73,9 @@ def claims(finding: LocosFinding, calls: Mapping[str, str]) -> pd.DataFrame:
             share = dict(zip(("share", "share_low", "share_high"), verdict.share, strict=True))
             about = {"measured_on": calls.get(claim["task"], claim["task"]), "metric": "logprob", "k": finding.k}
             more = {"trials": verdict.trials, "would_tell": verdict.would_tell}
+            more |= {"sets_would_tell": verdict.sets_would_tell}
             rows.append({**found.row(claim), **share, **about, **more})
-    return pd.DataFrame(rows).astype({"would_tell": float})
+    return pd.DataFrame(rows).astype({"would_tell": float, "sets_would_tell": float})
 
 
 def _measured(claim: Mapping[str, Any], finding: LocosFinding) -> bool:

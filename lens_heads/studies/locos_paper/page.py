@@ -20,14 +20,16 @@ METRIC = "logprob"
 SETS = {"random": "random", "random_like": "random, same layers"}
 CLAIMS = (
     'Each claim was written down before the run, with its estimand, k and threshold (first table). "Judged by" is a cost in nats '
-    "per answer token with its 95 % interval, share the part of the needle's benefit that is lost, p the rank among random sets. "
-    '"Would tell" is the number of trials that would have decided a claim that cannot be told, if the numbers seen are true.'
+    "per answer token with its 95 % interval, p the one-sided rank among random sets. Share is what ablation takes from the "
+    "answer over what leaving the needle out takes. It exceeds 1 where ablation also costs prompts without the needle. "
+    '"Would tell" are the trials, and the random sets beside them, that would have decided a claim that cannot be told, if the '
+    "numbers seen are true."
 )
 
 
 def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
     """The page for all models."""
-    more = ("share", "p", "trials", "would_tell", "measured_on")
+    more = ("share", "p", "trials", "would_tell", "sets_would_tell", "measured_on")
     claims = [claims_table(each.claims, f"{each.model}, k = {each.k}", more) for each in findings]
     before = report.Table(registered(plan), "Registered before the run")
     sections = [report.Section("The paper's claims", CLAIMS, tables=[before, *claims]), _maps(findings)]
@@ -52,7 +54,7 @@ def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
             **({"Negative control": plan.control} if plan.control else {}),
         },
     )
-    return report.Page("Which heads retrieve by meaning?", summary, sections)
+    return report.Page("Which heads write the answer that the needle holds?", summary, sections)
 
 
 def _sentence(finding: LocosFinding) -> str:

@@ -206,7 +206,7 @@ _STUDY = replace(
     few=8,
     few_others=6,
     controls=("random",),
-    seeds=4,
+    seeds=5,
     curve_trials=8,
     recovery_draws=10,
 )

@@ -31,7 +31,7 @@ class Preset:
     searched: int = 150
     draws: int = 20
     few: int = 6
-    kept_draws: int = 4
+    kept_draws: int = 5
     rerun: tuple[str, ...] = ()
     planted: int = 5
     batch_size: int = 16
@@ -47,7 +47,7 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {
     "default": Preset(),
-    "quick": Preset(4, 4, 6, 5, 5, (1, 5), masks=30, searched=40, draws=4, few=5, kept_draws=2, planted=0),
+    "quick": Preset(4, 4, 6, 5, 5, (1, 5), masks=30, searched=40, draws=5, few=5, kept_draws=5, planted=0),
     "thorough": Preset(
         8, 8, 32, 12, 16, (1, 2, 5, 10), masks=100, searched=1400, few=12, kept_draws=8, rerun=("css",), planted=10
     ),
