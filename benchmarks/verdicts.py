@@ -1,6 +1,7 @@
 """Judge every claim of the studies again from the stored values per trial, and compare with what the studies said.
 
 Run: python benchmarks/verdicts.py                     exits with 1 where a verdict or its numbers differ
+     python benchmarks/verdicts.py --again             stores what the values per trial say now, after a change of the statistics
      python benchmarks/verdicts.py --keep runs/locos   copies a finished study's summary and values per trial to results
 
 Values are log-probabilities and the other metrics of every trial under every set of heads, without the texts.
@@ -20,8 +21,11 @@ from typing import Any
 
 import pandas as pd
 
+from lens_heads.ablation.curves import AblationCurve
+from lens_heads.runs.files import write_atomic
 from lens_heads.studies.capability_paper import judged as capability
 from lens_heads.studies.capability_paper.presets import PRESETS as CAPABILITY
+from lens_heads.studies.finding import records
 from lens_heads.studies.fragile_paper import judged as fragile
 from lens_heads.studies.fragile_paper.claims import claims_of_pair
 from lens_heads.studies.fragile_paper.pairs import correlated
@@ -73,47 +77,72 @@ def read(study: str, model: str) -> Tables:
     return found
 
 
-def of_locos(summary: dict[str, Any], tables: dict[str, Tables]) -> Tables:
+def of_locos(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Tables]:
     plan = LOCOS[summary["preset"]]
-    return {model: locos.rejudged(found, plan, summary["models"][model]["heads"]) for model, found in tables.items()}
+    return {
+        model: {
+            "claims": locos.rejudged(found, plan, summary["models"][model]["heads"]),
+            "choice": AblationCurve(found["choice_trials"], {}).frame,
+            "headline": pd.concat(
+                [AblationCurve(rows, {}).frame for _, rows in found["headline_trials"].groupby("task", sort=False)],
+                ignore_index=True,
+            ),
+        }
+        for model, found in tables.items()
+    }
 
 
-def of_fragile(summary: dict[str, Any], tables: dict[str, Tables]) -> Tables:
-    """The claims of every model, then those of every pair."""
+def of_fragile(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Tables]:
+    """The tables of every model, then the claims of every pair."""
     plan, findings = FRAGILE[summary["preset"]], []
     for model, found in tables.items():
         one = summary["models"][model]
         findings.append(fragile.rejudged(model, found, pd.DataFrame(one["tasks"]), plan, one["heads"]))
     pairs = {
-        f"{a.model} and {b.model}": claims_of_pair(
-            (a.model, b.model), plan, correlated(a, b, plan)[0], [each.frames["answered"] for each in (a, b)]
-        )
+        f"{a.model} and {b.model}": {
+            "claims": claims_of_pair(
+                (a.model, b.model), plan, correlated(a, b, plan)[0], [each.frames["answered"] for each in (a, b)]
+            )
+        }
         for a, b in combinations(findings, 2)
     }
-    return {one.model: one.claims for one in findings} | pairs
+    return {one.model: one.frames for one in findings} | pairs
 
 
-def of_capability(summary: dict[str, Any], tables: dict[str, Tables]) -> Tables:
+def of_capability(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Tables]:
     plan, models = CAPABILITY[summary["preset"]], summary["models"]
-    return {model: capability.rejudged(model, plan, found, models[model]).claims for model, found in tables.items()}
+    return {model: capability.rejudged(model, plan, found, models[model]).frames for model, found in tables.items()}
 
 
-AGAIN: dict[str, Callable[[dict[str, Any], dict[str, Tables]], Tables]] = {
+AGAIN: dict[str, Callable[[dict[str, Any], dict[str, Tables]], dict[str, Tables]]] = {
     "locos": of_locos,
     "fragile_tasks": of_fragile,
     "capability": of_capability,
 }
 
 
-def differences(study: str) -> list[str]:
-    """What the study said and what its trials say now, where the two differ."""
+def judged_again(study: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tables]]:
+    """A study's summary, its parts by model or pair, and the tables that its trials give now, by the same names."""
     summary = json.loads((HERE / f"study_{study}.json").read_text())
     again = AGAIN[study](summary, {model: read(study, model) for model in summary["models"]})
-    parts = summary["models"] | {" and ".join(pair["models"]): pair for pair in summary.get("pairs", [])}
+    return summary, summary["models"] | {" and ".join(pair["models"]): pair for pair in summary.get("pairs", [])}, again
+
+
+def store_again(study: str) -> None:
+    """Replace every table of a summary that follows from the stored trials."""
+    summary, parts, again = judged_again(study)
+    for name, part in parts.items():
+        part |= {table: records(frame) for table, frame in again[name].items() if table in part}
+    write_atomic(HERE / f"study_{study}.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+
+
+def differences(study: str) -> list[str]:
+    """What the study said and what its trials say now, where the two differ."""
+    _, parts, again = judged_again(study)
     found = []
     for name, part in parts.items():
         said = {(claim["id"], claim.get("capability")): claim for claim in part["claims"]}
-        for claim in again[name].to_dict("records"):
+        for claim in again[name]["claims"].to_dict("records"):
             known = said.pop((claim["id"], claim.get("capability")), {})
             for number in ("verdict", "value", "low", "high", "p"):
                 if not same(known.get(number), claim[number]):
@@ -121,7 +150,7 @@ def differences(study: str) -> list[str]:
                         f"{study}, {name}, {claim['id']}: {number} was {known.get(number)}, is {claim[number]}"
                     )
         found += [f"{study}, {name}, {missing}: cannot be judged again" for missing, _ in said]
-        print(f"{study}, {name}: {len(again[name])} claims judged again")
+        print(f"{study}, {name}: {len(again[name]['claims'])} claims judged again")
     return found
 
 
@@ -137,11 +166,16 @@ def same(one: Any, other: Any) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="the run folder of a finished study")
+    parser.add_argument("--again", action="store_true", help="store what the values per trial say now")
     args = parser.parse_args()
     if args.keep:
         keep(args.keep)
         return
     stored = [study for study in TABLES if list((HERE / "trials").glob(f"{study}--*.parquet"))]
+    if args.again:
+        for study in stored:
+            store_again(study)
+        return
     wrong = [line for study in stored for line in differences(study)]
     if wrong:
         sys.exit("\n".join(wrong))
