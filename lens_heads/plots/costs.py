@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import plotly.graph_objects as go
@@ -28,10 +29,12 @@ FREE = 0.3
 def quality_cost(frame: Any, value: str, what: str, title: str) -> go.Figure:
     """`value`, with its bounds, against passes on a logarithmic axis: a dot per method, coloured by family.
 
-    `frame`: method, family, passes, `value`, `<value>_low`, `<value>_high`; the row "random heads" becomes a line. Methods on the
-    Pareto front, which no cheaper method beats, are named and joined.
+    `frame`: method, family, passes, `value`, and `<value>_low` and `<value>_high` where it has an interval; the row "random
+    heads" becomes a line. Methods on the Pareto front, which no cheaper method beats, are named and joined.
     """
     check_rows("quality_cost", frame)
+    ends, bounded = (f"{value}_low", f"{value}_high"), f"{value}_low" in frame
+    frame = frame if bounded else frame.assign(**dict.fromkeys(ends, math.nan))
     chance = frame[frame["method"] == "random heads"]
     rows = frame[frame["method"] != "random heads"].assign(x=lambda one: one["passes"].clip(lower=FREE))
     front = pareto(rows, value)
@@ -42,7 +45,7 @@ def quality_cost(frame: Any, value: str, what: str, title: str) -> go.Figure:
     ]
     for family, own in rows.groupby("family", sort=False):
         shown = FAMILIES.get(str(family)) or FAMILIES["own"]
-        low, high = own[f"{value}_low"].to_numpy(float), own[f"{value}_high"].to_numpy(float)
+        low, high = (own[end].to_numpy(float) for end in ends)
         trace = go.Scatter(
             x=own["x"],
             y=own[value],
@@ -58,7 +61,8 @@ def quality_cost(frame: Any, value: str, what: str, title: str) -> go.Figure:
             cliponaxis=False,
         )
         traces.append(trace)
-    figure = figure_of(title, 560, traces, "Whiskers: 95 % intervals. Dashed: random heads.", 860)
+    whiskered = "Whiskers: 95 % intervals. " if bounded else ""
+    figure = figure_of(title, 560, traces, f"{whiskered}Dashed: random heads.", 860)
     figure.update_layout(margin={"b": 150})
     for height in chance[value]:
         figure.add_hline(y=height, line={"color": GREY, "dash": "dash", "width": 1.5})

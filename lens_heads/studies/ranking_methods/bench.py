@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import torch
 
 from lens_heads.controls.quality import QUALITIES, over_seeds
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.tables import read_table, write_table
-from lens_heads.stats import mean_interval
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
 
 if TYPE_CHECKING:
@@ -121,18 +119,22 @@ class Bench:
 def across(frame: pd.DataFrame) -> pd.DataFrame:
     """A row per method, over the models and tasks of `Bench.frame`, the largest share of the best damage first.
 
-    Columns: family, cells (models and tasks), passes (geometric mean), share (mean with its 95 % interval over cells, NaN below
-    five), rank (mean; 1 has the largest area), cpr_log and stability (means), auroc.
+    Columns: family, cells (models and tasks), passes (geometric mean), share (mean), with the least and the most of any cell,
+    share_shared (mean over the cells that every method ran on), rank (mean; 1 has the largest area), cpr_log and stability
+    (means), auroc. Shares have no interval: cells of one model, or of one task, are no independent trials, and few models and
+    tasks say little of others. That of `Cell.best` is 1 by definition.
     """
     table = frame.assign(rank=frame.groupby(["model", "task"])["area"].rank(ascending=False))
-    table = table.sort_values(["model", "task"], kind="stable")  # The interval's draws must not depend on the order.
+    table = table.sort_values(["model", "task"], kind="stable")
+    methods = table["method"].nunique()
+    everywhere = table.groupby(["model", "task"])["method"].transform("nunique") == methods
     rows = []
     for method, own in table.groupby("method", sort=False):
         shares = own["share"].dropna()
-        low, high = mean_interval(torch.tensor(shares.to_numpy(float))) if len(shares) else (np.nan, np.nan)
         row = {"method": method, "family": own["family"].iloc[0], "cells": len(own)}
         row |= {"passes": float(np.exp(np.log(own["passes"].clip(lower=0.1)).mean())) if method != RANDOM else 0.0}
-        row |= {"share": shares.mean(), "share_low": float(low), "share_high": float(high)}
+        row |= {"share": shares.mean(), "least": shares.min(), "most": shares.max()}
+        row |= {"share_shared": own.loc[everywhere.loc[own.index], "share"].mean()}
         row |= {name: own[name].mean() for name in ("rank", "cpr_log", "stability")}
         rows.append(row | {"auroc": own["auroc"].iloc[0]})
     return pd.DataFrame(rows).sort_values("share", ascending=False, ignore_index=True)

@@ -19,9 +19,10 @@ COLUMNS = ("damage", "area", "beyond_random", "share", "specific", "cpr_log", "c
 ABOUT = (
     "Passes are the work of forward and backward passes, relative to one plain pass over the selection trials. Damage is what "
     "ablating the top k heads takes from the answer's log-probability, in nats per token, on trials that no method saw; its area "
-    "is the mean over log k. Shares are of the best damage known. Specific damage is that beyond another task's. CPR is the area "
-    "under faithfulness: what is left of a behaviour when only the top heads are kept (heads only; MLPs run freely). Stability "
-    "is the Jaccard of the top k heads of two halves of the trials. AUROC is on small models whose heads are known."
+    "is the mean over log k. Shares are of the damage of greedy search, or, where it did not run, of the method that does most "
+    "on these very trials. Specific damage is that beyond another task's. CPR is the area under faithfulness: what is left of a "
+    "behaviour when only the top heads are kept (heads only; MLPs run freely). Stability is the Jaccard of the top k heads of "
+    "two halves of the trials. AUROC is on small models whose heads are known."
 )
 
 
@@ -48,9 +49,7 @@ def page(bench: Bench, plan: Preset) -> report.Page:
         report.Section(f"{goal.title}: which method for which budget", _paragraphs(str(recommend(bench, by=by))))
         for by, goal in GOALS.items()
     ]
-    over = (
-        [folded("Over all models and tasks", tables=[table(bench.overall, "Mean over cells", "share")])] if many else []
-    )
+    over = [folded("Over all models and tasks", tables=[table(bench.overall, "Mean over cells")])] if many else []
     sections = [*words, *over, *(_section(bench, cell) for cell in bench.cells)]
     return report.Page("Which method finds the heads that matter?", summary, sections)
 
