@@ -10,7 +10,8 @@ from .writing import NOTHING, few, judged, num, of, span, table
 
 LATER = (
     "There were three draws of masks at first; there are six, and four on other data, since three could not tell most claims on "
-    "Gemma. Universal heads are judged by the mean over draws since then, not in every draw."
+    "Gemma. Universal heads are judged by the mean over draws since then, not in every draw. Four draws have no "
+    "interval any more, so heads found on other data are not judged."
 )
 """What was changed after results had been seen."""
 BY_CAPABILITY = ("carries", "specific", "general", "returns")

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lens_heads.ablation.verdict import MARGIN
+from lens_heads.stats.intervals import FEWEST
+from lens_heads.studies.claims import published
+
 from .reading import Results, Row, by_model, only, pick, short, study_by
-from .writing import NOTHING, few, judged, num, of, table
+from .writing import NOTHING, few, judged, num, of, percent, table
 
 ALL = "all tasks"
+CLAIMS = "lens_heads.studies.fragile_paper.claims"
 LATER = (
     "Random sets ran on 20 trials at first; they run on 100 since these could not tell one claim on one model. That nothing "
     "holds unless a model surely answers more than a tenth of the trials (whole interval) was added after a negative control, "
@@ -35,14 +40,15 @@ def fragile(results: Results) -> str:
         f"are greedy matches; without ablation their share is {right}.",
         "### Inside each model",
         _by_model(models),
+        _margins(models),
         "### What each source of heads costs",
-        "Nats per answer token, over the trials of all tasks; the rank is among random sets of all heads.",
+        "Nats per answer token, over the trials of all tasks; p is one-sided, by rank among random sets of all heads.",
         _sources(models),
         "### Which tasks are fragile",
         "What the heads of other tasks cost each task beyond random heads, at the k of the claims.",
         _fragility(models),
         "### Between models",
-        "r is taken inside answer formats, with p over permutations of the tasks inside them.",
+        "r is taken inside answer formats, with p over permutations of the tasks inside them, one-sided.",
         _by_pair(found["pairs"]),
         *(part for pair in found["pairs"] for part in _pair(pair)),
     ]
@@ -136,18 +142,46 @@ def _pair(pair: Row) -> list[str]:
     ]
     sets = {"a": f"{a}: best heads", "matched": f"{b}: their partners", "random": f"{b}: random heads as deep"}
     tasks = dict.fromkeys(row["task"] for row in pair["validation"])
-    costs = [
-        [task, *(of(pick(pair["validation"], task=task, set=which)[0], "drop") for which in sets)] for task in tasks
-    ]
+    costs = [[task, *(_cost(pick(pair["validation"], task=task, set=which)[0]) for which in sets)] for task in tasks]
     ranges = [f"{label} {few(*_ends(pick(pair['validation'], set=which)))}" for which, label in sets.items()]
     return [
         f"### {a} and {b}",
-        "Correlation over tasks and k; p is over orders of the tasks, the noise ceiling says what perfect agreement could reach.",
+        "Correlation over tasks and k; p is over orders of the tasks, one-sided; the noise ceiling says what perfect agreement "
+        f"could reach. {_by_chance(pair)}",
         table(["statistic", "by", "r", "R²", "p", "noise ceiling R²"], correlations),
         f"Heads are matched one to one; mean distance: {'; '.join(matched)}. Do partners do the same? Ablating them "
         f"costs each task, in nats: {'; '.join(ranges)}.",
         table(["task", *sets.values()], costs),
     ]
+
+
+def _margins(models: dict[str, Row]) -> str:
+    """The margin within which own and other heads count as equal, beside what the own heads cost."""
+    (claim,) = pick(published(CLAIMS)["model"], id="interchangeable")
+    costs = {
+        name: only(one["sources"], task=ALL, source="the task's own heads")["beyond"] for name, one in models.items()
+    }
+    listed = ", ".join(f"{num(cost)} on {name} ({percent(claim['threshold'] / cost)})" for name, cost in costs.items())
+    return (
+        f"The margin of the second claim is {claim['threshold']} nats in every model. What a task's own heads cost beyond random "
+        f"ones, and the margin as a share of it: {listed}. A margin as large as the cost excludes nothing: there the claim could "
+        f"hardly fail. The same {MARGIN} nats count as spared in the study of LOCOS."
+    )
+
+
+def _by_chance(pair: Row) -> str:
+    """What random heads alone give, beside the correlation of what heads cost beyond them."""
+    of_pair = {row["how"]: row for row in pick(pair["correlations"], statistic="logprob: fragility beyond random")}
+    alike, chance = of_pair["tasks alike"], of_pair["random heads alone"]
+    return (
+        f"With tasks alike r is {num(alike['r'])}; what random heads cost the same tasks, without any ranking, correlates by "
+        f"{num(chance['r'])} (p {num(chance['p'], 3)})."
+    )
+
+
+def _cost(row: Row) -> str:
+    """What a group of heads costs; a few random sets have no interval."""
+    return of(row, "drop") if row["draws"] == 1 or row["draws"] >= FEWEST else num(row["drop"])
 
 
 def _ends(rows: list[Row]) -> tuple[float, float]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lens_heads.studies.claims import published
+
+from .locos_limits import BENEFIT, LATER, literal, over_k, random_sets, shown_by
 from .reading import Results, Row, by_model, only, pick, study_by
 from .writing import NOTHING, judged, num, of, percent, span, table
 
@@ -32,15 +35,23 @@ def locos(results: Results) -> str:
         "beside the paper's number. Claims, estimands, thresholds and the rule for k were written down before the run "
         "([claims.json](../lens_heads/studies/locos_paper/claims.json)); verdicts rest on what "
         "[the statistics](../lens_heads/stats/README.md) say. `python benchmarks/verdicts.py` judges every claim again from the "
-        "values of every trial in [results/trials](results/trials).",
+        f"values of every trial in [results/trials](results/trials). {LATER}",
+        shown_by(preset),
         f"{study_by(found, 'study_locos.json')} {_selection(preset)} {sizes(models)}",
         claims_table(models),
+        BENEFIT,
         "### What k heads cost",
         "Nats of log-probability that the answer loses on the test trials with k heads ablated, at the k of the claims.",
         costs_at_k(models),
+        "How far random sets differ:",
+        random_sets(results, models),
         "The same over k, on the first test trials.",
         "![Log-probability of the answer against the number of ablated heads](results/locos_curves.png)",
         *(f"{name}:\n\n{_curve(one)}" for name, one in models.items()),
+        "### Which ranking is ahead depends on k",
+        over_k(results, models, _named),
+        "### How literal are these heads?",
+        literal(models),
         "### Raw against exact",
         "What the heads of the exact read-out cost beyond those of the raw direction, in nats, paired by trial. The two differ "
         "where norms scale what a head writes: after every attention block in Gemma 3, before the unembedding in all.",
@@ -82,9 +93,10 @@ def sizes(models: dict[str, Row]) -> str:
 def claims_table(models: dict[str, Row]) -> str:
     by_id = {name: {claim["id"]: claim for claim in one["claims"]} for name, one in models.items()}
     rows = []
-    for claim in next(iter(models.values()))["claims"]:
+    for claim in published("lens_heads.studies.locos_paper.claims")["claims"]:
         here = [by_id[name].get(claim["id"]) for name in models]
-        rows.append([claim["claim"], claim["paper"], *map(_told, here), claim["holds_if"]])
+        if any(here):
+            rows.append([claim["claim"], claim["paper"], *map(_told, here), claim["holds"]])
     return table(["claim", "paper", *models, "it holds if"], rows)
 
 
@@ -95,7 +107,14 @@ def _told(claim: Row | None) -> str:
     if claim["low"] == claim["high"] == 0:
         return f"**{claim['verdict']}**: {claim['found']}"
     lost = f"; {percent(claim['share'])} of the benefit" if claim["share"] is not None else ""
-    more = f"; {claim['would_tell']:.0f} would tell" if claim["would_tell"] else ""
+    # A file of an older run knows no random sets: what would have told is then not known either.
+    sets = claim.get("sets_would_tell")
+    with_sets = f" and {sets:.0f} random sets" if sets else ""
+    more = (
+        f"; {claim['would_tell']:.0f}{with_sets} would tell"
+        if claim["would_tell"] and "sets_would_tell" in claim
+        else ""
+    )
     unit = " nats" if claim["low"] is not None else ""
     return f"{judged(claim)}{unit}{lost}; {claim['trials']} trials{more}"
 

@@ -32,7 +32,7 @@ def demo(
     *,
     loading: Sharing,
 ) -> None:
-    """Find the heads that retrieve by meaning in two real models and verify them: scores, ablation, one HTML page."""
+    """Find the heads that write what a needle says in two real models and verify them: scores, ablation, one HTML page."""
     from lens_heads.studies.locos_paper.study import locos
     from lens_heads.studies.runner import MODELS
 
@@ -64,7 +64,7 @@ def locos(
     *,
     loading: Sharing,
 ) -> None:
-    """Which heads retrieve by meaning? Reproduce the LOCOS paper: detection, ablation, specificity, causal evidence, claims."""
+    """Which heads write what a needle says? Reproduce the LOCOS paper: detection, ablation, specificity, causal evidence, claims."""
     from lens_heads.studies.locos_paper import study
 
     more = {"precision": precision, "max_trials": max_trials, "plan": plan}

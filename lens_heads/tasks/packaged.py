@@ -31,6 +31,10 @@ def packaged(
 ) -> list[Trial]:
     """Short needle trials for small models, each in a different passage of synthetic prose.
 
+    They do not need their question: the answer is the only first name of the passage, stands verbatim in the needle, and the
+    prompt says that a person is named. Heads that matter here write the one name of a passage into the answer. To tell whether a
+    head retrieves by meaning takes a second name, and a question that chooses.
+
     Args, besides those of `lens_heads.tasks`:
         split: "select" or "test", which share no needle, association, name, wording of a question, template or prose.
         n: number of trials. Kinds of needles, entries, associations (an entry with one of its tests) and names are each used
