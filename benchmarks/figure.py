@@ -1,44 +1,61 @@
-"""The README's figures: python benchmarks/figure.py [runs/locos]
+"""The README's figures, from stored results: python benchmarks/figure.py
 
-`methods_costs.png`: what a ranking method costs and what it finds, from the stored table of methods. `locos_curves.png`, if the
-folder of a finished study of LOCOS is given: one panel per model, drawn by `AblationCurve.plot`. Needs `pip install 'kaleido>=1'`
-and a Chromium (set BROWSER_PATH where it is not found).
+`methods_costs.png`: what a ranking method costs and what it finds. `locos_curves.png`: one panel per model of the study of LOCOS.
+Needs `pip install 'kaleido>=1'` and a Chromium (set BROWSER_PATH where it is not found).
 """
 
 from __future__ import annotations
 
-import sys
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from plotly.subplots import make_subplots
 
-from lens_heads import AblationCurve, Bench
+from lens_heads import Bench, plots
+from lens_heads.ablation.evaluation import range_of
 
 RESULTS = Path(__file__).parent / "results"
 SHOWN = ("locos", "locos_exact", "attention_spatial", "copy", "one_shot", "patching")
 """The rankings in the figure, beside random heads."""
 
 
-def shown(curve: AblationCurve) -> AblationCurve:
-    """The curve without other rankings and controls."""
-    rows = curve.per_trial
-    kept = rows["set"].isin(["none", "random"]) | ((rows["set"] == "top") & rows["method"].isin(SHOWN))
-    return AblationCurve(rows[kept], curve.meta)
+@dataclass(frozen=True)
+class Stored:
+    """A study's curve over k, as its summary keeps it: what `plots.ablation_curves` draws."""
+
+    frame: pd.DataFrame
+    per_trial: pd.DataFrame
+    main_task: str
+    rankings: list[str]
+    metrics: list[str]
+
+    @classmethod
+    def of(cls, one: dict[str, Any]) -> Stored:
+        """The rankings that are shown, no ablation, and random heads."""
+        rows = pd.DataFrame(one["ablation"])
+        rows = rows[rows["set"].isin(["none", "random"]) | ((rows["set"] == "top") & rows["method"].isin(SHOWN))]
+        ranges = rows["metric"].map(range_of)
+        # Files of an older run hold intervals that reach beyond what a metric can be.
+        ends = {name: rows[name].clip(ranges.str[0], ranges.str[1]) for name in ("low", "high")}
+        # The summary says how many random sets there were; the plot counts them.
+        seeds = one["settings"]["preset"]["seeds"]
+        draws = pd.DataFrame([{"method": "any", "set": "random", "seed": seed} for seed in range(seeds)])
+        return cls(rows.assign(**ends), draws, "retrieval", ["locos"], list(rows["metric"].unique()))
 
 
 def methods() -> None:
     Bench.load(RESULTS / "methods").plot().write_image(RESULTS / "methods_costs.png", width=1000, height=620, scale=2)
 
 
-def curves(run: Path) -> None:
-    folders = sorted(file.parent for file in run.glob("*/ablation/curve.json"))
-    if not folders:
-        raise SystemExit(f"error: {run} contains no finished study: run lens-heads study locos --out {run}")
-    names = [folder.parent.name.removesuffix(".gguf") for folder in folders]
-    figure: Any = make_subplots(1, len(folders), subplot_titles=names, horizontal_spacing=0.08)
-    for column, folder in enumerate(folders, 1):
-        panel: Any = shown(AblationCurve.load(folder)).plot("logprob")
+def curves() -> None:
+    models = json.loads((RESULTS / "study_locos.json").read_text())["models"]
+    names = [name.removesuffix(".gguf") for name in models]
+    figure: Any = make_subplots(1, len(models), subplot_titles=names, horizontal_spacing=0.08)
+    for column, one in enumerate(models.values(), 1):
+        panel: Any = plots.ablation_curves(Stored.of(one), "logprob")
         for trace in panel.data:
             listed = bool(trace.showlegend is not False and column == 1)
             figure.add_trace(trace.update(showlegend=listed), row=1, col=column)
@@ -51,10 +68,9 @@ def curves(run: Path) -> None:
         legend={"orientation": "h", "y": -0.2},
         margin={"t": 40, "l": 60, "r": 20, "b": 20},
     )
-    figure.write_image(RESULTS / "locos_curves.png", width=200 + 400 * len(folders), height=430, scale=2)
+    figure.write_image(RESULTS / "locos_curves.png", width=200 + 400 * len(models), height=430, scale=2)
 
 
 if __name__ == "__main__":
     methods()
-    if len(sys.argv) > 1:
-        curves(Path(sys.argv[1]))
+    curves()

@@ -106,7 +106,7 @@ def sentences(locos: dict[str, Any]) -> list[str]:
         f"On Gemma, the six best heads of the exact read-out cost {cost(gemma, 'locos_exact', **few)} nats, of the raw direction "
         f"{cost(gemma, 'locos', **few)}, of attention {cost(gemma, 'attention_spatial', **few)}, of ablating every head alone "
         f"{cost(gemma, 'one_shot', **few)}, of patching every head {cost(gemma, 'patching', **few)} (30 trials).",
-        f"parametric recall is not spared on SmolLM2 ({bounds(claim(smol, 'parametric'))} nats beyond random heads)",
+        f"Parametric recall is not spared on SmolLM2 ({bounds(claim(smol, 'parametric'))} nats beyond random heads)",
     ]
 
 

@@ -64,7 +64,7 @@ def locos(
     *,
     loading: Sharing,
 ) -> None:
-    """Which heads write what a needle says? Reproduce the LOCOS paper: detection, ablation, specificity, causal evidence, claims."""
+    """Which heads write what a needle says? Reproduce the LOCOS paper: heads, ablation, specificity, causal evidence, claims."""
     from lens_heads.studies.locos_paper import study
 
     more = {"precision": precision, "max_trials": max_trials, "plan": plan}
