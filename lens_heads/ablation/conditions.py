@@ -11,6 +11,8 @@ from lens_heads.runs import checks
 CONTROLS = ("bottom", "random", "random_like")
 """The default controls. "no_needle", the unablated model on prompts without their needles, is the fourth."""
 NO_NEEDLE = "no_needle"
+BARE = ", without needles"
+"""Ends the name under which a task's prompts without needles run."""
 
 
 @dataclass(frozen=True)

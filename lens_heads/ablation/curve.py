@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import pandas as pd
 
 from lens_heads.ablation.conditions import (
+    BARE,
     CONTROLS,
     NO_ABLATION,
     NO_NEEDLE,
@@ -20,22 +21,19 @@ from lens_heads.ablation.conditions import (
 )
 from lens_heads.ablation.curves import MAIN_TASK, AblationCurve
 from lens_heads.ablation.grid import Grid, Tasks
-from lens_heads.ablation.plan import capped, check_names, limited, named_rankings, named_scores, plan_sets, warn_of_ties
+from lens_heads.ablation.plan import capped, check_names, limited, named_rankings, named_scores, plan_sets
 from lens_heads.controls import without_needle
 from lens_heads.heads.head import Head
-from lens_heads.heads.one_model import check_weights
+from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.model.identity import identify
 from lens_heads.model.workers import shared
 from lens_heads.stats import Precision
 from lens_heads.trials.encoding import several
 from lens_heads.trials.trial import AnyTrial, Trial
-
-BARE = ", without needles"
-"""Ends the name under which a task's prompts without needles run."""
 
 
 class CurveRun(AblationRun, total=False):
@@ -95,8 +93,8 @@ def ablation_curve(
     grid = Grid.of(model, {**tasks, **bare}, ablation, run, generate)
     if not selecting:
         grid.check_independent(chosen, [main])
-    check_weights(chosen, identify(model))
-    warn_of_ties(chosen, sizes)
+    check_scores_of(model, chosen)
+    check_ranks(chosen, sizes)
     planned = plan_sets(chosen, sizes, controls)
     check_names(sets or {}, "a set of heads")
     for name, listed in (sets or {}).items():

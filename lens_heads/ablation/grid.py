@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation.conditions import HeadSet
+from lens_heads.ablation.conditions import BARE, HeadSet
 from lens_heads.ablation.evaluation import METRICS, answer_batch, finite
 from lens_heads.ablation.independence import check_independent
 from lens_heads.heads.grouping import labels
@@ -78,6 +78,13 @@ class Grid:
                 encoded[name] = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
             except ValueError as error:
                 raise ValueError(f"task {name!r}: {error}") from error
+        ablated = [name for name in encoded if not name.endswith(BARE)]
+        if ablation.spans and len(ablated) > 1:
+            raise ValueError(
+                f"span= lists one span for each trial, but there are {len(ablated)} tasks ({', '.join(ablated)}): run each task "
+                "with spans of its own, or pass one span, 'needle' or 'last'"
+            )
+        ablation.check_spans(len(encoded[ablated[0]]))
         return cls(model, encoded, ablation, options, generate)
 
     @property
@@ -126,7 +133,7 @@ class Grid:
                 key = (batch[0].task, *(trial.id for trial in trials))  # Ids are unique within a task.
                 if key not in last:
                     last.clear()  # Only one at a time, since they are large.
-                    last[key] = prefilled(self.model, trials)
+                    last[key] = prefilled(self.model, trials, apart=self.ablation.spans > 0)
                 found |= self._ablated(trials, alike, some, last[key])
             return [found[unit.key] for unit in batch]
 

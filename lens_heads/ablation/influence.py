@@ -15,6 +15,7 @@ from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
+from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import folder_for, identify
@@ -24,6 +25,7 @@ from lens_heads.runs import engine
 from lens_heads.runs.digests import digest
 from lens_heads.runs.shards import Result
 from lens_heads.scoring.probes.text import AnyText, EncodedText, text
+from lens_heads.trials.encoded import placed
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -95,7 +97,8 @@ def influence(
     ablation, run = ablation_run(model, kind, options)
     shape = geometry(model)
     chosen = shape.check_heads(heads)
-    encoded = text(documents).encode(model.tokenizer, shape)
+    encoded = placed(text(documents).encode(model.tokenizer, shape))
+    ablation.check_spans(len(encoded), "documents")
     settings = {**identify(model).settings, **ablation.settings, "heads": ",".join(map(str, sorted(chosen)))}
     settings["documents"] = digest([one.settings for one in encoded])
 
@@ -116,6 +119,7 @@ def influence(
 def losses(model: Model, one: EncodedText) -> Float[Tensor, " token"]:
     """Cross-entropy of every counted token given those before it, in nats."""
     tokens, cache = one.tokens[None].to(model.W_U.device), Cache(model, 1)
+    cache.assign(1, 1, parts_of([one]))  # type: ignore[list-item]  # only its tokens are read
     found: list[Tensor] = []
     with evaluating(model), fast_attention(model):
         for start in range(0, len(one) - 1, ROWS):

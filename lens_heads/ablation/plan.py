@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from lens_heads.ablation.conditions import CONTROLS, NO_ABLATION, NO_NEEDLE, Condition, Controls, HeadSet, head_set
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import random_heads, random_like
+from lens_heads.heads.units import to_query_heads
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs import checks
 
@@ -37,7 +37,8 @@ def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
                 f"ranking {name!r} must be a HeadScores, as score_heads returns, not a {type(scores).__name__}"
             )
         shape.check_scores(scores, f"ranking {name!r}")
-    return named
+    # A kv head that one query head reads is that one.
+    return {name: to_query_heads(one, 1) if one.unit == "kv_head" else one for name, one in named.items()}
 
 
 def check_names(names: Iterable[Any], what: str) -> None:
@@ -54,19 +55,6 @@ def capped(ks: Sequence[int] | int, shape: HeadGeometry) -> list[int]:
     return sorted({min(k, shape.n_layers * shape.n_heads) for k in listed})
 
 
-def warn_of_ties(rankings: Mapping[str, HeadScores], sizes: Sequence[int]) -> None:
-    """Warn about rankings whose top k is partly arbitrary because of ties."""
-    for name, scores in rankings.items():
-        tied = {k: len(scores.ties(k)) for k in sizes if k < scores.values.numel()}
-        if any(tied.values()):
-            found = ", ".join(f"{count} of the top {k}" for k, count in tied.items() if count)
-            warnings.warn(
-                f"ranking {name!r} has ties: {found} score the same as the next head below and are ordered by layer and "
-                "head; more trials could separate them",
-                stacklevel=3,
-            )
-
-
 def plan_sets(
     rankings: Mapping[str, HeadScores],
     ks: Sequence[int],
@@ -77,14 +65,14 @@ def plan_sets(
     named = named_rankings(next(iter(rankings)) if controls.of is None else controls.of, rankings, "controls of")
     sets = [NO_ABLATION]
     for k in ks:
-        sets += [head_set(Condition.top(name, k), scores.top(k)) for name, scores in rankings.items()]
+        sets += [head_set(Condition.top(name, k), scores.ranking()[:k]) for name, scores in rankings.items()]
         for name in named:
             scores = rankings[name]
             if "bottom" in names:
                 sets.append(head_set(Condition.bottom(name, k), scores.bottom(k)))
             if "random_like" in names:
                 like = Condition.random_like(name, k)
-                chosen, heads = scores.top(k), scores.n_heads
+                chosen, heads = scores.ranking()[:k], scores.n_heads
                 sets += [head_set(like, random_like(chosen, heads, seed), seed, few) for seed in draws]
         if "random" in names:
             everyone = next(iter(rankings.values())).ranking()

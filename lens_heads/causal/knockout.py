@@ -22,6 +22,7 @@ from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled
+from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import recording
@@ -36,7 +37,7 @@ from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
 from lens_heads.scoring.probes.text import AnyText, EncodedText, listed_texts, text
 from lens_heads.trials.digests import made_on
-from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoded import EncodedTrial, placed
 from lens_heads.trials.encoding import check_unique, encode_all
 from lens_heads.trials.trial import Trial
 
@@ -77,6 +78,7 @@ def knockout_heads(
         raise ValueError(f"measure={measure!r}: use 'kl', or a function of the intact and the ablated logits")
     judge: KnockoutMeasure = kl if isinstance(measure, str) else measure
     shape, encoded, identity = geometry(model), encode_prompts(model, prompts), identify(model)
+    ablation.check_spans(len(encoded), "prompts")
     named = "kl" if isinstance(measure, str) else labelled(_name(measure), measure, run.out is not None)
     settings = {**identity.settings, **ablation.settings, "measure": named, "prompts": _digest(encoded)}
 
@@ -122,6 +124,7 @@ def sahara(
     if len(encoded) < 2:
         raise ValueError("one prompt: the direction of its state among prompts is not defined: pass several")
     ablation, run = ablation_run(model, kind, options)
+    ablation.check_spans(len(encoded), "prompts")
     identity = identify(model)
     settings = {**identity.settings, **ablation.settings, "measure": "angle", "prompts": _digest(encoded)}
     filled = [prefilled(model, [one]) for one in encoded]  # type: ignore[list-item]  # only its tokens are read
@@ -181,8 +184,8 @@ def encode_prompts(model: Model, prompts: Iterable[Prompt] | Prompt) -> list[Enc
     listed: list[Any] = [prompts] if isinstance(prompts, Trial | EncodedTrial) else listed_texts(prompts)
     if listed and all(isinstance(one, Trial | EncodedTrial) for one in listed):
         trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-        return [EncodedText(one.id, one.tokens, group=one.group) for one in trials]
-    encoded = text(listed).encode(model.tokenizer, shape)
+        return [EncodedText(one.id, one.tokens, group=one.group, place=one.place) for one in trials]
+    encoded = placed(text(listed).encode(model.tokenizer, shape))
     check_unique(one.id for one in encoded)
     return encoded
 
@@ -198,7 +201,7 @@ def last_rows(
     with ablate_each(model, [sets[at] for at in order], ablation), evaluating(model), fast_attention(model):
         if filled is None:
             cache = Cache(model, len(sets))
-            cache.assign(len(sets), 1)
+            cache.assign(len(sets), 1, parts_of([one]))  # type: ignore[list-item]  # only its tokens are read
             prefill(model, tokens[:, :-1].expand(len(sets), -1), cache)
         else:
             cache = filled.replay(model, begins)

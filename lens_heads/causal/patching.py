@@ -22,6 +22,7 @@ from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.interventions.ablate import ablate
+from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.activations import TrialActivations, run_activations
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model, geometry
@@ -108,7 +109,7 @@ def patch_heads(
     heads = every_head(shape.n_layers, shape.n_heads)
 
     if donor is not None:
-        donor.check(shape)
+        check_belongs(model, donor)
 
     def score(pair: TokenPair) -> PairScore:
         runs = run_pair(model, pair, positions)

@@ -19,13 +19,14 @@ from lens_heads.causal.runs import Z
 from lens_heads.heads import sets as control_sets
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import AnyHeads, Head
-from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.activations import TrialActivations
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, prefilled
+from lens_heads.interventions.spans import parts_of
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
@@ -91,10 +92,11 @@ def recovery(
     controls = (controls,) if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)
     encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    ablation.check_spans(len(encoded))
     rankings = {} if scores is None else {scores.method: scores}
     if scores is not None:
         shape.check_scores(scores, f"ranking {scores.method!r}")
-    check_weights(rankings, identify(model))
+    check_scores_of(model, rankings)
     check_independent(rankings, ablation.reference, made_on(encoded))
     sets = _sets(shape, broken, mended, controls, scores, draws)
     sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]] if fair else []
@@ -192,6 +194,7 @@ def _cache(model: Model, trial: EncodedTrial, filled: Prefilled | None, heads: S
         if filled is not None:
             return filled.replay(model, [control_sets.lowest_layer(heads, model.cfg.n_layers)])
         cache = Cache(model, 1)
+        cache.assign(1, 1, parts_of([trial]))
         prefill(model, trial.tokens[None, :-1].to(model.W_U.device), cache)
         return cache
 

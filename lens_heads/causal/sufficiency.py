@@ -24,9 +24,10 @@ from lens_heads.causal.runs import CLEAN, CORRUPT, PairRuns, Positions, Z, check
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.one_model import check_weights
+from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.interventions.ablation import reference_digest
+from lens_heads.interventions.ablation import check_belongs, reference_digest
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.model.hooks import HookFunction
@@ -126,7 +127,10 @@ def faithfulness(
     shape, options, name = require(model, "faithfulness", "writes"), Run.of(run, LoopOptions), check_metric(metric)
     how = _How(outside, mlps, positions, reference)
     how.check(name)
+    if reference is not None:
+        check_belongs(model, reference)
     chosen, shares = named_scores(rankings, shape), _shares(ks, shape.n_layers * shape.n_heads)
+    check_ranks(chosen, sorted({k for _, k in shares}))
     sets = _sets(shape, chosen, shares, controls if isinstance(controls, Controls) else Controls(controls))
     made, identity = make_pairs(pairs, model.tokenizer, shape, corruption), identify(model)
     check_weights(chosen, identity)

@@ -56,10 +56,12 @@ def prune(
 def _lowest(model: Any, scores: Any, file: Path | None, k: int, remove: bool) -> list[Any]:
     """The k lowest heads of a ranking, or the k lowest kv groups of each layer."""
     from lens_heads.deploy.prune import lowest_groups
+    from lens_heads.model.belonging import check_scores_of
     from lens_heads.model.geometry import geometry
 
     shape = geometry(model)
     if remove:
         return list(lowest_groups(scores, shape, k))
     shape.check_scores(scores, f"ranking {file}")
+    check_scores_of(model, {str(file): scores})
     return list(scores.bottom(k))

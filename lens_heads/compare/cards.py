@@ -20,6 +20,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, output_weights, require_raw_weights
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
@@ -113,7 +114,9 @@ def describe(
     everyone = every_head(shape.n_layers, shape.n_heads)
     chosen = everyone if heads is None else shape.check_heads(heads)
     checks.whole_number("k", k, 1, shape.d_vocab)
-    more = {name: _by_query_head(one, shape) for name, one in _named(scores).items()}
+    named = _named(scores)
+    more = {name: _by_query_head(one, shape) for name, one in named.items()}
+    check_scores_of(model, named)
     texts = common_texts(TEXTS) if text is None else text
     found = measured(model, texts, progress) | more
     promoted, written = promotes(model, texts, k, progress), writes(model, k)

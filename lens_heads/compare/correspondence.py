@@ -19,11 +19,10 @@ from lens_heads.compare.depth import depth_bins as bins_of
 from lens_heads.compare.distances import PARTS, Evidence, Side
 from lens_heads.compare.head_match import HeadMatch
 from lens_heads.compare.signatures import common_texts, head_signatures, readings
-from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.runs.store import digest
 
@@ -75,7 +74,7 @@ def match_heads(
     parts = _parts(signatures, scores, texts, shapes)
     weighed = _weights(weights, parts)
     for model, given in zip((model_a, model_b), scores or (), strict=False):
-        check_weights(given, identify(model))
+        check_scores_of(model, given)
     for name, value, least in (("resamples", resamples, 2), ("permutations", permutations, 1)):
         checks.whole_number(name, value, least)
     checks.seed(seed)

@@ -14,18 +14,18 @@ import pandas as pd
 from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head_set
 from lens_heads.ablation.evaluation import METRICS, check_metric
 from lens_heads.ablation.grid import Grid
-from lens_heads.ablation.plan import capped, warn_of_ties
+from lens_heads.ablation.plan import capped
 from lens_heads.compare.cells import NONE, RANDOM, seed_of
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.heads.grouping import COLUMNS
 from lens_heads.heads.head import Head
-from lens_heads.heads.one_model import check_weights
+from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, random_heads, shuffled
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.model.identity import identify
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
@@ -80,8 +80,8 @@ def transfer_matrix(
     scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
     orders, completed = _orders(rankings_by_task, grid.tasks, shape, sizes[-1], seed)
     grid.check_independent(scored)
-    check_weights(scored, identify(model))
-    warn_of_ties(scored, sizes)
+    check_scores_of(model, scored)
+    check_ranks(scored, sizes)
     sets, drawn = _sets(orders, sizes, shape, random_draws, seed)
     rows, left_out = _complete(grid.run(sets), grid.tasks, len(sets))
     heads = {name: [str(head) for head in order[: sizes[-1]]] for name, order in orders.items()}

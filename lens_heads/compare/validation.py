@@ -19,12 +19,11 @@ from lens_heads.compare.head_match import AnyHeads, HeadMatch
 from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.heads.grouping import COLUMNS, groups_in
 from lens_heads.heads.head import Head, parse_heads
-from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, layer_matched
 from lens_heads.interventions.ablation import Ablation
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.stats import crossed_interval, pearson
@@ -152,7 +151,7 @@ def validate_match(
     ]
     sets = _sets(match, groups, k, draws, seed)
     scored = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
-    check_weights(scored, identify(model_a))
+    check_scores_of(model_a, scored)
     for grid in grids:
         grid.check_independent(scored)
         _ = grid.folder  # Refuse one with other settings before the first model runs.

@@ -107,7 +107,7 @@ class Planted:
         label = [head in wanted for head in heads]
         place = {head: rank for rank, head in enumerate(scores.ranking())}
         value = [-place[head] for head in heads]
-        found = sum(head in wanted for head in scores.top(len(wanted))) / len(wanted)
+        found = sum(head in wanted for head in scores.ranking()[: len(wanted)]) / len(wanted)
         return {
             "auroc": float(roc_auc_score(label, value)),
             "average_precision": float(average_precision_score(label, value)),

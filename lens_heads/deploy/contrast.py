@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ablation.evaluation import Evaluation, collect, finite
+from lens_heads.ablation.independence import check_reference
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation
@@ -64,7 +65,7 @@ def contrast(
 
     As in the authors' code, heads are ablated from the prompt's last token on; the prompt is read by the intact model.
     `logprob` is the gold answer's under the contrast, renormalized. Compare with `evaluate` on the same trials. ValueError
-    as `evaluate` raises.
+    as `evaluate` raises, and for a reference of another model, or computed on these trials.
     """
     for name, value in (("alpha", alpha), ("cap", cap)):
         if value is not None:
@@ -73,6 +74,8 @@ def contrast(
     shape, room = geometry(model), run.room(True)
     chosen = shape.check_heads(heads)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    ablation.check_spans(len(encoded))
+    check_reference(ablation.reference, encoded, "trials that are answered", "compute it on others")
     settings = {
         **identify(model).settings,
         **ablation.settings,

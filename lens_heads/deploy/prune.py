@@ -18,6 +18,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer
 from lens_heads.heads.units import query_heads, to_kv_heads
 from lens_heads.interventions.ablate import ablate
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.copies import Packed, copied, packed, set_output_weights
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, output_weights
 from lens_heads.model.hooks import has_hooks
@@ -169,6 +170,9 @@ def lowest_groups(scores: HeadScores, shape: HeadGeometry, k: int) -> list[Head]
     by_kv = to_kv_heads(scores, shape.group) if scores.unit == "query_head" else scores
     if tuple(by_kv.values.shape) != (shape.n_layers, shape.n_kv_heads):
         raise ValueError(f"{scores.method} scores another model than {shape.name}: score this one")
+    model = None if shape.model is None else shape.model()
+    if model is not None:
+        check_scores_of(model, {scores.method: scores})
     lowest: dict[int, list[Head]] = {layer: [] for layer in range(shape.n_layers)}
     for head in reversed(
         by_kv.ranking()

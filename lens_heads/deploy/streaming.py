@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ from lens_heads.ablation.independence import check_independent
 from lens_heads.heads.gates import share_count
 from lens_heads.heads.grouping import groups_in, labels
 from lens_heads.heads.head import Head
+from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, shuffled
 from lens_heads.heads.units import to_kv_heads
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, advance, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
@@ -52,18 +55,27 @@ def streaming_cache(
     """A cache in which these kv heads keep everything and all others the first `sink` and the last `recent` tokens.
 
     Inside the block, `prefill`, `advance` and `greedy` of `lens_heads.model` take it as they take a `Cache`. ValueError for
-    a kv head that does not exist, and models that cannot (see `StreamingCache`).
+    a kv head that does not exist, and models that cannot (see `StreamingCache`). Warns where the heads were query heads, as the
+    best by scores of these are.
     """
     with StreamingCache(model, _mask(geometry(model), heads), sink, recent).attending(model) as cache:
         yield cache
 
 
 def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "layer kv_head"]:
-    full = torch.zeros(shape.n_layers, shape.n_kv_heads, dtype=torch.bool)
-    for head in map(Head.parse, heads):
+    full, listed = torch.zeros(shape.n_layers, shape.n_kv_heads, dtype=torch.bool), list(heads)
+    queries = [str(head) for head in listed if isinstance(head, Head) and head.unit == "query_head"]
+    if queries and shape.group > 1:
+        warnings.warn(
+            f"{', '.join(queries[:3])} are taken for kv heads of those numbers, though they are query heads: pass "
+            f"units.to_kv_heads(scores, {shape.group}).top(k), or write L0K1",
+            stacklevel=4,
+        )
+    for given in listed:
+        head = Head.parse(given, "kv_head")
         if head.layer >= shape.n_layers or head.head >= shape.n_kv_heads:
             raise ValueError(
-                f"kv head {head} does not exist: {shape.name} has layers 0-{shape.n_layers - 1} and kv heads "
+                f"kv head {given} does not exist: {shape.name} has layers 0-{shape.n_layers - 1} and kv heads "
                 f"0-{shape.n_kv_heads - 1}; units.to_kv_heads makes a ranking of them"
             )
         full[head.layer, head.head] = True
@@ -146,11 +158,14 @@ def streaming(
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     check_independent(rankings, None, made_on(encoded))
+    check_scores_of(model, rankings)
     wanted = [checks.share("shares", share, "0.5") for share in shares]
     kept = _conditions(shape, rankings, wanted, draws, checks.seed(seed))
     settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room}
     settings |= {"method": "streaming", "sink": sink, "recent": recent}
-    settings["kept"] = digest([[list(name), sorted(map(str, heads))] for name, heads in kept.items()])
+    settings["kept"] = digest(
+        [[list(name), sorted(f"L{head.layer}H{head.head}" for head in heads)] for name, heads in kept.items()]
+    )
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
         (trial,) = batch
@@ -174,7 +189,7 @@ def _conditions(
     shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: list[float], draws: int, seed: int
 ) -> dict[tuple[str, float, int], list[Head]]:
     """The kv heads that keep everything, by ranking, share and draw."""
-    everyone = every_head(shape.n_layers, shape.n_kv_heads)
+    everyone = every_head(shape.n_layers, shape.n_kv_heads, "kv_head")
     found: dict[tuple[str, float, int], list[Head]] = {("whole", 1.0, 0): everyone, ("none", 0.0, 0): []}
     by_kv: dict[str, HeadScores] = {}
     for name, scores in rankings.items():
@@ -183,9 +198,10 @@ def _conditions(
         by_kv[name] = to_kv_heads(scores, shape.group) if scores.unit == "query_head" else scores
         if tuple(by_kv[name].values.shape) != (shape.n_layers, shape.n_kv_heads):
             raise ValueError(f"ranking {name!r} is of another model than {shape.name}: score this one")
+    check_ranks(by_kv, [share_count(len(everyone), share) for share in shares], stacklevel=4)
     for share in shares:
         k = share_count(len(everyone), share)
-        found |= {(name, share, 0): scores.top(k) for name, scores in by_kv.items()}
+        found |= {(name, share, 0): scores.ranking()[:k] for name, scores in by_kv.items()}
         found |= {(RANDOM, share, draw): shuffled(everyone, seed + draw)[:k] for draw in range(draws)}
     return found
 

@@ -19,8 +19,12 @@ from lens_heads.heads.named import by_name
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
+from lens_heads.interventions.ablation import check_belongs
+from lens_heads.interventions.activations import MeanActivations
+from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.plots.theme import look as style
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.scoring.score import score_heads
 from lens_heads.trials.encoded import EncodedTrial
 
@@ -42,6 +46,18 @@ def default_scores(model: Model, trials: Sequence[EncodedTrial]) -> dict[str, He
     names = METHODS if all(trial.needle is not None for trial in trials) else WITHOUT_NEEDLE
     marked = [replace(trial, needle=trial.needle or (0, 1)) for trial in trials]
     return score_heads(model, marked, names, teacher_forced=True, progress=False)
+
+
+def check_made(
+    model: Model, scores: AnyScores, curve: AblationCurve | None = None, reference: MeanActivations | None = None
+) -> None:
+    """ValueError for scores, a curve or means that were made on other weights than this model's. `contents` checks shapes."""
+    check_scores_of(model, by_name(scores))
+    if curve is not None:
+        owner = ModelIdentity(*(str(curve.meta.get(name, "")) for name in ("model", "weights", "dtype")))
+        check_owner(model, "the curve was", owner, "ablate this model's heads")
+    if reference is not None:
+        check_belongs(model, reference)
 
 
 def contents(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lens_heads.ablation.curves import AblationCurve
-from lens_heads.explorer.contents import AnyScores, best_heads, contents
+from lens_heads.explorer.contents import AnyScores, best_heads, check_made, contents
 from lens_heads.explorer.recorded import record
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs.files import write_atomic
@@ -40,6 +40,7 @@ def store(
     shape = geometry(model)
     chosen = encode_all(trial_list(trials)[:TRIALS], model.tokenizer, shape.n_ctx, 0, shape.d_vocab, judged=False)
     about = contents(shape, scores, [trial.id for trial in chosen], curve=curve)
+    check_made(model, scores, curve)
     text, file = json.dumps(about, allow_nan=False) + "\n", folder / ABOUT
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return folder

@@ -16,6 +16,7 @@ from lens_heads.explorer.recorded import record
 from lens_heads.explorer.stored import HEADS, STEPS
 from lens_heads.explorer.trying import Tried, attempt
 from lens_heads.heads.head import Head
+from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
@@ -195,7 +196,9 @@ def why(
     )
     means = ordinary_means(model) if kind == "mean" and reference is None else reference
     scores = default_scores(model, [trial])
-    heads = tuple(next(iter(scores.values())).ranking()[:k])
+    lead = next(iter(scores.values()))
+    check_ranks({lead.method: lead}, [k])
+    heads = tuple(lead.ranking()[:k])
     shown = [*map(str, heads), *best_heads(contents(shape, scores, [trial.id]), HEADS // len(scores))]
     seen = look(model, trial, heads=list(dict.fromkeys(shown))[: max(k, HEADS)])
     tried = attempt(model, trial, heads, kind, means, draws, max_new_tokens)

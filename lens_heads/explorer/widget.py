@@ -17,11 +17,13 @@ except ImportError as error:
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare.cards import HeadCards
 from lens_heads.compare.head_match import HeadMatch
-from lens_heads.explorer.contents import AnyScores, best_heads, contents, default_scores
+from lens_heads.explorer.contents import AnyScores, best_heads, check_made, contents, default_scores
 from lens_heads.explorer.recorded import TOP, asset, record, start
 from lens_heads.explorer.rows import prompt, rows, tops
 from lens_heads.explorer.trying import Try, attempt
 from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.named import by_name
+from lens_heads.heads.ranks import warn_of_nothing
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.runs import checks
@@ -207,9 +209,10 @@ def explore(
     checks.whole_number("draws", draws, 1)
     checks.whole_number("max_new_tokens", max_new_tokens)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab, judged=False)
-    if scores is None:
-        scores = default_scores(model, encoded)
+    scores = default_scores(model, encoded) if scores is None else by_name(scores)
     about = contents(shape, scores, [trial.id for trial in encoded], str(direction), curve, cards, match)
+    check_made(model, scores, curve, reference)
+    warn_of_nothing(scores)
     alone = "needs several trials, or reference=" if reference is None and len(encoded) == 1 else ""
     about["experiments"] = [("mean", alone), ("zero", ""), ("patch", "")]
     about["reference"] = "the other trials" if reference is None else f"{len(reference.trial_ids)} given trials"

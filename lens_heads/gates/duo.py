@@ -15,7 +15,7 @@ from lens_heads.gates.fitted import Fitted, Material
 from lens_heads.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.gates.passkeys import passkeys
 from lens_heads.gates.training import Training, TrainingOptions
-from lens_heads.heads.scores import Unit
+from lens_heads.heads.head import Unit
 from lens_heads.interventions.kinds import KINDS, Setting
 from lens_heads.model.forward import fast_attention, uncached
 from lens_heads.model.geometry import HeadGeometry, Model

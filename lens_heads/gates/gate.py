@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.heads.scores import Unit
+from lens_heads.heads.head import Unit
 from lens_heads.interventions.kinds import Clock
 from lens_heads.model.forward import left_pad, uncached
 from lens_heads.model.geometry import HeadGeometry, Model, geometry

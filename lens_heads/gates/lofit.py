@@ -17,6 +17,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import run_activations
 from lens_heads.interventions.vectors import HeadVectors
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
 from lens_heads.trials.encoding import encode_all
@@ -94,6 +95,7 @@ class Lofit(Fitted):
         """
         shape = geometry(model)
         shape.check_scores(self.scores, "the scaling")
+        check_scores_of(model, {self.scores.method: self.scores})
         encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
         total = torch.zeros(shape.n_layers, shape.n_heads, shape.d_head, dtype=torch.float64)
         for trial in encoded:
@@ -142,5 +144,5 @@ def lofit(
         found.parameter,
         found.history,
         tuple(best),
-        HeadVectors(shifted.parameter, trial_ids=trained, meta=about),
+        HeadVectors(shifted.parameter, trial_ids=trained, meta=about, model=shifted.scores.model),
     )

@@ -16,6 +16,7 @@ from torch import Tensor
 from lens_heads.gates.fitted import Fitted, Material
 from lens_heads.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.gates.training import Training, TrainingOptions
+from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.trials.encoding import encode_all
@@ -83,7 +84,7 @@ def soft_injection(
     five trials.
     """
     shape = geometry(model)
-    vectors.check(shape)
+    check_belongs(model, vectors)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     first = [replace(trial, answer_tokens=trial.answer_tokens[:1]) for trial in encoded]
     gate = Injection(vectors.digest, vectors.z)

@@ -5,17 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from lens_heads.runs.checks import whole
+
+Unit: TypeAlias = Literal["query_head", "kv_head"]
+"""What a number inside a layer counts: its query heads, or its kv heads, each of which a group of query heads reads."""
 
 
 @dataclass(frozen=True, order=True)
 class Head:
-    """One attention head, counted from 0. `str(Head(12, 1))` is "L12H1"; its key in score files is "12-1"."""
+    """One attention head, counted from 0. `str(Head(12, 1))` is "L12H1"; its key in score files is "12-1".
+
+    `unit`: a kv head, as the best of a table of gates are, is written "L12K1" and equals no query head. `ablate` and whatever
+    else takes query heads refuses it: `units.query_heads` are those that read it.
+    """
 
     layer: int
     head: int
+    unit: Unit = "query_head"
 
     def __post_init__(self) -> None:
         for name, value in (("layer", self.layer), ("head", self.head)):
@@ -23,32 +31,37 @@ class Head:
             if number is None or number < 0:
                 raise ValueError(f"cannot read {self!r} as a head: its {name} {value!r} is not a non-negative integer")
             object.__setattr__(self, name, number)
+        if self.unit not in get_args(Unit):
+            raise ValueError(f"unit={self.unit!r}: must be {' or '.join(map(repr, get_args(Unit)))}")
 
     def __str__(self) -> str:
-        return f"L{self.layer}H{self.head}"
+        return f"L{self.layer}{'H' if self.unit == 'query_head' else 'K'}{self.head}"
 
     def __repr__(self) -> str:
-        return f"Head({self.layer}, {self.head})"
+        return f"Head({self.layer}, {self.head}{'' if self.unit == 'query_head' else f', {self.unit!r}'})"
 
     @property
     def key(self) -> str:
         return f"{self.layer}-{self.head}"
 
     @classmethod
-    def parse(cls, value: Head | str | Sequence[int]) -> Head:
-        """Read "L12H1", "12-1", "12.1" or a pair (12, 1)."""
+    def parse(cls, value: Head | str | Sequence[int], unit: Unit = "query_head") -> Head:
+        """Read "L12H1", "12-1", "12.1" or a pair (12, 1): heads of `unit`, and "L12K1" where that is "kv_head".
+
+        A `Head` keeps its own unit.
+        """
         if isinstance(value, Head):
             return value
         if isinstance(value, str):
             found = re.fullmatch(r"[Ll]?(\d+)\s*([-.,HhKk:])\s*(\d+)", value.strip(), re.ASCII)
             if found is None:
                 raise ValueError(f"cannot read {value!r} as a head: write L12H1 or 12-1")
-            if found[2] in "Kk":
+            if found[2] in "Kk" and unit == "query_head":
                 raise ValueError(
                     f"{value!r} is a kv head, but query heads are expected: write L12H1 for each of its query heads, "
                     "k * group to (k + 1) * group - 1 with group = geometry(model).group"
                 )
-            return cls(int(found[1]), int(found[3]))
+            return cls(int(found[1]), int(found[3]), unit)
         if not isinstance(value, Iterable):
             if hasattr(value, "ranking"):
                 raise TypeError(f"{value.method}: expected heads, got scores: select the best with .top(k)")
@@ -56,15 +69,15 @@ class Head:
         pair = tuple(value)
         if len(pair) != 2:
             raise ValueError(f"cannot read {value!r} as a head: expected a pair (layer, head)")
-        return cls(*pair)
+        return cls(*pair, unit)
 
 
 AnyHeads: TypeAlias = Iterable[Head | str | Sequence[int]] | Head | str
 """One head or several: `Head`s, "L12H1" strings or pairs (layer, head)."""
 
 
-def parse_heads(heads: AnyHeads | Sequence[int]) -> list[Head]:
-    """Heads in any accepted notation, as a list in the given order without duplicates.
+def parse_heads(heads: AnyHeads | Sequence[int], unit: Unit = "query_head") -> list[Head]:
+    """Heads of `unit` in any accepted notation, as a list in the given order without duplicates; a `Head` keeps its own unit.
 
     A string may list several: "L12H1,L3H0". A bare pair of integers is one head.
     """
@@ -73,4 +86,4 @@ def parse_heads(heads: AnyHeads | Sequence[int]) -> list[Head]:
     listed: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
     if isinstance(heads, Sequence) and len(listed) == 2 and all(whole(number) is not None for number in listed):
         listed = [tuple(listed)]
-    return list(dict.fromkeys(Head.parse(head) for head in listed))
+    return list(dict.fromkeys(Head.parse(head, unit) for head in listed))

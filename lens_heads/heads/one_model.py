@@ -1,4 +1,7 @@
-"""Whether rankings belong to one model: scores of other weights say nothing about this model's heads."""
+"""Whether rankings belong to one model: scores of other weights say nothing about this model's heads.
+
+`model.belonging` asks it of a loaded model, for scores and for all else that is given beside it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from lens_heads.runs.identity import ModelIdentity
 
 
 def differ(one: ModelIdentity, other: ModelIdentity) -> bool:
-    """Whether two models are known to have different weights. Weights of different dtypes cannot be compared."""
-    known = one.weights and other.weights and one.dtype == other.dtype
+    """Whether two models are known to have different weights. Those of other dtypes or classes cannot be compared."""
+    wrapped = {one.wrapper, other.wrapper} - {""}
+    known = one.weights and other.weights and one.dtype == other.dtype and len(wrapped) < 2
     return bool(known) and one.weights != other.weights
 
 

@@ -21,8 +21,9 @@ from lens_heads import stats
 from lens_heads.heads.fields import check_finite, check_names, check_null, check_shapes
 from lens_heads.heads.files import read_scores, write_envelope, write_lists
 from lens_heads.heads.grouping import Labels, groups_of
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import Head, Unit
 from lens_heads.heads.made_on import MadeOn
+from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.sets import layer_matched, random_heads
 from lens_heads.runs import checks
 from lens_heads.runs.identity import ModelIdentity
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 _ABOUT = ("unit", "best", "selected", "signed", "score_unit")
 """Attributes stored in score files under their own names."""
 
-Unit = Literal["query_head", "kv_head"]
 Best = Literal["highest", "lowest"]
 
 
@@ -83,7 +83,7 @@ class HeadScores:
         if isinstance(self.trial_ids, str):
             raise TypeError(f"{self.method}: trial_ids={self.trial_ids!r}: must be a list with one id per trial")
         object.__setattr__(self, "trial_ids", tuple(self.trial_ids))
-        object.__setattr__(self, "order", tuple(Head.parse(head) for head in self.order))
+        object.__setattr__(self, "order", tuple(map(self._own, self.order)))
         check_shapes(self.method, self.values, self.per_trial, self.trial_ids)
         for name, known in (("unit", Unit), ("best", Best)):
             if getattr(self, name) not in get_args(known):
@@ -121,7 +121,7 @@ class HeadScores:
 
     def __getitem__(self, head: Head | str | Sequence[int]) -> float:
         """The score of one head: `scores["L12H1"]`."""
-        found = Head.parse(head)
+        found = self._own(head)
         if found.layer >= self.n_layers or found.head >= self.n_heads:
             known = f"these scores have layers 0-{self.n_layers - 1} and heads 0-{self.n_heads - 1}"
             raise ValueError(f"head {found} does not exist: {known}")
@@ -141,12 +141,18 @@ class HeadScores:
     def ranking(self) -> list[Head]:
         """All heads, best first; ties are ordered by layer, then head."""
         order = torch.argsort(self.sign * self.values.flatten(), descending=True, stable=True)
-        ranked = [Head(int(i) // self.n_heads, int(i) % self.n_heads) for i in order]
+        ranked = [Head(int(i) // self.n_heads, int(i) % self.n_heads, self.unit) for i in order]
         return list(dict.fromkeys([*self.order, *ranked]))
 
     def top(self, k: int) -> list[Head]:
-        """The k best heads, best first."""
-        return self.ranking()[: self._count(k)]
+        """The k best heads, best first.
+
+        ValueError if all heads score the same, which ranks nothing. Warns if the k-th ties with the next, so that the choice
+        between them is arbitrary (`ties`). `ranking()[:k]` takes heads that tie by layer and head without a word.
+        """
+        found = self.ranking()[: self._count(k)]
+        check_ranks({self.method: self}, [k])
+        return found
 
     def bottom(self, k: int) -> list[Head]:
         """The k worst heads, worst first."""
@@ -161,7 +167,8 @@ class HeadScores:
         if like not in (None, "layer"):
             raise ValueError(f"like={like!r}: use None for any heads, or 'layer' to match the layers of the top k")
         checks.seed(seed)
-        top, ranked = self.top(k), self.ranking()
+        ranked = self.ranking()
+        top = ranked[: self._count(k)]
         return random_heads(ranked, top, len(top), seed) if like is None else layer_matched(ranked, top, seed)
 
     def interval(
@@ -262,7 +269,7 @@ class HeadScores:
         return f"{about}; the ten best, with 95 % intervals over trials{best}"
 
     def __repr__(self) -> str:
-        best = ", ".join(f"{head} {self[head]:.3g}" for head in self.top(min(3, self.values.numel())))
+        best = ", ".join(f"{head} {self[head]:.3g}" for head in self.ranking()[:3])
         return f"HeadScores({self.method!r}, {self._size}, best: {best})"
 
     @property
@@ -283,6 +290,7 @@ class HeadScores:
         about: dict[str, Any] = {name: getattr(self, name) for name in ("method", *_ABOUT)}
         about["shape"] = list(self.values.shape)
         about |= {"model": self.model.name, "weights": self.model.weights, "dtype": self.model.dtype}
+        about |= {"wrapper": self.model.wrapper} if self.model.wrapper else {}
         about |= {"order": [str(head) for head in self.order], "made_on": [one.record for one in self.made_on]}
         if not self._is_mean:
             about["values"] = self.values.tolist()
@@ -302,10 +310,11 @@ class HeadScores:
         meta = dict(read.meta)
         about: dict[str, Any] = {name: meta.pop(name) for name in _ABOUT if name in meta}
         try:
-            about["order"] = tuple(map(Head.parse, meta.pop("order", ())))
+            unit = about.get("unit", "query_head")
+            about["order"] = tuple(Head.parse(head, unit) for head in meta.pop("order", ()))
         except ValueError as error:
             raise ValueError(f"{path}: meta.order: {error}") from None
-        about["model"] = ModelIdentity(*(str(meta.pop(name, "")) for name in ("model", "weights", "dtype")))
+        about["model"] = ModelIdentity(*(str(meta.pop(name, "")) for name in ("model", "weights", "dtype", "wrapper")))
         # Older files have no `made_on` but record the same in the list of trials.
         listed = meta.pop("made_on", None) or meta.get("trials")
         rows = listed if isinstance(listed, list) else []
@@ -318,6 +327,15 @@ class HeadScores:
     def _independent(self) -> Float[Tensor, "group layer head"]:
         """One value per group of trials, with the same mean; the trials themselves without groups."""
         return torch.from_numpy(stats.whole_clusters(self.per_trial.double().numpy(), self.groups))
+
+    def _own(self, head: Head | str | Sequence[int]) -> Head:
+        """A head in any notation, as one of the unit that these scores are of. ValueError for a kv head among query heads."""
+        found = Head.parse(head, self.unit)
+        if found.unit == "kv_head" != self.unit:
+            raise ValueError(
+                f"{self.method} scores query heads, but {found} is a kv head: units.query_heads are its own"
+            )
+        return replace(found, unit=self.unit)
 
     def _check_tested(self, alpha: float) -> None:
         if why := self.untested(alpha):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import Head, Unit
 
 
-def every_head(n_layers: int, n_heads: int) -> list[Head]:
+def every_head(n_layers: int, n_heads: int, unit: Unit = "query_head") -> list[Head]:
     """All heads of a model, ordered by layer, then head."""
-    return [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    return [Head(layer, head, unit) for layer in range(n_layers) for head in range(n_heads)]
 
 
 def by_layer(heads: Iterable[Head]) -> dict[int, list[int]]:
@@ -66,8 +67,9 @@ def random_like(chosen: Sequence[Head], n_heads: int, seed: int = 0) -> list[Hea
     """Random heads of all heads, the chosen among them, as many per layer as chosen: draws from the null of a random lead."""
     counts = {layer: len(indices) for layer, indices in by_layer(chosen).items()}
     generator = torch.Generator().manual_seed(seed)
+    unit = chosen[0].unit if chosen else "query_head"
     return [
-        Head(layer, int(index))
+        Head(layer, int(index), unit)
         for layer, count in sorted(counts.items())
         for index in torch.randperm(n_heads, generator=generator)[:count]
     ]
@@ -90,6 +92,6 @@ def shifted(chosen: Sequence[Head], n_heads: int, avoid: Iterable[Head] = ()) ->
     """
     taken, found = {*chosen, *avoid}, []
     for head in chosen:
-        after = (Head(head.layer, (head.head + step) % n_heads) for step in range(1, n_heads))
+        after = (replace(head, head=(head.head + step) % n_heads) for step in range(1, n_heads))
         found += [other for other in after if other not in taken and other not in found][:1]
     return found

@@ -22,7 +22,7 @@ def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
     best = rearrange(scores.sign * scores.values, "layer (kv group) -> layer kv group", group=group).argmax(-1)
     by_group = rearrange(scores.per_trial, "trial layer (kv group) -> trial layer kv group", group=group)
     per_trial = by_group.gather(-1, best.expand(len(by_group), *best.shape)[..., None])[..., 0]
-    order = dict.fromkeys(Head(head.layer, head.head // group) for head in scores.order)
+    order = dict.fromkeys(Head(head.layer, head.head // group, "kv_head") for head in scores.order)
     fields = {"per_trial": per_trial, "values": per_trial.mean(0), "order": tuple(order), "meta": _unfitted(scores)}
     if scores.null is not None:  # Every draw has its own best head, as the scores have theirs.
         signed = rearrange(scores.sign * scores.null, "draw layer (kv group) -> draw layer kv group", group=group)
@@ -47,9 +47,12 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
 
 
 def query_heads(kv_heads: AnyHeads, group: int) -> list[Head]:
-    """All query heads that read these kv heads (`geometry(model).group` of them each). ValueError for a group below 1."""
+    """All query heads that read these kv heads (`geometry(model).group` of them each). ValueError for a group below 1.
+
+    Kv heads as `scores.top(k)` of their scores gives them, "L12K1" strings, or pairs.
+    """
     checks.whole_number("group", group)
-    return [Head(kv.layer, kv.head * group + i) for kv in parse_heads(kv_heads) for i in range(group)]
+    return [Head(kv.layer, kv.head * group + i) for kv in parse_heads(kv_heads, "kv_head") for i in range(group)]
 
 
 def highest_first(scores: HeadScores) -> HeadScores:

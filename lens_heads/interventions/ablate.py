@@ -44,8 +44,9 @@ def ablate(
             "mix".
 
     A `span` is (start, end) in tokens from a prompt's first, or a list with one for each prompt of a batch; or, where trials
-    run (`evaluate`, `ablation_curve`, `score_heads`), "needle" (each trial's own) or "last" (the last row of each prompt). It
-    says which keys "emphasise" is about, and which rows "add" and "mix" change (default: all).
+    run (`evaluate`, `ablation_curve`, `score_heads`), a list with one for each trial of the call, in the order in which they
+    are given, "needle" (each trial's own) or "last" (the last row of each prompt). It says which keys "emphasise" is about,
+    and which rows "add" and "mix" change (default: all).
 
     Contexts can be nested; the innermost acts last. The hooks are removed when the block ends, even with an exception.
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.interventions.kinds import KINDS, REQUIRED
-from lens_heads.interventions.spans import spans_of
+from lens_heads.interventions.spans import check_number, spans_of
 from lens_heads.interventions.vectors import HeadVectors
-from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.belonging import check_owner
+from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest, tensor_digest
 
@@ -51,8 +52,19 @@ class Ablation:
                 "kind is an Ablation, which has its own reference and options: omit reference= and options"
             )
         settings = _settings(given.kind, given.options)
-        _check_reference(given.kind, given.reference, geometry(model))
+        _check_reference(given.kind, given.reference, model)
         return cls(given.kind, given.reference, settings)
+
+    @property
+    def spans(self) -> int:
+        """How many spans it has, one for each trial of a call; 0 if it has one for all, a named part, or none."""
+        given = self.options.get("span")
+        return len(given) if isinstance(given, tuple) and len(given) > 1 else 0
+
+    def check_spans(self, n: int, what: str = "trials") -> None:
+        """ValueError if it has one span for each of another number of trials than these n."""
+        if self.spans:
+            check_number(self.spans, n, what)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -89,17 +101,25 @@ def _checked(what: str, name: str, value: Any) -> Any:
     return checks.finite(what, value, *BOUNDS.get(name, ()))
 
 
-def _check_reference(kind: str, reference: Any, shape: HeadGeometry) -> None:
+def _check_reference(kind: str, reference: Any, model: Model) -> None:
     needed = KINDS[kind].reference
     if needed is None:
         return
     if not isinstance(reference, needed):
         got = "none was given" if reference is None else f"got {type(reference).__name__}"
         raise ValueError(f"kind={kind!r} needs a reference, {got}: pass reference={_MAKE[needed]}")
-    if isinstance(reference, MeanActivations | HeadVectors):
-        reference.check(shape)
-    elif (reference.z.shape[0], *reference.z.shape[2:]) != (shape.n_layers, shape.n_heads, shape.d_head):
-        raise ValueError(f"the reference of trial {reference.id} is from another model: make it with {_MAKE[needed]}")
+    check_belongs(model, reference, again=False)  # Contexts are entered thousands of times.
+
+
+def check_belongs(model: Model, reference: Reference, again: bool = True) -> None:
+    """ValueError unless means, vectors or a run are of this model's shape and weights, and finite. `again`: see `identify`."""
+    reference.check(geometry(model))
+    for name in ("z", "q", "gates"):
+        values = getattr(reference, name, None)
+        if values is not None and not values.isfinite().all():
+            raise ValueError(f"{name} of the reference holds values that are not finite by now: make it again")
+    what = "the vectors were" if isinstance(reference, HeadVectors) else "the reference was"
+    check_owner(model, what, reference.model, f"make it with {_MAKE[type(reference)]}", again)
 
 
 def reference_digest(reference: Reference | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from torch import Tensor
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
+from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.shards import Result
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.trials.encoded import EncodedTrial
@@ -32,13 +34,15 @@ class MeanActivations:
     """Mean over all prompt positions of all calibration trials.
 
     `z` [layer, head, d_head]: attention-weighted values (`hook_z`). `q` [layer, head, d_head]: queries as they leave
-    the query projection (`hook_q`: before QK-norm and rotation). float32 on the CPU.
+    the query projection (`hook_q`: before QK-norm and rotation). float32 on the CPU. `model`: the model they were made on, by
+    whose weights another one is told.
     """
 
     z: Float[Tensor, "layer head d_head"]
     q: Float[Tensor, "layer head d_head"]
     trial_ids: tuple[str, ...]
     meta: dict[str, Any] = field(default_factory=dict)
+    model: ModelIdentity = ModelIdentity("")
 
     def __post_init__(self) -> None:
         for name in ("z", "q"):
@@ -46,7 +50,8 @@ class MeanActivations:
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file. OSError naming it if that fails."""
-        return save_tensors(path, {"z": self.z, "q": self.q}, {"trial_ids": self.trial_ids, "meta": self.meta})
+        about = {"trial_ids": self.trial_ids, "meta": self.meta, "model": self.model.record}
+        return save_tensors(path, {"z": self.z, "q": self.q}, about)
 
     @classmethod
     def load(cls, path: str | Path) -> MeanActivations:
@@ -56,7 +61,8 @@ class MeanActivations:
             z, q = tensors["z"], tensors["q"]
             if z.ndim != 3 or z.shape != q.shape or not (z.is_floating_point() and q.is_floating_point()):
                 raise ValueError(f"z {list(z.shape)} and q {list(q.shape)} must be [layer, head, d_head]")
-            return cls(z, q, tuple(map(str, about["trial_ids"])), dict(about["meta"]))
+            model = ModelIdentity.read(about.get("model"))
+            return cls(z, q, tuple(map(str, about["trial_ids"])), dict(about["meta"]), model)
 
         return load_tensors(path, made, "saved mean activations", "save mean activations there first")
 
@@ -73,15 +79,27 @@ class MeanActivations:
 
 @dataclass(frozen=True, eq=False)
 class TrialActivations:
-    """`z` [layer, position, head, d_head] of one run from position `first` on, for resample ablation and patching."""
+    """`z` [layer, position, head, d_head] of one run from position `first` on, for resample ablation and patching.
+
+    `model`: the model that ran, if known.
+    """
 
     z: Float[Tensor, "layer position head d_head"]
     id: str
     first: int = 0
+    model: ModelIdentity = ModelIdentity("")
 
     def __post_init__(self) -> None:
         _check_finite("z", self.z, f"the run of trial {self.id}")
         checks.whole_number("first", self.first, 0)
+
+    def check(self, shape: HeadGeometry) -> None:
+        """ValueError if these are from a model of another shape."""
+        if (self.z.shape[0], *self.z.shape[2:]) != (shape.n_layers, shape.n_heads, shape.d_head):
+            raise ValueError(
+                f"the reference of trial {self.id} is from another model: make it with "
+                "lens_heads.interventions.activations.trial_activations(model, other_trial)"
+            )
 
 
 def _check_finite(name: str, values: Tensor, what: str) -> None:
@@ -143,14 +161,14 @@ def mean_activations(
     positions = sum(len(trial) for trial, _ in done)
     z, q = (torch.stack([sums for _, sums in done]).sum(0) / positions).float().split(shape.n_layers)
     meta = {"model": shape.name, "positions": positions}
-    return MeanActivations(z, q, tuple(trial.id for trial, _ in done), meta)
+    return MeanActivations(z, q, tuple(trial.id for trial, _ in done), meta, identify(model))
 
 
 def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     """`z` of every head at every prompt position of one trial."""
     shape = geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-    return run_activations(model, encoded.tokens, encoded.id)
+    return replace(run_activations(model, encoded.tokens, encoded.id), model=identify(model))
 
 
 def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
-from lens_heads.interventions.spans import Spans, inside
+from lens_heads.interventions.spans import PLACE, Spans, inside, spans_in_batch
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.forward import repeated
 from lens_heads.model.geometry import HeadGeometry
@@ -54,8 +54,13 @@ class Clock:
             )
             raise ValueError(f"span={spans!r} is not known here: {why}, or pass (start, end) in tokens")
         # Rows of a layer that not all variants have joined are the first ones.
-        rows = self.named[spans][: len(x)] if isinstance(spans, str) else None if spans is None else torch.tensor(spans)
-        return inside(rows, places, self.padding(x, places.device), len(x))
+        batch, rows = len(x), None
+        if isinstance(spans, str):
+            rows = self.named[spans][:batch]
+        elif spans is not None:
+            prompts = batch if self.variants is None else int((self.variants[:batch] == 0).sum())
+            rows = spans_in_batch(spans, self.named.get(PLACE), prompts, batch)
+        return inside(rows, places, self.padding(x, places.device), batch)
 
     def visible(
         self, pattern: Float[Tensor, "batch head row key"], shape: HeadGeometry, layer: int

@@ -113,14 +113,16 @@ def together(trials: Sequence[EncodedTrial], batch_size: int) -> list[list[Encod
     return [group[at : at + batch_size] for group in groups for at in range(0, len(group), batch_size)]
 
 
-def shared_beginning(model: Model, trials: Sequence[EncodedTrial]) -> Prefilled | None:
-    """A prefill of the common beginning of all prompts; None if it is too short to be worthwhile."""
-    length = _shared(trials)
+def shared_beginning(model: Model, trials: Sequence[EncodedTrial], apart: bool = False) -> Prefilled | None:
+    """A prefill of the common beginning of all prompts; None if it is too short to pay, or `apart` (see `prefilled`)."""
+    length = 0 if apart else _shared(trials)
     if not length:
         return None
     # The last token is not run: a needle that begins there or later is not in the beginning.
     needle = trials[0].needle and (min(trials[0].needle[0], length), min(trials[0].needle[1], length + 1))
-    first = replace(trials[0], id="shared", tokens=trials[0].tokens[: length + 1], needle=needle, question=None)
+    first = replace(
+        trials[0], id="shared", tokens=trials[0].tokens[: length + 1], needle=needle, question=None, place=None
+    )
     return prefilled(model, [first])
 
 
@@ -137,15 +139,18 @@ def _shared(trials: Sequence[EncodedTrial]) -> int:
 
 
 @torch.no_grad()
-def prefilled(model: Model, trials: Sequence[EncodedTrial], shared: Prefilled | None = None) -> Prefilled | None:
+def prefilled(
+    model: Model, trials: Sequence[EncodedTrial], shared: Prefilled | None = None, apart: bool = False
+) -> Prefilled | None:
     """A prefill of the prompts under the model's current hooks; None if keeping it would take too much memory.
 
     `shared`: a prefill of their common beginning, if there is one already; the prompts must then have equal lengths. By
-    default it is made for prompts of equal length with a long common beginning.
+    default it is made for prompts of equal length with a long common beginning. `apart`: not where each prompt has a span of its
+    own, which may begin in what is common.
     """
     if rotates_by_length(model):  # What is kept of one length is not what a longer run would have made.
         return None
-    if shared is None and len({len(trial) for trial in trials}) == 1:
+    if shared is None and not apart and len({len(trial) for trial in trials}) == 1:
         shared = shared_beginning(model, trials)
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     tokens = tokens[:, 0 if shared is None else len(shared.cache) : -1]

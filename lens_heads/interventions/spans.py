@@ -1,4 +1,4 @@
-"""Spans of a prompt that an intervention is for: one for all prompts, one for each prompt of a batch, or named parts."""
+"""Spans of a prompt that an intervention is for: one for all prompts, one for each trial or prompt of a batch, or named parts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ Span: TypeAlias = tuple[int, int]
 Part: TypeAlias = Literal["needle", "last"]
 Spans: TypeAlias = tuple[Span, ...] | Part
 """Half-open (start, end), in tokens from a prompt's first, without padding; or each trial's needle, or its prompt's last row."""
+PLACE = "place"
 
 
 def spans_of(name: str, given: Any) -> Spans:
@@ -40,10 +41,41 @@ def spans_of(name: str, given: Any) -> Spans:
 
 
 def parts_of(trials: Sequence[EncodedTrial]) -> dict[str, Int[Tensor, "trial 2"]]:
-    """The named parts of these trials' prompts: "last", and "needle" if all have one, as texts do not."""
+    """The named parts of these trials' prompts: "last", and "needle" if all have one, as texts do not.
+
+    And `PLACE`, each trial's place in the list that a call was given and its length, by which a list of spans finds its trials.
+    """
     found = {"last": torch.tensor([(len(trial.tokens) - 1, len(trial.tokens)) for trial in trials])}
     needles = [getattr(trial, "needle", None) for trial in trials]
-    return found | ({"needle": torch.tensor(needles)} if None not in needles else {})
+    places = [getattr(trial, "place", None) for trial in trials]
+    found |= {"needle": torch.tensor(needles)} if None not in needles else {}
+    return found | ({PLACE: torch.tensor(places)} if None not in places else {})
+
+
+def spans_in_batch(
+    spans: Sequence[Span], places: Int[Tensor, "batch 2"] | None, prompts: int, batch: int
+) -> Int[Tensor, "#prompt 2"]:
+    """One span for all prompts, or each prompt's own: by the `places` of its trial in the call's list if known, else by its row.
+
+    `batch`: rows of the batch, all prompts as often as there are variants. ValueError for another number of spans than trials
+    or prompts.
+    """
+    given = torch.tensor(spans)
+    if len(spans) == 1:
+        return given
+    if places is None:
+        check_number(len(spans), prompts, "prompts in the batch")
+        return given
+    check_number(len(spans), int(places[0, 1]), "trials")
+    return given[places[:batch, 0]]
+
+
+def check_number(spans: int, n: int, what: str) -> None:
+    """ValueError for another number of spans than one, or one for each."""
+    if spans not in (1, n):
+        raise ValueError(
+            f"there are {spans} spans, but {n} {what}: pass one span for each, in their order, or one for all"
+        )
 
 
 def inside(
@@ -51,14 +83,10 @@ def inside(
 ) -> Bool[Tensor, "#batch place"]:
     """Which places lie in the prompts' spans, which are counted from behind their padding; all places without spans.
 
-    `batch`: rows of the batch, all prompts as often as there are variants. ValueError for another number of spans than prompts.
+    `batch`: rows of the batch, all prompts as often as there are variants.
     """
     if spans is None:
         return torch.ones(1, len(places), dtype=torch.bool, device=places.device)
-    if len(spans) > 1 and batch % len(spans):
-        raise ValueError(
-            f"there are {len(spans)} spans, but {batch} prompts in the batch: pass one span for each, or one for all"
-        )
     starts, ends = spans.to(places.device).T
     if len(spans) > 1:
         starts, ends = (each.repeat(batch // len(spans)) for each in (starts, ends))

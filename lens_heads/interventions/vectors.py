@@ -13,8 +13,10 @@ from torch import Tensor
 
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.geometry import HeadGeometry, Model
+from lens_heads.model.identity import identify
 from lens_heads.model.support import require
 from lens_heads.runs.digests import digest, tensor_digest
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
@@ -25,13 +27,14 @@ class HeadVectors:
     """A vector `z` [layer, head, d_head] for every head, in the units of `hook_z`; float32 on the CPU.
 
     `gates` [layer, head]: how much of it each head takes, for kind "mix"; 1 by default. `trial_ids`: the trials it
-    was made on. `meta`: how, for readers.
+    was made on. `meta`: how, for readers. `model`: the model they were made on, if known, by whose weights another one is told.
     """
 
     z: Float[Tensor, "layer head d_head"]
     gates: Float[Tensor, "layer head"] = None  # type: ignore[assignment]  # ones by default
     trial_ids: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
+    model: ModelIdentity = ModelIdentity("")
 
     def __post_init__(self) -> None:
         if self.z.ndim != 3:
@@ -60,14 +63,16 @@ class HeadVectors:
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file. OSError naming it if that fails."""
-        return save_tensors(path, {"z": self.z, "gates": self.gates}, {"trial_ids": self.trial_ids, "meta": self.meta})
+        about = {"trial_ids": self.trial_ids, "meta": self.meta, "model": self.model.record}
+        return save_tensors(path, {"z": self.z, "gates": self.gates}, about)
 
     @classmethod
     def load(cls, path: str | Path) -> HeadVectors:
         """Read what `save` wrote. FileNotFoundError if there is no such file, ValueError if it is damaged or another one."""
 
         def made(tensors: dict[str, Tensor], about: dict[str, Any]) -> HeadVectors:
-            return cls(tensors["z"], tensors["gates"], tuple(map(str, about["trial_ids"])), dict(about["meta"]))
+            known = tuple(map(str, about["trial_ids"])), dict(about["meta"]), ModelIdentity.read(about.get("model"))
+            return cls(tensors["z"], tensors["gates"], *known)
 
         return load_tensors(path, made, "saved vectors of heads", "save HeadVectors there first")
 
@@ -83,4 +88,5 @@ def task_vectors(model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadVec
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     rows = [run_activations(model, trial.tokens, trial.id, len(trial) - 1).z[:, -1] for trial in encoded]
     mean = torch.stack(rows).double().mean(0).float()
-    return HeadVectors(mean, trial_ids=tuple(trial.id for trial in encoded), meta={"model": shape.name})
+    ids = tuple(trial.id for trial in encoded)
+    return HeadVectors(mean, trial_ids=ids, meta={"model": shape.name}, model=identify(model))

@@ -20,17 +20,17 @@ from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head
 from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.evaluation import FORCED_METRICS, check_metric
 from lens_heads.ablation.grid import Grid, Tasks
-from lens_heads.ablation.plan import check_names, warn_of_ties
+from lens_heads.ablation.plan import check_names
 from lens_heads.compare.overlap import check_pair
 from lens_heads.compare.transfer import Ranking
 from lens_heads.heads.head import Head
-from lens_heads.heads.one_model import check_weights
+from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.model.identity import identify
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
@@ -145,8 +145,8 @@ def generality(
     scored = {name: found for name, found in named.items() if isinstance(found, HeadScores)}
     sources = {name: _cut(name, found, k, shape) for name, found in named.items()}
     grid.check_independent(scored)
-    check_weights(scored, identify(model))
-    warn_of_ties(scored, [k])
+    check_scores_of(model, scored)
+    check_ranks(scored, [k])
     listed = {name: [str(head) for head in found] for name, found in sources.items()}
     table = grid.run(_sets(sources, shape, random_draws, seed))
     found = Generality(AblationCurve(table, {**grid.settings, "heads": listed, "seed": seed}), metrics)
@@ -181,7 +181,8 @@ def _cut(name: str, heads: Ranking, k: int, shape: HeadGeometry) -> list[Head]:
         if heads.unit != "query_head":
             raise ValueError(f"{name} scores kv heads: convert them with units.to_query_heads(scores, {shape.group})")
         shape.check_scores(heads, f"ranking {name!r}")
-        return heads.top(k)
+        checks.whole_number("k", k, 0, heads.values.numel(), f", the number of heads that {heads.method} scores")
+        return heads.ranking()[:k]
     found = shape.check_heads(heads)  # type: ignore[arg-type]  # no scores
     if not found:
         raise ValueError(f"{name!r} lists no heads: give at least one")

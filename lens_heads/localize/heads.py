@@ -208,6 +208,12 @@ def localize(
         model=measured.identity,
         made_on=made_on(measured.trials),
     )
+    if scores.values.min() == scores.values.max():
+        warnings.warn(
+            f"{method} found nothing: ablating any head changes {measured.metric} by {float(scores.values.min()):g}, so the "
+            "order of heads is arbitrary. Use a finer metric, or another kind of ablation.",
+            stacklevel=3,
+        )
     if measured.folder is not None:
         scores.save(measured.folder.path / f"{method}.json")
     return scores

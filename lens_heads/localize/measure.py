@@ -71,6 +71,7 @@ class MaskedMetric:
             raise ValueError(f"level={level!r}: use {' or '.join(map(repr, get_args(Level)))}")
         self.room = 0 if metric in FORCED_METRICS else self.options.max_new_tokens
         self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
+        self.ablation.check_spans(len(self.trials))
         check_metric(metric, self.trials, generate=self.room > 0)
         if metric not in CHOICE_METRICS:  # Scoring the choices would cost more than the answers.
             self.trials = without_choices(self.trials)
@@ -198,10 +199,11 @@ class MaskedMetric:
         """Every block's unablated prefill; None for blocks that would exceed the memory limit."""
         if self._kept is None:
             same = all(len({len(trial) for trial in block}) == 1 for block in self._blocks)
-            self._shared = shared_beginning(self.model, self.trials) if same else None
+            apart = self.ablation.spans > 0
+            self._shared = shared_beginning(self.model, self.trials, apart) if same else None
             self._kept, used = [], 0
             for block in self._blocks:
-                found = prefilled(self.model, block, shared=self._shared) if used < MOST_BYTES else None
+                found = prefilled(self.model, block, self._shared, apart) if used < MOST_BYTES else None
                 self._kept.append(found)
                 used += found.bytes if found is not None else 0
         return self._kept

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -26,7 +27,8 @@ class HeadGeometry:
     `windows[layer]` is a layer's sliding window in tokens, None for full attention. `chunks[layer]`: rows attend inside
     their own chunk of so many tokens only (Llama 4), None for layers that are not chunked. `post_norm`: the attention
     output passes its own norm before it is added to the residual stream (Gemma 2/3, OLMo 2/3). `attn_softcap` and
-    `logit_softcap` are the tanh caps on attention scores and logits, if any.
+    `logit_softcap` are the tanh caps on attention scores and logits, if any. `model`: a weak reference to the model it is of,
+    by which scores of another one are told.
     """
 
     name: str
@@ -44,6 +46,7 @@ class HeadGeometry:
     attn_softcap: float | None
     logit_softcap: float | None
     final_norm: Literal["rms", "layer"]
+    model: weakref.ref[Any] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def group(self) -> int:
@@ -64,8 +67,15 @@ class HeadGeometry:
         return seen
 
     def check_heads(self, heads: AnyHeads) -> list[Head]:
-        """The heads as a list. ValueError for a head that the model does not have."""
+        """The query heads as a list. ValueError for a head that the model does not have, and for kv heads that several read."""
         found = parse_heads(heads)
+        kv = next((head for head in found if head.unit == "kv_head"), None)
+        if kv is not None and self.group > 1:
+            raise ValueError(
+                f"{kv} is a kv head, but query heads are expected: pass lens_heads.units.query_heads(heads, {self.group}), the "
+                f"{self.group} query heads of {self.name} that read each kv head"
+            )
+        found = [Head(head.layer, head.head) for head in found]  # A kv head that one query head reads is that one.
         for head in found:
             if head.layer >= self.n_layers or head.head >= self.n_heads:
                 raise ValueError(
@@ -75,7 +85,12 @@ class HeadGeometry:
         return found
 
     def check_scores(self, scores: Any, what: str) -> None:
-        """ValueError if scores (a HeadScores) belong to a model of another shape."""
+        """ValueError if scores (a HeadScores) belong to a model of another shape, or are of kv heads that several heads read."""
+        if scores.unit == "kv_head" and self.group > 1:
+            raise ValueError(
+                f"{what} scores kv heads, but this needs scores of query heads: convert them with "
+                f"lens_heads.units.to_query_heads(scores, {self.group})"
+            )
         if (scores.n_layers, scores.n_heads) != (self.n_layers, self.n_heads):
             raise ValueError(
                 f"{what} is for a model of {scores.n_layers} layers x {scores.n_heads} heads "
@@ -132,6 +147,7 @@ def _geometry(model: Model) -> HeadGeometry:
             getattr(hf, "final_logit_softcapping", None) or getattr(cfg, "output_logits_soft_cap", None)
         ),
         final_norm="rms" if is_rms(model, model.ln_final) else "layer",
+        model=weakref.ref(model),
     )
 
 

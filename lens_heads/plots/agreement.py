@@ -41,7 +41,9 @@ def method_agreement(scores: Mapping[str, ScoresLike], title: str | None = None)
         text=[[number(rho) for rho in row] for row in matrix],
         texttemplate="%{text}",
         textfont={"size": 13},
-        customdata=[[len(set(a.top(k)) & set(b.top(k))) for b in scores.values()] for a in scores.values()],
+        customdata=[
+            [len(set(a.ranking()[:k]) & set(b.ranking()[:k])) for b in scores.values()] for a in scores.values()
+        ],
         hovertemplate=f"%{{y}} and %{{x}}: ρ = %{{z:.3f}}<br>%{{customdata}} of the top {k} shared<extra></extra>",
     )
     heading, n = title or "Agreement of the methods over all heads", len(names)

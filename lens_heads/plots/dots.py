@@ -25,7 +25,7 @@ def scatter(a: ScoresLike, b: ScoresLike, mark: int = 5, title: str | None = Non
     """Every head's score by one method (x) against another (y); the best `mark` heads of either are named."""
     check_one_model("scatter", [(a.method, a), (b.method, b)])
     x, y, every = look_of(a), look_of(b), a.ranking()
-    top_a, top_b = (set(found.top(min(mark, len(every)))) for found in (a, b))
+    top_a, top_b = (set(found.ranking()[:mark]) for found in (a, b))
     traces = []
     for name, chosen, color, symbol in (
         ("other heads", set(every) - top_a - top_b, GREY, "circle"),
@@ -103,7 +103,7 @@ def _name_best(figure: go.Figure, a: ScoresLike, b: ScoresLike, count: int) -> N
         )
         for head in a.ranking()
     }
-    for head, (right, up) in _beside(list(dict.fromkeys([*a.top(count), *b.top(count)])), pixels).items():
+    for head, (right, up) in _beside(list(dict.fromkeys([*a.ranking()[:count], *b.ranking()[:count]])), pixels).items():
         at = {"x": a[head], "y": b[head], "ax": right, "ay": -up, "xanchor": "center", "yanchor": "middle"}
         arrow = {"showarrow": True, "arrowhead": 0, "arrowwidth": 0.8, "arrowcolor": GREY, "standoff": 4}
         figure.add_annotation(text=str(head), font={"size": 11, "color": INK}, borderpad=0, **at, **arrow)

@@ -53,7 +53,7 @@ def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.
     )
     cell = min(max(640 / heads, 11), 72)
     height = min(max(18 * layers, 220), 640) + 130
-    best, named = scores.top(min(mark, z.size)), cell >= 46
+    best, named = scores.ranking()[:mark], cell >= 46
     trials = len(scores.trial_ids)
     heading = title or f"{shown.label} per head, mean over {trials} trial{'' if trials == 1 else 's'}"
     key = ", ".join(f"{place} {head}" for place, head in enumerate(best, 1))
@@ -117,7 +117,7 @@ def kind_map(frame: pd.DataFrame, kinds: Sequence[str], title: str) -> go.Figure
 
 def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> go.Figure:
     """The k best heads, best on top, each with its 95 % interval over trials; without whiskers where there is none."""
-    best, shown, trials = scores.top(min(k, scores.values.numel())), look_of(scores), len(scores.trial_ids)
+    best, shown, trials = scores.ranking()[:k], look_of(scores), len(scores.trial_ids)
     at = [head.layer for head in best], [head.head for head in best]
     values, low, high = (found[at] for found in (scores.values.numpy(), *bounds(scores)))
     trace = go.Bar(

@@ -17,6 +17,7 @@ from lens_heads.ablation.curves import AblationCurve
 from lens_heads.ablation.verdicts import Verdict
 from lens_heads.compare.cards import THRESHOLDS, HeadCards
 from lens_heads.heads.head import Head
+from lens_heads.heads.ranks import ranks_nothing
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.check import CheckReport
 from lens_heads.runs.showing import visible
@@ -46,7 +47,8 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
     )
     for name, found in scores.items():
         intervals = _intervals(found, ".3g")
-        best = [f"{head} {found[head]:.3g} {intervals[head]}" for head in found.top(k)]
+        best = [f"{head} {found[head]:.3g} {intervals[head]}" for head in found.ranking()[:k]]
+        best = ["none: all heads score the same"] if ranks_nothing(found) else best
         above = NOTHING if found.untested() else f"{int(found.significant().sum())} of {found.values.numel()}"
         reliability = found.reliability()
         agreed = NOTHING if math.isnan(reliability) else f"{reliability:.2f}"
@@ -69,7 +71,7 @@ def ranking(scores: HeadScores, top: int, bottom: int) -> Table:
 
     The interval of a localized head is over masks, given that the head was chosen; its stability is shown next to it.
     """
-    fitted = {Head.parse(row["head"]): row for row in scores.meta.get("fit", {}).get("heads", ())}
+    fitted = {Head.parse(row["head"], scores.unit): row for row in scores.meta.get("fit", {}).get("heads", ())}
     columns = "rank", "head", "score", *(("95 % over masks", "stability") if fitted else ("95 % interval",))
     title = f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {_trials(len(scores.trial_ids))}"
     table = Table(*(Column(column, justify="right") for column in columns), title=plain(title))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 FORMAT = 3
 """Increased whenever older run folders can no longer be continued: their settings then differ in `format`."""
@@ -10,14 +11,30 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """A model's name, a hash of all its weights, and their dtype. Fields that a file does not record are empty."""
+    """A model's name, a hash of all its weights, and their dtype. Fields that a file does not record are empty.
+
+    `wrapper`: the class that holds the weights, under names of its own: hashes of two classes cannot be compared.
+    """
 
     name: str
     weights: str = ""
     dtype: str = ""
+    wrapper: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name or "an unnamed model"
+
+    @property
+    def record(self) -> dict[str, str]:
+        """A JSON object without the fields that are not known."""
+        found = {name: getattr(self, name) for name in ("name", "weights", "dtype", "wrapper")}
+        return {name: value for name, value in found.items() if value}
+
+    @classmethod
+    def read(cls, record: Any) -> ModelIdentity:
+        """Read a JSON object; an older file's None is a model of which nothing is known."""
+        known = dict(record or {})
+        return cls(*(str(known.get(name, "")) for name in ("name", "weights", "dtype", "wrapper")))
 
     @property
     def settings(self) -> dict[str, object]:

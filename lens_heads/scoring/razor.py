@@ -18,7 +18,7 @@ def razor_heads(
         induction, echo: from `score_heads(model, probes.repeated(model), ["induction", "echo"])`.
         group: query heads per kv head (`geometry(model).group`); a kv head takes the score of its best query head.
 
-    Returns kv heads, at least one of each: `Head(3, 1)` is kv head 1 of layer 3, not a query head as `ablate` takes them.
+    Returns kv heads, at least one of each: "L3K1" is kv head 1 of layer 3. `ablate` takes `units.query_heads` of them.
     ValueError for scores of different models, and for shares outside 0 to 1.
     """
     check_one_model(induction, echo)

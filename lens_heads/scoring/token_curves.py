@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
+from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
 from lens_heads.runs import checks
@@ -99,6 +100,7 @@ def token_curves(
         spans = read_text(model, encoded, [TEXT_SCORERS["span"]])["span"]
     else:
         shape.check_scores(span, "span")
+        check_scores_of(model, {"span": span})
         spans = span.values
     k = max(1, round(checks.share("share", share, "0.3") * shape.n_heads))
     ranked = torch.argsort(spans, dim=-1, stable=True)

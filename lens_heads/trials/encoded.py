@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Int
@@ -21,7 +22,8 @@ class EncodedTrial:
     `tokens` [position] is the prompt without the answer, `needle` the half-open span (start, end) of the needle in it
     (None without a needle), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
     of the question if known, `choice_tokens` the tokens of each of `choices` in place of the answer. All token fields
-    accept lists of ints. `group`: as in `Trial`.
+    accept lists of ints. `group`: as in `Trial`. `place`: its place among the trials of a running call and their number, which
+    the call sets (`placed`), so that a list of spans stays with its trials in whatever order and batch they run.
 
     Raises ValueError unless the id is a string, the needle a pair of ints inside the prompt, and the answer one of the
     choices; and if the prompt, the answer or a choice has no tokens.
@@ -39,6 +41,7 @@ class EncodedTrial:
     choices: tuple[str, ...] = ()
     choice_tokens: tuple[Int[Tensor, " step"], ...] = ()
     group: str | tuple[str, ...] = ""
+    place: tuple[int, int] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -67,6 +70,17 @@ class EncodedTrial:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+Placed = TypeVar("Placed")
+
+
+def placed(encoded: Sequence[Placed]) -> list[Placed]:
+    """Copies of trials or texts that know their place among them; a user's own objects stay as they are."""
+    found = [copy.copy(one) for one in encoded]
+    for at, one in enumerate(found):
+        object.__setattr__(one, "place", (at, len(found)))  # They are frozen.
+    return found
 
 
 def checked_choices(choices: Sequence[str], answer: str, trial: str) -> tuple[str, ...]:

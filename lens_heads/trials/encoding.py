@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoded import EncodedTrial, placed
 from lens_heads.trials.trial import RESERVE, AnyTrial, Trial
 
 _REMEDY = "pass lens_heads.Trial(id=..., question=..., answer=...) or an EncodedTrial"
@@ -45,14 +45,14 @@ def encode_all(
     """All trials in tokens, checked before any work begins: unique ids, prompt and answer inside the context window.
 
     `room` is the number of tokens that may be generated. With `judged`, the trial's judge will read them, and one that runs
-    them as code needs permission. Token ids must be below `d_vocab`. Raises ValueError naming the first trial at fault,
-    TypeError for anything but trials.
+    them as code needs permission. Token ids must be below `d_vocab`. Each knows its place (`EncodedTrial.place`). Raises
+    ValueError naming the first trial at fault, TypeError for anything but trials.
     """
     listed = trial_list(trials)
     for trial in listed:
         if isinstance(trial, Trial):
             _check_length(trial, n_ctx)
-    encoded = [trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in listed]
+    encoded = placed([trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in listed])
     for trial in encoded:
         if room and judged:
             trial.judge.check_allowed(f"trial {trial.id}")

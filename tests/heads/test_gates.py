@@ -19,7 +19,7 @@ def test_a_table_of_gates_is_read(tmp_path: Path) -> None:
     found = lh.read_gates(file, "some-model")
     torch.testing.assert_close(found.values, torch.tensor([[0.9, 0.1], [0.25, 1.0]]))
     assert (found.unit, found.method, found.meta["model"]) == ("kv_head", "duo_gate", "some-model")
-    assert [str(head) for head in found.top(2)] == ["L1H1", "L0H0"]
+    assert [str(head) for head in found.top(2)] == ["L1K1", "L0K0"]
     query = lh.units.to_query_heads(found, 2)
     assert query.values.shape == (2, 4)
     other = lh.HeadScores.from_trials("induction", query.values[None] ** 2, ["a"])
@@ -51,7 +51,7 @@ def test_gates_and_published_retrieval_scores_are_compared_by_rank(tmp_path: Pat
 def test_open_gates_by_threshold_and_by_share(tmp_path: Path) -> None:
     (file := tmp_path / "gates.tsv").write_text("0.9 0.1\n0.25 1.0\n0.5 0.0\n")
     found = lh.read_gates(file)
-    assert [str(head) for head in lh.gates.open_gates(found)] == ["L1H1", "L0H0", "L2H0"]
+    assert [str(head) for head in lh.gates.open_gates(found)] == ["L1K1", "L0K0", "L2K0"]
     assert [str(head) for head in lh.gates.open_gates(found, 0.9)] == ["L1H1", "L0H0"]
     assert [str(head) for head in lh.gates.open_gates(found, 0.500001)] == ["L1H1", "L0H0"]
     assert [str(head) for head in lh.gates.open_gates(found, 1.0)] == ["L1H1"]

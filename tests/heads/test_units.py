@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from lens_heads.heads import sets
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores, Unit
 from lens_heads.heads.units import highest_first, to_kv_heads, to_query_heads
@@ -55,7 +57,7 @@ def test_the_best_query_heads_are_those_of_the_best_kv_heads(given: HeadScores, 
     ranked = to_query_heads(given, group).ranking()
     if given.values.unique().numel() < given.values.numel() and len(given.order) < given.values.numel():
         return  # Kv heads that tie are as good as each other: their groups mix.
-    assert [Head(head.layer, head.head // group) for head in ranked[::group]] == given.ranking()
+    assert [Head(head.layer, head.head // group, "kv_head") for head in ranked[::group]] == given.ranking()
     for at, kv in enumerate(given.ranking()):
         assert {head.head // group for head in ranked[at * group : (at + 1) * group]} == {kv.head}
 
@@ -78,7 +80,7 @@ def test_by_hand() -> None:
     kv = to_kv_heads(lowest, 2)
     assert kv.per_trial.tolist() == [[[-2, 3]], [[0, -5]]]
     assert kv.values.tolist() == [[-1, -1]]
-    assert kv.ranking() == [Head(0, 1), Head(0, 0)], "in the order of the heads that read them"
+    assert kv.ranking() == [Head(0, 1, "kv_head"), Head(0, 0, "kv_head")], "in the order of the heads that read them"
     fitted = replace(lowest, meta={**lowest.meta, "fit": {"r2": 0.5, "heads": [{"head": "L0H3"}]}})
     assert to_kv_heads(fitted, 2).meta["fit"] == {"r2": 0.5}, "rows of query heads say nothing of kv heads"
     highest = make(lowest.per_trial)
@@ -132,3 +134,53 @@ def test_bad_choices_are_refused() -> None:
     for group in (0, -1):
         with pytest.raises(ValueError, match=rf"group={group} does not fit 2 kv_heads .*geometry\(model\).group"):
             to_query_heads(kv, group)
+
+
+def gates() -> HeadScores:
+    """Two layers of two kv heads, the second of each layer more open."""
+    return make([[[0.1, 0.9], [0.2, 0.8]]], "kv_head")
+
+
+def test_a_kv_head_is_no_query_head_of_the_same_number() -> None:
+    best = gates().top(2)
+    assert list(map(str, best)) == ["L0K1", "L1K1"]
+    assert list(map(repr, best)) == ["Head(0, 1, 'kv_head')", "Head(1, 1, 'kv_head')"]
+    assert [head.key for head in best] == ["0-1", "1-1"], "keys of files are as before"
+    assert best[0] != Head(0, 1)
+    assert len({best[0], Head(0, 1)}) == 2
+    assert Head.parse("L0K1", "kv_head") == Head.parse("0-1", "kv_head") == Head.parse(best[0]) == best[0]
+    mixed = [*best, Head(1, 0), Head(0, 3)]
+    assert list(map(str, sorted(mixed))) == ["L0K1", "L0H3", "L1H0", "L1K1"]
+    with pytest.raises(ValueError, match="unit='head': must be 'query_head' or 'kv_head'"):
+        Head(0, 1, "head")  # type: ignore[arg-type]
+
+
+def test_heads_drawn_beside_kv_heads_are_kv_heads() -> None:
+    scores = gates()
+    for drawn in (scores.bottom(2), scores.random(2), scores.random(2, like="layer"), scores.top(1)):
+        assert {head.unit for head in drawn} == {"kv_head"}
+    top = scores.top(1)
+    drawn = [*sets.random_like(top, 2), *sets.shifted(top, 2), *sets.layer_matched(scores.ranking(), top)]
+    assert {head.unit for head in drawn} == {"kv_head"}
+    assert sets.shifted(top, 2) == [Head(0, 0, "kv_head")]
+    assert {head.unit for head in sets.every_head(2, 2, "kv_head")} == {"kv_head"}
+
+
+def test_scores_are_read_by_heads_of_their_own_unit() -> None:
+    kv, query = gates(), make([[[0.1, 0.9], [0.2, 0.8]]])
+    assert kv["L0K1"] == kv["L0H1"] == kv[kv.top(1)[0]] == pytest.approx(0.9)
+    with pytest.raises(
+        ValueError, match=r"m scores query heads, but L0K1 is a kv head: units\.query_heads are its own"
+    ):
+        query[kv.top(1)[0]]
+    with pytest.raises(ValueError, match="but L0K1 is a kv head"):
+        make([[[0.1, 0.9]]], order=kv.top(1))
+
+
+def test_an_order_of_kv_heads_is_saved_and_read(tmp_path: Path) -> None:
+    ordered = replace(gates(), order=("L1K0",))
+    again = HeadScores.load(ordered.save(tmp_path / "scores.json"))
+    assert again.ranking() == ordered.ranking() == [Head(1, 0, "kv_head"), *gates().top(2), Head(0, 0, "kv_head")]
+    older = (tmp_path / "scores.json").read_text().replace("L1K0", "L1H0")  # As older versions wrote it.
+    (tmp_path / "older.json").write_text(older)
+    assert HeadScores.load(tmp_path / "older.json").ranking() == ordered.ranking()

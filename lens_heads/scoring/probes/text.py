@@ -21,7 +21,7 @@ MIN_DISTANCE = 32
 
 @dataclass(frozen=True, eq=False)
 class EncodedText:
-    """A text in tokens. Its rows count from position `first` on; `block` and `start` as in `RowView`."""
+    """A text in tokens. Its rows count from position `first` on; `block`, `start`: as in `RowView`; `place`: `EncodedTrial`."""
 
     id: str
     tokens: Int[Tensor, " position"]
@@ -30,6 +30,7 @@ class EncodedText:
     start: int = 0
     min_distance: int = MIN_DISTANCE
     group: str | tuple[str, ...] = ""
+    place: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -26,7 +26,7 @@ Sets = Mapping[str, Sequence[HeadSet]]
 
 def leads(name: str, draws: Iterable[HeadScores], k: int, trials: int | None = None) -> list[HeadSet]:
     """The top k heads by every draw of masks: one condition, whose draws are those of the masks."""
-    return [head_set(Condition.top(name, k), found.top(k), draw, trials) for draw, found in enumerate(draws)]
+    return [head_set(Condition.top(name, k), found.ranking()[:k], draw, trials) for draw, found in enumerate(draws)]
 
 
 def uniform(bench: Bench, k: int, draws: int) -> list[HeadSet]:
@@ -42,7 +42,7 @@ def matched(bench: Bench, name: str, found: Sequence[HeadScores]) -> list[HeadSe
     plan, n_heads = bench.plan, found[0].n_heads
     like = Condition.random_like(name, plan.k)
     drawn = [
-        random_like(found[draw % len(found)].top(plan.k), n_heads, plan.seed + draw)
+        random_like(found[draw % len(found)].ranking()[: plan.k], n_heads, plan.seed + draw)
         for draw in range(plan.random_draws)
     ]
     return [head_set(like, heads, draw, plan.random_trials) for draw, heads in enumerate(drawn)]
@@ -122,7 +122,7 @@ def each_alone(bench: Bench, scores: Repeated) -> AblationCurve:
     plan, sets = bench.plan, {}
     for name, draws in scores.items():
         if name == owner(name):
-            heads = sorted({head for found in draws for head in found.top(plan.k)})
+            heads = sorted({head for found in draws for head in found.ranking()[: plan.k]})
             together = leads(name, draws, plan.k, plan.random_trials)
             sets[name] = [*together, *(single(head, plan.random_trials) for head in heads)]
     return ablated(bench, sets)

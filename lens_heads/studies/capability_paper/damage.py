@@ -92,7 +92,9 @@ def additivity(curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], s
         alone = {
             one.method: drops(curve, [one], metric, name)[0] for one in curve.conditions(name) if one.set == "given"
         }
-        sums = pd.DataFrame({at: sum(alone[str(head)] for head in found.top(plan.k)) for at, found in enumerate(draws)})
+        sums = pd.DataFrame(
+            {at: sum(alone[str(head)] for head in found.ranking()[: plan.k]) for at, found in enumerate(draws)}
+        )
         whole = drops(curve, [together], metric, name)
         whole, sums = whole.align(sums, join="inner")
         row: dict[str, Any] = {"capability": name, "k": plan.k, **columns("together", over_trials(curve, whole, name))}

@@ -48,9 +48,9 @@ def best_heads(scores: Repeated, k: int) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for name, draws in scores.items():
         ranks = [{head: place for place, head in enumerate(found.ranking(), 1)} for found in draws]
-        found = sorted({head for each in draws for head in each.top(k)})
+        found = sorted({head for each in draws for head in each.ranking()[:k]})
         rows += [
-            {"capability": name, "head": str(head), "draws": sum(head in each.top(k) for each in draws)}
+            {"capability": name, "head": str(head), "draws": sum(head in each.ranking()[:k] for each in draws)}
             | {"coefficient": float(np.mean([each[head] for each in draws]))}
             | {"mean_rank": float(np.mean([each[head] for each in ranks]))}
             for head in sorted(found, key=lambda head: sum(each[head] for each in ranks))
@@ -82,7 +82,7 @@ def shared(scores: Repeated, k: int, most: int) -> dict[Head, list[tuple[str, in
     found: dict[Head, list[tuple[str, int]]] = defaultdict(list)
     for name, draws in scores.items():
         for draw, each in enumerate(draws):
-            for head in each.top(k):
+            for head in each.ranking()[:k]:
                 found[head].append((name, draw))
     order = sorted(found, key=lambda head: (-len({name for name, _ in found[head]}), -len(found[head]), head))
     return {head: found[head] for head in order[:most]}

@@ -209,7 +209,7 @@ def _stability(scores: HeadScores, halves: tuple[HeadScores, HeadScores] | None,
     """
     chance = top_k_stability(np.zeros((1, scores.values.numel())), k).expected
     if halves is not None:
-        one, other = (set(half.top(k)) for half in halves)
+        one, other = (set(half.ranking()[:k]) for half in halves)
         return {"stability": len(one & other) / len(one | other), "chance": chance}
     if scores.selected or not len(scores.trial_ids):
         return {"stability": math.nan, "chance": chance}

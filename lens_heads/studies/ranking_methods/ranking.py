@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.ablation.evaluation import evaluate
+from lens_heads.heads.ranks import ranks_nothing, said
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.cost import Cost, counted, plain_work
 from lens_heads.model.geometry import geometry
@@ -52,6 +53,10 @@ def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder
         except Exception as error:  # One method's failure must not end hours of others'.
             warnings.warn(f"method {method.name} failed and is left out: {error}", stacklevel=2)
             found.left_out[method.name] = f"failed: {error}"
+            continue
+        if ranks_nothing(scores):  # Its heads would be the first of layer 0, whatever they are.
+            warnings.warn(f"{said(method.name, scores)}: left out", stacklevel=2)
+            found.left_out[method.name] = "ranks nothing: all heads score the same"
             continue
         found.scores[method.name] = scores
         cost = scores.meta.get("cost", {})

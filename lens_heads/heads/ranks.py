@@ -1,0 +1,64 @@
+"""Rankings that rank nothing: heads that score the same are ordered by layer and head alone, which says nothing of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sized
+from typing import Any, Protocol
+
+from torch import Tensor
+
+
+class Ranked(Protocol):
+    """What is asked of scores here."""
+
+    @property
+    def values(self) -> Tensor: ...
+    @property
+    def order(self) -> Sized: ...
+    def ties(self, k: int) -> list[Any]: ...
+
+
+def ranks_nothing(scores: Ranked) -> bool:
+    """Whether all of several heads score the same, and none was put first."""
+    values = scores.values
+    return values.numel() > 1 and not len(scores.order) and bool(values.min() == values.max())
+
+
+def check_ranks(rankings: Mapping[str, Ranked], ks: Iterable[int], stacklevel: int = 3) -> None:
+    """ValueError if the first ranking, the lead, ranks nothing.
+
+    One warning names others that do, and all whose top k is partly arbitrary because of ties.
+    """
+    found: list[str] = []
+    for name, scores in rankings.items():
+        cut = [k for k in ks if 0 < k < scores.values.numel()]
+        if not cut:
+            continue
+        if ranks_nothing(scores):
+            if scores is next(iter(rankings.values())):
+                raise ValueError(f"{said(name, scores)}: score trials in which the method sees something")
+            found.append(f"{said(name, scores)}, so its heads are the first of layer 0: leave it out")
+            continue
+        counts = {k: len(scores.ties(k)) for k in cut}
+        if any(counts.values()):
+            tied = ", ".join(f"{count} of the top {k}" for k, count in counts.items() if count)
+            found.append(
+                f"ranking {name!r} has ties: {tied} score the same as the next head below and are ordered by layer and head; "
+                "more trials could separate them"
+            )
+    if found:
+        warnings.warn("; ".join(found), stacklevel=stacklevel)
+
+
+def warn_of_nothing(rankings: Mapping[str, Ranked], stacklevel: int = 3) -> None:
+    """One warning that names the rankings that rank nothing, where they are only shown."""
+    nothing = [said(name, scores) for name, scores in rankings.items() if ranks_nothing(scores)]
+    if nothing:
+        warnings.warn(f"{'; '.join(nothing)}: their order is that of layers and heads", stacklevel=stacklevel)
+
+
+def said(name: str, scores: Ranked) -> str:
+    """That a ranking ranks nothing, in words."""
+    value = float(scores.values.flatten()[0])
+    return f"ranking {name!r} ranks nothing: all {scores.values.numel()} heads score {value:g}"
