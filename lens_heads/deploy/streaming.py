@@ -189,7 +189,7 @@ def _conditions(
     shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: list[float], draws: int, seed: int
 ) -> dict[tuple[str, float, int], list[Head]]:
     """The kv heads that keep everything, by ranking, share and draw."""
-    everyone = every_head(shape.n_layers, shape.n_kv_heads, "kv_head")
+    everyone = every_head(shape.n_layers, shape.n_kv_heads, unit="kv_head")
     found: dict[tuple[str, float, int], list[Head]] = {("whole", 1.0, 0): everyone, ("none", 0.0, 0): []}
     by_kv: dict[str, HeadScores] = {}
     for name, scores in rankings.items():

@@ -12,7 +12,7 @@ from torch import Tensor
 from lens_heads.heads.head import Head, Unit
 
 
-def every_head(n_layers: int, n_heads: int, unit: Unit = "query_head") -> list[Head]:
+def every_head(n_layers: int, n_heads: int, *, unit: Unit = "query_head") -> list[Head]:
     """All heads of a model, ordered by layer, then head."""
     return [Head(layer, head, unit) for layer in range(n_layers) for head in range(n_heads)]
 

@@ -52,9 +52,9 @@ def test_open_gates_by_threshold_and_by_share(tmp_path: Path) -> None:
     (file := tmp_path / "gates.tsv").write_text("0.9 0.1\n0.25 1.0\n0.5 0.0\n")
     found = lh.read_gates(file)
     assert [str(head) for head in lh.gates.open_gates(found)] == ["L1K1", "L0K0", "L2K0"]
-    assert [str(head) for head in lh.gates.open_gates(found, 0.9)] == ["L1H1", "L0H0"]
-    assert [str(head) for head in lh.gates.open_gates(found, 0.500001)] == ["L1H1", "L0H0"]
-    assert [str(head) for head in lh.gates.open_gates(found, 1.0)] == ["L1H1"]
+    assert [str(head) for head in lh.gates.open_gates(found, 0.9)] == ["L1K1", "L0K0"]
+    assert [str(head) for head in lh.gates.open_gates(found, 0.500001)] == ["L1K1", "L0K0"]
+    assert [str(head) for head in lh.gates.open_gates(found, 1.0)] == ["L1K1"]
     assert lh.gates.gate_threshold(found, 0.5) == pytest.approx(0.375)
     assert len(lh.gates.open_gates(found, lh.gates.gate_threshold(found, 0.5))) == 3
     assert lh.gates.gate_threshold(found, 1) == 0

@@ -163,7 +163,7 @@ def test_heads_drawn_beside_kv_heads_are_kv_heads() -> None:
     drawn = [*sets.random_like(top, 2), *sets.shifted(top, 2), *sets.layer_matched(scores.ranking(), top)]
     assert {head.unit for head in drawn} == {"kv_head"}
     assert sets.shifted(top, 2) == [Head(0, 0, "kv_head")]
-    assert {head.unit for head in sets.every_head(2, 2, "kv_head")} == {"kv_head"}
+    assert {head.unit for head in sets.every_head(2, 2, unit="kv_head")} == {"kv_head"}
 
 
 def test_scores_are_read_by_heads_of_their_own_unit() -> None:
