@@ -18,9 +18,10 @@ from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, left_pad, prefill, repeated
 from lens_heads.model.geometry import Model, is_bridge
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
 from lens_heads.model.rope import batched
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import engine

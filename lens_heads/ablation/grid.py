@@ -24,8 +24,9 @@ from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled, together
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
 from lens_heads.model.rope import batched
+from lens_heads.model.run_folders import folder_for
 from lens_heads.runs import engine
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result

@@ -18,8 +18,9 @@ from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.digests import digest

@@ -26,8 +26,9 @@ from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import recording
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled

@@ -31,7 +31,8 @@ from lens_heads.interventions.ablation import check_belongs, reference_digest
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.model.hooks import HookFunction
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine

@@ -12,7 +12,8 @@ from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs, 
 from lens_heads.causal.runs import PairScore, Positions, check_positions
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.runs import engine
 from lens_heads.runs.code import labelled

@@ -17,8 +17,9 @@ from lens_heads.interventions.replay import prefilled
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine

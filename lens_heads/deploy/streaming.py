@@ -26,8 +26,9 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, advance, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.streaming_cache import StreamingCache
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared

@@ -14,7 +14,8 @@ from lens_heads.gates.gate import Gate
 from lens_heads.gates.training import State, Training, TrainingOptions, settings_of, train, training_of
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.runs.store import RunFolder
 from lens_heads.trials.digests import made_on, trials_digest

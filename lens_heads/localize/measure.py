@@ -23,8 +23,9 @@ from lens_heads.localize.masks import as_booleans
 from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.hooks import has_hooks
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
+from lens_heads.model.run_folders import folder_for
 from lens_heads.runs import engine
 from lens_heads.runs.shards import Result
 from lens_heads.trials.digests import trials_digest

@@ -7,7 +7,6 @@ import re
 import weakref
 from collections.abc import Iterator
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import has_hooks, hook_tables, is_the_librarys
 from lens_heads.runs.digests import bytes_of, digest
 from lens_heads.runs.identity import ModelIdentity
-from lens_heads.runs.store import RunFolder
 
 _SCALES = re.compile("scal|cap|eps|window|causal|sliding|theta|multiplier|factor")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -116,18 +114,3 @@ def replaced_forwards(model: Model) -> list[str]:
         for name, module in _modules(model)
         if "forward" in vars(module) and not is_the_librarys(vars(module)["forward"])
     ]
-
-
-def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -> RunFolder | None:
-    """The run folder, None without `out`, under the settings and the model's `scales`.
-
-    ValueError if the model has hooks or replaced forwards, which settings cannot identify.
-    """
-    if out is None:
-        return None
-    changed = changed_by(model)
-    if changed is not None:
-        raise ValueError(
-            f"{geometry(model).name} has {changed}, which a run folder cannot identify: omit out=, or remove them first"
-        )
-    return RunFolder(out, {**settings, "scales": scales(model)})

@@ -15,8 +15,9 @@ from torch import Tensor
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import best_of_each_layer
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
 from lens_heads.model.rope import batched
+from lens_heads.model.run_folders import folder_for
 from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import Run

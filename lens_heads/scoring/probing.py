@@ -20,7 +20,8 @@ from lens_heads.heads.grouping import labels as group_labels
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import folder_for, identify
+from lens_heads.model.identity import identify
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine

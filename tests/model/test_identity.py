@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from lens_heads.model.hooks import hooked
-from lens_heads.model.identity import fingerprint, folder_for, identify
+from lens_heads.model.identity import fingerprint, identify
+from lens_heads.model.run_folders import folder_for
 from tests import zoo
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,3 +229,11 @@ def test_an_identity_that_cannot_be_measured_has_failed(monkeypatch: pytest.Monk
     ):
         lh.score_heads(model, TRIALS[0], "locos_exact", teacher_forced=True, progress=False)
     lh.score_heads(model, TRIALS[0], "locos", teacher_forced=True, progress=False)
+
+
+def test_what_was_measured_stands_in_the_run_folder(tmp_path: Path) -> None:
+    lh.evaluate(zoo.bridge("llama-gqa"), TRIALS, generate=False, out=tmp_path / "run", progress=False)
+    stored = json.loads((tmp_path / "run" / "support.json").read_text())
+    assert stored["architecture"] == "LlamaForCausalLM"
+    assert {row["name"] for row in stored["checks"]} >= {"no token sees the future", "contributions close on the logit"}
+    assert all(row["passed"] and float(row["error"]) <= row["tolerance"] for row in stored["checks"])
