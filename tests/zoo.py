@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import shutil
 import tempfile
 from functools import cache
 from typing import Any
 
 import torch
+from tokenizers import processors
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from lens_heads.controls.planted_weights import byte_tokenizer
@@ -70,10 +72,24 @@ ARCHITECTURES = tuple(CONFIGS)
 
 @cache
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token per byte: real enough for every composition rule, small enough for a vocabulary of 256."""
+    """One token per byte: real enough for every composition rule, small enough for a vocabulary of 256.
+
+    By itself it adds no BOS. A model made with it has the one of its folder, which TransformerLens reads: that puts a BOS before
+    texts, as the tokenizers of Llama and Gemma do.
+    """
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return byte_tokenizer(folder)
+    alone = byte_tokenizer(folder)
+    with_bos(alone).save_pretrained(folder)
+    return alone
+
+
+def with_bos(tokenizer: Any) -> Any:
+    """A copy of a tokenizer that puts its BOS before a text by itself."""
+    made = copy.deepcopy(tokenizer)
+    bos = (made.bos_token, made.bos_token_id)
+    made.backend_tokenizer.post_processor = processors.TemplateProcessing(f"{bos[0]} $A", special_tokens=[bos])
+    return made
 
 
 def hf_model(name: str, seed: int = 0, n_ctx: int = 512, **changes: Any) -> Any:

@@ -19,6 +19,7 @@ from lens_heads.controls.planted_weights import ANSWERS, CLUES, FILLER, byte_tok
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
+from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.geometry import Model
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
@@ -210,4 +211,5 @@ def _bridge(hf: Any, tokenizer: Any, seed: int) -> Model:
         f"planted-{seed}", hf_model=hf, tokenizer=tokenizer, device="cpu", dtype=torch.float32
     )
     model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
+    begin_as_own(model, prepend_bos=True)  # As planted prompts begin.
     return model.eval()

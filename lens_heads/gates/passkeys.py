@@ -10,7 +10,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.runs import checks
 from lens_heads.tasks import prose
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.tokenizing import opening, piece
+from lens_heads.trials.tokenizing import piece, prompt_start
 
 WORDS = [
     "alpha",
@@ -69,7 +69,7 @@ def passkeys(
     short, long = (checks.whole_number("lengths", length) for length in lengths)
     rng, tokenizer = random.Random(f"passkeys-{checks.seed(seed)}"), model.tokenizer
     book = piece(tokenizer, prose.haystack(words=max(1000, 2 * long), seed=seed))
-    frame = [*opening(tokenizer, BEFORE), *piece(tokenizer, BEFORE)], piece(tokenizer, AFTER)
+    frame = prompt_start(tokenizer, BEFORE), piece(tokenizer, AFTER)
     found = []
     for i in range(n):
         length = short + (long - short) * i // max(1, n - 1)

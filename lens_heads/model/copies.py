@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.model.beginning import agree
 from lens_heads.model.geometry import Model, geometry, is_bridge, output_weights, require_raw_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.load import boot_bridge
@@ -87,6 +88,7 @@ def _made(parts: Packed, device: torch.device | str) -> Model:
             options = {}
     if parts.bridge:
         fresh = boot_bridge(parts.name, None, options)
+        agree(fresh)
     fresh.cfg.model_name = parts.name
     return fresh
 

@@ -10,7 +10,9 @@ import torch
 from lens_heads.model import gguf
 from lens_heads.model.architectures import check_causal, check_configuration, quantized
 from lens_heads.model.gguf import loading
+from lens_heads.model.gguf_fields import truth
 from lens_heads.runs.reading import read_json, reason
+from lens_heads.trials.bos import begins, put_bos
 
 
 def configuration(
@@ -80,5 +82,8 @@ def load_local(
         raise ValueError(
             f"{source} has no tokenizer: put its tokenizer files beside the weights ({reason(error)})"
         ) from error
+    adds = truth(source, "tokenizer.ggml.add_bos_token") if source.suffix == ".gguf" else None
+    if adds is not None and adds != bool(begins(tokenizer)):  # transformers does not read it.
+        put_bos(tokenizer, adds)
     model = model.eval()
     return {"hf_model": model if device is None else model.to(device), "tokenizer": tokenizer}

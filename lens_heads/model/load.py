@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from lens_heads.model.architectures import adapting, check_parts, quantized
+from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.folders import configuration, load_local
 from lens_heads.model.foreign_code import foreign_code, nothing_installed
 from lens_heads.model.forward import Cache, advance
@@ -49,6 +50,7 @@ def load_model(
     device_map: str | dict[str, Any] | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
+    prepend_bos: bool | None = None,
 ) -> Model:
     """Load a model with its weights as stored, ready for every function here.
 
@@ -62,6 +64,9 @@ def load_model(
         revision: branch, tag or commit of a hub model.
         trust_remote_code: run code that the model's folder or repository brings along (`auto_map`). Never otherwise, and nobody
             is asked.
+        prepend_bos: whether prompts begin with a BOS. None: as the model's own tokenizer does, so not for Pythia, Qwen or
+            SmolLM2, which never saw one, though TransformerLens puts one there. True is for comparing with results that
+            were made so.
 
     After loading, a few tokens are run once, so that a model that breaks does so here.
 
@@ -80,6 +85,10 @@ def load_model(
         raise ValueError(f"lens={lens!r}: use 'bridge' or 'hooked'")
     if not isinstance(trust_remote_code, bool):
         raise TypeError(f"trust_remote_code={trust_remote_code!r:.60}: must be True or False")
+    if not isinstance(prepend_bos, bool | None):
+        raise ValueError(
+            f"prepend_bos={prepend_bos!r}: use True, False, or None for what the model's own tokenizer does"
+        )
     user_path(name, "name")
     source = local_source(name)
     if device is None and device_map is None:
@@ -102,6 +111,8 @@ def load_model(
             check_bridge(str(name), model)
     if model.tokenizer is None:
         raise ValueError(f"{name} has no tokenizer: put its tokenizer files beside the weights")
+    read: dict[str, Any] = {"trust_remote_code": trust_remote_code, **({"revision": revision} if revision else {})}
+    begin_as_own(model, options.get("tokenizer"), prepend_bos, **read)
     model.cfg.model_name = Path(name).name if source is not None else str(name)
     return model
 

@@ -12,13 +12,14 @@ from lens_heads.model.identity import changed_by, scales
 from lens_heads.model.support import architecture, support
 from lens_heads.runs.files import create
 from lens_heads.runs.store import RunFolder
+from lens_heads.trials.tokenizing import prompt_rules
 
 SUPPORT = "support.json"
 """The file that says which identities held of the model when the run began."""
 
 
 def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -> RunFolder | None:
-    """The run folder, None without `out`, under the settings and the model's `scales`.
+    """The run folder, None without `out`, under the settings, the model's `scales` and what decides how its prompts begin.
 
     What was measured of the model (`model.support`) is written beside them. ValueError if the model has hooks or replaced
     forwards, which settings cannot identify.
@@ -30,7 +31,8 @@ def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -
         raise ValueError(
             f"{geometry(model).name} has {changed}, which a run folder cannot identify: omit out=, or remove them first"
         )
-    folder = RunFolder(out, {**settings, "scales": scales(model)})
+    rules = prompt_rules(model.tokenizer) if model.tokenizer is not None else {}
+    folder = RunFolder(out, {**settings, "scales": scales(model), **rules})
     if not any(folder.shards.iterdir()):  # A run that has begun may be read from a disk that cannot be written.
         found = [check for checks in support(model).checks.values() for check in checks]
         rows = [{**asdict(check), "error": repr(check.error), "passed": check.passed} for check in found]

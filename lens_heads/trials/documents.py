@@ -18,7 +18,7 @@ from torch import Tensor
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import check_id, token_ids
 from lens_heads.trials.fields import groups, span, text
-from lens_heads.trials.tokenizing import chat_frame, opening
+from lens_heads.trials.tokenizing import chat_frame, prompt_offsets
 
 INTRO = " Here are some paragraphs:"
 ASK = "Please find information that are relevant to the following query in the paragraphs above."
@@ -236,12 +236,9 @@ def encode(
 
 
 def _tokenized(tokenizer: Any, text: str, trial: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Ids and character offsets of a whole prompt; a BOS covers no characters."""
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"trial {trial}: document spans need character offsets: load the tokenizer with use_fast=True")
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    start = opening(tokenizer, text)
-    return start + list(found.input_ids), [(0, 0)] * len(start) + [tuple(pair) for pair in found.offset_mapping]
+    return prompt_offsets(tokenizer, text)
 
 
 def _inside(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:

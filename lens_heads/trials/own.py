@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
+from lens_heads.trials.bos import opening
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.fields import text
-from lens_heads.trials.tokenizing import char_span, chat_frame, opening, piece
+from lens_heads.trials.tokenizing import char_span, chat_frame, piece, tokenizer_of
 from lens_heads.trials.trial import Trial
 
 
 def prompt_trial(
-    tokenizer: Any,
+    model: Any,
     prompt: str,
     answer: str,
     needle: str | None = None,
@@ -25,13 +26,15 @@ def prompt_trial(
 ) -> EncodedTrial:
     """A prompt, exactly as it is, and the answer that should follow it.
 
+    `model`: a model, or its tokenizer. The tokens are those of the model's own tokenizer, with a BOS if that adds one.
     `needle` and `question` are texts inside the prompt, each of which must occur there once; their spans are the tokens that
     hold any of their characters. `chat`: as in `Trial`; False feeds the bare prompt. `spaced`: the answer follows after a space,
     unless there is whitespace on either side; False lets it follow at once.
 
     Raises ValueError for an empty prompt or answer, a needle or question that occurs never or twice, and a tokenizer that does
-    not say which characters a token stands for.
+    not say which characters a token stands for. TypeError for what is neither a model nor a tokenizer.
     """
+    tokenizer = tokenizer_of(model)
     text("prompt_trial", "prompt", prompt, empty=False)
     found = Trial(id=id, question=prompt, answer=answer, template="{question}", chat=chat).encode(tokenizer)
     prefix, _ = chat_frame(tokenizer, chat, id)
@@ -52,7 +55,7 @@ def _span(tokenizer: Any, prefix: str, prompt: str, part: str, name: str) -> tup
             + ("give more of the text around it" if times else "copy it from the prompt, character by character")
         )
     start = len(prefix) + prompt.index(part)
-    found = char_span(tokenizer, prefix + prompt, start, start + len(part))
+    found = char_span(tokenizer, prefix + prompt, start, start + len(part), first=True)
     if found is None:
         raise ValueError(
             f"the tokenizer {type(tokenizer).__name__} does not say which characters its tokens stand for: pass "

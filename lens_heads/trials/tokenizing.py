@@ -1,35 +1,87 @@
-"""What a tokenizer adds to a text (special tokens, spaces, a chat frame), and pieces of text without these."""
+"""How a tokenizer writes a prompt: its beginning, the pieces inside it, the chat frame around it, and where characters are."""
 
 from __future__ import annotations
 
+import unicodedata
+import warnings
 from collections.abc import Iterable
+from datetime import date
 from functools import lru_cache
 from typing import Any
 
+from lens_heads.runs.reading import reason
+from lens_heads.trials.bos import beginning, opening
+
+DATE = date(2025, 1, 1)
+"""The day that a chat template with a date (Llama 3, Mistral, gpt-oss) is given: with today's, tomorrow's prompt is another."""
+
 _SENTINEL = "\u241f0\u241f"  # Visible symbols no template or tokenizer treats specially.
+_ANCHORS = ("\n", ":", "(", "0", "a")
+"""Texts to put before a piece, so that a tokenizer takes it for the inside of a prompt. One that merges with it is no good."""
+# The directives of `strftime`, filled in by a macro: a template sees no function that it is passed, only data.
+_DIRECTIVES = [f"%{flag}{letter}" for flag in ("-", "") for letter in "aAbBdmyYjHIMSpfwuUWVGzZcxXDFTRe"]
+_STRFTIME = (
+    "{%- macro strftime_now(format) -%}{%- set ns = namespace(text=format) -%}{%- for mark, value in fixed_date.items() -%}"
+    "{%- set ns.text = ns.text.replace(mark, value) -%}{%- endfor -%}{{- ns.text -}}{%- endmacro -%}"
+)
+
+
+def prompt_rules(tokenizer: Any) -> dict[str, str]:
+    """What decides how texts become prompts, for the settings of a run: what they begin with, and a chat template's date."""
+    dated = "strftime_now" in str(getattr(tokenizer, "chat_template", None))
+    return {"begins": beginning(tokenizer), **({"template_date": DATE.isoformat()} if dated else {})}
+
+
+def tokenizer_of(model: Any) -> Any:
+    """The tokenizer of a model, or the tokenizer that was passed. TypeError for anything else."""
+    found = getattr(model, "tokenizer", model)
+    if not (callable(found) and hasattr(found, "decode")):
+        raise TypeError(f"{type(model).__name__} is no model with a tokenizer and no tokenizer: pass load_model(name)")
+    return found
+
+
+def prompt_start(tokenizer: Any, text: str) -> list[int]:
+    """A text at the beginning of a prompt in tokens, with all that the model's own tokenizer puts before it (BOS, a space)."""
+    return opening(tokenizer, text) + first_piece(tokenizer, text)
+
+
+def first_piece(tokenizer: Any, text: str) -> list[int]:
+    """A text at the beginning of a prompt in tokens: no special tokens, but the space that some tokenizers put before it."""
+    ids = _plain(tokenizer, text)
+    written = _written(tokenizer, ids) if ids else ""
+    if not (_same(written, text) or (adds_space(tokenizer) and _same(written, " " + text))):
+        _warn(tokenizer, text, written)
+    return ids
+
+
+def prompt_offsets(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """A whole prompt in tokens, and the characters of each; a BOS that is not in the text covers none. Fast tokenizers only."""
+    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    start = opening(tokenizer, text)
+    return start + list(found.input_ids), [(0, 0)] * len(start) + [tuple(pair) for pair in found.offset_mapping]
 
 
 def piece(tokenizer: Any, text: str) -> list[int]:
-    """A piece of text in tokens, without special tokens or a space that the tokenizer would put before it."""
-    if not text:
-        return []
-    if adds_space(tokenizer):
-        anchor = list(tokenizer("\n", add_special_tokens=False).input_ids)
-        joined = list(tokenizer("\n" + text, add_special_tokens=False).input_ids)
-        if joined[: len(anchor)] == anchor:
-            return joined[len(anchor) :]
-    return list(tokenizer(text, add_special_tokens=False).input_ids)
+    """A piece of text inside a prompt in tokens, without special tokens or a space that the tokenizer would put before it.
+
+    Warns of a tokenizer that cannot write it, so that the tokens are not this text (unknown characters, spaces it drops).
+    """
+    return _inside(tokenizer, text)[1]
 
 
-def char_span(tokenizer: Any, text: str, start: int, end: int) -> tuple[int, int] | None:
+def char_span(tokenizer: Any, text: str, start: int, end: int, first: bool = False) -> tuple[int, int] | None:
     """The tokens of `piece(text)` that hold any of the characters start to end (half-open both).
 
-    None for a tokenizer that does not say where its tokens begin, and for characters that no token holds.
+    `first`: the text begins the prompt; spans count from its first token, after any BOS. None for a tokenizer that does not say
+    where its tokens begin, and for characters that no token holds.
     """
-    if not getattr(tokenizer, "is_fast", False) or adds_space(tokenizer):
+    if not getattr(tokenizer, "is_fast", False):
         return None
-    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
-    inside = [i for i, (a, b) in enumerate(offsets) if b > start and a < end and b > a]
+    anchor = "" if first else _inside(tokenizer, text)[0]
+    before = len(_plain(tokenizer, anchor))
+    offsets = tokenizer(anchor + text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+    start, end = start + len(anchor), end + len(anchor)
+    inside = [i for i, (a, b) in enumerate(offsets[before:]) if b > start and a < end and b > a]
     return (inside[0], inside[-1] + 1) if inside else None
 
 
@@ -54,50 +106,97 @@ def space_twin(tokenizer: Any, token: int) -> int:
     return found[0] if len(found) == 1 and token_words(tokenizer, found)[found[0]] == other else -1
 
 
-def opening(tokenizer: Any, text: str) -> list[int]:
-    """The BOS that a prompt beginning with `text` still needs.
-
-    Empty if the tokenizer adds none, or the text already begins with it, as in many chat frames.
-    """
-    return [] if tokenizer.bos_token and text.startswith(tokenizer.bos_token) else list(_bos_ids(tokenizer))
-
-
 def chat_frame(tokenizer: Any, chat: bool | None, trial: str = "") -> tuple[str, str]:
     """(prefix, suffix) of one user turn, thinking off; empty strings without chat.
 
-    ValueError if `chat` is True but the tokenizer has no chat template.
+    ValueError if `chat` is True but the tokenizer has no chat template, and for a template that cannot be filled.
     """
     template = getattr(tokenizer, "chat_template", None)
+    name = getattr(tokenizer, "name_or_path", "") or "the model"
     if chat and not template:
-        name = tokenizer.name_or_path or "the model"
         raise ValueError(
             f"trial {trial}: chat=True, but the tokenizer of {name} has no chat template: use chat=False, or set "
             "tokenizer.chat_template"
         )
-    return ("", "") if chat is False or not template else _chat_frame(tokenizer, str(template))
+    if chat is False or not template:
+        return "", ""
+    owner = f"trial {trial}: " if trial else ""
+    try:
+        parts = _chat_frame(tokenizer, str(template))
+    except Exception as error:  # of jinja2, of transformers, or of the template's own
+        raise ValueError(
+            f"{owner}the chat template of {name} cannot be filled with one user turn ({reason(error)}): use chat=False, "
+            "or set tokenizer.chat_template"
+        ) from error
+    if len(parts) != 2:
+        raise ValueError(
+            f"{owner}the chat template does not contain the user's text exactly once: use chat=False ({template!r})"
+        )
+    return parts[0], parts[1]
 
 
 @lru_cache(maxsize=32)
 def adds_space(tokenizer: Any) -> bool:
     """Whether the tokenizer puts a space before every text, as SentencePiece tokenizers of the Llama 2 kind do."""
-    ids = tokenizer("a", add_special_tokens=False).input_ids
-    return tokenizer.decode(tokenizer("b", add_special_tokens=False).input_ids + ids) == "b a"
+    return _written(tokenizer, _plain(tokenizer, "b") + _plain(tokenizer, "a")) == "b a"
+
+
+def _plain(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False).input_ids) if text else []
+
+
+def _written(tokenizer: Any, ids: list[int]) -> str:
+    # Cleaning up is for readers: it takes the space out of " ,".
+    cleans = getattr(tokenizer, "clean_up_tokenization_spaces", False)
+    return tokenizer.decode(ids, **({"clean_up_tokenization_spaces": False} if cleans else {}))
+
+
+def _follows(tokenizer: Any, before: list[int], ids: list[int]) -> str:
+    """What tokens say after others: alone, some decoders drop the space that begins them."""
+    return _written(tokenizer, before + ids)[len(_written(tokenizer, before)) :]
+
+
+def _inside(tokenizer: Any, text: str) -> tuple[str, list[int]]:
+    """The text after which a piece is tokenized as it stands inside a prompt ("" if nothing is needed), and its tokens."""
+    if not text:
+        return "", []
+    found: list[tuple[str, list[int], str]] = []
+    for anchor in _ANCHORS if adds_space(tokenizer) else ("",):
+        before, joined = _plain(tokenizer, anchor), _plain(tokenizer, anchor + text)
+        if joined[: len(before)] == before:
+            ids = joined[len(before) :]
+            found.append((anchor, ids, _follows(tokenizer, before or _plain(tokenizer, _ANCHORS[1]), ids)))
+            if _same(found[-1][2], text):
+                break
+    else:
+        found = found[:1] or [("", _plain(tokenizer, text), "")]
+        _warn(tokenizer, text, found[0][2])
+    return found[-1][:2]
+
+
+def _same(written: str, text: str) -> bool:
+    """Whether a tokenizer gives a text back, in whatever normal form of Unicode it keeps."""
+    return written == text or unicodedata.normalize("NFKC", written) == unicodedata.normalize("NFKC", text)
+
+
+def _warn(tokenizer: Any, text: str, written: str) -> None:
+    same = next((i for i, pair in enumerate(zip(text, written, strict=False)) if len(set(pair)) > 1), len(written))
+    at = max(0, same - 8)
+    name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+    warnings.warn(
+        f"the tokenizer {name} cannot write a text as it is: it turns {text[at : at + 24]!r} into {written[at : at + 24]!r}. "
+        "The model reads the latter: change the text, or use another model's tokenizer",
+        stacklevel=4,
+    )
 
 
 @lru_cache(maxsize=32)
-def _bos_ids(tokenizer: Any) -> tuple[int, ...]:
-    ids = list(tokenizer("").input_ids)
-    return tuple(ids[:1]) if ids and ids[0] == tokenizer.bos_token_id else ()
-
-
-@lru_cache(maxsize=32)
-def _chat_frame(tokenizer: Any, template: str) -> tuple[str, str]:
-    """The frame of `template`, a parameter because users may change the tokenizer's: it must be in the cache key."""
+def _chat_frame(tokenizer: Any, template: str) -> tuple[str, ...]:
+    """What `template` writes around the user's text. Users may change the tokenizer's template, so the cache key has it."""
     turn = [{"role": "user", "content": _SENTINEL}]
-    text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, enable_thinking=False)
-    if text.count(_SENTINEL) != 1:
-        raise ValueError(
-            f"the chat template does not contain the user's text exactly once: use chat=False ({template!r})"
-        )
-    prefix, suffix = text.split(_SENTINEL)
-    return prefix, suffix
+    # Families name the switch differently; a template ignores what it does not know.
+    options: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False}
+    if "strftime_now" in template:
+        fixed = {directive: DATE.strftime(directive) for directive in _DIRECTIVES}
+        options |= {"chat_template": _STRFTIME + tokenizer.get_chat_template(), "fixed_date": fixed}
+    return tuple(tokenizer.apply_chat_template(turn, tokenize=False, **options).split(_SENTINEL))

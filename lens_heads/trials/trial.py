@@ -12,10 +12,11 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from lens_heads.runs import checks
+from lens_heads.trials.bos import opening
 from lens_heads.trials.encoded import EncodedTrial, check_id, check_parts, checked_choices
 from lens_heads.trials.fields import groups, text, texts
 from lens_heads.trials.judges import DEFAULT, Judge
-from lens_heads.trials.tokenizing import char_span, chat_frame, opening, piece
+from lens_heads.trials.tokenizing import adds_space, char_span, chat_frame, first_piece, piece
 
 RESERVE = 200
 """Tokens reserved for template, question and answer, as in the LOCOS grid."""
@@ -90,18 +91,21 @@ class Trial:
         before, _, after = (part.replace("{question}", self.question) for part in parts)
         prefix, suffix = chat_frame(tokenizer, self.chat, self.id)
         before = prefix + before
-        begin, head = opening(tokenizer, before), piece(tokenizer, before)
-        tokens = begin + head
+        begin = opening(tokenizer, before)
+        tokens = begin + first_piece(tokenizer, before)
         needle: tuple[int, int] | None = None
         body: list[int] = []
         if "{haystack}" in self.template and (self.haystack or self.needle):
-            body, span = _hide(self, tokenizer, first=not before or before[-1].isspace())
+            # A tokenizer that begins every text with a space begins a prompt with it, too.
+            unspaced = before[-1].isspace() if before else not adds_space(tokenizer)
+            body, span = _hide(self, tokenizer, first=unspaced)
             needle = (len(tokens) + span[0], len(tokens) + span[1]) if self.needle else None
             tokens = tokens + body
-        tail = piece(tokenizer, after + suffix)
-        question = _question_span(self, tokenizer, len(tokens), after, suffix, tail)
+        bare = not before and not body
+        tail = (first_piece if bare else piece)(tokenizer, after + suffix)
+        question = _question_span(self, tokenizer, len(tokens), after, suffix, first=bare)
         if question is None and "{haystack}" not in self.template:
-            question = _question_span(self, tokenizer, len(begin), before, "", head)
+            question = _question_span(self, tokenizer, len(begin), before, "", first=True)
         ending = after + suffix or tokenizer.decode(body[-8:]) or before
         spaced = ending[-1:].isspace()
         return EncodedTrial(
@@ -188,9 +192,9 @@ def _haystack(tokenizer: Any, text: str) -> tuple[list[int], list[int]]:
 
 
 def _question_span(
-    trial: Trial, tokenizer: Any, start: int, after: str, suffix: str, tail: list[int]
+    trial: Trial, tokenizer: Any, start: int, after: str, suffix: str, first: bool
 ) -> tuple[int, int] | None:
     """The span of the question in a piece, the last one or the only one, by the character offsets of its tokenization."""
     at = after.find(trial.question)
-    found = char_span(tokenizer, after + suffix, at, at + len(trial.question)) if at >= 0 else None
-    return (start + found[0], start + found[1]) if found is not None and found[1] <= len(tail) else None
+    found = char_span(tokenizer, after + suffix, at, at + len(trial.question), first) if at >= 0 else None
+    return (start + found[0], start + found[1]) if found is not None else None

@@ -6,10 +6,9 @@ import copy
 from typing import Any
 
 import pytest
-from tokenizers import processors
 
+from lens_heads.trials.bos import opening, put_bos
 from lens_heads.trials.documents import FRAMES, DocumentTrial
-from lens_heads.trials.tokenizing import opening
 from lens_heads.trials.trial import Trial
 from tests import zoo
 from tests.conftest import real_model
@@ -22,10 +21,7 @@ def made(adds: bool, template: str | None = None, bos: str = "<bos>") -> Any:
     tokenizer = copy.deepcopy(zoo.tokenizer())
     tokenizer.bos_token = bos
     tokenizer.chat_template = template
-    if adds:
-        marked = [(bos, tokenizer.bos_token_id)]
-        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(f"{bos} $A", special_tokens=marked)
-    return tokenizer
+    return zoo.with_bos(tokenizer) if adds else tokenizer
 
 
 def first(tokenizer: Any, documents: bool, frame: str | None = None) -> list[int]:
@@ -81,10 +77,14 @@ def test_a_frame_that_opens_with_the_bos_gets_no_second_one(documents: bool) -> 
     """SmolLM2's BOS is "<|im_start|>", with which its chat frame begins."""
     tokenizer = real_model("smollm2-135m-instruct").tokenizer
     assert FRAMES["qwen2.5"].prefix.startswith(tokenizer.bos_token)
-    assert opening(tokenizer, "x") == [tokenizer.bos_token_id], "it adds one to a plain text"
-    tokens = first(tokenizer, documents)
-    assert tokens[0] == tokenizer.bos_token_id
-    assert tokens[1] != tokenizer.bos_token_id
+    assert opening(tokenizer, "x") == [], "its own tokenizer adds none to a plain text"
+    forced = copy.deepcopy(tokenizer)
+    put_bos(forced, True)
+    assert opening(forced, "x") == [tokenizer.bos_token_id]
+    for each in (tokenizer, forced):
+        tokens = first(each, documents)
+        assert tokens[0] == tokenizer.bos_token_id
+        assert tokens[1] != tokenizer.bos_token_id
 
 
 @pytest.mark.real

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tokenizers import processors
 
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.tokenizing import chat_frame, piece
@@ -32,11 +31,7 @@ def tokenizer() -> Any:
 
 
 def with_bos() -> Any:
-    made = copy.deepcopy(zoo.tokenizer())
-    made.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="<bos> $A", special_tokens=[("<bos>", made.bos_token_id)]
-    )
-    return made
+    return zoo.with_bos(zoo.tokenizer())
 
 
 def trial(**settings: Any) -> Trial:

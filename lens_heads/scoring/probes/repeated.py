@@ -14,6 +14,7 @@ from torch import Tensor
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
 from lens_heads.scoring.probes.text import EncodedText, check_ids
+from lens_heads.trials.bos import begins
 
 LONGEST = 2500
 """RazorAttention's block."""
@@ -23,7 +24,7 @@ PARTIAL = "\ufffd"
 
 @dataclass(frozen=True, eq=False)
 class RepeatedProbe:
-    """`tokens` [position]: BOS if the model has one, then a block of `block` distinct tokens `copies` times; see `repeated`."""
+    """`tokens` [position]: a block of `block` distinct tokens `copies` times, after a BOS where the model's prompts have one."""
 
     tokens: Int[Tensor, " position"]
     block: int
@@ -43,7 +44,7 @@ class RepeatedProbe:
 
 
 def repeated(model: Model, block: int | None = None, copies: int = 4, seed: int = 0) -> RepeatedProbe:
-    """BOS, then `block` distinct random tokens, `copies` times   (RazorAttention; Olsson et al. 2022).
+    """BOS (as `lens_heads.trials.bos` has it), then `block` random tokens, `copies` times   (RazorAttention; Olsson et al. 2022).
 
     Args:
         block: tokens of the block; None for RazorAttention's 2,500, or as many as the context holds. A few hundred tell the
@@ -59,8 +60,7 @@ def repeated(model: Model, block: int | None = None, copies: int = 4, seed: int 
     shape = geometry(model)
     checks.whole_number("copies", copies, 2)
     checks.seed(seed)
-    known, begin = ordinary_tokens(model.tokenizer, shape.d_vocab), model.tokenizer.bos_token_id
-    opening = [] if begin is None else [int(begin)]
+    known, opening = ordinary_tokens(model.tokenizer, shape.d_vocab), begins(model.tokenizer)
     most = min((shape.n_ctx - len(opening)) // copies, len(known))
     if block is None:
         block = min(LONGEST, most)

@@ -13,7 +13,7 @@ from torch import Tensor
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import token_ids
-from lens_heads.trials.tokenizing import opening, piece
+from lens_heads.trials.tokenizing import piece, prompt_start
 
 AnyText: TypeAlias = str | tuple[str, str] | Sequence[int] | Tensor
 MIN_DISTANCE = 32
@@ -55,10 +55,10 @@ class TextProbe:
     def _encode(self, tokenizer: Any, shape: HeadGeometry, number: int, one: AnyText) -> EncodedText:
         name, prompt = f"text-{number}", None
         if isinstance(one, str):
-            ids = opening(tokenizer, one) + piece(tokenizer, one)
+            ids = prompt_start(tokenizer, one)
         elif isinstance(one, tuple) and len(one) == 2 and all(isinstance(part, str) for part in one):
             asked, answered = map(str, one)
-            prompt = opening(tokenizer, asked) + piece(tokenizer, asked)
+            prompt = prompt_start(tokenizer, asked)
             ids = prompt + piece(tokenizer, answered)
         else:
             ids = one
@@ -96,8 +96,8 @@ def text(texts: Iterable[AnyText] | AnyText, min_distance: int = MIN_DISTANCE) -
 
     Args:
         texts: strings; (prompt, response) tuples of strings, of which only the response's rows count; or token ids. One of these
-            alone is one text, so two texts come in a list. A string is encoded by the model's tokenizer, with its BOS if it adds
-            one; ids are taken as they are.
+            alone is one text, so two texts come in a list. A string is encoded as the model's own tokenizer does, with a BOS if
+            that adds one; ids are taken as they are.
         min_distance: how many tokens back a key must lie to count for `receiver`.
 
     ValueError for no texts.
