@@ -53,6 +53,7 @@ _HOMES = {
     "reinforce": "deploy.reinforce",
     "contrast": "deploy.contrast",
     "streaming": "deploy.streaming",
+    "pair": "causal.text_pairs",
     "patch": "causal.patching",
     "patch_heads": "causal.patching",
     "path_patch": "causal.paths",
@@ -147,6 +148,7 @@ if TYPE_CHECKING:
     from lens_heads.causal.recover import recovery as recovery
     from lens_heads.causal.recovery_table import Recovery as Recovery
     from lens_heads.causal.sufficiency import faithfulness as faithfulness
+    from lens_heads.causal.text_pairs import pair as pair
     from lens_heads.compare.cards import describe as describe
     from lens_heads.compare.correspondence import match_heads as match_heads
     from lens_heads.controls.planting import planted as planted

@@ -13,6 +13,7 @@ from lens_heads.causal.recover import recovery
 from lens_heads.causal.recovery_table import NothingFlipped, Recovery
 from lens_heads.causal.repairing import repair
 from lens_heads.causal.sufficiency import faithfulness
+from lens_heads.causal.text_pairs import pair
 
 __all__ = [
     "Circuit",
@@ -28,6 +29,7 @@ __all__ = [
     "importance",
     "knockout_heads",
     "make_pairs",
+    "pair",
     "patch",
     "patch_heads",
     "path_patch",

@@ -37,13 +37,14 @@ def first_token_prob(logits: Float[Tensor, "run step d_vocab"], gold: Int[Tensor
 
 
 def first_token_logit_diff(pair: TokenPair, corrupt: Float[Tensor, "step d_vocab"]) -> Measure:
-    """Logit of the answer's first token minus that of the token the corrupt run ranks first at this position.
+    """Logit of the answer's first token minus that of the wrong answer's, or else of what the corrupt run ranks first there.
 
-    The default of the LOCOS authors' code, which takes the highest-ranked wrong token. If the corrupt run ranks the answer's
-    own first token first, the corruption has not removed the answer: this raises ValueError instead of using the runner-up,
-    and `patch_heads` omits such pairs with a warning.
+    Without a pair's `wrong`, the default of the LOCOS authors' code, which takes the highest-ranked wrong token. If the corrupt
+    run then ranks the answer's own first token first, the corruption has not removed the answer: this raises ValueError instead
+    of using the runner-up, and `patch_heads` omits such pairs with a warning.
     """
-    favourite, first = int(corrupt[0].argmax()), int(pair.gold[0])
+    given = pair.wrong
+    favourite, first = int(corrupt[0].argmax() if given is None else given[0]), int(pair.gold[0])
     if favourite == first:
         raise ValueError(
             f"pair {pair.id}: the corrupt run ranks the answer's own first token {first} first, leaving no wrong token to "

@@ -14,12 +14,13 @@ from torch import Tensor
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs.digests import digest
+from lens_heads.trials.bos import begins
 from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.fields import span
 from lens_heads.trials.needles import answer_forms
-from lens_heads.trials.tokenizing import piece
+from lens_heads.trials.tokenizing import WITHOUT_SPECIAL, first_special, piece, special_tokens
 from lens_heads.trials.trial import AnyTrial
 
 FILLER = "."
@@ -35,7 +36,8 @@ class TokenPair:
 
     `clean` and `corrupt` [position] are token ids including the answer. `answer` is the answer's half-open span (start, end)
     in both: row start-1 produces its first token. Tokens after `end` are not run. `meta` is copied to the results. `group`:
-    as in `Trial`.
+    as in `Trial`. `wrong` [step]: the tokens of the answer that the corrupt prompt has instead, if known. `lens_heads.pair` makes
+    one from texts.
 
     Raises ValueError if the lengths differ, the answer span does not fit or leaves no prompt token, or the answers differ.
     """
@@ -46,6 +48,7 @@ class TokenPair:
     id: str
     meta: dict[str, Any] = field(default_factory=dict)
     group: str | tuple[str, ...] = ""
+    wrong: Int[Tensor, " step"] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
@@ -64,6 +67,14 @@ class TokenPair:
                 f"pair {self.id}: clean and corrupt end in different answers, but both runs are forced through the gold "
                 f"answer. Copy clean[{start}:{end}] into corrupt."
             )
+        if self.wrong is not None:
+            wrong = token_ids(self.wrong, f"pair {self.id}", "wrong")
+            if not len(wrong) or int(wrong[0]) == int(self.clean[start]):
+                raise ValueError(
+                    f"pair {self.id}: the wrong answer {wrong.tolist()} must begin with another token than the answer "
+                    f"{self.clean[start:end].tolist()}"
+                )
+            object.__setattr__(self, "wrong", wrong)
 
     @property
     def made_on(self) -> MadeOn:
@@ -105,7 +116,7 @@ def make_pairs(
     nothing, so that every head would score 0.
 
     Omits a trial that cannot be aligned, with a warning that gives the reason. Raises ValueError if none is left, and for
-    repeated ids, token ids outside the vocabulary, and runs longer than the context window.
+    repeated ids, token ids outside the vocabulary, special tokens amid a text, and runs longer than the context window.
     """
     listed = [pairs] if isinstance(pairs, TokenPair) else list(several(pairs))  # type: ignore[arg-type]  # pairs, too
     if not callable(corruption) and corruption not in (known := (*_CORRUPTIONS, "counterfactual")):
@@ -128,12 +139,41 @@ def make_pairs(
     if refused:
         warnings.warn(f"{len(refused)} of {len(listed)} trials make no pair; the first: {refused[0]}", stacklevel=3)
     _check(made, shape)
+    for pair in listed:
+        if isinstance(pair, TokenPair):
+            check_special(pair, tokenizer)
     return made
 
 
 def pairs_digest(pairs: Sequence[TokenPair]) -> str:
     """A hash of what the pairs run, for the settings of a run folder."""
-    return digest([[pair.id, pair.clean.tolist(), pair.corrupt.tolist(), pair.answer] for pair in pairs])
+    rows = [[pair.id, pair.clean.tolist(), pair.corrupt.tolist(), pair.answer] for pair in pairs]
+    wrong = [None if pair.wrong is None else pair.wrong.tolist() for pair in pairs]
+    return digest(rows if not any(wrong) else [rows, wrong])
+
+
+def check_special(pair: TokenPair, tokenizer: Any) -> None:
+    """ValueError for an answer with a special token, and for one amid a prompt that is none of the tokenizer's chat template.
+
+    A prompt may begin with its BOS, whatever the model's own do.
+    """
+    special, template = special_tokens(tokenizer), str(getattr(tokenizer, "chat_template", None))
+    if not special:
+        return
+    start = pair.answer[0]
+    begun = {tuple(begins(tokenizer)), (tokenizer.bos_token_id,)}
+    parts = {"answer": pair.gold, "wrong answer": () if pair.wrong is None else pair.wrong}
+    for side in ("clean", "corrupt"):
+        tokens = getattr(pair, side)[:start].tolist()
+        skip = max(len(one) for one in (*begun, ()) if tuple(tokens[: len(one)]) == one)
+        parts[f"{side} prompt"] = [token for token in tokens[skip:] if special.get(token, "") not in template]
+    for part, tokens in parts.items():
+        found = first_special(tokens, special)
+        if found is not None:
+            raise ValueError(
+                f"pair {pair.id}: the {part} contains the special token {special[found]!r} (id {found}), which is no text: "
+                f"{WITHOUT_SPECIAL}"
+            )
 
 
 def _check_distinct(pair: TokenPair, corruption: Corruption) -> None:

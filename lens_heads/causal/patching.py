@@ -82,11 +82,11 @@ def patch_heads(
 
     Args:
         pairs: `TokenPair`s, or trials whose needle `corruption` takes away (see `causal.make_pairs`).
-        metric: "answer_logprob" (mean over the gold answer's tokens, nats), "answer_logit" (above the mean
-            logit, mean over them), "first_token_logit_diff" (against the corrupt
-            run's top token, logits; the LOCOS authors' default), "first_token_prob", "kl" (minus the divergence from the
-            clean run, nats; needs no gold answer), or a function of the answer rows' float32 logits [run, step, d_vocab]
-            and the gold tokens [step] that returns one number per run.
+        metric: "answer_logprob" (mean over the gold answer's tokens, nats), "answer_logit" (above the mean logit, mean over
+            them), "first_token_logit_diff" (against the pair's wrong answer, or else the corrupt run's top token, logits; the
+            latter is the LOCOS authors' default), "first_token_prob", "kl" (minus the divergence from the clean run, nats; needs
+            no gold answer), or a function of the answer rows' float32 logits [run, step, d_vocab] and the gold tokens [step]
+            that returns one number per run.
         positions: "answer" patches the rows that produce the answer: what the head reads out directly, without running
             the prompt again. "all" patches every position, including what later layers read from the head.
         corruption: "remove", "swap", or a function, for trials.

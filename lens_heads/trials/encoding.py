@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lens_heads.trials.doubts import warn_of_doubts
 from lens_heads.trials.encoded import EncodedTrial, placed
+from lens_heads.trials.tokenizing import WITHOUT_SPECIAL, first_special, special_tokens
 from lens_heads.trials.trial import RESERVE, AnyTrial, Trial
 
 _REMEDY = "pass lens_heads.Trial(id=..., question=..., answer=...) or an EncodedTrial"
@@ -45,18 +47,21 @@ def encode_all(
     """All trials in tokens, checked before any work begins: unique ids, prompt and answer inside the context window.
 
     `room` is the number of tokens that may be generated. With `judged`, the trial's judge will read them, and one that runs
-    them as code needs permission. Token ids must be below `d_vocab`. Each knows its place (`EncodedTrial.place`). Raises
-    ValueError naming the first trial at fault, TypeError for anything but trials.
+    them as code needs permission. Token ids must be below `d_vocab`, and no answer may contain a special token. Each knows its
+    place (`EncodedTrial.place`). Warns of what is probably not meant (`doubts`). Raises ValueError naming the first trial at
+    fault, TypeError for anything but trials.
     """
     listed = trial_list(trials)
     for trial in listed:
         if isinstance(trial, Trial):
             _check_length(trial, n_ctx)
     encoded = placed([trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in listed])
+    special = special_tokens(tokenizer)
     for trial in encoded:
         if room and judged:
             trial.judge.check_allowed(f"trial {trial.id}")
         _check_tokens(trial, d_vocab)
+        _check_special(trial, special)
         longest = max(len(ids) for ids in (trial.answer_tokens, *trial.choice_tokens))
         needed = len(trial) + max(room, longest)
         if needed > n_ctx:
@@ -64,6 +69,7 @@ def encode_all(
                 f"trial {trial.id}: {len(trial)} prompt tokens and {needed - len(trial)} to come exceed the context "
                 f"window of {n_ctx} tokens: use a smaller context_length or max_new_tokens"
             )
+    warn_of_doubts(listed, encoded, tokenizer)
     return encoded
 
 
@@ -94,4 +100,16 @@ def _check_tokens(trial: EncodedTrial, d_vocab: int | None) -> None:
             known = f"the model's ids are 0 to {d_vocab - 1}" if d_vocab is not None else "ids start at 0"
             raise ValueError(
                 f"trial {trial.id}: {what} contain the id {int(bad[0])}, but {known}: encode with this model's tokenizer"
+            )
+
+
+def _check_special(trial: EncodedTrial, special: Mapping[int, str]) -> None:
+    """ValueError for an answer or choice that contains a BOS or another special token, which no text stands for."""
+    written = (trial.answer, *trial.choices)
+    for text, ids in zip(written, (trial.answer_tokens, *trial.choice_tokens), strict=True):
+        found = first_special(ids, special)
+        if found is not None:
+            raise ValueError(
+                f"trial {trial.id}: the tokens of the answer {text!r} contain the special token {special[found]!r} (id {found}), "
+                f"which is no part of it: {WITHOUT_SPECIAL}"
             )

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import lru_cache
 from typing import Any
 
 from lens_heads.runs.reading import reason
 from lens_heads.trials.bos import beginning, opening
+from lens_heads.trials.thinking import closing, unclosed
 
 DATE = date(2025, 1, 1)
 """The day that a chat template with a date (Llama 3, Mistral, gpt-oss) is given: with today's, tomorrow's prompt is another."""
 
+WITHOUT_SPECIAL = (
+    "tokenize with add_special_tokens=False, and an answer with the space before it, or let prompt_trial and pair do it"
+)
+"""The remedy for a special token amid a text: most come from `tokenizer(" Mary")`, which begins with a BOS."""
 _SENTINEL = "\u241f0\u241f"  # Visible symbols no template or tokenizer treats specially.
 _ANCHORS = ("\n", ":", "(", "0", "a")
 """Texts to put before a piece, so that a tokenizer takes it for the inside of a prompt. One that merges with it is no good."""
@@ -83,6 +89,20 @@ def char_span(tokenizer: Any, text: str, start: int, end: int, first: bool = Fal
     start, end = start + len(anchor), end + len(anchor)
     inside = [i for i, (a, b) in enumerate(offsets[before:]) if b > start and a < end and b > a]
     return (inside[0], inside[-1] + 1) if inside else None
+
+
+@lru_cache(maxsize=32)
+def special_tokens(tokenizer: Any) -> dict[int, str]:
+    """The tokens that stand for no text (BOS, EOS, padding, turns of a chat), by id."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    found = {number: str(token) for number, token in added.items() if token.special}
+    named = getattr(tokenizer, "all_special_ids", [])
+    return found | dict(zip(named, getattr(tokenizer, "all_special_tokens", []), strict=False))
+
+
+def first_special(ids: Iterable[Any], special: Mapping[int, str]) -> int | None:
+    """The first special token among ids."""
+    return next((number for number in map(int, ids) if number in special), None)
 
 
 def token_words(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
@@ -199,4 +219,15 @@ def _chat_frame(tokenizer: Any, template: str) -> tuple[str, ...]:
     if "strftime_now" in template:
         fixed = {directive: DATE.strftime(directive) for directive in _DIRECTIVES}
         options |= {"chat_template": _STRFTIME + tokenizer.get_chat_template(), "fixed_date": fixed}
-    return tuple(tokenizer.apply_chat_template(turn, tokenize=False, **options).split(_SENTINEL))
+    prefix, *suffix = tokenizer.apply_chat_template(turn, tokenize=False, **options).split(_SENTINEL)
+    return (prefix, *suffix[:-1], suffix[-1] + _closing(suffix[-1], template)) if suffix else (prefix,)
+
+
+def _closing(suffix: str, template: str) -> str:
+    """What closes the block of thinking that a frame leaves open, if the family has empty ones: if its template writes one.
+
+    gpt-oss's frame opens none, but ends before the channel is named: that of the answer.
+    """
+    opened, closes = unclosed(suffix), closing(suffix)
+    empty = re.escape(opened) + r"(?:\\n|\s)*" + re.escape(closes.strip())
+    return closes if not opened or re.search(empty, template) else ""

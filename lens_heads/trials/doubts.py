@@ -1,0 +1,85 @@
+"""What is probably not meant about a trial: worth a warning with its name, since its scores would look like any others."""
+
+from __future__ import annotations
+
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.thinking import TAIL, unclosed
+from lens_heads.trials.tokenizing import chat_frame
+from lens_heads.trials.trial import AnyTrial, Trial
+
+LONG = 4
+"""Tokens of a needle in tokens that stand twice by no accident."""
+
+
+def warn_of_doubts(trials: Sequence[AnyTrial], encoded: Sequence[EncodedTrial], tokenizer: Any) -> None:
+    """One warning for each kind of doubt, which names the first trial and counts the others."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for trial, tokens in zip(trials, encoded, strict=True):
+        for kind, said in _doubts(trial, tokens, tokenizer):
+            found.setdefault(kind, []).append((trial.id, said))
+    for (name, said), *others in found.values():
+        more = f" (and {len(others)} more)" if others else ""
+        warnings.warn(f"trial {name}{more}: {said}", stacklevel=4)
+
+
+def _doubts(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:
+    ending = tokenizer.decode(encoded.tokens[-TAIL:].tolist())
+    opened = unclosed(ending)
+    if opened:
+        yield (
+            "thinking",
+            f"the prompt ends inside a block of thinking ({opened!r}), where no answer is given: what is read at the answer is "
+            "read there. Let the chat template close it (tokenizer.chat_template), or use chat=False",
+        )
+    elif ending.endswith(" ") and not _framed(ending, tokenizer):
+        yield (
+            "space",
+            f"the prompt ends in a space ({ending[-12:]!r}), which most tokenizers join to the next word, so the answer begins "
+            "in a way that the model rarely saw: take the space away",
+        )
+    if _stands_twice(trial, encoded, tokenizer):
+        yield (
+            "needle",
+            "the needle stands elsewhere in the prompt too, where it counts as haystack, and stays when the needle is taken "
+            "away: use another haystack or needle",
+        )
+    if isinstance(trial, Trial) and trial.needle and not trial.choices:
+        within = _plain(trial.needle)
+        if not any(_plain(answer) in within for answer in (trial.answer, *trial.aliases)):
+            yield (
+                "answer",
+                f"the answer {trial.answer!r} stands nowhere in the needle {trial.needle!r:.60}, so no head can copy it from "
+                "there: correct one of them, unless that is meant (a control, an answer to be inferred)",
+            )
+
+
+def _framed(ending: str, tokenizer: Any) -> bool:
+    """Whether a prompt ends as the chat template has it end."""
+    try:
+        suffix = chat_frame(tokenizer, None)[1]
+    except ValueError:
+        return False
+    return suffix.endswith(" ") and ending.endswith(suffix[-len(ending) :])
+
+
+def _stands_twice(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> bool:
+    if isinstance(trial, Trial):
+        needle = trial.needle.strip()
+        around = (trial.haystack, trial.template, trial.question)
+        if not needle or not any(needle in text for text in around):
+            return False
+        return tokenizer.decode(encoded.tokens.tolist()).count(needle) > 1  # The haystack may be cut before it.
+    start, end = encoded.needle or (0, 0)
+    if end - start < LONG or len(encoded) < 2 * (end - start):
+        return False
+    needle = encoded.tokens[start + 1 : end]  # Without its first token, which a space or a line before it changes.
+    return int((encoded.tokens.unfold(0, len(needle), 1) == needle).all(-1).sum()) > 1
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
