@@ -118,7 +118,7 @@ def test_a_bridge_of_ones_own_begins_prompts_as_its_folder_does(tmp_path: Path) 
 def test_without_the_own_tokenizer_transformer_lenss_default_decides(tmp_path: Path, monkeypatch: Any) -> None:
     """Its folder holds code that nobody has allowed, for example."""
     monkeypatch.setattr("lens_heads.model.beginning.own_tokenizer", lambda *_, **__: None)
-    monkeypatch.setattr("lens_heads.model.gguf.load_local", without_tokenizer)
+    monkeypatch.setattr("lens_heads.model.load.load_local", without_tokenizer)
     for kind, begin in (("llama", [1]), ("qwen3", [])):
         model = lh.load_model(saved(tmp_path / kind, kind))
         assert begins(model.tokenizer) == begin
