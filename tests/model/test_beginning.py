@@ -25,7 +25,12 @@ from tests.conftest import real_model
 
 IDS = dict(vocab_size=zoo.VOCAB, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 SIZE = dict(
-    num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=2, max_position_embeddings=512
+    num_hidden_layers=1,
+    hidden_size=16,
+    intermediate_size=16,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    max_position_embeddings=512,
 )
 TEXT = "The capital of Norway is"
 WITHOUT = ("gpt_neox", "bloom", "phi", "starcoder2", "smollm3", "qwen3", "granite")
