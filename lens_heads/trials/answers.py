@@ -9,7 +9,7 @@ from typing import Any
 
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.text import contains, find, occurrences, words
-from lens_heads.trials.thinking import TAIL, thoughts, unclosed
+from lens_heads.trials.thinking import TAIL, after_thinking, thoughts, unclosed
 from lens_heads.trials.tokenizing import piece
 
 GATE = 0.5
@@ -69,11 +69,13 @@ def _stem(word: str) -> str:
 def passes(trial: EncodedTrial, text: str) -> bool:
     """Whether the text passes the gate by any accepted answer: it holds more than half of the answer's words (`recall`).
 
+    Thinking is no part of it (`trials.thinking`).
+
     The LOCOS authors' gate is the rouge-score package's recall, which reads a-z and 0-9 only: for "Łódź" the text "I'd say
     Kraków" passes there (both have a "d"), for "-5" "5", for "C++" "C". Where a trial's judge has `normalization="rouge"`,
     the gate is theirs; on answers and texts of plain words the two are equal.
     """
-    authors = trial.judge.normalization == "rouge"
+    text, authors = after_thinking(text), trial.judge.normalization == "rouge"
     golds = (trial.answer, *trial.aliases)
     return max(rouge("rouge1", gold, text)[0] if authors else recall(gold, text) for gold in golds) > GATE
 

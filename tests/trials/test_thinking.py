@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lens_heads.model.decoding import decode, opened, text_of
-from lens_heads.trials.answers import answer_steps
+from lens_heads.trials.answers import answer_steps, passes
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.judges import judge_of
 from lens_heads.trials.thinking import MARKERS, after_thinking, closing, thoughts, unclosed
@@ -64,6 +64,8 @@ def trial(prompt: str = "Where?", answer: str = "Oslo") -> EncodedTrial:
 def test_only_what_follows_thinking_is_the_answer(begin: str, middle: str, end: str, answer: str) -> None:
     text = begin + middle + end + answer
     assert after_thinking(text).split("\n")[0] == "Bergen"
+    assert not passes(trial(), text)
+    assert passes(trial(answer="Bergen"), text)
     assert answer_steps(trial(), bytes_of(text), zoo.tokenizer()) == []
     at = len((begin + middle + end).encode())
     assert answer_steps(trial(answer="Bergen"), bytes_of(text), zoo.tokenizer()) == list(range(at, at + 6))
