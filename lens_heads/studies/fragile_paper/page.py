@@ -24,7 +24,9 @@ def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset
             "The study's claims",
             "Claims, thresholds, k and n were written down before the run. Damage says little about transfer if random heads do "
             "as much, and a correlation over few tasks little unless tasks with one answer format differ alike. Where a claim "
-            "cannot be told, the number of trials that would have told, if the numbers seen are the true ones, stands beside it.",
+            "cannot be told, the trials that would have told, if the numbers seen are the true ones, stand beside it, and with "
+            "what was found the random sets that belong to them. All p are one-sided. A margin near what the tasks' own heads "
+            "cost excludes nothing: that own and other heads cost the same says little where own heads cost little.",
             tables=[claims_table(claims, more=("models", "metric", "k", "n", "p", "would_tell"))],
         )
     ]
