@@ -17,6 +17,7 @@ from lens_heads.ablation.conditions import Condition
 from lens_heads.ablation.evaluation import METRICS, range_of
 from lens_heads.ablation.statistics import Draws
 from lens_heads.heads.grouping import Labels, groups_in
+from lens_heads.runs.fields import check_columns
 from lens_heads.runs.files import path_of, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.tables import read_table, write_table
@@ -272,6 +273,7 @@ class AblationCurve:
             raise ValueError(
                 f"{folder} is not an ablation curve ({lacks}): pass a folder written by AblationCurve.save"
             )
+        check_table(folder / "per_trial.parquet", table)
         return cls(table, meta)
 
     def __repr__(self) -> str:
@@ -281,3 +283,13 @@ class AblationCurve:
     def _repr_html_(self) -> str:
         first = self.frame[(self.frame["metric"] == self.metrics[0]) & (self.frame["task"] == self.main_task)]
         return first.to_html(index=False, float_format=lambda x: f"{x:.3f}")
+
+
+def check_table(file: Path, table: pd.DataFrame, remedy: str = "save it again") -> None:
+    """ValueError naming column and row for a table per trial with rows that occur twice, other types, or infinite metrics.
+
+    A metric may be missing: not all trials have choices, and random heads need not run on all of them.
+    """
+    measured = [name for name in METRICS if name in table]
+    key = ("method", "set", "k", "seed", "task", "trial")
+    check_columns(file, table, ("method", "set", "heads", "task", "trial"), ("k", "seed"), (), measured, key, remedy)

@@ -13,6 +13,7 @@ import base64
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.head import Head, split_heads
 from lens_heads.heads.sets import every_head
 from lens_heads.runs import checks
+from lens_heads.runs.fields import wrong
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import parse_json, read_json, read_text, user_path
 
@@ -99,14 +101,15 @@ def read_scores(path: str | Path) -> ScoreFile:
     if ids is None:
         ids = range(len(per_trial))
     elif not isinstance(ids, list):
-        raise _wrong(path, "trial_ids", ids, "a list with one id per trial")
-    wrong = next((i for i in ids if not isinstance(i, str) and checks.whole(i) is None), None)
-    if any(i is None for i in ids) or wrong is not None:
-        raise _wrong(path, "trial_ids", list(ids), "strings or integers")
+        raise wrong(path, "trial_ids", ids, "a list with one id per trial")
+    if not all(isinstance(i, str) or checks.whole(i) is not None for i in ids):
+        raise wrong(path, "trial_ids", list(ids), "strings or integers")
     if len(ids) != len(per_trial):
-        raise ValueError(f"{path}: {len(ids)} trial_ids but {len(per_trial)} scores per head")
+        raise ValueError(
+            f"{path}: {len(ids)} trial_ids but {len(per_trial)} scores per head: give one id per score, or omit trial_ids"
+        )
     if values is not None and _shape(values) != tuple(per_trial.shape[1:]):
-        raise _wrong(path, "meta.values", values, "one number per layer and head")
+        raise wrong(path, "meta.values", values, "one number per layer and head")
     meta.setdefault("source", path.name)
     null = _read_null(path, found["null"], per_trial.shape[1:]) if envelope and "null" in found else None
     return ScoreFile(per_trial, tuple(str(i) for i in ids), meta, null)
@@ -137,8 +140,8 @@ def load_heads(path: str | Path) -> list[Head]:
     """The heads listed in a file, in its order: "17-24, 20-25", one head per line, or a JSON list of heads or pairs.
 
     Published lists of selected heads have these forms; QRHead's configurations (YAML) have the list as their
-    `attn_head_set`. `parse_heads` reads a string. Raises ValueError naming the file and the entry that is not a head, and for
-    "full_heads", which is every head of a model; FileNotFoundError if there is no file.
+    `attn_head_set`. `parse_heads` reads a string. Raises ValueError naming the file and the entry that is not a head or is
+    listed twice, and for "full_heads", which is every head of a model; FileNotFoundError if there is no file.
     """
     path = user_path(path, "path")
     text = read_text(path).strip()
@@ -150,11 +153,13 @@ def load_heads(path: str | Path) -> list[Head]:
     if _HEAD_SET.search(text):
         listed = _head_set(path, text)
     try:
-        found = parse_heads(text) if listed is None else [Head.parse(head) for head in listed]
+        found = [Head.parse(head) for head in (split_heads(text) if listed is None else listed)]
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
     if not found:
         raise ValueError(f"{path} contains no heads: write them as layer-head, e.g. 17-24, 20-25")
+    if twice := [head for head, times in Counter(found).items() if times > 1]:
+        raise ValueError(f"{path}: head {twice[0]} is listed twice: keep one")
     return found
 
 
@@ -163,20 +168,15 @@ def _head_set(path: Path, text: str) -> list[Any]:
     import yaml
 
     try:
-        found = yaml.load(text, yaml.BaseLoader)[
-            "attn_head_set"
-        ]  # This loader makes texts of everything, and nothing else.
+        known = yaml.load(text, yaml.BaseLoader)  # This loader makes texts of everything, and nothing else.
+        found = known["attn_head_set"]
     except (yaml.YAMLError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: the YAML cannot be read ({' '.join(str(error).split())})") from None
     if found == "full_heads":
         raise ValueError(f'{path}: attn_head_set is "full_heads", every head of a model, and no list: choose some')
     if isinstance(found, str):
-        return [part for part in re.split(r"[,\s]+", found) if part]
+        return split_heads(found)
     return ["-".join(head) if isinstance(head, list) and all(type(n) is str for n in head) else head for head in found]
-
-
-def _wrong(path: Path, field: str, value: Any, wanted: str) -> ValueError:
-    return ValueError(f"{path}: {field} is {value!r}: expected {wanted}; correct it or omit it")
 
 
 def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
@@ -184,25 +184,36 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
     if meta is None:
         return {}
     if not isinstance(meta, dict):
-        raise _wrong(path, "meta", meta, "an object")
+        raise wrong(path, "meta", meta, "an object")
     shape = meta.get("shape")
     numbers = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n > 0 for n in shape)
     if shape is not None and not numbers:
-        raise _wrong(path, "meta.shape", shape, "[layers, heads]")
+        raise wrong(path, "meta.shape", shape, "[layers, heads]")
     for name, known in _CHOICES.items():
         if name in meta and meta[name] not in known:
-            raise _wrong(path, f"meta.{name}", meta[name], " or ".join(known))
+            raise wrong(path, f"meta.{name}", meta[name], " or ".join(known))
     for name in _TEXTS:
         if not isinstance(meta.get(name, ""), str):
-            raise _wrong(path, f"meta.{name}", meta[name], "a string")
+            raise wrong(path, f"meta.{name}", meta[name], "a string")
     for name in _FLAGS:
         if not isinstance(meta.get(name), bool | None):
-            raise _wrong(path, f"meta.{name}", meta[name], "true or false")
+            raise wrong(path, f"meta.{name}", meta[name], "true or false")
     for name, (kind, wanted) in _LISTS.items():
         listed = meta.get(name, [])
         if not isinstance(listed, list) or not all(isinstance(item, kind) for item in listed):
-            raise _wrong(path, f"meta.{name}", listed, wanted)
+            raise wrong(path, f"meta.{name}", listed, wanted)
+    for i, one in enumerate(meta.get("made_on", [])):
+        field = next((name for name in one if not _is_texts(one[name], name == "group")), None)
+        if field is not None:
+            wanted = "a string, or a list of them" if field == "group" else "a string"
+            raise wrong(path, f"meta.made_on[{i}].{field}", one[field], wanted)
     return dict(meta)
+
+
+def _is_texts(value: Any, several: bool) -> bool:
+    """Whether a value is a string, or, with `several`, a list of strings."""
+    listed = value if several and isinstance(value, list) else [value]
+    return all(isinstance(one, str) for one in listed)
 
 
 def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
@@ -232,16 +243,25 @@ def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None
     layers, heads = shape or (max(h.layer for h in by_head) + 1, max(h.head for h in by_head) + 1)
     beyond = [head for head in by_head if head.layer >= layers or head.head >= heads]
     if beyond:
-        raise ValueError(f"{path}: head {beyond[0]} does not exist in a file of {layers} layers x {heads} heads")
+        raise ValueError(
+            f"{path}: head {beyond[0]} does not exist in a file of {layers} layers x {heads} heads: remove it, or correct "
+            "meta.shape"
+        )
     trials = len(next(iter(by_head.values())))
     if trials == 0:
-        raise ValueError(f"{path}: the score lists are empty; no trial was successful")
+        raise ValueError(f"{path}: the score lists are empty; no trial was successful: score easier trials")
     every = (Head(layer, index) for layer in range(layers) for index in range(heads))
     missing = next((head for head in every if head not in by_head), None)  # Before a huge shape is allocated.
     if missing is not None:
-        raise ValueError(f"{path}: head {missing} is missing from a file of {layers} layers x {heads} heads")
+        raise ValueError(
+            f"{path}: head {missing} is missing from a file of {layers} layers x {heads} heads: a score file has every head; "
+            "score again"
+        )
     ragged = next((head for head, values in by_head.items() if len(values) != trials), None)
     if ragged is not None:
-        raise ValueError(f"{path}: head {ragged} has {len(by_head[ragged])} trials, but others have {trials}")
+        raise ValueError(
+            f"{path}: head {ragged} has {len(by_head[ragged])} trials, but others have {trials}: every head has a score of every "
+            "trial; score again"
+        )
     stacked = torch.tensor([by_head[head] for head in sorted(by_head)], dtype=torch.float32)
     return stacked.T.reshape(trials, layers, heads)

@@ -82,8 +82,13 @@ def parse_heads(heads: AnyHeads | Sequence[int], unit: Unit = "query_head") -> l
     A string may list several: "L12H1,L3H0". A bare pair of integers is one head.
     """
     if isinstance(heads, str):
-        heads = [part for part in re.split(r"[,\s]+", heads) if part]
+        heads = split_heads(heads)
     listed: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
     if isinstance(heads, Sequence) and len(listed) == 2 and all(whole(number) is not None for number in listed):
         listed = [tuple(listed)]
     return list(dict.fromkeys(Head.parse(head, unit) for head in listed))
+
+
+def split_heads(text: str) -> list[str]:
+    """The notations of heads in a text, separated by commas or spaces."""
+    return [part for part in re.split(r"[,\s]+", text) if part]

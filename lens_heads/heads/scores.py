@@ -320,8 +320,11 @@ class HeadScores:
         rows = listed if isinstance(listed, list) else []
         about["made_on"] = tuple(MadeOn.read(one) for one in rows if isinstance(one, dict))
         named, values = method or meta.pop("method", None) or "copy", meta.pop("values", None)
-        found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, null=read.null, **about)
-        return found if values is None else replace(found, values=torch.tensor(values))
+        try:
+            found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, null=read.null, **about)
+            return found if values is None else replace(found, values=torch.tensor(values))
+        except ValueError as error:  # What no field shows by itself: ids that occur twice, sums that are not finite.
+            raise ValueError(f"{path}: {error}") from None
 
     @property
     def _independent(self) -> Float[Tensor, "group layer head"]:

@@ -72,6 +72,17 @@ FILES: list[tuple[str, Any, str]] = [
     ("empty lists", {key: [] for key in PLAIN}, "the score lists are empty"),
     ("a kv head", {**PLAIN, "L0K0": [1, 1]}, "is a kv head"),
     ("a head of words", {**PLAIN, "best": [1, 1]}, "cannot read 'best' as a head"),
+    ("a head with an underscore", {**PLAIN, "0_1": [1, 1]}, "cannot read '0_1' as a head"),
+    ("a layer with an underscore", {**PLAIN, "0_1-0": [1, 1]}, "cannot read '0_1-0' as a head"),
+    ("a head in other digits", {**PLAIN, "\u0661-0": [1, 1]}, "as a head"),
+    ("made on numbers", envelope(meta={"made_on": [{"id": 3}]}), "meta.made_on[0].id is 3: expected a string"),
+    (
+        "made on a group of numbers",
+        envelope(meta={"made_on": [{"id": "a"}, {"id": "b", "group": [1]}]}),
+        "meta.made_on[1].group is [1]: expected a string, or a list of them",
+    ),
+    ("made on an object", envelope(meta={"made_on": [{"id": "a", "needle": {}}]}), "meta.made_on[0].needle is {}"),
+    ("a mean beyond float32", {key: [3e38, 3e38] for key in PLAIN}, "the score of L0H0 is inf"),
     ("scores a list", envelope(scores=[1]), "'scores' must be an object"),
     ("a list", [1, 2], "is not a score file"),
     ("nothing", {}, "is not a score file"),
@@ -82,7 +93,7 @@ FILES: list[tuple[str, Any, str]] = [
 def test_a_damaged_score_file(tmp_path: Path, content: Any, says: str) -> None:
     path = tmp_path / "scores.json"
     path.write_text(json.dumps(content))
-    refused(lambda: HeadScores.load(path), says)
+    assert str(path) in refused(lambda: HeadScores.load(path), says)
 
 
 SOUND: list[tuple[str, Any, str]] = [
@@ -124,7 +135,26 @@ def test_any_meta_loads_or_is_refused(tmp_path_factory: pytest.TempPathFactory, 
         assert found.values.shape == (3, 2)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "[null]", "[[1, true]]", "[[1]]", '["L0"]', "17", "[1.5]", "L1H1 x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "[null]",
+        "[[1, true]]",
+        "[[1]]",
+        '["L0"]',
+        "17",
+        "[1.5]",
+        "L1H1 x",
+        "0_1",
+        "0_1-2",
+        "1-2, 1-2",
+        "[[1, 2], [1, 2]]",
+        '["1-2", "L1H2"]',
+        "[[1, Infinity]]",
+    ],
+)
 def test_a_damaged_list_of_heads(tmp_path: Path, text: str) -> None:
     path = tmp_path / "heads.txt"
     path.write_text(text)

@@ -13,8 +13,9 @@ import pandas as pd
 
 from lens_heads.controls.quality import QUALITIES, over_seeds
 from lens_heads.runs.reading import user_path
-from lens_heads.runs.tables import read_table, write_table
+from lens_heads.runs.tables import write_table
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
+from lens_heads.studies.ranking_methods.stored import CELL, read_planted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -100,14 +101,26 @@ class Bench:
 
     @classmethod
     def load(cls, folder: str | Path) -> Bench:
-        """Read what `save` wrote, or a run folder. FileNotFoundError for a folder without any cell."""
+        """Read what `save` wrote, or a run folder.
+
+        FileNotFoundError for a folder without any cell; ValueError naming file, field and remedy for anything damaged (see
+        `stored.read_cell`), and for two cells of one model and task.
+        """
         folder = user_path(folder, "folder")
-        files = sorted(folder.glob("*/*/cell.json"))
+        files = sorted(folder.glob(f"*/*/{CELL}"))
         if not files:
             raise FileNotFoundError(f"{folder} holds no table of methods: pass the --out folder of lens-heads bench")
+        known: dict[tuple[str, str], Path] = {}
+        cells = [Cell.load(file.parent) for file in files]
+        for file, cell in zip(files, cells, strict=True):
+            first = known.setdefault((cell.model, cell.task), file)
+            if first is not file:
+                raise ValueError(
+                    f"{file}: task is {cell.task!r} of model {cell.model!r}, as in {first}: keep one of them in {folder}"
+                )
         table = folder / PLANTED
-        planted = read_table(table) if table.exists() else pd.DataFrame({"method": [], "auroc": []})
-        return cls([Cell.load(file.parent) for file in files], planted)
+        planted = read_planted(table) if table.exists() else pd.DataFrame({"method": [], "auroc": []})
+        return cls(cells, planted)
 
     def __repr__(self) -> str:
         return f"Bench({', '.join(f'{one.model} {one.task}: {len(one.methods)} methods' for one in self.cells)})"

@@ -19,13 +19,13 @@ from lens_heads.ablation.curves import AblationCurve
 from lens_heads.causal.faithfulness_curve import FaithfulnessCurve, trapezoid_weights
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.files import write_atomic
-from lens_heads.runs.reading import read_json
-from lens_heads.runs.tables import read_table, write_table
+from lens_heads.runs.tables import write_table
 from lens_heads.stats import Interval, crossed_interval, difference, ratio_interval, top_k_stability
 from lens_heads.studies.finding import plain
 from lens_heads.studies.ranking_methods.judging import Judged
 from lens_heads.studies.ranking_methods.presets import Preset
 from lens_heads.studies.ranking_methods.ranking import Rankings
+from lens_heads.studies.ranking_methods.stored import CELL, read_cell
 
 RANDOM = "random heads"
 """The row of random sets of heads, of all draws together."""
@@ -175,20 +175,12 @@ class Cell:
                 metas[name] = one.meta
         text = {"model": self.model, "task": self.task, "k": self.k, "left_out": self.left_out}
         text |= {"about": self.about.to_dict("records"), "meta": metas}
-        write_atomic(folder / "cell.json", json.dumps(plain(text), indent=1) + "\n")
+        write_atomic(folder / CELL, json.dumps(plain(text), indent=1) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Cell:
-        """Read what `save` wrote. FileNotFoundError for a folder without it."""
-        if not (folder / "cell.json").exists():
-            raise FileNotFoundError(f"{folder / 'cell.json'} is missing: {folder} holds no finished table of methods")
-        text = read_json(folder / "cell.json")
-        metas = text["meta"]
-        tables = {name: read_table(folder / f"{name}.parquet") for name in metas}
-        curve, other = (AblationCurve(tables[name], metas[name]) for name in ("curve", "other"))
-        kept = FaithfulnessCurve(tables["kept"], {}, metas["kept"]) if "kept" in metas else None
-        about = pd.DataFrame(text["about"]).astype(dict.fromkeys(("passes", "seconds", "stability"), float))
-        return cls(text["model"], text["task"], text["k"], about, curve, other, kept, text["left_out"])
+        """Read what `save` wrote; errors as in `stored.read_cell`."""
+        return cls(**vars(read_cell(folder, METRIC, RANDOM)))
 
 
 def check_by(by: str) -> None:
