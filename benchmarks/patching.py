@@ -30,6 +30,7 @@ import lens_heads as lh
 from lens_heads.causal import make_pairs
 from lens_heads.causal.measures import answer_logprob
 from lens_heads.heads.sets import shuffled
+from lens_heads.model import folders
 from lens_heads.model import gguf as gguf_files
 
 TARGETS = {
@@ -104,7 +105,7 @@ def speed(name: str, repeats: int, sample: int) -> dict[str, Any]:
     model = lh.load_model(name)
     source = gguf_files.local_source(name)
     assert source is not None
-    hf = gguf_files.load_local(source, torch.float32)["hf_model"].eval()
+    hf = folders.load_local(source, torch.float32)["hf_model"].eval()
     hf.set_attn_implementation("sdpa")
     shape = lh.geometry(model)
     alone, drawn = (

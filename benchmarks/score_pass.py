@@ -31,7 +31,7 @@ from record import append, timed
 
 import lens_heads as lh
 from lens_heads import tasks
-from lens_heads.model import decoding
+from lens_heads.model import decoding, folders
 from lens_heads.model import gguf as gguf_files
 from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.trials.encoded import EncodedTrial
@@ -81,7 +81,7 @@ def theirs(name: str, encoded: list[EncodedTrial], dtype: torch.dtype) -> dict[s
     """What Hugging Face's model does with the same tokens."""
     source = gguf_files.local_source(name)
     assert source is not None
-    model = gguf_files.load_local(source, dtype)["hf_model"]
+    model = folders.load_local(source, dtype)["hf_model"]
     model.set_attn_implementation("sdpa")
     exactly = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False}
 
@@ -142,7 +142,7 @@ def peak(way: str, name: str, length: int, dtype: str) -> float:
     else:
         source = gguf_files.local_source(name)
         assert source is not None
-        tokenizer = gguf_files.load_local(source, getattr(torch, dtype))["tokenizer"]
+        tokenizer = folders.load_local(source, getattr(torch, dtype))["tokenizer"]
         theirs(name, trials(tokenizer, length), getattr(torch, dtype))[way]()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 

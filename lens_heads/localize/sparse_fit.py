@@ -67,7 +67,7 @@ class Fit:
         parts = {"coefficient": self.coefficients, "low": self.low, "high": self.high, "stability": self.stability}
         numbers = {"alpha": self.alpha, "intercept": self.intercept, "r2": self.r2, "held_out_r2": self.held_out_r2}
         heads = [
-            {"head": str(Head(*map(int, place)))}
+            {"head": str(Head(int(place[0]), int(place[1])))}
             | {name: _number(float(values[place])) for name, values in parts.items()}
             for place in at
         ]

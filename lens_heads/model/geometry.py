@@ -208,6 +208,7 @@ def output_weights(model: Model, layer: int) -> Float[Tensor, "head d_head d_mod
     else:
         W_O = None
     if W_O is None:
+        assert projection is not None
         W_O = _through(projection, model.cfg.n_heads * model.cfg.d_head, model.cfg.dtype)
     return W_O.float().reshape(model.cfg.n_heads, model.cfg.d_head, -1)
 

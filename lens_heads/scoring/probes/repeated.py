@@ -89,14 +89,13 @@ def ordinary_tokens(tokenizer: Any, d_vocab: int) -> Int[Tensor, " token"]:
 
 
 def blind_layers(shape: HeadGeometry, reach: dict[str, int]) -> dict[str, list[int]]:
-    """By method, the layers whose sliding window ends before the tokens that it looks for; a warning names them.
+    """By method, the layers whose sliding window or chunk ends before the tokens that it looks for; a warning names them.
 
     `reach`: how many tokens back each method looks.
     """
+    reaches = [window or chunk for window, chunk in zip(shape.windows, shape.chunks, strict=True)]
     blind = {
-        name: [
-            layer for layer, window in enumerate(zip(shape.windows, shape.chunks, strict=True)) if _within(window, back)
-        ]
+        name: [layer for layer, far in enumerate(reaches) if far is not None and far <= back]
         for name, back in reach.items()
     }
     for back in sorted(set(reach.values())):
