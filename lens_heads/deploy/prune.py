@@ -27,6 +27,7 @@ from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.runs.files import naming, path_of, temporary_folder
 from lens_heads.runs.reading import reason
+from lens_heads.trials.bos import as_own
 
 How = Literal["zero", "remove"]
 
@@ -82,7 +83,7 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") ->
     with naming(folder, "written"), _new_folders(folder.parent), temporary_folder(folder.parent, "pruning") as held:
         whole = held / "model"
         fresh.save_pretrained(whole)
-        parts.tokenizer.save_pretrained(whole)
+        as_own(parts.tokenizer).save_pretrained(whole)
         os.replace(whole, folder)  # Complete or absent, also if it is interrupted.
     with torch.device("meta"):
         unpruned = parts.kind(parts.config)

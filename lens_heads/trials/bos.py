@@ -7,6 +7,7 @@ knows, and decides; `load_model` also makes `model.tokenizer` and `model.to_toke
 
 from __future__ import annotations
 
+import copy
 from functools import lru_cache
 from typing import Any
 
@@ -68,6 +69,14 @@ def keep_own(tokenizer: Any, own: Any) -> None:
         elif hasattr(own, "add_bos_token"):
             tokenizer.add_bos_token = own.add_bos_token
     _settle(tokenizer, _added(tokenizer) == _added(own))
+
+
+def as_own(tokenizer: Any) -> Any:
+    """A copy that begins texts as the model's own does, to be saved: a BOS of TransformerLens's would be the new folder's."""
+    made, own = copy.deepcopy(tokenizer), own_tokenizer(tokenizer)
+    if own is not None:
+        keep_own(made, made if own is tokenizer else own)
+    return made
 
 
 def put_bos(tokenizer: Any, wanted: bool) -> None:

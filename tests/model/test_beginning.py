@@ -18,7 +18,7 @@ from lens_heads.controls.planted_weights import byte_tokenizer
 from lens_heads.gates.passkeys import passkeys
 from lens_heads.model.copies import copied, packed, unpacked
 from lens_heads.model.geometry import geometry
-from lens_heads.trials.bos import begins
+from lens_heads.trials.bos import as_own, begins
 from lens_heads.trials.tokenizing import prompt_offsets
 from tests import zoo
 from tests.conftest import real_model
@@ -118,6 +118,8 @@ def test_a_bridge_of_ones_own_begins_prompts_as_its_folder_does(tmp_path: Path) 
         model = TransformerBridge.boot_transformers("local/own", hf_model=hf, tokenizer=own, device="cpu")
         assert model.tokenizer(TEXT).input_ids[0] == 1, "TransformerLens loads it again, with a BOS"
         assert lh.prompt_trial(model, TEXT, "Oslo").tokens.tolist() == own(TEXT).input_ids
+        as_own(model.tokenizer).save_pretrained(tmp_path / "saved")
+        assert AutoTokenizer.from_pretrained(tmp_path / "saved")(TEXT).input_ids == own(TEXT).input_ids
 
 
 def test_without_the_own_tokenizer_transformer_lenss_default_decides(tmp_path: Path, monkeypatch: Any) -> None:
