@@ -5,6 +5,7 @@ Names are loaded when first used, so that `import lens_heads` costs nothing.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ _HOMES = {
     "match_heads": "compare.correspondence",
     "mean_activations": "interventions.activations",
     "MeanActivations": "interventions.activations",
+    "trial_activations": "interventions.activations",
+    "TrialActivations": "interventions.activations",
     "HeadVectors": "interventions.vectors",
     "aie": "causal.function_vectors",
     "probe_heads": "scoring.probing",
@@ -108,7 +111,9 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"lens_heads.{_HOMES[name]}"), name)
     if name in _MODULES:
         return importlib.import_module(f"lens_heads.{_MODULES[name]}")
-    raise AttributeError(f"module 'lens_heads' has no attribute {name!r}; it has {', '.join(__all__)}")
+    close = difflib.get_close_matches(name, __all__, 1)
+    meant = f": did you mean {close[0]}?" if close else f"; it has {', '.join(__all__)}"
+    raise AttributeError(f"module 'lens_heads' has no attribute {name!r}{meant}")
 
 
 def __dir__() -> list[str]:
@@ -168,7 +173,9 @@ if TYPE_CHECKING:
     from lens_heads.interventions.ablate import ablate as ablate
     from lens_heads.interventions.ablation import Ablation as Ablation
     from lens_heads.interventions.activations import MeanActivations as MeanActivations
+    from lens_heads.interventions.activations import TrialActivations as TrialActivations
     from lens_heads.interventions.activations import mean_activations as mean_activations
+    from lens_heads.interventions.activations import trial_activations as trial_activations
     from lens_heads.interventions.steer import steer as steer
     from lens_heads.interventions.vectors import HeadVectors as HeadVectors
     from lens_heads.interventions.vectors import task_vectors as task_vectors

@@ -90,7 +90,7 @@ class Controls:
         unknown = next((name for name in self.names if name not in (*CONTROLS, NO_NEEDLE)), None)
         if unknown is not None:
             raise ValueError(f"unknown control {unknown!r}: the controls are {', '.join((*CONTROLS, NO_NEEDLE))}")
-        checks.whole_number("draws", self.draws, 0, remedy="; 0 draws no random sets")
+        checks.count("draws", self.draws, 0, remedy="; 0 draws no random sets")
         if self.trials is not None:
             checks.whole_number("trials", self.trials, remedy=", or None for all")
         if not self.draws and self.names and all(name.startswith("random") for name in self.names):

@@ -31,6 +31,7 @@ from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.workers import shared
+from lens_heads.runs.typed import typed
 from lens_heads.stats import Precision
 from lens_heads.trials.encoding import several
 from lens_heads.trials.trial import AnyTrial, Trial
@@ -50,12 +51,13 @@ class CurveRun(AblationRun, total=False):
     selecting: bool
 
 
+@typed
 @shared
 def ablation_curve(
     model: Model,
     trials: Iterable[AnyTrial] | Tasks,
     rankings: Mapping[str, HeadScores] | Sequence[HeadScores] | HeadScores,
-    ks: Sequence[int] = (1, 5, 10, 20, 50, 100),
+    ks: Sequence[int] | int = (1, 5, 10, 20, 50, 100),
     kind: str | Ablation = "mean",
     controls: Controls | Sequence[str] | str = CONTROLS,
     specificity: Tasks | None = None,

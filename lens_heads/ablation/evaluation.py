@@ -27,6 +27,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.stats import Interval, are_shares, mean_interval, share_interval
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -102,6 +103,7 @@ class Evaluation:
         return self.metrics[metric]
 
 
+@typed
 @shared
 def evaluate(
     model: Model,

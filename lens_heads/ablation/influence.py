@@ -25,6 +25,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.digests import digest
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.probes.text import AnyText, EncodedText, text
 from lens_heads.trials.encoded import placed
 
@@ -77,6 +78,7 @@ class Influence:
         )
 
 
+@typed
 @shared
 def influence(
     model: Model,

@@ -22,6 +22,9 @@ def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
     if isinstance(rankings, HeadScores):
         rankings = [rankings]
     if not isinstance(rankings, Mapping):
+        if isinstance(rankings, str) or not isinstance(rankings, Iterable):
+            raise TypeError(f"rankings={rankings!r:.60}: must be a HeadScores, several, or what score_heads returns")
+        rankings = list(rankings)
         names = [getattr(ranking, "method", "?") for ranking in rankings]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from lens_heads.runs.typed import typed
 from lens_heads.stats import Interval, RandomRank, n_to_tell
 from lens_heads.stats.intervals import NOTHING
 
@@ -80,6 +81,7 @@ class Verdict:
         return {"question": self.question, **bounds, "p": self.p, **told}
 
 
+@typed
 def judged_break(found: Verdict, share: float = HALF) -> Verdict:
     """`breaks` from its numbers: the cost, the share lost and the ranks of a verdict that has no word yet."""
     if found.share.high < share or found.cost.high < 0:
@@ -100,6 +102,7 @@ def ranked(found: Verdict) -> Verdict:
     return replace(found, word=HOLDS if worst.p <= ALPHA else UNTOLD, because=ranked)
 
 
+@typed
 def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdict:
     """`spared` from its numbers: the cost of a verdict that has no word yet, and its one-sided bound."""
     if upper < margin or found.cost.low > margin:
@@ -136,6 +139,7 @@ def _said(found: Interval, form: str) -> str:
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
+@typed
 def verdict_table(verdicts: list[Verdict]) -> pd.DataFrame:
     """One row per verdict."""
     return pd.DataFrame([verdict.row() for verdict in verdicts])

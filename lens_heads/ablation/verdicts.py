@@ -28,6 +28,7 @@ from lens_heads.ablation.verdict import (
     verdict_table,
 )
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import Interval, RandomRank, rank_p
 
 __all__ = [
@@ -53,6 +54,7 @@ CONTROLLED = 'Controls(("random", "random_like", "no_needle"), draws=40, of="all
 """What a curve needs so that every verdict can be given."""
 
 
+@typed
 def breaks(
     curve: AblationCurve,
     ranking: str | None = None,
@@ -84,6 +86,7 @@ def breaks(
     return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials, sets=sets), share)
 
 
+@typed
 def harms(
     curve: AblationCurve,
     ranking: str | None = None,
@@ -109,11 +112,13 @@ def harms(
     return ranked(found) if cost.low > 0 else untold(found, cost, 0.0)
 
 
+@typed
 def negligible(
     curve: AblationCurve, k: int, metric: str = "logprob", task: str | None = None, margin: float = MARGIN
 ) -> Verdict:
     """Do k random heads cost a task next to nothing? Equivalence as in `spared`, against no ablation."""
     checks.finite("margin", margin, 0)
+    checks.whole_number("k", k)
     task, random, none = task or curve.main_task, Condition.random(k), Condition.none()
     _check(curve, [none, random], task)
     cost = curve.difference(none, random, metric, task)
@@ -124,6 +129,7 @@ def negligible(
     return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin)
 
 
+@typed
 def spared(
     curve: AblationCurve,
     ranking: str | None = None,
@@ -150,6 +156,7 @@ def spared(
     return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin)
 
 
+@typed
 def costs_more(
     curve: AblationCurve,
     ranking: str,
@@ -201,14 +208,20 @@ def _condition(curve: AblationCurve, ranking: str | None, k: int | None) -> Cond
     if curve.meta.get("selecting"):
         raise ValueError("this curve's trials selected something, so it proves nothing: run one on other trials")
     name = curve.rankings[0] if ranking is None else ranking
-    sizes = sorted({one.k for one in curve.conditions() if one.set == "top" and one.method == name})
-    if not sizes:
-        raise ValueError(f"ranking {name!r} was not ablated: use {', '.join(curve.rankings)}")
+    sizes = _sizes(curve, name)
     if k is None and len(sizes) > 1:
         raise ValueError(f"the curve has k = {', '.join(map(str, sizes))}: say which, e.g. k={sizes[0]}")
-    if k is not None and k not in sizes:
+    if k is not None and checks.whole(k) not in sizes:
         raise ValueError(f"k={k!r} was not measured for {name}: use {', '.join(map(str, sizes))}")
     return Condition.top(name, sizes[0] if k is None else k)
+
+
+def _sizes(curve: AblationCurve, ranking: str) -> list[int]:
+    """The numbers of a ranking's heads that were ablated. ValueError for none."""
+    sizes = sorted({one.k for one in curve.conditions() if one.set == "top" and one.method == ranking})
+    if not sizes:
+        raise ValueError(f"ranking {ranking!r} was not ablated: use {', '.join(curve.rankings)}")
+    return sizes
 
 
 def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None:
@@ -230,6 +243,7 @@ def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None
     raise ValueError(f"nothing was measured for {missing} on {task!r}: {remedy}")
 
 
+@typed
 def judge(
     curve: AblationCurve, ranking: str | None = None, k: int | None = None, metric: str = "logprob"
 ) -> list[Verdict]:
@@ -248,11 +262,13 @@ def judge(
     ]
 
 
+@typed
 def smallest_k(curve: AblationCurve, ranking: str, share: float = HALF, metric: str = "logprob") -> int:
     """The smallest k at which a ranking's heads remove `share` of the needle's benefit; the largest, if none does.
 
     A rule for choosing k before a verdict, on a curve of selection trials (`ablation_curve(..., selecting=True)`).
     """
-    sizes = sorted({one.k for one in curve.conditions() if one.set == "top" and one.method == ranking})
+    checks.share("share", share, "0.5")
+    sizes = _sizes(curve, ranking)
     lost = {k: curve.share_lost(Condition.top(ranking, k), metric).value for k in sizes}
     return next((k for k in sizes if lost[k] >= share), sizes[-1])

@@ -26,9 +26,11 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
 
 
+@typed
 @shared
 def attribute_ablation(
     model: Model,
@@ -91,6 +93,7 @@ def unchanged(trial: EncodedTrial) -> Int[Tensor, " position"]:
     return trial.tokens
 
 
+@typed
 @shared
 def gradient_importance(
     model: Model,
@@ -130,6 +133,7 @@ def by_layer_norm(scores: HeadScores) -> HeadScores:
     )
 
 
+@typed
 def importance(scores: HeadScores) -> HeadScores:
     """Absolute scores as shares of all heads': E | s | / sum over heads of E | s |, the importance of Thinking Sparks.
 

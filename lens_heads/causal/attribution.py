@@ -25,6 +25,7 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:
     from transformer_lens.tools.analysis.attribution_patching import GradientCache
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 EMBED = "hook_embed"
 
 
+@typed
 @shared
 def attribution_patch(
     model: Model,
@@ -58,7 +60,7 @@ def attribution_patch(
     Runs the whole prompt with gradients and with logits at every position. For long prompts, the exact `patch_heads` with
     positions="answer" may take less time and memory.
     """
-    checks.whole_number("ig_steps", ig_steps)
+    checks.count("ig_steps", ig_steps)
     shape = require(model, "attribution", "gradients", "writes")
 
     @torch.inference_mode(False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import pandas as pd
 
@@ -25,6 +25,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.reading import user_path
+from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -92,6 +93,7 @@ class Circuit:
         return f"Circuit({found})"
 
 
+@typed
 @shared
 def trace_circuit(
     model: Model,
@@ -118,6 +120,8 @@ def trace_circuit(
     shape = geometry(model)
     name, total = check_metric(metric), shape.n_layers * shape.n_heads
     k = max(1, round(checks.share("share", share, "0.02") * total))
+    for component in components:
+        checks.one_of("components", component, get_args(Component))
     made = make_pairs(pairs, model.tokenizer, shape, corruption)
     gap = mean_gap(model, made, metric)
     folder = run.get("out")

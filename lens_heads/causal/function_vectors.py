@@ -13,8 +13,10 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model
 from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
 
 
+@typed
 def aie(
     model: Model,
     trials: Iterable[AnyPair] | AnyPair,

@@ -36,6 +36,7 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.memory import in_parts
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.probes.text import AnyText, EncodedText, listed_texts, text
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import EncodedTrial, placed
@@ -53,6 +54,7 @@ def kl(intact: Float[Tensor, " d_vocab"], ablated: Float[Tensor, " d_vocab"]) ->
     return (p.exp() * (p - q)).sum()
 
 
+@typed
 @shared
 def knockout_heads(
     model: Model,
@@ -81,7 +83,7 @@ def knockout_heads(
     shape, encoded, identity = geometry(model), encode_prompts(model, prompts), identify(model)
     ablation.check_spans(len(encoded), "prompts")
     named = "kl" if isinstance(measure, str) else labelled(_name(measure), measure, run.out is not None)
-    settings = {**identity.settings, **ablation.settings, "measure": named, "prompts": _digest(encoded)}
+    settings = {**identity.settings, **ablation.settings, "measure": named, "prompts": _digest(encoded, ablation)}
 
     def work(batch: list[EncodedText]) -> list[Result]:
         (one,) = batch
@@ -101,6 +103,7 @@ def knockout_heads(
     return HeadScores.from_trials("knockout", torch.stack(list(kept.values())), list(kept), settings, **about)
 
 
+@typed
 @shared
 def sahara(
     model: Model,
@@ -127,7 +130,7 @@ def sahara(
     ablation, run = ablation_run(model, kind, options)
     ablation.check_spans(len(encoded), "prompts")
     identity = identify(model)
-    settings = {**identity.settings, **ablation.settings, "measure": "angle", "prompts": _digest(encoded)}
+    settings = {**identity.settings, **ablation.settings, "measure": "angle", "prompts": _digest(encoded, ablation)}
     filled = [prefilled(model, [one]) for one in encoded]  # type: ignore[list-item]  # only its tokens are read
 
     def states(sets: Sequence[tuple[Head, ...]]) -> Float[Tensor, "set prompt d_model"]:
@@ -185,7 +188,7 @@ def encode_prompts(model: Model, prompts: Iterable[Prompt] | Prompt) -> list[Enc
     listed: list[Any] = [prompts] if isinstance(prompts, Trial | EncodedTrial) else listed_texts(prompts)
     if listed and all(isinstance(one, Trial | EncodedTrial) for one in listed):
         trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-        return [EncodedText(one.id, one.tokens, group=one.group, place=one.place) for one in trials]
+        return [EncodedText(one.id, one.tokens, group=one.group, place=one.place, needle=one.needle) for one in trials]
     encoded = placed(text(listed).encode(model.tokenizer, shape))
     check_unique(one.id for one in encoded)
     return encoded
@@ -202,7 +205,7 @@ def last_rows(
     with ablate_each(model, [sets[at] for at in order], ablation), evaluating(model), fast_attention(model):
         if filled is None:
             cache = Cache(model, len(sets))
-            cache.assign(len(sets), 1, parts_of([one]))  # type: ignore[list-item]  # only its tokens are read
+            cache.assign(len(sets), 1, parts_of([one]))  # type: ignore[list-item]  # only its tokens and needle are read
             prefill(model, tokens[:, :-1].expand(len(sets), -1), cache)
         else:
             cache = filled.replay(model, begins)
@@ -230,8 +233,9 @@ def _key(heads: tuple[Head, ...]) -> tuple[str, ...]:
     return ("+".join(sorted(head.key for head in heads)),)
 
 
-def _digest(encoded: Sequence[EncodedText]) -> str:
-    return digest([[one.id, one.tokens.tolist()] for one in encoded])
+def _digest(encoded: Sequence[EncodedText], ablation: Ablation) -> str:
+    spans = [one.needle for one in encoded] if ablation.options.get("span") == "needle" else []
+    return digest([[one.id, one.tokens.tolist()] for one in encoded] + spans)
 
 
 def _name(measure: Any) -> str:
@@ -240,7 +244,10 @@ def _name(measure: Any) -> str:
 
 def _number(value: Any, one: EncodedText, head: Head) -> float:
     """A measure's value. ValueError unless it is one finite number."""
-    tensor = torch.as_tensor(value)
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        tensor = torch.empty(0)
     if tensor.numel() != 1 or not torch.isfinite(tensor.float()).all():
         raise ValueError(f"{one.id}: the measure gave {value!r:.60} for {head}: it must be one finite number")
     return float(tensor)

@@ -14,6 +14,7 @@ from torch import Tensor
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs.digests import digest
+from lens_heads.runs.typed import typed
 from lens_heads.trials.bos import begins
 from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
@@ -100,6 +101,7 @@ class TokenPair:
 AnyPair: TypeAlias = TokenPair | AnyTrial
 
 
+@typed
 def make_pairs(
     pairs: Iterable[AnyPair] | AnyPair,
     tokenizer: Any,

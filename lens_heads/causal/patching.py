@@ -31,9 +31,11 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
 from lens_heads.trials.trial import AnyTrial
 
 
+@typed
 @contextmanager
 def patch(
     model: Model,
@@ -67,6 +69,7 @@ def _clean_run(model: Model, clean: TokenPair | AnyTrial, positions: Positions) 
     return run_activations(model, pair.clean[: end - 1], pair.id, start - 1 if positions == "answer" else 0)
 
 
+@typed
 @shared
 def patch_heads(
     model: Model,

@@ -21,6 +21,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.hooks import HookFunction, recording
 from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
 
 Component = Literal["q", "k", "v"]
 MLP = "blocks.{}.hook_mlp_out"
@@ -39,6 +40,7 @@ class _Path:
     freeze_mlps: bool
 
 
+@typed
 @shared
 def path_patch(
     model: Model,

@@ -24,6 +24,7 @@ from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:
     from transformer_lens.tools.analysis.attribution_patching import GradientCache
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 PATTERN = "blocks.{}.attn.hook_pattern"
 
 
+@typed
 @shared
 def attribute_queries(
     model: Model,

@@ -37,6 +37,7 @@ from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
@@ -55,6 +56,7 @@ class _Set(NamedTuple):
     patched: tuple[Head, ...]
 
 
+@typed
 @shared
 def recovery(
     model: Model,
@@ -87,7 +89,7 @@ def recovery(
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on;
     `NothingFlipped` if no example flips.
     """
-    checks.whole_number("draws", draws, 0, remedy="; 0 draws no random controls")
+    checks.count("draws", draws, 0, remedy="; 0 draws no random controls")
     ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
     controls = (controls,) if isinstance(controls, str) else controls

@@ -31,6 +31,7 @@ from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
@@ -40,6 +41,7 @@ Towards: TypeAlias = Literal["others", "answer"] | Callable[[EncodedTrial], Sequ
 NAME = "moved"
 
 
+@typed
 @shared
 def repair(
     model: Model,
@@ -71,7 +73,7 @@ def repair(
     chosen = list(dict.fromkeys(shape.check_heads(heads)))
     if not chosen:
         raise ValueError("there are no heads whose attention could be moved: give at least one")
-    checks.whole_number("draws", draws, 0, remedy="; 0 draws no random heads")
+    checks.count("draws", draws, 0, remedy="; 0 draws no random heads")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     aims = {trial.id: positions(model, trial, towards) for trial in encoded}
     sets = _sets(shape, chosen, draws)

@@ -40,6 +40,7 @@ from lens_heads.runs.code import labelled
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
+from lens_heads.runs.typed import typed
 
 Outside = Literal["corrupt", "mean", "zero"]
 MLPs = Literal["free", "corrupt"]
@@ -88,6 +89,7 @@ class _How:
         return 0 if self.positions == "all" and (self.outside != "corrupt" or self.mlps == "corrupt") else None
 
 
+@typed
 @shared
 def faithfulness(
     model: Model,

@@ -25,6 +25,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry, output_weig
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.probes import TokenMap, repeated, weights
 from lens_heads.scoring.probes.maps import packaged_maps
 from lens_heads.scoring.probes.text import AnyText, text
@@ -88,6 +89,7 @@ class HeadCards:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.2f}")
 
 
+@typed
 def describe(
     model: Model,
     heads: AnyHeads | None = None,

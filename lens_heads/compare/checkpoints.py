@@ -16,11 +16,13 @@ from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import highest_first
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import benjamini_hochberg, bootstrap_means, gap_interval, mean_interval, percentile_interval
 from lens_heads.stats.clusters import fewest_clusters, whole_clusters
 from lens_heads.stats.intervals import FEWEST
 
 
+@typed
 def compare_checkpoints(
     before: HeadScores,
     after: HeadScores,
@@ -58,7 +60,7 @@ def compare_checkpoints(
         raise ValueError(f"methods differ: {before.method} before, {after.method} after. Score both with one method.")
     top_heads(before, k)
     checks.share("alpha", alpha, "0.05")
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.seed(seed)
     before, after = highest_first(before), highest_first(after)
     sides, paired = _sides(before, after, paired)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 CHUNK = 128
 """Maximum rows per minibatch; the size of a Gram matrix is its square."""
@@ -23,6 +24,7 @@ Grams: TypeAlias = Sequence[Float[Tensor, "head pair"]]
 """Centred Gram matrices of some heads, one tensor per minibatch."""
 
 
+@typed
 def linear_cka(
     x: Float[Tensor, "row head_a d_a"], y: Float[Tensor, "row head_b d_b"], chunk: int = CHUNK
 ) -> Float[Tensor, "head_a head_b"]:

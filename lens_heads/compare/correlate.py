@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -25,14 +26,18 @@ from lens_heads.compare.cells import STATISTICS
 from lens_heads.compare.correlation import Correlation
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import Permutation, pearson, percentile_interval, permutation_test, spearman_brown
 
 Points: TypeAlias = Float[np.ndarray, "*sample k task"]
 Covariate: TypeAlias = Mapping[str, float] | pd.Series | pd.DataFrame
+OPTIONS = sorted({option for _, options in STATISTICS.values() for option in options})
+"""Of the statistics of transfer matrices."""
 FEWEST = 4
 """Fewest tasks: three have six orders, so no p below 1/6."""
 
 
+@typed
 def correlate(
     a: TransferMatrix | pd.DataFrame,
     b: TransferMatrix | pd.DataFrame,
@@ -64,9 +69,13 @@ def correlate(
     Raises ValueError for fewer than four shared tasks, no shared k, missing or constant values, tasks without a stratum or
     covariate, and items that cannot be paired.
     """
+    for option in options:
+        if option not in OPTIONS:
+            close = get_close_matches(option, ("covariates", "strata", *OPTIONS), 1, 0.3) or OPTIONS
+            raise TypeError(f"correlate: unexpected keyword argument {option!r}: did you mean {' or '.join(close)}?")
     if permutations is not None:
-        checks.whole_number("permutations", permutations, remedy=", or None")
-    checks.whole_number("n", n)
+        checks.count("permutations", permutations, remedy=", or None")
+    checks.count("n", n)
     checks.seed(seed)
     tables = [_table(each, name, statistic, options) for each, name in ((a, "a"), (b, "b"))]
     ks, tasks = _shared(*tables)

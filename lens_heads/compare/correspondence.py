@@ -25,6 +25,7 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.store import digest
+from lens_heads.runs.typed import typed
 
 Distance: TypeAlias = Float[np.ndarray, "head_a head_b"]
 Scores: TypeAlias = tuple[Mapping[str, HeadScores], Mapping[str, HeadScores]]
@@ -34,6 +35,7 @@ _READ = {"patterns", "cka"}
 """The parts that require texts."""
 
 
+@typed
 def match_heads(
     model_a: Model,
     model_b: Model,

@@ -15,6 +15,7 @@ from scipy.stats import hypergeom
 from lens_heads.compare.overlap import top_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import spearman
 
 
@@ -56,6 +57,7 @@ class DepthOverlap:
         )
 
 
+@typed
 def overlap_by_depth(
     a: HeadScores,
     b: HeadScores,
@@ -76,7 +78,7 @@ def overlap_by_depth(
     if a.unit != b.unit:
         units = f"{a.method} scores {a.unit}s, {b.method} scores {b.unit}s"
         raise ValueError(f"{units}. Convert one with lens_heads.units.")
-    checks.whole_number("permutations", permutations)
+    checks.count("permutations", permutations)
     checks.seed(seed)
     k_b = k if k_b is None else k_b
     (heads_a, top_a, mean_a), (heads_b, top_b, mean_b) = _profile(a, k, bins), _profile(b, k_b, bins)

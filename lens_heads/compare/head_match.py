@@ -17,6 +17,7 @@ from jaxtyping import Float
 from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.sets import every_head
+from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -97,6 +98,7 @@ class HeadMatch:
         return f"{escape(repr(self))}{nearest.to_html(index=False, float_format=lambda x: f'{x:.3f}')}"
 
 
+@typed
 def match_accuracy(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
     """Fraction of planted partners found: of the heads of a in `truth` ({head of a: its true partner in b}).
 
@@ -108,6 +110,7 @@ def match_accuracy(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
     return sum(right) / len(right)
 
 
+@typed
 def recovery_rate(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
     """Deprecated alias of `match_accuracy`."""
     warnings.warn("recovery_rate is deprecated. Use match_accuracy.", DeprecationWarning, stacklevel=2)

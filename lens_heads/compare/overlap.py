@@ -20,6 +20,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.one_model import check_one_model
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Overlap:
         )
 
 
+@typed
 def overlap(a: HeadScores, b: HeadScores, k: int, k_b: int | None = None) -> Overlap:
     """Which top heads two methods share, and how many they would share by chance.
 
@@ -98,6 +100,7 @@ def _of_sets(names: tuple[str, str], a: Sequence[Head], b: Sequence[Head], n_lay
     )
 
 
+@typed
 def head_overlaps(
     rankings: Mapping[str, HeadScores | Iterable[Head | str | Sequence[int]]],
     k: int | None = None,
@@ -150,6 +153,7 @@ def _cut(name: str, heads: list[Head], k: int | None, n_layers: int, n_heads: in
     return top
 
 
+@typed
 def jaccard_curve(a: HeadScores, b: HeadScores, ks: Iterable[int] | None = None) -> pd.DataFrame:
     """Agreement of two methods as a function of set size: one row per k, in ascending order.
 

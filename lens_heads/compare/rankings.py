@@ -16,10 +16,12 @@ from scipy.stats import kendalltau
 from lens_heads.compare.overlap import check_pair
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import bootstrap_means, percentile_interval, spearman
 from lens_heads.stats.intervals import FEWEST
 
 
+@typed
 def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
     """Rank-biased overlap of two full rankings   (Webber, Moffat & Zobel, ACM TOIS 28(4), 2010, RBO_ext, eq. 23)
 
@@ -38,6 +40,7 @@ def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
     return min(1.0, float((1 - p) * (p ** (depths - 1) * shared / depths).sum() + p ** len(shared)))
 
 
+@typed
 def rank_correlation(a: HeadScores, b: HeadScores, kind: Literal["spearman", "kendall"] = "spearman") -> float:
     """Spearman's rho or Kendall's tau-b between the scores of all heads.
 
@@ -52,6 +55,7 @@ def rank_correlation(a: HeadScores, b: HeadScores, kind: Literal["spearman", "ke
     return float(spearman(x, y) if kind == "spearman" else kendalltau(x, y).statistic)
 
 
+@typed
 def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1000, seed: int = 0) -> pd.DataFrame:
     """Spearman correlation of two methods' scores within the early, middle and late third of the layers.
 
@@ -65,7 +69,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
     """
     check_pair(a, b)
     checks.share("level", level)
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.seed(seed)
     if a.n_layers < 3:
         raise ValueError(f"{a.method} has {a.n_layers} layers, and thirds need at least 3. Use rank_correlation.")
@@ -79,6 +83,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
     return pd.DataFrame(rows)
 
 
+@typed
 def rank_correlation_interval(
     a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 200, seed: int = 0
 ) -> tuple[float, float, float]:
@@ -88,7 +93,7 @@ def rank_correlation_interval(
     read them as a measure of spread. NaN if a ranking has fewer than five trials.
     """
     checks.share("level", level)
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.seed(seed)
     rho = rank_correlation(a, b)
     sides = [(scores.sign * scores.per_trial.flatten(1), seed + i) for i, scores in enumerate((a, b))]
@@ -99,6 +104,7 @@ def rank_correlation_interval(
     return rho, float(low), float(high)
 
 
+@typed
 def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
     """The scores of one method over the trials of all tasks, as if they had been scored together.
 

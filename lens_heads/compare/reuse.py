@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from lens_heads.causal.circuits import Circuit
 from lens_heads.compare.overlap import head_overlaps
-
-if TYPE_CHECKING:
-    from lens_heads.causal.circuits import Circuit
+from lens_heads.runs.typed import typed
 
 
+@typed
 def circuit_reuse(circuits: Mapping[str, Circuit]) -> pd.DataFrame:
     """Shared heads of every two circuits: a row per pair, with the stages in which both have a head.
 

@@ -14,6 +14,7 @@ from lens_heads.compare.overlap import head_overlaps
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -50,6 +51,7 @@ class CheckpointSeries:
         return plots.kind_map(frame, STATUSES, title or f"Heads from {last['before']} to {last['after']}")
 
 
+@typed
 def checkpoint_series(
     checkpoints: Mapping[str, HeadScores], k: int = 20, alpha: float = 0.05, n: int = 4000, seed: int = 0
 ) -> CheckpointSeries:
@@ -66,6 +68,9 @@ def checkpoint_series(
     names = list(checkpoints)
     if len(names) < 2:
         raise ValueError(f"{len(names)} checkpoint: a series needs at least two")
+    taken = next((name for name in names if name in ("head", "rank_first", "rank_last", "status")), None)
+    if taken is not None:
+        raise ValueError(f"checkpoint {taken!r}: the table of heads has a column of that name; give it another one")
     checks.whole_number("k", k)
     pairs = [*pairwise(names), *([(names[0], names[-1])] if len(names) > 2 else [])]
     rows = []

@@ -27,6 +27,7 @@ from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.row_view import RowView
 from lens_heads.scoring.scorers.entropy import entropy
 from lens_heads.scoring.scorers.induction import induction
@@ -75,12 +76,14 @@ class Reading:
     words: list[int]
 
 
+@typed
 def common_texts(n: int = 16, seed: int = 0) -> list[str]:
     """n paragraphs of the packaged prose (`tasks.prose`) on different scenes, about 100 words each."""
-    checks.whole_number("n", n)
-    return haystack(200 * n, seed).split("\n\n")[:n]
+    checks.count("n", n)
+    return haystack(200 * n, checks.seed(seed)).split("\n\n")[:n]
 
 
+@typed
 def head_signatures(model: Model, texts: Sequence[str] | None = None, progress: bool = True) -> Signatures:
     """Pattern statistics and Gram matrices of every head on `texts` (default: `common_texts()`).
 

@@ -28,12 +28,14 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial
 
 Ranking = HeadScores | Iterable[Head | str | Sequence[int]]
 
 
+@typed
 @shared
 def transfer_matrix(
     model: Model,
@@ -70,7 +72,7 @@ def transfer_matrix(
     a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
     """
     ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
-    checks.whole_number("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
     checks.seed(seed)
     for name in {NONE, RANDOM} & set(tasks):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")

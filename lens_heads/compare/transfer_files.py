@@ -13,8 +13,10 @@ from lens_heads.compare.cells import NONE, RANDOM
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.heads.head import Head
 from lens_heads.runs.reading import read_json, user_path
+from lens_heads.runs.typed import typed
 
 
+@typed
 def read_counts(folder: str | Path) -> TransferMatrix:
     """The transfer matrix of a published run, from counts alone.
 
@@ -37,6 +39,7 @@ def read_counts(folder: str | Path) -> TransferMatrix:
     return TransferMatrix(counts=pd.DataFrame(rows), meta=meta)
 
 
+@typed
 def read_rankings(path: str | Path) -> dict[str, list[Head]]:
     """Heads per task, best first, from {"tasks": {task: [{"layer", "head", "score"}, ...]}}.
 

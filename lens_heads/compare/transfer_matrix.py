@@ -152,7 +152,7 @@ class TransferMatrix:
         Each target is resampled independently, seeded by its name and `seed`: matrices with the same items and seed get the
         same resamples. The draws of random heads are resampled as well.
         """
-        checks.whole_number("n", n)
+        checks.count("n", n)
         checks.seed(seed)
         drawn = [measured.resampled(n, seed_of(target, seed)) for target, measured in self._measured.items()]
         cells = self._layout.cells(np.stack(drawn, -1))
@@ -164,7 +164,7 @@ class TransferMatrix:
         self, name: str, n: int = 100, seed: int = 0, **options: bool
     ) -> tuple[Float[np.ndarray, "sample k task"], Float[np.ndarray, "sample k task"]]:
         """A statistic on both halves of n random splits of every target's items. Every target needs two items or groups."""
-        checks.whole_number("n", n)
+        checks.count("n", n)
         checks.seed(seed)
         self._check_spread()
         both = [measured.halves(n, seed_of(target, seed)) for target, measured in self._measured.items()]

@@ -26,6 +26,7 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
+from lens_heads.runs.typed import typed
 from lens_heads.stats import crossed_interval, pearson
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class MatchValidation:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}")
 
 
+@typed
 def validate_match(
     match: HeadMatch,
     model_a: Model,
@@ -190,7 +192,7 @@ def _sets(
     """The sets to ablate in a and in b: none, then those of every group."""
     if not groups:
         raise ValueError("groups is empty. Pass {name: heads of a, or their HeadScores}.")
-    checks.whole_number("draws", draws)
+    checks.count("draws", draws)
     checks.whole_number("k", k)
     checks.seed(seed)
     in_a, in_b = [NO_ABLATION], [NO_ABLATION]

@@ -17,6 +17,8 @@ from lens_heads.heads.sets import every_head
 from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
 from lens_heads.model.identity import identify
 from lens_heads.model.support import require
+from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.weighing import value_weights
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Similarity:
         return plots.similarity_map(names, self.values.numpy(), title or "Cosine of OV circuits")
 
 
+@typed
 def ov_similarity(model: Model, layer: int | None = None) -> Similarity:
     """Cosine of the OV matrices W_V W_O of every two heads (of one layer, or of all), under the trace inner product.
 
@@ -60,8 +63,8 @@ def ov_similarity(model: Model, layer: int | None = None) -> Similarity:
     """
     require_raw_weights(model)
     shape = require(model, "ov_similarity", "writes")
-    if layer is not None and not 0 <= layer < shape.n_layers:
-        raise ValueError(f"layer={layer}: {shape.name} has layers 0-{shape.n_layers - 1}")
+    if layer is not None and checks.whole(layer) not in range(shape.n_layers):
+        raise ValueError(f"layer={layer!r:.60}: {shape.name} has layers 0-{shape.n_layers - 1}")
     layers = range(shape.n_layers) if layer is None else [layer]
     heads = tuple(head for head in every_head(shape.n_layers, shape.n_heads) if head.layer in layers)
     W_V = torch.cat([value_weights(model, at).cpu() for at in layers])
@@ -79,6 +82,7 @@ def ov_similarity(model: Model, layer: int | None = None) -> Similarity:
     return Similarity(heads, products / norms[:, None] / norms)
 
 
+@typed
 def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
     """How much training changed each head's weights: |W_after - W_before| / |W_before|, by matrix; 0 is no change.
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs.typed import typed
 from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.trial import AnyTrial
 
@@ -39,6 +40,7 @@ class Answerable:
         return f"Answerable({len(self.trials)} of {self.n} trials; {shares})"
 
 
+@typed
 def answerable(
     trials: Iterable[AnyTrial] | AnyTrial, with_needle: Evaluated, without: Evaluated, metric: str = "correct"
 ) -> Answerable:

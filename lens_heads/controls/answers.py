@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lens_heads.controls.exchanges import givers, same_answer
+from lens_heads.runs.typed import typed
 from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.trial import AnyTrial, Trial
 
@@ -14,6 +15,7 @@ _LABEL = ("answer", "aliases", "judge", "choices")
 _IN_TOKENS = (*_LABEL, "answer_tokens", "choice_tokens")
 
 
+@typed
 def permuted_answers(trials: Iterable[AnyTrial] | AnyTrial, seed: int = 0) -> list[AnyTrial]:
     """The trials with each other's gold answers; the prompts, with their needles, stay.
 

@@ -7,8 +7,10 @@ import torch
 from lens_heads.model.copies import copied, redrawn, set_output_weights
 from lens_heads.model.geometry import Model, geometry, output_weights
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 
+@typed
 def random_initialised(model: Model, seed: int = 0) -> Model:
     """An untrained model: same class, configuration, dtype and tokenizer, with weights drawn as before training.
 
@@ -25,6 +27,7 @@ def random_initialised(model: Model, seed: int = 0) -> Model:
     return redrawn(model, f"{name} random-initialised seed {seed}", seed)
 
 
+@typed
 def shuffled_outputs(model: Model, seed: int = 0) -> Model:
     """A copy whose heads have exchanged their output weights W_O inside each layer; no head keeps its own.
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lens_heads.controls.exchanges import accepted, givers, mentions, same_answer, with_needles
+from lens_heads.runs.typed import typed
 from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Trial
 
 
+@typed
 def exchanged_needles(trials: Iterable[AnyTrial] | AnyTrial, seed: int = 0) -> list[Trial]:
     """The trials with each other's needles, so that no prompt answers its question; question and gold answer stay.
 
@@ -49,6 +51,7 @@ def _groups(trial: Trial) -> set[str]:
     return {*([trial.group] if isinstance(trial.group, str) else trial.group)} - {""}
 
 
+@typed
 def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[Trial]:
     """The trials with more haystack where the needle was.
 

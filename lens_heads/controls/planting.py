@@ -8,7 +8,6 @@ leave for others. MLPs are zero, and queries and keys use a rotation that hardly
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,12 +15,13 @@ import pandas as pd
 import torch
 
 from lens_heads.controls.planted_weights import ANSWERS, CLUES, FILLER, byte_tokenizer, write_weights
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.beginning import begin_as_own
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
 
 Role = Literal["copier", "writer", "suppressor", "decoy", "main", "backup", "feeder", "reader", "noise"]
@@ -37,6 +37,9 @@ EFFECTS: dict[str, str] = {
     "noise": "none",
 }
 """How a head of each role matters: it writes the answer; only another head reads it; another stands in for it; not at all."""
+
+LARGEST_SIDE = 128
+"""Layers, and heads in each: a control is to be small, and a slip would take all memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +78,7 @@ class Planted:
 
     def trials(self, n: int = 16, length: int = 40, seed: int = 0, corrupt: bool = False) -> list[EncodedTrial]:
         """Trials of `length` tokens with their needle in random places; `corrupt`: filler in place of the needle."""
-        checks.whole_number("n", n)
+        checks.count("n", n)
         checks.whole_number("length", length, 8, self.model.cfg.n_ctx - 1)
         ids = self.meta["ids"]
         generator, filler = torch.Generator().manual_seed(checks.seed(seed)), torch.tensor([ids[c] for c in FILLER])
@@ -91,15 +94,17 @@ class Planted:
             made.append(EncodedTrial(tokens, (start, start + 5), answer, gold, f"planted-{seed}-{i}"))
         return made
 
-    def quality(self, scores: HeadScores, truth: Sequence[Head] | None = None) -> dict[str, float]:
+    @typed
+    def quality(self, scores: HeadScores, truth: AnyHeads | None = None) -> dict[str, float]:
         """How well a ranking finds the heads that matter, or those of `truth`: AUROC, average precision, precision at k.
 
-        k is the number of such heads. A random ranking gets 0.5, and about their share of all heads in the others. ValueError
-        for scores of another shape, and for a truth of no heads or all.
+        `truth`: heads, or their names. k is the number of such heads. A random ranking gets 0.5, and about their share of all
+        heads in the others. ValueError for scores of another shape, and for a truth of no heads or all.
         """
         from sklearn.metrics import average_precision_score, roc_auc_score
 
-        wanted = set(self.matters if truth is None else truth)
+        shape = geometry(self.model)
+        wanted = set(self.matters if truth is None else shape.check_heads(truth))
         heads = list(self.roles)
         if (scores.n_layers, scores.n_heads) != (self.model.cfg.n_layers, self.model.cfg.n_heads):
             raise ValueError(f"scores of {scores.n_layers} layers x {scores.n_heads} heads are not of this model")
@@ -116,6 +121,7 @@ class Planted:
         }
 
 
+@typed
 def planted(
     layers: int = 4,
     heads: int = 4,
@@ -146,7 +152,9 @@ def planted(
     """
     kv_heads = heads if kv_heads is None else kv_heads
     for name, value in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():
-        checks.whole_number(name, value)
+        checks.whole_number(name, value, 1, LARGEST_SIDE if checks.whole(value) is not None else checks.LARGEST)
+    if window is not None:
+        checks.whole_number("window", window, remedy=", or None")
     if heads % kv_heads:
         raise ValueError(f"heads={heads} is no multiple of kv_heads={kv_heads}")
     wanted: dict[Role, int] = {"copier": copiers, "writer": writers, "suppressor": suppressors, "decoy": decoys}

@@ -11,11 +11,13 @@ import torch
 from lens_heads.controls.planting import Planted, planted
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import mean_interval
 
 QUALITIES = ("auroc", "average_precision", "precision")
 
 
+@typed
 def planted_quality(
     rank: Callable[[Planted], HeadScores],
     seeds: Sequence[int] | int = 10,
@@ -39,9 +41,8 @@ def planted_quality(
 
     Raises ValueError for no seeds and whatever `planted` and `Planted.quality` refuse.
     """
-    listed = list(range(checks.whole_number("seeds", seeds))) if isinstance(seeds, int) else list(seeds)
-    if not listed:
-        raise ValueError("there are no seeds: give at least one, better ten")
+    listed = list(range(checks.count("seeds", seeds))) if checks.whole(seeds) is not None else _seeds(seeds)
+    checks.share("level", level)
     rows = []
     for seed in listed:
         truth = planted(seed=seed, **options)
@@ -50,6 +51,13 @@ def planted_quality(
     found = pd.DataFrame(rows)
     share = float(found["share"].mean())
     return over_seeds(found, level).assign(chance=[0.5, share, share], seeds=len(listed))
+
+
+def _seeds(given: Any) -> list[int]:
+    listed = checks.whole_numbers("seeds", given, 0, ", or how many; better ten") if given != [] else []
+    if not listed:
+        raise ValueError("there are no seeds: give at least one, better ten")
+    return [checks.seed(seed, "seeds") for seed in listed]
 
 
 def over_seeds(rows: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:

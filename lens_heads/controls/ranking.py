@@ -8,10 +8,12 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 METHOD = "random lead"
 
 
+@typed
 def random_ranking(model: Model | HeadScores, seed: int = 0) -> HeadScores:
     """A "method" that ranks the heads of a model at random, to run through an analysis as if it were one.
 

@@ -25,6 +25,7 @@ from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
@@ -46,6 +47,7 @@ def contrasted(
     return (1 + weight) * one - weight * other
 
 
+@typed
 @shared
 def contrast(
     model: Model,

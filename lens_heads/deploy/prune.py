@@ -27,6 +27,7 @@ from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.runs.files import naming, path_of, temporary_folder
 from lens_heads.runs.reading import reason
+from lens_heads.runs.typed import typed
 from lens_heads.trials.bos import as_own
 
 How = Literal["zero", "remove"]
@@ -43,6 +44,7 @@ class Pruned:
     bytes: tuple[int, int]
 
 
+@typed
 def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") -> Pruned:
     """Save the model without some heads, as a folder that `load_model` and transformers read.
 
@@ -159,6 +161,7 @@ def _check_logits(model: Model, chosen: Sequence[Head], fresh: Any) -> None:
         )
 
 
+@typed
 def lowest_groups(scores: HeadScores, shape: HeadGeometry, k: int) -> list[Head]:
     """All query heads of the k lowest kv heads of every layer, for how="remove".
 

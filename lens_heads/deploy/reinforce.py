@@ -25,6 +25,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.probes.context import ContextPair, Without, pair
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -34,6 +35,7 @@ from lens_heads.trials.trial import AnyTrial
 Z = "blocks.{}.attn.hook_z"
 
 
+@typed
 @torch.no_grad()
 def reinforced_heads(model: Model, both: ContextPair, factor: float = 2.0) -> list[Head]:
     """The heads that VHR reinforces for one prompt, chosen layer by layer while those below are already scaled.
@@ -82,6 +84,7 @@ def _written(
     return einsum(z, W_O.to(z), "head e, head e d -> head d")
 
 
+@typed
 @shared
 def reinforce(
     model: Model,

@@ -10,10 +10,13 @@ from torch.utils.benchmark import Timer
 from lens_heads.model.forward import Cache, fast_attention, prefill
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.modes import evaluating
+from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 ROUNDS = 7
 
 
+@typed
 @torch.no_grad()
 def prefill_ratio(before: Model, after: Model, tokens: int = 512) -> float:
     """The time of a prefill of so many tokens (at most the context window) by `after`, as a share of that by `before`.
@@ -21,6 +24,7 @@ def prefill_ratio(before: Model, after: Model, tokens: int = 512) -> float:
     Both are timed in turn, several times, and the median of the ratios is returned: other work on the machine disturbs it least.
     Attention is sdpa where the models can.
     """
+    checks.whole_number("tokens", tokens)
     one, other = _timer(before, tokens), _timer(after, tokens)
     with evaluating(before), evaluating(after):
         return median([other.timeit(1).mean / one.timeit(1).mean for _ in range(ROUNDS)])

@@ -36,6 +36,7 @@ from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
 
 
+@typed
 @contextmanager
 def streaming_cache(
     model: Model, heads: Iterable[Head | str], sink: int = 4, recent: int = 64
@@ -123,6 +125,7 @@ def _interval(name: str, values: pd.DataFrame, rows: pd.DataFrame, level: float)
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
+@typed
 @shared
 def streaming(
     model: Model,
@@ -155,7 +158,7 @@ def streaming(
     options, shape = Run.of(run), require(model, "streaming", "pattern")
     checks.whole_number("sink", sink, 0)
     checks.whole_number("recent", recent)
-    checks.whole_number("draws", draws, 1)
+    checks.count("draws", draws, 1)
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     check_independent(rankings, None, made_on(encoded))

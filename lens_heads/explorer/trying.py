@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import comb
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -23,6 +24,8 @@ from lens_heads.trials.encoded import EncodedTrial
 Try = Literal["mean", "zero", "patch"]
 Change: TypeAlias = Callable[[Sequence[Head]], AbstractContextManager[Any]]
 """What is done to some heads."""
+MOST_DRAWS = 10_000
+"""Sets of random heads, each of which takes a pass."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,9 @@ def _random_sets(model: Model, heads: Sequence[Head], draws: int) -> list[list[H
     shape = geometry(model)
     everyone = every_head(shape.n_layers, shape.n_heads)
     found: dict[frozenset[Head], list[Head]] = {}
+    others = len(everyone) - len(heads)
+    different = comb(others, len(heads)) if len(heads) <= others else comb(len(heads), len(heads) - others)
+    draws = min(draws, different)
     for seed in range(10 * draws if len(heads) < len(everyone) else 0):
         some = random_heads(everyone, heads, len(heads), seed)
         found.setdefault(frozenset(some), some)

@@ -14,7 +14,7 @@ from lens_heads.ablation.evaluation import evaluate
 from lens_heads.explorer.contents import best_heads, contents, default_scores
 from lens_heads.explorer.recorded import record
 from lens_heads.explorer.stored import HEADS, STEPS
-from lens_heads.explorer.trying import Tried, attempt
+from lens_heads.explorer.trying import MOST_DRAWS, Tried, attempt
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
@@ -22,6 +22,7 @@ from lens_heads.interventions.activations import MeanActivations, mean_activatio
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.runs import checks
 from lens_heads.runs.showing import visible
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.looking import look
 from lens_heads.scoring.looks import Look
 from lens_heads.trials.encoded import EncodedTrial
@@ -147,6 +148,7 @@ class Why:
         return found.assign(share=found["phi"].abs() / whole if whole else 0.0)
 
 
+@typed
 def why(
     model: Model,
     prompt: str,
@@ -185,7 +187,7 @@ def why(
     require_raw_weights(model)
     shape = geometry(model)
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
-    checks.whole_number("draws", draws, 1)
+    checks.count("draws", draws, 1, MOST_DRAWS)
     checks.whole_number("max_new_tokens", max_new_tokens)
     if kind not in ("mean", "zero"):
         raise ValueError(f"kind={kind!r}: use 'mean' or 'zero'")

@@ -20,14 +20,16 @@ from lens_heads.compare.head_match import HeadMatch
 from lens_heads.explorer.contents import AnyScores, best_heads, check_made, contents, default_scores
 from lens_heads.explorer.recorded import TOP, asset, record, start
 from lens_heads.explorer.rows import prompt, rows, tops
-from lens_heads.explorer.trying import Try, attempt
+from lens_heads.explorer.trying import MOST_DRAWS, Try, attempt
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.named import by_name
 from lens_heads.heads.ranks import warn_of_nothing
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.hooks import attached
 from lens_heads.runs import checks
 from lens_heads.runs.showing import one_line
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.looking import look
 from lens_heads.scoring.looks import Look
 from lens_heads.trials.encoded import EncodedTrial
@@ -76,6 +78,7 @@ class Explorer(anywidget.AnyWidget):
         self._direction, self._draws, self._room = direction, draws, max_new_tokens
         self._looks: dict[int, Look] = {}
         self._found: dict[int, MeanActivations] = {}
+        self._under = attached(model)
         super().__init__(**start(about, best_heads(about, 1)[:1] or ["L0H0"]))
         self._fill()
         self.observe(self._fill, ["heads", "trial"])
@@ -109,8 +112,19 @@ class Explorer(anywidget.AnyWidget):
         with self.hold_sync():  # One message: the page must not draw new rows as old heads'.
             self.look, self.rows, self.rows_of = prompt(seen), rows(seen, chosen), about
 
+    def _changed(self) -> bool:
+        """Whether other hooks are on the model than at the last look, an ablation say. What is kept is then forgotten."""
+        now = attached(self._model)
+        if now == self._under:
+            return False
+        self._under = now
+        self._looks.clear()
+        self._found.clear()
+        return True
+
     def _seen(self) -> Look:
         """The look at the current trial; those at the last few trials are kept."""
+        self._changed()
         found = self._looks.pop(self.trial, None)
         if found is None:
             found = look(self._model, self._trials[self.trial], direction=self._direction)
@@ -135,6 +149,8 @@ class Explorer(anywidget.AnyWidget):
 
     def run(self, kind: Literal["mean", "zero", "patch"]) -> dict[str, Any]:
         """Ablate or patch the chosen heads on the current trial, as the buttons do; returns the new row of `history`."""
+        if self._changed():
+            self._fill()
         heads = [Head.parse(head) for head in self.heads]
         reference = self._means() if kind == "mean" else None
         trial = self._trials[self.trial]
@@ -174,6 +190,7 @@ def _said(error: Exception) -> str:
     return one_line(error) or type(error).__name__
 
 
+@typed
 def explore(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
@@ -206,7 +223,7 @@ def explore(
     """
     require_raw_weights(model)
     shape = geometry(model)
-    checks.whole_number("draws", draws, 1)
+    checks.count("draws", draws, 1, MOST_DRAWS)
     checks.whole_number("max_new_tokens", max_new_tokens)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab, judged=False)
     scores = default_scores(model, encoded) if scores is None else by_name(scores)

@@ -21,6 +21,7 @@ from lens_heads.model.forward import fast_attention, uncached
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.trials.trial import AnyTrial
 
 Full = Literal["mixed", "teacher"]
@@ -110,6 +111,7 @@ def _states(model: Model, batch: Batch) -> Float[Tensor, "batch row d_model"]:
     return model.ln_final(rows[0]).float()
 
 
+@typed
 def duo(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial | None = None,
@@ -135,7 +137,8 @@ def duo(
     Raises ValueError for trials longer than the context window, or so short that both branches are the same.
     """
     check_streaming(sink, recent, full)
-    if checks.finite("weight", weight, 0) == 0:
+    weight = checks.finite("weight", weight, 0)
+    if weight == 0:
         raise ValueError("weight=0: no gate would have a reason to close; the authors' is 0.05")
     return fit_streaming(model, Duo(sink, recent, full, weight), trials, DEFAULTS, training)
 

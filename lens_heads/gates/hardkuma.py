@@ -17,6 +17,7 @@ from lens_heads.gates.gate import Batch
 from lens_heads.gates.training import Training, TrainingOptions
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.trials.trial import AnyTrial
 
 DEFAULTS = Training(steps=300, lr=0.01)
@@ -59,7 +60,10 @@ class HardKuma(Duo):
         return carried * torch.relu(self._excess(parameter))
 
     def after(self, parameter: Float[Tensor, "layer kv_head 2"], carried: float) -> float:
-        return carried * math.exp(self.lag * float(self._excess(parameter)))
+        try:
+            return carried * math.exp(self.lag * float(self._excess(parameter)))
+        except OverflowError:  # Infinity ends the training with a reason.
+            return math.inf
 
     def clamp(self, parameter: Float[Tensor, "layer kv_head 2"]) -> None:
         parameter.clamp_(-5, 5)
@@ -79,6 +83,7 @@ def closed(parameter: Float[Tensor, "... 2"]) -> Float[Tensor, "..."]:
     return 1 - (1 - (-LOW / WIDTH) ** a) ** b
 
 
+@typed
 def hardkuma(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial | None = None,

@@ -17,6 +17,7 @@ from lens_heads.gates.training import Training, TrainingOptions
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.trials.trial import AnyTrial
 
 Role = Literal["facilitating", "interfering", "irrelevant"]
@@ -91,6 +92,7 @@ class HeadRoles:
         return pd.DataFrame(rows)
 
 
+@typed
 def head_gating(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
@@ -111,7 +113,8 @@ def head_gating(
     drove beyond. That code's comments name the two pressures the other way round; its formulas are those here and in the paper.
     ValueError for a loss that diverges.
     """
-    if checks.finite("weight", weight, 0) == 0:
+    weight = checks.finite("weight", weight, 0)
+    if weight == 0:
         raise ValueError("weight=0: without pressure there are no roles to tell apart; the authors' is 0.1")
     material = Material.of(model, HeadGate(0.0), trials, DEFAULTS, training, about={"pressure": weight})
     free = material.fit(HeadGate(0.0), name="head_gating_free")

@@ -20,6 +20,7 @@ from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -105,6 +106,7 @@ class Lofit(Fitted):
         return replace(self.scores, values=values, per_trial=values[None], method="lofit_change")
 
 
+@typed
 def lofit(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,

@@ -8,6 +8,7 @@ import torch
 
 from lens_heads.model.geometry import Model
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks import prose
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.tokenizing import piece, prompt_start
@@ -46,6 +47,7 @@ QUESTION = "Based on the content of the book, what is the {} passkey to the vaul
 BEFORE, AFTER = "This is a very long story book: <book> ", " </book>.\n\n"
 
 
+@typed
 def passkeys(
     model: Model,
     n: int = 50,
@@ -63,10 +65,10 @@ def passkeys(
     The answer's tokens are questions and passkeys, all of which count in the authors' loss. ValueError for lengths that leave no
     room for prose, and for more tokens than the context window has.
     """
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.whole_number("keys", keys, 1, len(ORDINALS))
-    checks.whole_number("words", words)
-    short, long = (checks.whole_number("lengths", length) for length in lengths)
+    checks.count("words", words)
+    short, long = (checks.count("lengths", each) for each in lengths)
     rng, tokenizer = random.Random(f"passkeys-{checks.seed(seed)}"), model.tokenizer
     book = piece(tokenizer, prose.haystack(words=max(1000, 2 * long), seed=seed))
     frame = prompt_start(tokenizer, BEFORE), piece(tokenizer, AFTER)

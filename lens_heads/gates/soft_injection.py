@@ -19,6 +19,7 @@ from lens_heads.gates.training import Training, TrainingOptions
 from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.runs.typed import typed
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -65,6 +66,7 @@ class Injected(Fitted):
     vectors: HeadVectors = None  # type: ignore[assignment]  # always given
 
 
+@typed
 def soft_injection(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,

@@ -72,9 +72,11 @@ class Training:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        checks.whole_fields(self, steps=1, batch_size=1, validate_every=1)
+        for name in ("steps", "batch_size", "validate_every"):
+            checks.count(name, getattr(self, name))
         checks.seed(self.seed)
-        if checks.finite("lr", self.lr, 0) == 0:
+        # Adam moves an entry by about lr: beyond this, one step leaves nothing of what float32 held before.
+        if checks.finite("lr", self.lr, 0, 1 / torch.finfo(torch.float32).eps) == 0:
             raise ValueError(f"lr={self.lr!r}: must be above zero")
 
     def rate(self, step: int) -> float:
@@ -193,12 +195,18 @@ def _take(
     with torch.enable_grad():
         loss = objective(model, gate, state.parameter, state.carried, batch, backward=True)
     _check(gate, state, loss, training)
+    # Beyond it, Adam's second moment overflows and clipping makes zeros: the parameter would stand still without a word.
+    norm = float(state.parameter.grad.norm()) if state.parameter.grad is not None else 0.0
+    if not math.isfinite(norm):
+        raise _diverged(gate, state.step + 1, f"the norm of its gradient is {norm:g}", training)
     if training.clip is not None:
         torch.nn.utils.clip_grad_norm_([state.parameter], training.clip)
     optimizer.step()
     with torch.no_grad():
         gate.clamp(state.parameter)
         state.carried = gate.after(state.parameter, state.carried)
+    if not (math.isfinite(state.carried) and bool(state.parameter.isfinite().all())):
+        raise _diverged(gate, state.step + 1, "what it has learned is not finite", training)
     state.step += 1
     state.since.append(loss)
 
@@ -225,6 +233,8 @@ def _note(model: Model, gate: Gate, state: State, validation: Sequence[EncodedTr
     with torch.no_grad():
         losses = [objective(model, gate, parameter, state.carried, Batch.of(model, part)) * len(part) for part in parts]
     loss = sum(losses) / len(validation) if validation else math.nan
+    if validation:
+        _check(gate, state, loss, training, validated=True)
     row = {"step": state.step, "loss": sum(state.since) / max(1, len(state.since)), "validation": loss}
     state.history.append(row)
     state.since = []
@@ -232,15 +242,27 @@ def _note(model: Model, gate: Gate, state: State, validation: Sequence[EncodedTr
         state.best, state.best_loss = parameter.clone(), loss
 
 
-def _check(gate: Gate, state: State, loss: float, training: Training) -> None:
+def _check(gate: Gate, state: State, loss: float, training: Training, validated: bool = False) -> None:
     """ValueError for a loss that is not finite, or far above that of the first steps."""
-    first = state.history[0]["loss"] if state.history else math.inf
+    # Until the first validation, the steps so far; afterwards what is stored, so that a resumed training judges alike.
+    first = state.history[0]["loss"] if state.history else _mean(state.since)
     if math.isfinite(loss) and loss <= max(WORSE * first, first + WORSE):
         return
     was = f", {first:.3g} at first" if math.isfinite(first) else ""
-    raise ValueError(
-        f"{gate.name}: the training diverges: its loss is {loss:.3g} at step {state.step + 1}{was}. Use a smaller lr than "
-        f"{training.lr:g}, and float32 or bfloat16"
+    what, at = ("its loss of validation", state.step) if validated else ("its loss", state.step + 1)
+    raise _diverged(gate, at, f"{what} is {loss:.3g}", training, was)
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return sum(losses) / len(losses) if losses else math.inf
+
+
+def _diverged(gate: Gate, at: int, what: str, training: Training, was: str = "") -> ValueError:
+    heavy = [name for name in ("weight", "lag") if gate.settings.get(name)]
+    other = f", or a smaller {heavy[0]} than {abs(gate.settings[heavy[0]]):g}" if heavy else ""
+    return ValueError(
+        f"{gate.name}: the training diverges: {what} at step {at}{was}. Use a smaller lr than {training.lr:g}{other}, and "
+        "float32 or bfloat16"
     )
 
 

@@ -30,6 +30,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.fields import wrong
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import parse_json, read_json, read_text, user_path
+from lens_heads.runs.typed import typed
 
 _LARGEST = torch.finfo(torch.float32).max
 _HEAD_SET = re.compile(r"^attn_head_set\s*:", re.MULTILINE)
@@ -136,6 +137,7 @@ def _shape(values: Any) -> tuple[int, ...] | None:
         return None
 
 
+@typed
 def load_heads(path: str | Path) -> list[Head]:
     """The heads listed in a file, in its order: "17-24, 20-25", one head per line, or a JSON list of heads or pairs.
 

@@ -14,6 +14,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import read_text, user_path, written_number
+from lens_heads.runs.typed import typed
 
 SLACK = 0.01
 """How far outside 0 to 1 a gate may lie: the published tables have some up to 0.0015 below 0, from the optimizer's last step."""
@@ -21,6 +22,7 @@ _STEP = 2.0**-23
 """The step of float32 above 1."""
 
 
+@typed
 def read_gates(path: str | Path, model: str = "") -> HeadScores:
     """Gates of kv heads from a table of numbers, a line per layer, separated by tabs or spaces (full_attention_heads.tsv).
 
@@ -61,6 +63,7 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
     )
 
 
+@typed
 def open_gates(scores: HeadScores, threshold: float = 0.5) -> list[Head]:
     """The heads whose gate is at or above a threshold, the most open first: those that keep the whole context.
 
@@ -72,6 +75,7 @@ def open_gates(scores: HeadScores, threshold: float = 0.5) -> list[Head]:
     return [head for head in scores.ranking() if apart[head.layer, head.head] >= limit]
 
 
+@typed
 def gate_threshold(scores: HeadScores, share: float) -> float:
     """The threshold at or above which this share of all heads lies: DuoAttention's `sparsify_attention_heads`.
 
@@ -109,6 +113,7 @@ def _apart(scores: HeadScores) -> Float[np.ndarray, "layer head"]:
     return values + np.abs(np.spacing(values)).astype(float) * (0.75 - rank / len(ranked) / 4)
 
 
+@typed
 def write_gates(scores: HeadScores, path: str | Path) -> Path:
     """Write gates of kv heads in that form: a line per layer, separated by tabs, each the shortest text of its float32.
 

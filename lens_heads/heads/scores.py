@@ -179,7 +179,7 @@ class HeadScores:
         NaN below five trials or groups, and for heads `selected` on these trials, whose intervals would be biased upwards.
         """
         checks.share("level", level)
-        checks.whole_number("n", n)
+        checks.count("n", n)
         checks.seed(seed)
         if self.selected:
             return self.values * torch.nan, self.values * torch.nan
@@ -231,7 +231,7 @@ class HeadScores:
 
     def reliability(self, n: int = 100, seed: int = 0) -> float:
         """Split-half reliability: mean Spearman over n random halvings, Spearman-Brown corrected; NaN if `selected`."""
-        checks.whole_number("n", n)
+        checks.count("n", n)
         checks.seed(seed)
         return math.nan if self.selected else stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
 

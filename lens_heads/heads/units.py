@@ -10,8 +10,13 @@ from einops import rearrange, repeat
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
+
+LARGEST_GROUP = 1024
+"""Query heads of a kv head: more than any model has in all."""
 
 
+@typed
 def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
     """Scores of kv heads [layer, kv head]: each takes those of the best of its `group` query heads (`geometry(model).group`).
 
@@ -30,6 +35,7 @@ def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
     return replace(scores, unit="kv_head", **fields)
 
 
+@typed
 def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
     """Scores of query heads [layer, head]: each takes that of the kv head it reads, so the heads of a group tie.
 
@@ -46,15 +52,17 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
     return replace(scores, **spread, unit="query_head", order=tuple(order), meta=_unfitted(scores))
 
 
+@typed
 def query_heads(kv_heads: AnyHeads, group: int) -> list[Head]:
     """All query heads that read these kv heads (`geometry(model).group` of them each). ValueError for a group below 1.
 
     Kv heads as `scores.top(k)` of their scores gives them, "L12K1" strings, or pairs.
     """
-    checks.whole_number("group", group)
+    checks.count("group", group, 1, LARGEST_GROUP)
     return [Head(kv.layer, kv.head * group + i) for kv in parse_heads(kv_heads, "kv_head") for i in range(group)]
 
 
+@typed
 def highest_first(scores: HeadScores) -> HeadScores:
     """The same scores, negated if the lowest are best."""
     if scores.sign > 0:
@@ -69,12 +77,13 @@ def _unfitted(scores: HeadScores) -> dict[str, Any]:
     return {**scores.meta, "fit": fit} if fit else scores.meta
 
 
+@typed
 def check_group(scores: HeadScores, unit: str, group: int) -> None:
     """ValueError for scores of another unit, or a group that does not divide the query heads of a layer."""
     if scores.unit != unit:
         raise ValueError(f"{scores.method} scores {scores.unit}s, but this needs scores of {unit}s: pass such scores")
     number = checks.whole(group) or 0
-    if number < 1 or (unit == "query_head" and scores.n_heads % number):
+    if not 1 <= number <= LARGEST_GROUP or (unit == "query_head" and scores.n_heads % number):
         raise ValueError(
             f"group={group!r} does not fit {scores.n_heads} {unit}s per layer: pass geometry(model).group of their model"
         )

@@ -18,8 +18,10 @@ from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import HookFunction, attach, hooked, running
 from lens_heads.model.support import require
+from lens_heads.runs.typed import typed
 
 
+@typed
 @contextmanager
 def ablate(
     model: Model,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.interventions.kinds import KINDS, REQUIRED
 from lens_heads.interventions.spans import check_number, spans_of
@@ -18,9 +20,9 @@ from lens_heads.runs.digests import digest, tensor_digest
 Reference = MeanActivations | TrialActivations | HeadVectors
 
 _MAKE = {
-    MeanActivations: "mean_activations(model, calibration_trials)",
-    TrialActivations: "lens_heads.interventions.activations.trial_activations(model, other_trial)",
-    HeadVectors: "lens_heads.interventions.vectors.task_vectors(model, trials), or HeadVectors(z)",
+    MeanActivations: "lh.mean_activations(model, calibration_trials)",
+    TrialActivations: "lh.trial_activations(model, other_trial)",
+    HeadVectors: "lh.task_vectors(model, trials), or lh.HeadVectors(z)",
 }
 
 BOUNDS: dict[str, tuple[float, ...]] = {"sink": (0,), "recent": (0,), "u": (0, 1), "a": (0, 1)}
@@ -53,6 +55,7 @@ class Ablation:
             )
         settings = _settings(given.kind, given.options)
         _check_reference(given.kind, given.reference, model)
+        _check_size(given.kind, settings, given.reference, model.W_U.dtype)
         return cls(given.kind, given.reference, settings)
 
     @property
@@ -86,7 +89,29 @@ def _settings(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
                 f"kind={kind!r} needs {name}=..., e.g. ablate(model, heads, {kind!r}, {name}={_EXAMPLE[name]})"
             )
         settings[name] = _checked(f"kind={kind!r}, {name}", name, value)
+    if kind == "emphasise":  # Attention times a negative number is none.
+        checks.finite("kind='emphasise', factor", settings["factor"], 0)
     return settings
+
+
+LARGEST_CHANGE = 1e12
+"""The largest factor, and the largest entry of a vector times its factor. Norms square the residual stream in float32: some
+orders of magnitude beyond, the square is infinite and every later layer reads zeros."""
+
+
+def _check_size(kind: str, options: Mapping[str, Any], reference: Any, dtype: torch.dtype) -> None:
+    """ValueError for a factor by which numbers leave the model's dtype, so that what follows is NaN or all zeros."""
+    if "factor" not in options:
+        return
+    vectors = isinstance(reference, HeadVectors)
+    size = abs(options["factor"]) * (float(reference.z.abs().max()) if vectors else 1.0)
+    # Sixteen keys or entries may add up.
+    most = min(LARGEST_CHANGE, torch.finfo(dtype).max / 16)
+    if size > most:
+        what = f", times vectors of up to {float(reference.z.abs().max()):g}" if vectors else ""
+        raise ValueError(
+            f"kind={kind!r}, factor={options['factor']!r}{what}: must stay within {most:g}, or numbers overflow in {dtype}"
+        )
 
 
 _EXAMPLE = {"factor": "0.5", "span": "trial.needle", "n_chunks": "8"}

@@ -24,6 +24,7 @@ from lens_heads.runs import checks, engine
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.shards import Result
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
+from lens_heads.runs.typed import typed, typed_fields
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
@@ -45,6 +46,7 @@ class MeanActivations:
     model: ModelIdentity = ModelIdentity("")
 
     def __post_init__(self) -> None:
+        typed_fields(self)
         for name in ("z", "q"):
             _check_finite(name, getattr(self, name), "the means")
 
@@ -90,6 +92,7 @@ class TrialActivations:
     model: ModelIdentity = ModelIdentity("")
 
     def __post_init__(self) -> None:
+        typed_fields(self)
         _check_finite("z", self.z, f"the run of trial {self.id}")
         checks.whole_number("first", self.first, 0)
 
@@ -132,6 +135,7 @@ def _by_head(x: Float[Tensor, "1 position ..."], shape: HeadGeometry) -> Float[T
     return x[0].float().reshape(-1, shape.n_heads, shape.d_head)
 
 
+@typed
 @shared
 def mean_activations(
     model: Model, trials: Iterable[AnyTrial] | AnyTrial, n: int | None = 50, progress: bool = True
@@ -143,7 +147,7 @@ def mean_activations(
     TransformerLens model.
     """
     if n is not None:
-        checks.whole_number("n", n, remedy=", or None for all trials")
+        checks.count("n", n, remedy=", or None for all trials")
     require_raw_weights(model)
     shape = require(model, "mean_activations", "writes")
     encoded = encode_all(islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
@@ -164,8 +168,12 @@ def mean_activations(
     return MeanActivations(z, q, tuple(trial.id for trial, _ in done), meta, identify(model))
 
 
+@typed
 def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
-    """`z` of every head at every prompt position of one trial."""
+    """`z` of every head at every prompt position of one trial: the reference of kinds "resample" and "patch".
+
+    Memory: 4 bytes per layer, position, head and d_head. ValueError for a prompt longer than the context window.
+    """
     shape = geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     return replace(run_activations(model, encoded.tokens, encoded.id), model=identify(model))

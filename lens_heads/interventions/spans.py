@@ -29,7 +29,7 @@ def spans_of(name: str, given: Any) -> Spans:
     for pair in pairs:
         ends = [checks.whole(each) for each in pair] if isinstance(pair, Iterable) and not isinstance(pair, str) else []
         start, end = ends if len(ends) == 2 else (None, None)
-        if start is None or end is None or not 0 <= start < end:
+        if start is None or end is None or not 0 <= start < end <= checks.LARGEST:
             raise ValueError(
                 f"{name}={given!r:.60}: must be a pair (start, end) of tokens, start < end, a list of one per prompt, "
                 "or 'needle' or 'last' (row of the prompt)"

@@ -10,8 +10,10 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.spans import Part, Span
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model
+from lens_heads.runs.typed import typed
 
 
+@typed
 @contextmanager
 def steer(
     model: Model,

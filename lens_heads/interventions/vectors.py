@@ -18,6 +18,7 @@ from lens_heads.model.support import require
 from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
+from lens_heads.runs.typed import typed, typed_fields
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -37,12 +38,17 @@ class HeadVectors:
     model: ModelIdentity = ModelIdentity("")
 
     def __post_init__(self) -> None:
+        typed_fields(self)
         if self.z.ndim != 3:
             raise ValueError(f"z has shape {list(self.z.shape)}: must be [layer, head, d_head]")
         gates = torch.ones(self.z.shape[:2]) if self.gates is None else self.gates
         if gates.shape != self.z.shape[:2]:
             raise ValueError(f"gates has shape {list(gates.shape)}: must be {list(self.z.shape[:2])}, as z has it")
         for name, values in (("z", self.z), ("gates", gates)):
+            if values.layout is not torch.strided or values.is_complex():
+                raise ValueError(
+                    f"{name} is a tensor of {values.layout}, {values.dtype}: pass a dense one of real numbers"
+                )
             held = values.detach().to("cpu", torch.float32)
             if not held.isfinite().all():
                 raise ValueError(f"{name} holds {float(held[~held.isfinite()][0])}: vectors must be finite")
@@ -77,6 +83,7 @@ class HeadVectors:
         return load_tensors(path, made, "saved vectors of heads", "save HeadVectors there first")
 
 
+@typed
 @torch.no_grad()
 def task_vectors(model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadVectors:
     """The mean of every head's z at the last row of the prompts: what heads hold when the model is about to answer.

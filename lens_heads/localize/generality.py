@@ -34,6 +34,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
+from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -104,6 +105,7 @@ class Generality:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
 
 
+@typed
 @shared
 def generality(
     model: Model,
@@ -133,7 +135,7 @@ def generality(
     of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
     """
     ablation, run = ablation_run(model, kind, options, batch_size=8)
-    checks.whole_number("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
     checks.seed(seed)
     shape, named, metrics = geometry(model), _named(heads), _metrics(metric, list(tasks))
     generate = any(name not in FORCED_METRICS for name in metrics.values())
@@ -241,6 +243,7 @@ class Universal:
         )
 
 
+@typed
 def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_least: int = 3) -> Universal:
     """Heads among the k best of at least `at_least` tasks   (Compressed Sensing for Capability Localization)
 

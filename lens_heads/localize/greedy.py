@@ -11,8 +11,10 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.sets import every_head
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 
+@typed
 def one_shot(measured: MaskedMetric) -> Float[np.ndarray, "trial layer head"]:
     """The change of each trial's metric when each head is ablated alone: one evaluation per head.
 
@@ -22,6 +24,7 @@ def one_shot(measured: MaskedMetric) -> Float[np.ndarray, "trial layer head"]:
     return change.T.reshape(-1, *measured.units)
 
 
+@typed
 def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray, "trial layer head"]]:
     """Choose k heads one by one, each the one that lowers the mean metric most when ablated with those before it.
 

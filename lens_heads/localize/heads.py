@@ -35,6 +35,7 @@ from lens_heads.localize.sparse_fit import Fit, fit, solve_masks
 from lens_heads.model.geometry import Model
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
 
@@ -74,7 +75,7 @@ class Settings:
         if self.estimator is not None and self.estimator not in METHODS:
             raise ValueError(f"estimator={self.estimator!r}: use {', '.join(METHODS)}")
         if self.method in DESIGNED:
-            checks.whole_number("n_masks", self.n_masks, FOLDS, remedy=" for cross-validation, better a few hundred")
+            checks.count("n_masks", self.n_masks, FOLDS, remedy=" for cross-validation, better a few hundred")
             checks.share("sparsity", self.sparsity, "0.02")
         checks.whole_number("k", self.k)
         checks.seed(self.seed)
@@ -102,6 +103,7 @@ class Settings:
         return masks
 
 
+@typed
 @shared
 def localize_heads(
     model: Model,
@@ -161,6 +163,7 @@ def localize_heads(
     return localize(MaskedMetric(model, trials, metric, kind, level, **options), **vars(settings))
 
 
+@typed
 def localize(
     measured: MaskedMetric,
     method: str = "css",

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 Shape: TypeAlias = tuple[int, int, int]
 """The numbers of masks, layers and heads."""
@@ -20,6 +21,7 @@ Shape: TypeAlias = tuple[int, int, int]
 Masks: TypeAlias = Bool[np.ndarray, "mask layer head"]
 
 
+@typed
 def draw_masks(design: str, n_masks: int, n_layers: int, n_heads: int, sparsity: float, seed: int = 0) -> Masks:
     """Draw n_masks random masks, each ablating about a share `sparsity` of the n_layers * n_heads heads.
 

@@ -22,6 +22,7 @@ from lens_heads.localize.heads import DESIGNED, Settings, localize
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.geometry import Model
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
@@ -53,6 +54,7 @@ class Search:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3g}", na_rep="–")
 
 
+@typed
 def search(
     model: Model,
     trials: Iterable[AnyTrial],
@@ -74,7 +76,7 @@ def search(
 
     Raises ValueError before running anything: for a method without masks, trials in both splits, and what `localize` refuses.
     """
-    checks.whole_number("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
     checks.seed(seed)
     methods = [methods] if isinstance(methods, str) else list(methods)
     sparsities = list(sparsities) if isinstance(sparsities, Iterable) else [sparsities]

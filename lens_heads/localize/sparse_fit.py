@@ -19,6 +19,7 @@ from lens_heads.heads.head import Head
 from lens_heads.localize.lasso import FOLDS, METHODS, Problem, Solution, convergence_in_words, solve
 from lens_heads.localize.masks import check_masks
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import percentile_interval
 
 
@@ -74,6 +75,7 @@ class Fit:
         return {"estimator": self.method} | {name: _number(value) for name, value in numbers.items()} | {"heads": heads}
 
 
+@typed
 def solve_masks(
     masks: Bool[np.ndarray, "mask *unit"],
     response: Float[np.ndarray, " mask"] | Float[np.ndarray, "mask trial"],
@@ -112,6 +114,7 @@ def recover(*args: Any, **kwargs: Any) -> Float[np.ndarray, "*unit"]:
     return solve_masks(*args, **kwargs)
 
 
+@typed
 def fit(
     masks: Bool[np.ndarray, "mask *unit"],
     response: Float[np.ndarray, " mask"] | Float[np.ndarray, "mask trial"],

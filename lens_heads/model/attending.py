@@ -34,5 +34,15 @@ def attending(function: Attend) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
+def check_free(config: Any, function: Attend | None = None) -> None:
+    """ValueError if the model's attention reads a cache of its own (a function that is `alone`), and not this one's alike."""
+    held = _CURRENT.get(None) if config._attn_implementation == NAME else None
+    if getattr(held, "alone", False) and not getattr(function, "alone", False):
+        raise ValueError(
+            "the model is inside streaming_cache, whose attention reads that cache alone: leave the block first, or use "
+            "prefill, advance or greedy with the block's cache"
+        )
+
+
 def _attend(*given: Any, **options: Any) -> tuple[Tensor, None]:
     return _CURRENT.get()(*given, **options)

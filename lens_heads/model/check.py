@@ -15,6 +15,7 @@ from lens_heads.model.identities import Check, Run
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import LENGTH, architecture, measured, prompt, tolerance_of
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +58,7 @@ NEEDS = ("pattern", "values", "edits", "queries", "writes", "closing", "causal",
 """The identities in the order of the report."""
 
 
+@typed
 @torch.no_grad()
 def check(model: Model, tokens: Int[Tensor, " position"] | None = None, tolerance: float | None = None) -> CheckReport:
     """Measure every identity that scores, ablations and patches rest on, on one short text or your own `tokens`.

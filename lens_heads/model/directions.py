@@ -23,6 +23,7 @@ from lens_heads.model.multipliers import logit_multiplier, residual_multiplier
 from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
 from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.files import path_of
+from lens_heads.runs.reading import reason
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,12 @@ class TunedLens:
             raise FileNotFoundError(f"no tuned lens at {file}")
         from safetensors.torch import load_file
 
-        tensors = load_file(file)
+        try:
+            tensors = load_file(file)
+        except Exception as error:  # Damaged bytes can raise anything.
+            raise ValueError(
+                f"{file}: not a safetensors file of a tuned lens ({reason(error)}): save it again"
+            ) from None
         d = geometry.d_model
         A, b = torch.zeros(geometry.n_layers, d, d), torch.zeros(geometry.n_layers, d)
         for layer in range(geometry.n_layers - 1):

@@ -44,6 +44,7 @@ class Cache:
         if self.bridge:
             from transformers import DynamicCache
 
+            attending.check_free(model.original_model.config)
             self.store = DynamicCache()
             self._layers, self._tensors = "layers", ("keys", "values")  # [batch, kv_head, key, d_head]
         else:
@@ -264,6 +265,7 @@ def fast_attention(model: Model, alike: Cache | None = None, attend: Attend | No
 
             attend = SharedPrefix(alike.store)
         config = model.original_model.config
+        attending.check_free(config, attend)
         change.note(partial(setattr, config, "_attn_implementation", config._attn_implementation))
         config._attn_implementation = "sdpa" if attend is None else attending.NAME
         attention = ((block.attn, block.attn.original_component.forward) for block in model.blocks)

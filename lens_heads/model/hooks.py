@@ -101,6 +101,12 @@ def running(model: Model, forwards: Iterable[tuple[Any, Callable[..., Any]]]) ->
         yield
 
 
+def attached(model: Model) -> frozenset[tuple[str, int]]:
+    """Which forward hooks are attached, by their points and torch's numbers, which never come again."""
+    points = model.hook_dict.items()
+    return frozenset((name, handle.hook.id) for name, point in points for handle in point.fwd_hooks)
+
+
 def has_hooks(model: Model) -> bool:
     """Whether the model has any hooks attached, but for those that TransformerLens itself attaches on loading (OPT, XGLM)."""
     with changing(model):

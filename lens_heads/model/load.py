@@ -18,6 +18,7 @@ from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
 from lens_heads.model.gguf import loading, local_source
 from lens_heads.runs.reading import user_path
+from lens_heads.runs.typed import typed
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -41,6 +42,7 @@ def _has_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 
+@typed
 def load_model(
     name: str | Path,
     *,

@@ -140,21 +140,21 @@ class Machine:
 
     def seconds(self, shape: Shape, tokens: float, past: float = 0, runs: float = 1) -> float:
         """A forward of `tokens` after `past` others, in chunks; `runs`: of so many rows of a batch."""
-        spent, begin = 0.0, 0.0
-        while begin < tokens:
-            size = min(float(CHUNK), tokens - begin)
-            spent += self._chunk(shape, size * runs, past + begin + size)
-            begin += size
-        return spent
+        whole = tokens // CHUNK
+        keys = whole * past + CHUNK * whole * (whole + 1) / 2  # What the whole chunks attend to, in sum.
+        spent = self._chunks(shape, CHUNK * runs, keys, whole)
+        rest = tokens - whole * CHUNK
+        return spent + (self._chunks(shape, rest * runs, past + tokens, 1) if rest else 0.0)
 
-    def _chunk(self, shape: Shape, rows: float, keys: float) -> float:
+    def _chunks(self, shape: Shape, rows: float, keys: float, number: float) -> float:
+        """Seconds of so many chunks of `rows` each, which attend to `keys` in sum: time is linear in the keys of a chunk."""
         if self.measured is not None:
-            features = (1.0, rows, rows * keys, keys)
+            features = (number, number * rows, rows * keys, keys)
             return shape.n_layers * sum(x * y for x, y in zip(self.measured, features, strict=False))
         products, attention = shape.flops(rows, keys)
         read = shape.block_params * self.width / self.bandwidth
         seen = shape.cache_bytes(keys, self.width) / self.bandwidth
-        return max(products / self.products, read) + max(attention / self.attention, seen)
+        return number * max(products / self.products, read) + max(attention / self.attention, seen)
 
     def unembedding(self, shape: Shape, rows: float) -> float:
         """The logits of so many rows at once."""

@@ -19,6 +19,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lens_heads.model.forward import fast_attention, hooked_inside_attention, takes_attention
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs import checks
 
 
 class _Rows(DynamicLayer):
@@ -80,9 +81,12 @@ class StreamingCache:
     """
 
     bridge = True
+    alone = True  # No other cache may be used while it attends (`attending.check_free`).
 
     def __init__(self, model: Model, full: Bool[Tensor, "layer kv_head"], sink: int = 4, recent: int = 64) -> None:
         shape = geometry(model)
+        checks.whole_number("sink", sink, 0)
+        checks.whole_number("recent", recent, remedy=": a token always reads itself")
         if not takes_attention(model) or any(
             shape.chunks
         ):  # A cache drops what is behind a window, not behind a chunk.
@@ -95,6 +99,8 @@ class StreamingCache:
             raise ValueError(
                 f"full has shape {list(full.shape)}: {shape.name} has {shape.n_layers} layers of {shape.n_kv_heads} kv heads"
             )
+        self.model = model
+        self.counts = [0] * shape.n_layers
         self.store: Any = DynamicCache()
         self.store.layers = [_Rows() for _ in range(shape.n_layers)]
         self.store.variants = torch.zeros(1, dtype=torch.long)
@@ -114,18 +120,22 @@ class StreamingCache:
         other = copy.copy(self)
         other.store = copy.copy(self.store)
         other.store.layers = [copy.copy(layer) for layer in self.store.layers]
+        other.counts = list(self.counts)
         other.parts = [[copy.copy(part) for part in parts] for parts in self.parts]
         return other
 
     @contextmanager
     def attending(self, model: Model) -> Iterator[StreamingCache]:
         """Inside, the model's attention reads this cache, and no other cache may be used. ValueError for hooks on patterns."""
-        if hooked_inside_attention(model):
+        self._check_unhooked()
+        with fast_attention(model, attend=self):
+            yield self
+
+    def _check_unhooked(self) -> None:
+        if hooked_inside_attention(self.model):
             raise ValueError(
                 "the model has hooks inside its attention, which a streaming cache bypasses: remove them first"
             )
-        with fast_attention(model, attend=self):
-            yield self
 
     def __call__(
         self,
@@ -140,12 +150,21 @@ class StreamingCache:
         """Attention (`attending.Attend`) of the new rows to what is kept and to each other."""
         layer, out = module.layer_idx, torch.empty_like(query)
         end, window = self.store.layers[layer].count, self.windows[layer]
+        if layer == 0:  # Hooks may come inside the block too.
+            self._check_unhooked()
+        if end == self.counts[layer]:
+            raise ValueError(
+                "the model runs without its streaming cache: inside the block, give the cache to prefill, advance or greedy"
+            )
+        self.counts[layer] = end
         rows = torch.arange(end - key.shape[-2], end, device=key.device)
         for part in self.parts[layer]:
             part.append(key, value, rows)
             heads = [head * self.group + i for head in part.heads for i in range(self.group)]
             seen = part.reads(rows[:, None], window)
             mask = None if seen.all() else seen
+            assert part.keys is not None
+            assert part.values is not None
             given = query[:, heads], part.keys, part.values
             out[:, heads] = scaled_dot_product_attention(
                 *given, attn_mask=mask, scale=scaling, enable_gqa=self.group > 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+from numbers import Real
 from typing import Any
 
 import torch
@@ -12,7 +14,12 @@ from lens_heads.runs import checks
 
 def each_takes(num_gpus: float) -> float:
     """The GPUs of each worker. ValueError for what Ray cannot give: a number below 0, or above 1 and not whole."""
-    if isinstance(num_gpus, bool) or not num_gpus > 0 or (num_gpus > 1 and num_gpus % 1):
+    if (
+        isinstance(num_gpus, bool)
+        or not isinstance(num_gpus, Real)
+        or not 0 < num_gpus < inf
+        or (num_gpus > 1 and num_gpus % 1)
+    ):
         raise ValueError(f"num_gpus={num_gpus!r}: use a whole number of GPUs, or a share of one such as 0.5")
     return num_gpus
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import os
 import queue
 import warnings
@@ -26,12 +27,14 @@ from lens_heads.model.hooks import has_hooks
 from lens_heads.model.worker_devices import devices_of, each_takes
 from lens_heads.runs.crew import Done, current, in_crew, portable
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 OPEN: list[Crew] = []
 """The crews of the `with working(...)` blocks that are open."""
 
 
+@typed
 @contextmanager
 def working(model: Model, workers: int | str | None, num_gpus: float = 1) -> Iterator[None]:
     """Inside, every call on this model shares its units among workers, which start once and keep their copies of the model.
@@ -74,7 +77,18 @@ def shared(function: Call) -> Call:
         with crew.running(function, args, options), in_crew(crew):
             return function(model, *args, **options)
 
+    call.__signature__ = _with_workers(inspect.signature(function))  # type: ignore[attr-defined]  # for `typed` and help()
     return call  # type: ignore[return-value]  # the same function, with one more keyword
+
+
+def _with_workers(signature: inspect.Signature) -> inspect.Signature:
+    """The signature with the keyword, unless it is among the options that it takes."""
+    given = list(signature.parameters.values())
+    if any(each.kind is each.VAR_KEYWORD for each in given):
+        return signature
+    return signature.replace(
+        parameters=[*given, inspect.Parameter("workers", inspect.Parameter.KEYWORD_ONLY, default=None)]
+    )
 
 
 class Crew:

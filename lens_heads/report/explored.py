@@ -12,6 +12,7 @@ from lens_heads.explorer.trying import Tried
 from lens_heads.explorer.why import Why
 from lens_heads.report.html import write_report
 from lens_heads.report.parts import Card, Section, Summary, Table
+from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:  # The widget needs an optional package.
     from lens_heads.explorer.widget import Explorer
@@ -55,6 +56,7 @@ def write(run: Path, to: Path | None = None) -> Path:
     return write_report(to or run / "explorer.html", "Heads, explored", summary, sections)
 
 
+@typed
 def write_explorer(explorer: Explorer, to: str | Path, title: str = "Heads, explored") -> Path:
     """Write what an explorer shows as a page that needs no kernel, and return its path.
 
@@ -68,6 +70,7 @@ def write_explorer(explorer: Explorer, to: str | Path, title: str = "Heads, expl
     return write_report(to, title, summary, [Section(model, ABOUT, explorer=data)])
 
 
+@typed
 def write_why(why: Why, to: Path) -> Path:
     """Write the page of a `Why`: its sentences, its heads, the explorer, and what they read; return its path."""
     tried, columns = why.tried, {"contribution": "contribution (logits)", "needle": "from the needle"}

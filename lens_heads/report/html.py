@@ -28,6 +28,7 @@ from lens_heads.report.parts import Card, Example, Figure, Provenance, Section, 
 from lens_heads.report.style import CSS, SCRIPT
 from lens_heads.runs.showing import visible
 from lens_heads.runs.store import write_atomic
+from lens_heads.runs.typed import typed
 
 SHORT = 12
 """A table with more rows than this scrolls in place."""
@@ -38,6 +39,7 @@ FIRST_SCREEN = 620
 _SIGNS = {True: ("right", "✓"), False: ("wrong", "✗")}
 
 
+@typed
 def write_report(
     path: str | Path, title: str, summary: Summary, sections: Sequence[Section], provenance: Provenance | None = None
 ) -> Path:
@@ -47,6 +49,7 @@ def write_report(
     return path
 
 
+@typed
 def page(title: str, summary: Summary, sections: Sequence[Section], provenance: Provenance) -> str:
     """The whole page as a string. The same input always gives the same page."""
     figures: list[go.Figure] = []

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from lens_heads.runs import checks
 from lens_heads.runs.shards import Key, Result
 from lens_heads.runs.stopping import PartDone
 from lens_heads.runs.store import RunFolder
@@ -28,6 +29,10 @@ class Part:
 
     index: int
     of: int
+
+    def __post_init__(self) -> None:
+        checks.whole_number("of", self.of)
+        checks.whole_number("index", self.index, 0, self.of - 1, f", one of the {self.of} parts")
 
     def __str__(self) -> str:
         return f"{self.index}/{self.of}"
@@ -78,6 +83,8 @@ def sharding(part: Part | str | None) -> Iterator[None]:
 
     ValueError for a part that cannot be, or without these variables.
     """
+    if not isinstance(part, Part | str | None):
+        raise TypeError(f"part={part!r:.60}: use a text such as '0/4' or 'auto', a Part, or None")
     token = _PART.set(named(part) if isinstance(part, str) else part)
     try:
         yield

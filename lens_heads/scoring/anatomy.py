@@ -26,6 +26,7 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import RunOptions
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.score import score_heads
 from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.view import LayerView
@@ -54,6 +55,7 @@ class KvGroups:
     largest: int
 
 
+@typed
 def kv_groups(scores: HeadScores, k: int, group: int) -> KvGroups:
     """How many kv groups the top k heads cover, compared with random heads.
 
@@ -89,6 +91,7 @@ class Concentration:
     half: int
 
 
+@typed
 def concentration(scores: HeadScores) -> Concentration:
     """Shares, Gini coefficient and half-count of max(score, 0) over all heads. ValueError if no head is above zero.
 
@@ -106,6 +109,7 @@ def concentration(scores: HeadScores) -> Concentration:
     return Concentration(n, int((x > 0).sum()), shares[0], shares[1], shares[2], gini, half)
 
 
+@typed
 @shared
 def literalness(
     model: Model,
@@ -151,6 +155,7 @@ def _share(part: Float[Tensor, "..."], whole: Float[Tensor, "..."]) -> Float[Ten
     return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1), 0)
 
 
+@typed
 @shared
 def provenance(
     model: Model,

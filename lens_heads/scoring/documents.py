@@ -23,6 +23,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.collecting import PassResult, score_trials
 from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.scorers import resolve, scored
@@ -31,6 +32,7 @@ from lens_heads.trials.documents import AnyDocuments, EncodedDocuments
 from lens_heads.trials.encoding import check_unique
 
 
+@typed
 @shared
 def score_documents(
     model: Model,

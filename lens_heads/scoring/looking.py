@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from lens_heads.model.modes import evaluating
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.batch import Batch, prepared
 from lens_heads.scoring.capture import Views, read_outs, watch
 from lens_heads.scoring.looks import Look
@@ -30,6 +31,7 @@ from lens_heads.trials.tokenizing import token_words
 from lens_heads.trials.trial import AnyTrial
 
 
+@typed
 def look(
     model: Model,
     trial: AnyTrial,
@@ -64,6 +66,7 @@ def look(
         raise TypeError(f"look takes one trial, got {type(trial).__name__}: call it once for each")
     shape = geometry(model)
     checks.whole_number("k", k, 1, shape.d_vocab, ", the size of the vocabulary")
+    checks.whole_number("chunk", chunk)
     chosen = every_head(shape.n_layers, shape.n_heads) if heads is None else shape.check_heads(heads)
     if not chosen:
         raise ValueError("heads is empty: name some, or None for all")
@@ -174,7 +177,8 @@ def _small(x: Tensor) -> Tensor:
 
 def _steps(given: Any, steps: int) -> list[int]:
     """The chosen steps. ValueError for one that the answer does not have."""
-    listed = list(range(steps)) if given is None else [given] if isinstance(given, int) else list(given)
+    one = not isinstance(given, Iterable) or checks.whole(given) is not None
+    listed = list(range(steps)) if given is None else [given] if one else list(given)
     for step in listed:
         checks.whole_number("steps", step, 0, steps - 1, f": the answer has {steps} tokens, counted from 0")
     if not listed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -27,12 +27,14 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 
+@typed
 @shared
 def probe_heads(
     model: Model,
@@ -63,7 +65,9 @@ def probe_heads(
     """
     options, shape = Run.of(run, LoopOptions), require(model, "probe_heads")
     checks.whole_number("folds", folds, 2)
-    checks.whole_number("null_draws", null_draws, 0)
+    checks.count("null_draws", null_draws, 0)
+    if checks.finite("strength", strength, 0) == 0:
+        raise ValueError("strength=0: the inverse of the penalty must be above zero, such as 0.1")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     kinds = _kinds(labels, encoded, folds)
     settings = {**identify(model).settings, "method": "probe", "trials": trials_digest(encoded)}
@@ -96,6 +100,9 @@ def _kinds(labels: Sequence[Any], trials: Sequence[EncodedTrial], folds: int) ->
     """Labels as numbers. ValueError for labels that no probe can be fitted to."""
     if len(labels) != len(trials):
         raise ValueError(f"there are {len(labels)} labels for {len(trials)} trials: give one label for each")
+    strange = next((label for label in labels if not isinstance(label, Hashable)), None)
+    if strange is not None:
+        raise TypeError(f"label {strange!r:.60}: labels must be texts or numbers, not a {type(strange).__name__}")
     counts = Counter(labels)
     if len(counts) < 2:
         raise ValueError(f"all labels are {next(iter(counts))!r}: a probe needs two kinds or more")

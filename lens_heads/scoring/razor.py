@@ -7,8 +7,10 @@ from lens_heads.heads.one_model import check_one_model
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import to_kv_heads
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 
+@typed
 def razor_heads(
     induction: HeadScores, echo: HeadScores, group: int, induction_share: float = 0.14, echo_share: float = 0.01
 ) -> list[Head]:

@@ -12,6 +12,7 @@ from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.documents import check_fits, query_attention
 from lens_heads.scoring.view import masked_sums
 from lens_heads.trials import documents as composing
@@ -19,6 +20,7 @@ from lens_heads.trials.documents import Document
 from lens_heads.trials.fields import text
 
 
+@typed
 def rerank(
     model: Model,
     heads: AnyHeads,

@@ -14,6 +14,7 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions, Run, RunOptions
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.capture import run_pass
 from lens_heads.scoring.collecting import PassResult, score_trials
 from lens_heads.scoring.documents import score_documents
@@ -39,6 +40,7 @@ _PASSES: dict[type, Callable[..., dict[str, HeadScores]]] = {
 }
 
 
+@typed
 @shared
 def score_heads(
     model: Model,
@@ -84,7 +86,7 @@ def score_heads(
         return _of_another_kind(model, listed, kinds, methods, chunk, run)
     options, scorers = Run.of(run), resolve(methods)
     checks.whole_number("chunk", chunk)
-    checks.whole_number("null_spans", null_spans, 0)
+    checks.count("null_spans", null_spans, 0)
     require_raw_weights(model)
     shape, room = geometry(model), 0 if teacher_forced else options.max_new_tokens
     encoded = _encode(model, shape, listed, room, teacher_forced, null_spans)

@@ -19,6 +19,7 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.probes.text import AnyText
 from lens_heads.scoring.probes.text import text as text_probe
 from lens_heads.scoring.row_view import RowView
@@ -67,6 +68,7 @@ class TokenCurve:
         return plots.token_curve(self.name, self.words, self.values.numpy(), title)
 
 
+@typed
 def token_curves(
     model: Model,
     text: AnyText,

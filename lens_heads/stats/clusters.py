@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
+from lens_heads.runs.typed import typed
+
 Labels: TypeAlias = Sequence[str] | Sequence[int] | np.ndarray
 """One label per trial; trials with the same label belong together."""
 Groups: TypeAlias = Labels | Sequence[Labels] | None
@@ -29,6 +31,7 @@ def partitions(groups: Groups, trials: int) -> list[Int[np.ndarray, " trial"]]:
     return found
 
 
+@typed
 def fewest_clusters(groups: Groups, trials: int) -> int:
     """The number of clusters, of the kind with fewer; the number of trials without groups."""
     return min(len(np.unique(cluster)) for cluster in partitions(groups, trials))
@@ -61,12 +64,14 @@ def cluster_values(
     return mean + np.einsum("ct,dti->dci", member, values - mean) * (len(counts) / values.shape[1])
 
 
+@typed
 def whole_clusters(values: Float[np.ndarray, "trial *item"], groups: Groups) -> Float[np.ndarray, "cluster *item"]:
     """`cluster_values` of the clusters to resample: of two kinds that cross, those of which there are fewer."""
     cluster = min(partitions(groups, len(values)), key=lambda numbers: numbers.max())
     return cluster_values(values.reshape(1, len(values), -1), cluster)[0].reshape(-1, *values.shape[1:])
 
 
+@typed
 def icc(values: Float[np.ndarray, " trial"], labels: Labels) -> float:
     """Intraclass correlation ICC(1) of trials within clusters, from a one-way analysis of variance; NaN without replicates.
 
@@ -84,6 +89,7 @@ def icc(values: Float[np.ndarray, " trial"], labels: Labels) -> float:
     return float((between - within) / total) if total > 0 else math.nan
 
 
+@typed
 def effective_n(values: Float[np.ndarray, " trial"], groups: Groups) -> float:
     """The number of independent trials that would give the mean the same standard error: s^2 / Var(mean), at most the trials.
 

@@ -12,12 +12,14 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 Values: TypeAlias = Float[np.ndarray, "*sample value"]
 ROUNDING = 1e-9
 """Relative size below which a number is a rounding error."""
 
 
+@typed
 def pearson(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
     """Pearson correlation over the last axis; NaN where either side is constant."""
     vary = (np.ptp(x, -1) > 0) & (np.ptp(y, -1) > 0)
@@ -26,6 +28,7 @@ def pearson(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
     return np.divide((x * y).sum(-1), spread, out=np.full_like(spread, np.nan), where=vary)
 
 
+@typed
 def spearman(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
     """Spearman correlation over the last axis, with mean ranks for ties; NaN where either side is constant."""
     return pearson(rankdata(x, axis=-1), rankdata(y, axis=-1))
@@ -53,19 +56,21 @@ def covariate_basis(
     return directions * (strength > ROUNDING)[:, None]
 
 
+@typed
 def spearman_brown(r: Float[np.ndarray, " split"]) -> float:
     """Mean reliability from correlations between halves, Spearman-Brown corrected if positive; skips NaN, NaN if none is left."""
     r = r[np.isfinite(r)]
     return float(np.where(r > 0, 2 * r / (1 + np.abs(r)), r).mean()) if len(r) else math.nan
 
 
+@typed
 def split_half_reliability(values: Float[Tensor, "trial item"], n: int = 100, seed: int = 0) -> float:
     """Spearman between item means of two random halves of the trials, Spearman-Brown corrected, mean over n splits.
 
     Would other trials of the same kind rank the items alike? Skips splits in which all items of a half tie. NaN with fewer
     than two trials, or when every split is skipped.
     """
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.seed(seed)
     trials = len(values)
     if trials < 2:

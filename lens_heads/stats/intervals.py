@@ -18,6 +18,7 @@ from scipy import stats as scipy_stats
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats.clusters import Groups, both, cluster_values, fewest_clusters, partitions
 
 FEWEST = 5
@@ -53,6 +54,7 @@ NOTHING = Interval(math.nan, math.nan, math.nan)
 """Of what was not measured."""
 
 
+@typed
 def mean_interval(
     values: Float[Tensor, "trial *item"],
     groups: Groups = None,
@@ -73,6 +75,7 @@ def mean_interval(
     return torch.from_numpy(low).float().reshape(shape), torch.from_numpy(high).float().reshape(shape)
 
 
+@typed
 def gap_interval(
     first: Float[Tensor, "trial_a *item"],
     second: Float[Tensor, "trial_b *item"],
@@ -87,6 +90,7 @@ def gap_interval(
     return torch.from_numpy(low).float().reshape(shape), torch.from_numpy(high).float().reshape(shape)
 
 
+@typed
 def crossed_interval(
     values: Float[Tensor, "draw trial"], groups: Groups = None, level: float = 0.95, n: int = 2000, seed: int = 0
 ) -> Interval:
@@ -100,6 +104,7 @@ def crossed_interval(
     return sum_interval([values], [groups], level, n, seed)
 
 
+@typed
 def sum_interval(
     tables: Sequence[Float[Tensor, "draw trial"]],
     groups: Sequence[Groups],
@@ -121,6 +126,7 @@ def sum_interval(
     return Interval(sum(float(table.double().mean()) for table in tables), float(low[0]), float(high[0]))
 
 
+@typed
 def ratio_interval(
     above: Float[Tensor, "draw trial"],
     below: Float[Tensor, "draw trial"],
@@ -144,6 +150,7 @@ def ratio_interval(
     return Interval(ratio, ratio + low, ratio + high)
 
 
+@typed
 def difference(first: Interval, second: Interval, correlation: float = 0.0) -> Interval:
     """first - second from their own intervals: the method of variance estimates recovery (Zou and Donner 2008).
 
@@ -158,6 +165,7 @@ def difference(first: Interval, second: Interval, correlation: float = 0.0) -> I
     return Interval(value, low, value + reach(first.high - first.value, second.value - second.low))
 
 
+@typed
 def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
     """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts."""
     trials = _trials(values, n, seed)
@@ -166,6 +174,7 @@ def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int
     return torch.from_numpy(means).reshape(n, *values.shape[1:])
 
 
+@typed
 def percentile_interval(
     samples: Float[np.ndarray, "sample ..."], level: float = 0.95
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
@@ -284,7 +293,7 @@ def _tails(level: float) -> list[float]:
 
 def _trials(values: Tensor | np.ndarray, n: int, seed: int) -> int:
     """The number of trials. ValueError for none, and for a number of resamples or a seed that is none."""
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.seed(seed)
     if len(values) == 0:
         raise ValueError("cannot give an interval: there are no trials")

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats.correlation import ROUNDING, covariate_basis, within_strata
 
 Table: TypeAlias = Float[np.ndarray, " task"] | Float[np.ndarray, "k task"]
@@ -59,6 +60,7 @@ class Permutation:
         return "correlated" if self.can_tell(alpha) and self.p <= alpha else "cannot be told"
 
 
+@typed
 def permutation_test(
     a: Table,
     b: Table,
@@ -77,7 +79,7 @@ def permutation_test(
 
     Raises ValueError for shapes that do not match and numbers that are not finite.
     """
-    n = None if n is None else checks.whole_number("n", n, remedy=", or None")
+    n = None if n is None else checks.count("n", n, remedy=", or None")
     checks.seed(seed)
     a, b = _table("a", a), _table("b", b)
     if a.shape != b.shape or a.shape[1] < 2:

@@ -15,6 +15,8 @@ from jaxtyping import Float
 from scipy import stats as scipy_stats
 from torch import Tensor
 
+from lens_heads.runs.typed import typed
+
 FEWEST_TRIALS = 10
 """Below this, the skewness of the samples says too little about that of the items."""
 
@@ -25,6 +27,7 @@ _FEW_ITEMS = 20
 _DRAWS, _SHAPE_DRAWS, _BLOCK = 200_000, 20_000, 10_000
 
 
+@typed
 def positive_mean_p(values: Float[Tensor, "trial *item"]) -> Float[Tensor, "*item"]:
     """One-sided p of mean > 0 per item: the larger of Student's, and of t's under a left-skewed null; float64.
 

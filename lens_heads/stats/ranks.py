@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 HARMFUL = {"lower": operator.le, "higher": operator.ge}
 """Which values are at least as harmful: lower ones of a metric, higher ones of a drop."""
@@ -26,6 +27,7 @@ class RandomRank(NamedTuple):
     draws: int
 
 
+@typed
 def rank_p(
     observed: float | Float[np.ndarray, " trial"],
     random: Float[np.ndarray, " draw"] | Float[np.ndarray, "draw trial"],

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 FURTHEST = 20
 """No number of trials beyond so many times those that were run is given: their spread does not carry so far."""
@@ -41,6 +42,7 @@ class Precision:
         return max(min(self.block, self.at_most - checks.whole_number("n_now", n_now, 0)), 0)
 
 
+@typed
 def needed(half_width_now: float, n_now: int, target: float) -> int:
     """How many trials would have had the half-width `target`, if `n_now` trials have `half_width_now`; rounded up."""
     checks.finite("half_width_now", half_width_now, 0)
@@ -48,6 +50,7 @@ def needed(half_width_now: float, n_now: int, target: float) -> int:
     return max(_rounded_up(n_now * (half_width_now / _positive("target", target)) ** 2), 1)
 
 
+@typed
 def n_to_tell(estimate: float, half_width: float, n: int, at: float) -> int | None:
     """How many trials would have told an effect of the size seen from the threshold `at`; None if the two are equal.
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from scipy import stats as scipy_stats
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats.clusters import Groups, effective_n, fewest_clusters
 from lens_heads.stats.intervals import FEWEST, Interval, difference, ratio_interval
 
@@ -17,11 +18,13 @@ Hits = Float[np.ndarray, " trial"]
 """1 for a right answer, 0 for a wrong one."""
 
 
+@typed
 def are_shares(*values: Float[np.ndarray, "..."]) -> bool:
     """Whether all values are 0 or 1, so that score intervals apply."""
     return all(bool(np.isin(each, (0.0, 1.0)).all()) for each in values)
 
 
+@typed
 def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
     """The share of right answers with Wilson's score interval; NaN bounds below five trials or clusters.
 
@@ -39,6 +42,7 @@ def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> In
     return Interval(share, *wilson(share, effective_n(hits, groups) * _few_clusters(groups, len(hits), level), level))
 
 
+@typed
 def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
     """The difference first - second of two shares on the same trials.   (Newcombe 1998, method 10)
 
@@ -67,6 +71,7 @@ def _few_clusters(groups: Groups, trials: int, level: float) -> float:
     return float(t[0] / t[1]) ** 2
 
 
+@typed
 def relative_loss_interval(before: Hits, after: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
     """The share of right answers that is lost, (before - after) / before, on the same trials; NaN if none was right.
 
@@ -81,6 +86,7 @@ def relative_loss_interval(before: Hits, after: Hits, groups: Groups = None, lev
     return Interval(ratio.value, min(low, ratio.low), max(high, ratio.high))
 
 
+@typed
 def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score bounds of a share; n need not be a whole number, unlike in scipy's `proportion_ci`."""
     z2 = float(scipy_stats.norm.ppf((1 + level) / 2)) ** 2

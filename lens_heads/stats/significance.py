@@ -7,7 +7,10 @@ from jaxtyping import Bool, Float
 from scipy import stats as scipy_stats
 from torch import Tensor
 
+from lens_heads.runs.typed import typed
 
+
+@typed
 def benjamini_hochberg(p: Float[Tensor, "..."], alpha: float = 0.05) -> Bool[Tensor, "..."]:
     """Which hypotheses the Benjamini-Hochberg procedure rejects at false discovery rate alpha."""
     adjusted = scipy_stats.false_discovery_control(p.double().numpy().ravel())

@@ -6,7 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs.typed import typed
 
+
+@typed
 def family_wise_p(values: Float[Tensor, "*item"], null: Float[Tensor, "draw *item"]) -> Float[Tensor, "*item"]:
     """p = (1 + #{draws whose largest item is at least the value}) / (draws + 1): Westfall and Young's single-step maxT.
 

@@ -22,6 +22,7 @@ from scipy import optimize
 from scipy import stats as scipy_stats
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 
 SMALLEST, SIZES, FARTHEST = 4, 5, 50
 """The smallest subset of the curve, how many sizes it has at most, and how many times the trials it is extrapolated to."""
@@ -49,6 +50,7 @@ class TopKStability:
     needed: float
 
 
+@typed
 def top_k_stability(
     per_trial: Float[np.ndarray, "trial head"], k: int, n_splits: int = 100, seed: int = 0, target: float = 0.8
 ) -> TopKStability:
@@ -63,7 +65,7 @@ def top_k_stability(
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"per_trial of shape {list(values.shape)}: must be [trial, head], with at least one head")
     trials, heads = values.shape
-    k, n_splits = checks.whole_number("k", k, 1, heads), checks.whole_number("n_splits", n_splits)
+    k, n_splits = checks.whole_number("k", k, 1, heads), checks.count("n_splits", n_splits)
     target, rng = checks.share("target", target, "0.8"), np.random.default_rng(checks.seed(seed))
     half = trials // 2
     sizes = np.unique(np.geomspace(min(SMALLEST, half), half, SIZES).round().astype(int)).tolist() if half else []

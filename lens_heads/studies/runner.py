@@ -246,6 +246,8 @@ def resized(plan: Plan, precision: float | None, max_trials: int | None) -> Plan
 def several(models: Models) -> list[Any]:
     """The models as a list. Raises ValueError if there are none, or if two have the same name."""
     single = isinstance(models, str | Path) or hasattr(models, "cfg")
+    if not single and not isinstance(models, Iterable):
+        raise TypeError(f"models={models!r:.60}: must be names as load_model takes them, or loaded models")
     listed: list[Any] = [models] if single else list(models)  # type: ignore[arg-type]  # not single
     if not listed:
         raise ValueError("there are no models: name at least one")

@@ -30,6 +30,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.arithmetic import arithmetic
 from lens_heads.tasks.babilong import babilong
 from lens_heads.tasks.capitals import capitals
@@ -104,6 +105,7 @@ HALVES = (
 """Tasks with two disjoint splits: "select" to find heads, "test" to evaluate them."""
 
 
+@typed
 def to_select(name: str) -> dict[str, str]:
     """The argument that holds out half of a task for evaluating heads; empty for a task without halves."""
     return {"split": "select"} if name in HALVES else {}
@@ -114,6 +116,7 @@ def arguments_of(name: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(TASKS[name].trials).parameters
 
 
+@typed
 def load(name: str, **arguments: Any) -> list[Any]:
     """The trials of the task called `name`.
 

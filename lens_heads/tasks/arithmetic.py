@@ -11,6 +11,7 @@ from operator import add, mul, sub
 from pathlib import Path
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import Row, hub_file, local_rows
 from lens_heads.tasks.sampling import check_known, check_split, drawn, in_split
 from lens_heads.tasks.templates import judge, template
@@ -28,6 +29,7 @@ _PROBLEM = re.compile(r"(\d+) (plus|minus|times) (\d+)")
 _CONTEXT = re.compile(r"\s*(?:Question|Q):\s*(.+?)\s*(?:Answer|A):\s*", re.DOTALL)
 
 
+@typed
 def arithmetic(
     n: int = 200,
     digits: int = 2,

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks import prose
 from lens_heads.tasks.books import LONGEST
 from lens_heads.tasks.rows import Row, packaged_rows, table
@@ -25,6 +26,7 @@ CHARACTERS_PER_TOKEN = 4.5
 _SENTENCE = re.compile(r'(?<=[.?!])\s+(?=["A-Z])|(?<=[.?!]")\s+(?=["A-Z])')
 
 
+@typed
 def babilong(
     source: str = "packaged",
     task: str = "qa2",

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import geonames
 from lens_heads.tasks.sampling import enough, half
 from lens_heads.tasks.templates import judge, template
@@ -15,6 +16,7 @@ TOP = 150
 """Number of the most populous countries to ask about."""
 
 
+@typed
 def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Few-shot trials, country -> capital, with the capitals of three other countries as choices.
 

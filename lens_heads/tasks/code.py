@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
@@ -21,6 +22,7 @@ from lens_heads.trials.trial import Trial
 MBPP, HUMANEVAL = "google-research-datasets/mbpp", "openai/openai_humaneval"
 
 
+@typed
 def mbpp(
     n: int | None = None,
     config: str = "full",
@@ -52,6 +54,7 @@ def mbpp(
     return [_task(row, template("mbpp"), chat, allow_code_execution) for row in chosen]
 
 
+@typed
 def humaneval(
     n: int | None = None,
     seed: int = 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.sampling import SPLITS, check_known
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
@@ -16,6 +17,7 @@ OBJECTS: dict[str, tuple[str, ...]] = {
 COLOURS: tuple[str, ...] = ("red", "blue", "green", "black", "white", "yellow", "purple", "orange", "brown", "pink")
 
 
+@typed
 def colored_objects(n: int = 100, split: str = "select", seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Three coloured objects, one answered question about other objects, and the question about one of the three.
 
@@ -31,7 +33,7 @@ def colored_objects(n: int = 100, split: str = "select", seed: int = 0, chat: bo
     Written after BIG-bench's "reasoning about colored objects" as Merullo et al. use it, with other objects and words.
     """
     check_known("split", split, SPLITS)
-    checks.whole_number("n", n)
+    checks.count("n", n)
     rng, written = random.Random(f"colored_objects-{split}-{checks.seed(seed)}"), template("colored_objects")
     trials: list[Trial] = []
     for number in range(n):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import packaged_rows
 from lens_heads.tasks.sampling import check_split, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def continuation(
     n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False
 ) -> list[Trial]:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.colored_objects import COLOURS, OBJECTS
 from lens_heads.tasks.sampling import SPLITS, check_known
 from lens_heads.tasks.templates import judge, template
@@ -14,6 +15,7 @@ from lens_heads.trials.trial import Trial
 LETTERS = "ABCD"
 
 
+@typed
 def copy_colors(
     n: int = 100, split: str = "select", seed: int = 0, choices: int = 4, chat: bool | None = False
 ) -> list[Trial]:
@@ -33,7 +35,7 @@ def copy_colors(
     2504.13151), with other words, and with answered examples, which small models need to answer by letter.
     """
     check_known("split", split, SPLITS)
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.whole_number("choices", choices, 2, len(LETTERS), ", a letter each")
     rng, written = random.Random(f"copy_colors-{split}-{checks.seed(seed)}"), template("copy_colors")
     trials: list[Trial] = []

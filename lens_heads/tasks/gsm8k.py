@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
@@ -17,6 +18,7 @@ _CALCULATION = re.compile(r"<<[^>]*>>")
 _FINAL = re.compile(r"-?(\d[\d,]*)?\.?\d+")
 
 
+@typed
 def gsm8k(
     n: int | None = None,
     split: str = "test",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rhyme import rhyme_groups
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def induction(
     n: int = 100, words: int = 10, repeats: int = 2, split: str | None = None, seed: int = 0, chat: bool | None = False
 ) -> list[Trial]:
@@ -32,7 +34,7 @@ def induction(
     """
     known = [word for group in rhyme_groups(split) for word in group]
     checks.whole_number("words", words, 4, len(known), ", the words of a list")
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.whole_number("repeats", repeats, 2)
     rng = random.Random(f"{split}-{checks.seed(seed)}")
     shots = template("induction")

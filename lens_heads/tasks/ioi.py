@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, permutations, product
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.packaged import entries
 from lens_heads.tasks.sampling import enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def ioi(
-    n: int = 100,
+    n: int | None = 100,
     split: str = "select",
     seed: int = 0,
     symmetric: bool = False,

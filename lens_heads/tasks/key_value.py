@@ -6,6 +6,7 @@ import json
 import random
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.sampling import SPLITS, check_known
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
@@ -13,6 +14,7 @@ from lens_heads.trials.trial import Trial
 HEX = "0123456789abcdef"
 
 
+@typed
 def key_value(
     n: int = 100,
     pairs: int = 10,
@@ -37,7 +39,7 @@ def key_value(
     """
     if split is not None:
         check_known("split", split, SPLITS, ", or None for both")
-    checks.whole_number("n", n)
+    checks.count("n", n)
     checks.whole_number("shots", shots, 0)
     checks.whole_number("pairs", pairs, shots + 1, remedy=", since every look-up asks another key")
     checks.whole_number("characters", characters, 4, 64)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
@@ -88,6 +89,7 @@ class _Benchmark:
         ]
 
 
+@typed
 def hellaswag(
     n: int | None = None,
     split: str | None = None,
@@ -109,6 +111,7 @@ def hellaswag(
     return benchmark.trials(n, split, seed, path, chat)
 
 
+@typed
 def boolq(
     n: int | None = None,
     split: str | None = None,
@@ -125,6 +128,7 @@ def boolq(
     return benchmark.trials(n, split, seed, path, chat)
 
 
+@typed
 def arc_challenge(
     n: int | None = None,
     split: str | None = None,
@@ -142,6 +146,7 @@ def arc_challenge(
     return benchmark.trials(n, split, seed, path, chat)
 
 
+@typed
 def mmlu(
     n: int | None = None,
     subjects: str | Sequence[str] | None = None,
@@ -162,6 +167,7 @@ def mmlu(
     return benchmark.trials(n, split, seed, path, chat, subjects)
 
 
+@typed
 def wmdp(
     n: int | None = None,
     subject: str = "bio",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import Row, packaged_rows, table
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, drawn
 from lens_heads.tasks.templates import judge, template
@@ -23,6 +24,7 @@ _EARLIER_STEPS = re.compile(r"^\d+hop\d*__(?:\d+_)+")
 """In an id of the hub, which lists the ids of its steps (2hop__482757_12019), all but the last one."""
 
 
+@typed
 def musique(
     source: str = "packaged",
     n: int | None = None,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lens_heads.runs.reading import parse_json, user_path
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.books import at_least, read_book
 from lens_heads.tasks.rows import json_lines
 from lens_heads.tasks.sampling import depths_grid, lengths_grid, stratified
@@ -17,6 +18,7 @@ PLAIN = "{haystack}\nBased on the content of the book, Question: {question}\nAns
 BOOK = "<book>{haystack}</book>\nBased on the content of the book, Question: {question}\nAnswer:"
 
 
+@typed
 def niah(
     folder: str | Path,
     *,

@@ -12,6 +12,7 @@ import numpy as np
 
 from lens_heads.runs import checks
 from lens_heads.runs.reading import user_path
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.books import at_least, read_book, read_books
 from lens_heads.tasks.nolima_lines import LineTrial
 from lens_heads.tasks.rows import hub_file
@@ -47,6 +48,7 @@ _BENCHMARK = Preset((250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000), 26, 
 _DEFAULT = Preset((1_000, 2_000, 4_000), 5, slice(0, 1), None, None)
 
 
+@typed
 def nolima(
     source: str | Path | None = None,
     *,

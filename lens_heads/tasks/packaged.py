@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks import prose
 from lens_heads.tasks.books import LONGEST, data
 from lens_heads.tasks.sampling import SPLITS, check_known, depths_grid, enough
@@ -20,9 +21,10 @@ _MOST_WORDS = 400_000
 """Of prose, written so that no paragraph is used twice; longer prose has ever shorter paragraphs."""
 
 
+@typed
 def packaged(
     split: str = "select",
-    n: int = 60,
+    n: int | None = 60,
     context_length: int = 400,
     seed: int = 0,
     questions: str = "onehop",

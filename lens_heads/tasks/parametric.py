@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lens_heads.runs import checks
 from lens_heads.runs.reading import parse_json
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import Row, geonames, packaged_rows, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn, enough
 from lens_heads.tasks.templates import judge, template
@@ -18,6 +19,7 @@ TOP = 200
 POPQA = "akariasai/PopQA"
 
 
+@typed
 def parametric(
     source: str = "cities",
     n: int | None = None,

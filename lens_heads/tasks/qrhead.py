@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import enough
 from lens_heads.trials.documents import Document, DocumentTrial
@@ -13,6 +14,7 @@ from lens_heads.trials.documents import Document, DocumentTrial
 HUB = "PrincetonPLI/QRHead"
 
 
+@typed
 def qrhead(
     path: str | Path | None = None,
     n: int | None = None,

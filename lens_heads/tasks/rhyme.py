@@ -6,6 +6,7 @@ import random
 
 from lens_heads.runs import checks
 from lens_heads.runs.reading import read_text
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.books import data
 from lens_heads.tasks.sampling import drawn, half
 from lens_heads.tasks.templates import judge, template
@@ -13,6 +14,7 @@ from lens_heads.trials.rhymes import endings
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Few-shot trials that ask for a rhyme, with one rhyming word and three others as choices.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.sampling import SPLITS, check_known, enough
 from lens_heads.tasks.successors import CYCLES, SEQUENCES
 from lens_heads.tasks.templates import judge, template
@@ -14,6 +15,7 @@ HALVES = {"select": ("days", "letters", "ordinals"), "test": ("months", "number 
 """The sequences of either half."""
 
 
+@typed
 def succession(
     n: int | None = None, shown: int = 3, split: str | None = None, seed: int = 0, chat: bool | None = False
 ) -> list[Trial]:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from lens_heads.runs import checks
 from lens_heads.runs.reading import read_text, user_path
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.rows import packaged_rows
 from lens_heads.tasks.sampling import drawn, half
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def swearing(
     words: str | Path, n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False
 ) -> list[Trial]:

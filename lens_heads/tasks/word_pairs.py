@@ -6,6 +6,7 @@ import random
 from typing import Literal
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.capitals import country_capitals
 from lens_heads.tasks.sampling import check_known, check_split, enough, half
 from lens_heads.tasks.templates import judge, template
@@ -15,6 +16,7 @@ RELATIONS = ("antonym", "past tense", "capital")
 LABELS = ("true", "shuffled")
 
 
+@typed
 def word_pairs(
     n: int | None = None,
     relation: str = "antonym",

@@ -12,6 +12,11 @@ def text(owner: str, what: str, value: Any, empty: bool = True) -> str:
     """The value. ValueError unless it is a string, and, with `empty=False`, one that does not only contain whitespace."""
     if not isinstance(value, str):
         raise ValueError(f"{owner}: {what} {value!r} must be a string, not {type(value).__name__}")
+    half = next((char for char in value if "\ud800" <= char <= "\udfff"), None) if not value.isascii() else None
+    if half is not None:
+        raise ValueError(
+            f"{owner}: the {what} holds {half!r}, half of a character, which no tokenizer reads: decode it as UTF-8"
+        )
     if not empty and not value.strip():
         raise ValueError(f"{owner}: the {what} is empty")
     return value

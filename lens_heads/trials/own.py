@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lens_heads.runs.typed import typed
 from lens_heads.trials.bos import opening
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.fields import text
@@ -14,6 +15,7 @@ from lens_heads.trials.tokenizing import char_span, chat_frame, piece, tokenizer
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def prompt_trial(
     model: Any,
     prompt: str,

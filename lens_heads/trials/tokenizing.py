@@ -162,6 +162,12 @@ def adds_space(tokenizer: Any) -> bool:
 
 
 def _plain(tokenizer: Any, text: str) -> list[int]:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"the text {text!r:.60} holds half of a character, which no tokenizer reads: decode it as UTF-8"
+        ) from None
     return list(tokenizer(text, add_special_tokens=False).input_ids) if text else []
 
 

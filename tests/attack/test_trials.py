@@ -168,7 +168,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
         lambda: patch(corruption=nothing),
         "the corrupt prompt of nothing must be a list of token ids",
     ),
-    ("corruption number", lambda: patch(corruption=3), "corruption=3: use remove, swap"),
+    ("corruption number", lambda: patch(corruption=3), "corruption=3: must be a name or a function"),
     ("corruption shorter", lambda: patch(corruption=shorter), "the corrupt prompt has 23 tokens and the clean one 24"),
     ("two trials of one id", lambda: score([random_trial(0), random_trial(0)]), "two trials have the id 'random-0'"),
     ("two scorers of one name", lambda: score(methods=[scorer(), scorer()]), "two scorers are called 'mine'"),

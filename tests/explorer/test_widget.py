@@ -176,7 +176,7 @@ def test_wrong_choices_are_named(explorer: Explorer) -> None:
             lh.explore(model, planted.trials(2), nothing)
     odd: Any
     for odd in ("locos", 3, [3]):
-        with pytest.raises(TypeError, match="pass HeadScores"):
+        with pytest.raises(TypeError, match="must be a dictionary of HeadScores by name, a list of HeadScores"):
             lh.explore(model, planted.trials(2), odd)
     with pytest.raises(ValueError, match="step"):
         explorer.step = -1

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lens_heads.tasks import continuation as module
+from lens_heads.tasks import prose
 from lens_heads.tasks.continuation import continuation
 from tests import zoo
 
-FILE = Path(module.__code__.co_filename).parent / "data" / "packaged" / "continuation.jsonl"
+FILE = Path(prose.__file__).parent / "data" / "packaged" / "continuation.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in FILE.read_text(encoding="ascii").splitlines()]
 SPLITS = ("select", "test")
 

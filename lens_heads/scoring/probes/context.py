@@ -11,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.model.geometry import HeadGeometry
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.probes.text import check_ids
 from lens_heads.trials.encoded import EncodedTrial, token_ids
 from lens_heads.trials.encoding import check_unique, encode_all
@@ -92,6 +93,7 @@ class PairProbe:
         return replace(trial, haystack="", needle="", needle_focus="", length=0).encode(tokenizer).tokens
 
 
+@typed
 def pair(pairs: Iterable[AnyContext] | AnyContext, without: Without = "needle") -> PairProbe:
     """A probe of runs with and without context.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.probes.repeated import ordinary_tokens
 from lens_heads.tasks.successors import successor_pairs
 from lens_heads.trials.tokenizing import piece
@@ -98,6 +99,7 @@ def _token(word: str | int, tokenizer: Any, shape: HeadGeometry, name: str) -> i
     return number
 
 
+@typed
 def weights(maps: Mapping[str, Pairs | TokenMap] | None = None) -> WeightsProbe:
     """A probe of the weights alone.
 
@@ -122,6 +124,7 @@ def weights(maps: Mapping[str, Pairs | TokenMap] | None = None) -> WeightsProbe:
     )
 
 
+@typed
 def by_map(scores: HeadScores) -> dict[str, HeadScores]:
     """Scores over several maps as one ranking a map, by the map's name, which is also its method."""
     return {

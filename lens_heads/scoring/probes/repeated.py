@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.probes.text import EncodedText, check_ids
 from lens_heads.trials.bos import begins
 
@@ -43,6 +44,7 @@ class RepeatedProbe:
         return [EncodedText(name, self.tokens, first, self.block, self.start)]
 
 
+@typed
 def repeated(model: Model, block: int | None = None, copies: int = 4, seed: int = 0) -> RepeatedProbe:
     """BOS (as `lens_heads.trials.bos` has it), then `block` random tokens, `copies` times   (RazorAttention; Olsson et al. 2022).
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import token_ids
 from lens_heads.trials.tokenizing import piece, prompt_start
 
@@ -31,6 +32,7 @@ class EncodedText:
     min_distance: int = MIN_DISTANCE
     group: str | tuple[str, ...] = ""
     place: tuple[int, int] | None = None
+    needle: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -91,6 +93,7 @@ def listed_texts(texts: Any) -> list[Any]:
     return [torch.tensor(listed)] if ids else listed
 
 
+@typed
 def text(texts: Iterable[AnyText] | AnyText, min_distance: int = MIN_DISTANCE) -> TextProbe:
     """A probe of plain texts.
 

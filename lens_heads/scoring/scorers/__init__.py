@@ -223,6 +223,9 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe 
     usual = [name for name in table if name not in ONLY_NAMED]
     for method in usual if methods is None else [methods] if isinstance(methods, str | Scorer) else methods:
         found = table.get(method, every.get(method)) if isinstance(method, str) else method
+        if not isinstance(found, Scorer) and callable(found):
+            called = getattr(found, "__name__", "mine")
+            raise TypeError(f"{found!r:.60} is a bare function: wrap it as lh.Scorer({called!r}, {called})")
         if not isinstance(found, Scorer):
             known = {_words(name): name for name in every}
             close = difflib.get_close_matches(_words(str(method).lower()), known, n=1, cutoff=0.4)

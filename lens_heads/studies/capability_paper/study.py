@@ -15,6 +15,7 @@ import pandas as pd
 
 from lens_heads import report
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.runs.typed import typed
 from lens_heads.studies.capability_paper import ablations, damage, passes, rankings, stages
 from lens_heads.studies.capability_paper.capabilities import chance
 from lens_heads.studies.capability_paper.claims import registered
@@ -39,6 +40,7 @@ from lens_heads.trials.sandbox import permission
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def capability(
     models: Models = MODELS,
     capabilities: Sequence[str] | None = None,

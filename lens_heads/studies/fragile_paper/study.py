@@ -15,6 +15,7 @@ import pandas as pd
 from lens_heads import report
 from lens_heads.controls import exchanged_needles, permuted_answers
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs.typed import typed
 from lens_heads.studies.fragile_paper import pairs, stages
 from lens_heads.studies.fragile_paper.claims import claims_of_pair, registered
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
@@ -38,6 +39,7 @@ from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import AnyTrial, Trial
 
 
+@typed
 def fragile_tasks(
     models: Models = MODELS,
     preset: str | Preset = "packaged",

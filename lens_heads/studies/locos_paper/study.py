@@ -15,6 +15,7 @@ from lens_heads import report
 from lens_heads.ablation.verdicts import smallest_k
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.report import tables
+from lens_heads.runs.typed import typed
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import best_baseline, claims, registered
 from lens_heads.studies.locos_paper.costs import costs
@@ -36,6 +37,7 @@ from lens_heads.studies.seen import Seen
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def locos(
     models: Models = MODELS,
     preset: str | Preset = "packaged",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.stats import Interval
 from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import RANDOM, By, Cell, check_by
@@ -65,6 +66,7 @@ class Recommendation:
         return lines
 
 
+@typed
 def recommend(
     bench: Bench, budgets: Sequence[float] | float = BUDGETS, by: By = "damage", level: float = 0.95
 ) -> Recommendation:

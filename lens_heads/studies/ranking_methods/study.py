@@ -22,6 +22,7 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.store import RunFolder
 from lens_heads.runs.tables import read_table, write_table
+from lens_heads.runs.typed import typed
 from lens_heads.studies.finding import plain
 from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
 from lens_heads.studies.ranking_methods.cell import Cell
@@ -39,6 +40,7 @@ SHOWN = 5
 """Methods whose heads the page's explorer shows: those that do most damage."""
 
 
+@typed
 def methods(
     models: Models,
     tasks: Sequence[str] | str = "retrieval",

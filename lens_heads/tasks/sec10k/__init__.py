@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, stratified
 from lens_heads.tasks.sec10k import build
 from lens_heads.tasks.sec10k.filings import Filing, read_corpus, read_filings
@@ -23,6 +24,7 @@ from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.trial import Trial
 
 
+@typed
 def sec10k(
     path: str | Path | None = None,
     task: str | Sequence[str] | None = None,
@@ -67,6 +69,7 @@ def sec10k(
     return [build.trial(each, words, seed, chat) for each in stratified(found, n, attrgetter("task"), seed)]
 
 
+@typed
 def sec10k_documents(
     path: str | Path | None = None,
     task: str | Sequence[str] | None = None,

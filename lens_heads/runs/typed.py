@@ -1,0 +1,246 @@
+"""Signatures that hold: what a public function says it takes is checked before it does anything, in one place for all of them.
+
+Kinds and names of arguments are checked here, by the annotations. How large a number may be, and which names there are, only the
+function knows; it says so through `checks`.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import dataclasses
+import functools
+import inspect
+import os
+import re
+import reprlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lens_heads.runs import checks
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+WORDS: dict[Any, str] = {str: "text", bool: "True or False", int: "a whole number", float: "a number", None: "None"}
+WORDS |= {Path: "a path", type(None): "None", Tensor: "a dense tensor", np.ndarray: "an array", Any: "anything"}
+UNCHANGED = ("True or False", "None", "anything")
+LISTS = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Collection, abc.Set)
+
+
+def typed(function: Function) -> Function:
+    """Hold a function to its signature.
+
+    A generator given for a list becomes a list, so that it can be read twice and sent to workers. TypeError naming the argument,
+    its value and what it must be, for anything that the annotation excludes, and for arguments that there are not.
+    """
+    signature = inspect.signature(function)
+
+    @functools.cache
+    def hints() -> dict[str, Any]:
+        return _hints(function, signature)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(_misfit(function.__name__, signature, kwargs, str(error))) from None
+        for name, value in bound.arguments.items():
+            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                _check_meant(function.__name__, value, signature, hints())
+                bound.arguments[name] = {key: held(key, each, hints().get(key, Any)) for key, each in value.items()}
+            elif signature.parameters[name].kind is not inspect.Parameter.VAR_POSITIONAL:
+                bound.arguments[name] = held(name, value, hints().get(name, Any))
+        return function(*bound.args, **bound.kwargs)
+
+    return call  # type: ignore[return-value]  # the same function
+
+
+def typed_fields(owner: Any) -> None:
+    """Hold a frozen dataclass's fields to their annotations, as `typed` does arguments. Called by its `__post_init__`."""
+    for name, (hint, default) in _fields(type(owner)).items():
+        value = getattr(owner, name)
+        if value is None and default is None:  # A choice made inside.
+            continue
+        kept = held(name, value, hint)
+        if kept is not value:
+            object.__setattr__(owner, name, kept)
+
+
+def held(name: str, value: Any, hint: Any) -> Any:
+    """The value, a generator as a list. TypeError if it is not of the kind."""
+    if isinstance(value, Iterator) and any(typing.get_origin(each) in LISTS for each in _members(hint)):
+        value = list(value)
+    if isinstance(value, np.ndarray) and Tensor in map(_array, _members(hint)):
+        value = checks.numbers(value)
+    if not fits(value, hint):
+        raise TypeError(f"{name}={reprlib.repr(value)}: must be {_said(hint)}")
+    if isinstance(value, Tensor | np.ndarray):
+        _check_dimensions(name, value, hint)
+    return value
+
+
+def _check_dimensions(name: str, value: Tensor | np.ndarray, hint: Any) -> None:
+    """ValueError for an array of fewer or more dimensions than each jaxtyping annotation names."""
+    shapes = [each for each in _members(hint) if hasattr(each, "dim_str")]
+    named = [each.dim_str.split() for each in shapes]
+    if not shapes or len(shapes) < len([each for each in _members(hint) if each not in (None, type(None))]):
+        return
+    any_more = [[one for one in dims if one == "..." or one[0] == "*"] for dims in named]
+    if not any(
+        value.ndim == len(dims) or (more and value.ndim >= len(dims) - 1)
+        for dims, more in zip(named, any_more, strict=True)
+    ):
+        wanted = " or ".join(f"[{', '.join(dims)}]" for dims in named)
+        raise ValueError(f"{name} of shape {list(value.shape)}: must be {wanted}")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotation's kind. Numbers are left to the function, which knows their bounds."""
+    members = _members(hint)
+    if len(members) > 1:
+        return any(fits(value, each) for each in members)
+    hint = members[0]
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, int, float) or isinstance(hint, TypeVar | str):
+        return True
+    if hint in (None, type(None)):
+        return value is None
+    if hint is bool:
+        return isinstance(value, bool | np.bool_)
+    if hint is Path:
+        return isinstance(value, os.PathLike)
+    if origin is Literal:
+        return isinstance(value, str | int | float)  # The function lists the names that there are.
+    if abc.Callable in (origin, hint):
+        return callable(value)
+    if origin in (dict, abc.Mapping):  # What a name may be, the function says.
+        return isinstance(value, Mapping) and all(fits(each, inner[1]) for each in value.values())
+    if origin in LISTS:
+        return _fits_list(value, origin, inner)
+    kind = _array(hint)
+    if kind is np.ndarray:  # Whatever numpy makes one of.
+        return isinstance(value, abc.Sequence | np.ndarray | Tensor) or hasattr(value, "__array__")
+    if kind is Tensor and isinstance(value, Tensor):
+        return value.layout is torch.strided and not value.is_meta
+    if getattr(kind, "_is_protocol", False) or typing.is_typeddict(kind) or not isinstance(kind, type):
+        return not (value is None or isinstance(value, str | int | float | list | dict))
+    return isinstance(value, kind)
+
+
+def _fits_list(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
+    if isinstance(value, str | bytes) or not isinstance(value, abc.Iterable):
+        return False
+    if origin in (list, tuple, abc.Sequence) and isinstance(value, Mapping):  # Its keys alone would be read.
+        return False
+    if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
+        return False
+    listed = list(value) if not isinstance(value, Iterator) else []
+    if origin is tuple and Ellipsis not in inner:
+        return len(listed) == len(inner) and all(map(fits, listed, inner))
+    return all(fits(each, inner[0]) for each in listed)
+
+
+def _array(hint: Any) -> Any:
+    """The kind of array of a jaxtyping annotation, and any other annotation's class."""
+    return getattr(hint, "array_type", typing.get_origin(hint) or hint)
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The kinds of a union, or the one that there is."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(member for each in typing.get_args(hint) for member in _members(each))
+    if typing.get_origin(hint) is typing.Annotated:
+        return _members(typing.get_args(hint)[0])
+    return (hint,)
+
+
+def _said(hint: Any) -> str:
+    """An annotation in words."""
+    parts = list(dict.fromkeys(_word(each) for each in _members(hint)))
+    parts = ["a name" if each == "text" and "a function" in parts else each for each in parts]
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
+
+
+def _word(hint: Any) -> str:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint in WORDS:
+        return WORDS[hint]
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if abc.Callable in (origin, hint):
+        return "a function"
+    if origin in (dict, abc.Mapping):
+        return f"a dictionary of {' or '.join(_several(each) for each in _members(inner[1]))} by name"
+    if origin is tuple and Ellipsis not in inner:
+        return f"a tuple of {len(inner)}"
+    if origin in LISTS:
+        return f"a list of {' or '.join(_several(each) for each in _members(inner[0]))}"
+    kind = _array(hint)
+    name = getattr(kind, "__name__", str(kind))
+    return WORDS.get(kind) or f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"
+
+
+def _several(hint: Any) -> str:
+    word = re.sub("^an? ", "", _word(hint))
+    first, of, rest = word.partition(" of ")
+    return word if word in UNCHANGED or first.endswith("s") else f"{first}s{of}{rest}"
+
+
+@functools.cache
+def _fields(owner: type) -> dict[str, tuple[Any, Any]]:
+    spaces = vars(sys.modules[owner.__module__])
+    return {field.name: (_hint(field.type, spaces), field.default) for field in dataclasses.fields(owner)}
+
+
+def _hints(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
+    """What each argument is annotated with; keywords in a TypedDict too. Nothing for what is imported for type checkers only."""
+    spaces = getattr(inspect.unwrap(function), "__globals__", {})
+    found: dict[str, Any] = {}
+    for name, parameter in signature.parameters.items():
+        hint = _hint(parameter.annotation, spaces)
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            for each in typing.get_args(hint) if typing.get_origin(hint) is typing.Unpack else ():
+                found |= typing.get_type_hints(each)
+        else:
+            found[name] = hint
+            if parameter.default is None:  # A default that stands for a choice made inside.
+                found[name] = hint | None
+    return found
+
+
+def _hint(annotation: Any, spaces: dict[str, Any]) -> Any:
+    if annotation is inspect.Parameter.empty:
+        return Any
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, spaces)  # The package's own annotations, which are text in its files.
+    except (NameError, TypeError, AttributeError):
+        return Any
+
+
+def _check_meant(name: str, given: Mapping[str, Any], signature: inspect.Signature, hints: Mapping[str, Any]) -> None:
+    """TypeError for an option that is one of the function's own arguments, misspelled; the function knows its other options."""
+    for each in given:
+        close = get_close_matches(each, signature.parameters, 1, 0.8) if each not in hints else []
+        if close:
+            raise TypeError(f"{name}: unexpected keyword argument {each!r}: did you mean {close[0]}?")
+
+
+def _misfit(name: str, signature: inspect.Signature, given: Mapping[str, Any], error: str) -> str:
+    """What is wrong with a call that does not fit, and what was meant."""
+    known = [each for each in signature.parameters if each != "self"]
+    unknown = next((each for each in given if each not in known), None)
+    takes = f"{name} takes {', '.join(known)}"
+    if unknown is None:
+        return f"{name}: {error}: {takes}"
+    close = get_close_matches(unknown, known, 1)
+    return f"{name}: unexpected keyword argument {unknown!r}{f': did you mean {close[0]}?' if close else ''} ({takes})"

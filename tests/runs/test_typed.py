@@ -1,0 +1,131 @@
+"""Signatures hold: kinds of arguments, generators, names of arguments, fields of data classes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import lens_heads as lh
+from lens_heads.runs.typed import typed, typed_fields
+from tests.attack.held import refused
+
+
+class Options(TypedDict, total=False):
+    progress: bool
+    out: str | Path | None
+
+
+@typed
+def function(
+    names: Sequence[str] = (),
+    by_name: Mapping[str, Path] | None = None,
+    pair: tuple[int, int] = (0, 1),
+    tensor: Float[Tensor, " n"] | None = None,
+    which: Literal["a", "b"] = "a",
+    measure: str | Callable[..., float] = "mean",
+    flag: bool = True,
+    numbers: Iterable[float] | float = 0.0,
+    hidden: int = None,  # type: ignore[assignment]  # noqa: RUF013  # chosen inside
+    **options: Unpack[Options],
+) -> Any:
+    return {**locals(), "twice": [list(names), list(names)]}
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("text for a list", dict(names="ab"), "names='ab': must be a list of texts"),
+    ("a number among texts", dict(names=["a", 1]), "names=['a', 1]: must be a list of texts"),
+    ("a dictionary for a list", dict(names={"a": 1}), "must be a list of texts"),
+    ("none for a list", dict(names=None), "names=None: must be a list of texts"),
+    ("a list for a dictionary", dict(by_name=[Path()]), "must be a dictionary of paths by name or None"),
+    ("another value", dict(by_name={"a": "b"}), "by_name={'a': 'b'}: must be"),
+    ("three for two", dict(pair=(1, 2, 3)), "pair=(1, 2, 3): must be a tuple of 2"),
+    ("a number for two", dict(pair=400), "pair=400: must be a tuple of 2"),
+    ("a list for a tensor", dict(tensor=[1.0]), "tensor=[1.0]: must be a dense tensor or None"),
+    ("a sparse tensor", dict(tensor=torch.ones(2).to_sparse()), "must be a dense tensor"),
+    ("a tensor without values", dict(tensor=torch.ones(2, device="meta")), "must be a dense tensor"),
+    ("an array of objects", dict(tensor=np.array(["a"], dtype=object)), "must be a dense tensor"),
+    ("a list for a name", dict(which=["a"]), "which=['a']: must be 'a' or 'b'"),
+    ("a number for a function", dict(measure=5), "measure=5: must be a name or a function"),
+    ("one for true", dict(flag=1), "flag=1: must be True or False"),
+    ("text for true", dict(flag="no"), "flag='no': must be True or False"),
+    ("an option", dict(progress="no"), "progress='no': must be True or False"),
+    ("a path", dict(out=5), "out=5: must be text, a path or None"),
+    ("another name", dict(nanes=["a"]), "function: unexpected keyword argument 'nanes': did you mean names?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "says"), [line[1:] for line in WRONG], ids=[line[0] for line in WRONG])
+def test_another_kind_is_refused_by_name_and_value(given: dict[str, Any], says: str) -> None:
+    refused(lambda: function(**given), says)
+
+
+def test_too_many_arguments_and_a_missing_one() -> None:
+    @typed
+    def needs(one: int) -> int:
+        return one
+
+    refused(lambda: needs(1, 2), "needs: too many positional arguments: needs takes one")  # type: ignore[call-arg]
+    refused(lambda: needs(), "needs: missing a required argument: 'one'")  # type: ignore[call-arg]
+    refused(lambda: needs(two=2), "unexpected keyword argument 'two'")  # type: ignore[call-arg]
+
+
+def test_a_generator_is_read_once_and_used_twice() -> None:
+    assert function(names=(name for name in "ab"))["twice"] == [["a", "b"], ["a", "b"]]
+    refused(lambda: function(names=(each for each in (1, 2))), "names=[1, 2]: must be a list of texts")
+
+
+def test_what_fits_arrives_as_it_is() -> None:
+    tensor, names = torch.ones(2), ("a", "b")
+    found = function(names, {"a": Path("b")}, [1, 2], tensor, measure=len, flag=np.True_, numbers=np.ones(2), out="x")  # type: ignore[arg-type]
+    assert found["tensor"] is tensor
+    assert found["names"] is names
+    assert found["options"] == {"out": "x"}
+    assert function(tensor=np.ones(2))["tensor"].equal(torch.ones(2, dtype=torch.float64))  # type: ignore[arg-type]
+    assert function()["hidden"] is None
+
+
+def test_numbers_are_left_to_the_function() -> None:
+    assert function(numbers="x", pair=(True, None))["pair"] == (True, None)  # type: ignore[arg-type]
+
+
+def test_fields_of_a_data_class() -> None:
+    @dataclass(frozen=True)
+    class Held:
+        names: tuple[str, ...]
+        tensor: Float[Tensor, " n"] = None  # type: ignore[assignment]  # made inside
+
+        def __post_init__(self) -> None:
+            typed_fields(self)
+
+    assert Held(name for name in "ab").names == ["a", "b"]  # type: ignore[arg-type,comparison-overlap]
+    assert Held(("a",)).tensor is None
+    refused(lambda: Held("ab"), "names='ab': must be a list of texts")  # type: ignore[arg-type]
+    refused(lambda: Held(("a",), [1]), "tensor=[1]: must be a dense tensor")  # type: ignore[arg-type]
+
+
+def public_functions() -> list[tuple[str, Any]]:
+    """The functions of `lens_heads` and of its public modules but plots, which draw what they are given, and views' scorers."""
+    found = {name: getattr(lh, name) for name in lh._HOMES}
+    for module in sorted(lh._MODULES.keys() - {"plots", "scorers", "report"}):
+        held = getattr(lh, module)
+        found |= {f"{module}.{name}": getattr(held, name) for name in getattr(held, "__all__", ())}
+    return [(name, one) for name, one in found.items() if inspect.isfunction(one)]
+
+
+FREE = {"geometry", "sharding", "anatomy.shared", "localize.recover"}
+"""`geometry` is called in every loop; `sharding` says itself what it takes; the others pass on what they are given."""
+
+
+def test_every_public_function_is_held_to_its_signature() -> None:
+    loose = {name for name, one in public_functions() if one.__code__.co_filename != typed.__code__.co_filename}
+    assert loose <= FREE
+    assert len(public_functions()) > 100
