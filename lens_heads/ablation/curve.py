@@ -47,7 +47,7 @@ class CurveRun(AblationRun, total=False):
         No verdict is given on such a curve.
     """
 
-    precision: Precision | float
+    precision: Precision | float | None
     selecting: bool
 
 

@@ -100,7 +100,7 @@ class StreamingCache:
                 f"full has shape {list(full.shape)}: {shape.name} has {shape.n_layers} layers of {shape.n_kv_heads} kv heads"
             )
         self.model = model
-        self.counts = [0] * shape.n_layers
+        self.counts, self.whole = [0] * shape.n_layers, 0  # `whole`: as in `Cache`.
         self.store: Any = DynamicCache()
         self.store.layers = [_Rows() for _ in range(shape.n_layers)]
         self.store.variants = torch.zeros(1, dtype=torch.long)

@@ -19,6 +19,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.model import identities
+from lens_heads.model.attending import check_free
 from lens_heads.model.changes import changing
 from lens_heads.model.forward import avoid
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge
@@ -76,6 +77,10 @@ _BY_WEIGHTS: dict[str, Support] = {}
 
 def support(model: Model, *needs: Need) -> Support:
     """What is known of the model, with these identities measured. Cost: about six forwards of 32 tokens the first time."""
+    if is_bridge(
+        model
+    ):  # Before anything is measured: inside a streaming cache nothing would hold, and that would be kept.
+        check_free(model.original_model.config)
     wrapped = _wrapped(model)
     stamp, known = _KNOWN.get(wrapped, (None, Support()))
     now = _stamp(wrapped)

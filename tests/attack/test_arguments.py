@@ -52,7 +52,9 @@ def malformed(hint: Any) -> list[Any]:
     inner = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     numeric = [each for each in inner if each in (int, float)]
     if not numeric:
-        return [value for value in VALUES if not fits(value, hint)]
+        # Arrays of numbers become tensors.
+        arrays = "Tensor" in str(hint)
+        return [value for value in VALUES if not fits(value, hint) and not (arrays and isinstance(value, np.ndarray))]
     others = [each for each in inner if each not in numeric]
     return [value for value in NUMBERS[numeric[0]] if not any(fits(value, each) for each in others)]
 

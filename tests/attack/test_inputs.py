@@ -15,6 +15,7 @@ from lens_heads import compare, gates, verdicts
 from lens_heads.causal import trace_circuit
 from lens_heads.deploy import prefill_ratio, streaming_cache
 from lens_heads.model.forward import advance, prefill
+from lens_heads.model.hooks import hooked
 from lens_heads.model.planning import MACHINES, Sizes, jobs, shape_of
 from lens_heads.runs import checks
 from lens_heads.runs.parts import Part
@@ -144,7 +145,8 @@ def test_a_pattern_hook_inside_a_streaming_cache_is_refused() -> None:
     tokens = TRIALS[0].tokens[None]
 
     def call() -> None:
-        with streaming_cache(M(), [], 1, 2) as cache, lh.ablate(M(), "L0H1", "uniform"), torch.no_grad():
+        hook = "blocks.0.attn.hook_pattern", lambda pattern, hook: pattern
+        with streaming_cache(M(), [], 1, 2) as cache, hooked(M(), [hook]), torch.no_grad():
             prefill(M(), tokens[:, :-1], cache)  # type: ignore[arg-type]
             advance(M(), tokens[:, -1:], cache)  # type: ignore[arg-type]
 
