@@ -9,12 +9,10 @@ from torch import Tensor
 
 from lens_heads.causal.pairs import TokenPair, check_special
 from lens_heads.runs.digests import digest
-from lens_heads.runs.typed import typed
 from lens_heads.trials.own import prompt_trial
 from lens_heads.trials.tokenizing import token_words, tokenizer_of
 
 
-@typed
 def pair(
     model: Any,
     clean: str,

@@ -121,7 +121,7 @@ def public_functions() -> list[tuple[str, Any]]:
     return [(name, one) for name, one in found.items() if inspect.isfunction(one)]
 
 
-FREE = {"geometry", "sharding", "anatomy.shared", "localize.recover"}
+FREE = {"geometry", "sharding", "anatomy.shared", "localize.recover", "pair", "causal.pair"}
 """`geometry` is called in every loop; `sharding` says itself what it takes; the others pass on what they are given."""
 
 
