@@ -81,7 +81,7 @@ def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -
             np.testing.assert_allclose(
                 mine[["drop", "low", "high"]].astype(float), theirs[["drop", "low", "high"]].astype(float), atol=1e-4
             )
-            assert (mine["draws"], frame.loc[(group, task, "random"), "draws"], mine["trials"]) == (1, 3, 5)
+            assert (mine["draws"], frame.loc[(group, task, "random"), "draws"], mine["trials"]) == (1, 5, 5)
             assert mine["low"] < mine["drop"] < mine["high"]
     correlation = validation().correlation.set_index("group")
     assert correlation.index.tolist() == ["first", "second", "all groups"]
@@ -95,7 +95,7 @@ def test_intervals_are_over_draws_and_groups_of_trials() -> None:
     found = validation()
     part = found.per_trial.query("group == 'first' and task == 'two' and set == 'random'")
     drops = torch.tensor(part.pivot(index="draw", columns="trial", values="drop").to_numpy().copy())
-    assert drops.shape == (3, 5)
+    assert drops.shape == (5, 5)
     row = found.frame.set_index(["group", "task", "set"]).loc[("first", "two", "random")]
     assert row[["drop", "low", "high"]].tolist() == pytest.approx(crossed_interval(drops))
     pairs = {trial.id: f"needle {i // 2}" for i, trial in enumerate(TASKS["two"])}
@@ -120,7 +120,7 @@ def test_trials_keep_their_groups() -> None:
 def test_the_correlation_is_pearson_over_tasks_and_its_range_that_of_the_draws() -> None:
     drops = validation().per_trial.groupby(["group", "set", "draw", "task"])["drop"].mean()
     mine = drops["first", "a", 0]
-    random = [np.corrcoef(mine, drops["first", "random", draw])[0, 1] for draw in range(3)]
+    random = [np.corrcoef(mine, drops["first", "random", draw])[0, 1] for draw in range(5)]
     row = validation().correlation.set_index("group").loc["first"]
     assert row[["random", "random_low", "random_high"]].tolist() == pytest.approx(
         [np.mean(random), min(random), max(random)]

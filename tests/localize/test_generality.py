@@ -92,10 +92,10 @@ def test_random_heads_are_any_and_beyond_random_is_against_them(found: Generalit
 
 def test_damage_beyond_random_heads_has_the_interval_of_a_table_of_draws_by_trials() -> None:
     listed = {"mine": [COPIER, WRITER]}
-    (row,) = generality(model(), listed, {"t": [*FOUND, *OTHERS]}, random_draws=4, progress=False).frame.to_dict(
+    (row,) = generality(model(), listed, {"t": [*FOUND, *OTHERS]}, random_draws=5, progress=False).frame.to_dict(
         "records"
     )
-    draws = [random_heads(every_head(2, 4), (), 2, seed) for seed in range(4)]
+    draws = [random_heads(every_head(2, 4), (), 2, seed) for seed in range(5)]
     base, mine, *random = by_loop(model(), [*FOUND, *OTHERS], [[], listed["mine"], *draws])
     beyond = crossed_interval(torch.from_numpy(np.stack(random) - mine))
     found = [row[name] for name in ("beyond_random", "beyond_low", "beyond_high")]
