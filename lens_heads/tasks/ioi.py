@@ -20,8 +20,8 @@ def ioi(
     split: str = "select",
     seed: int = 0,
     symmetric: bool = False,
-    names: Sequence[str] | None = None,
-    templates: Sequence[str] | None = None,
+    names: Sequence[str] | str | None = None,
+    templates: Sequence[str] | str | None = None,
     nouns: Mapping[str, Sequence[str]] | None = None,
     chat: bool | None = False,
 ) -> list[Trial]:
@@ -67,7 +67,7 @@ def ioi(
     ]
 
 
-def _several(given: Sequence[str], what: str, least: int) -> list[str]:
+def _several(given: Sequence[str] | str, what: str, least: int) -> list[str]:
     """The distinct texts of a list; ValueError if there are too few."""
     found = list(dict.fromkeys([given] if isinstance(given, str) else given))
     if len(found) < least or not all(isinstance(text, str) and text.strip() for text in found):

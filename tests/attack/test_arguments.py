@@ -43,7 +43,7 @@ NUMBERS: dict[Any, list[Any]] = {
 """What no whole number, and no number, may be. Numbers are checked by the functions, all else by `typed`."""
 SLOW = ("workers", "steps")
 """Workers are started for some of the values; a look's steps are counted after its answer."""
-CALLED = {"k_a": "k", "k_b": "k", "sparsities": "sparsity"}
+CALLED = {"k_a": "k", "k_b": "k", "sparsities": "sparsity", "precision": "half_width"}
 """How errors call an argument that they name otherwise."""
 
 
