@@ -33,7 +33,7 @@ _CONTEXT = re.compile(r"\s*(?:Question|Q):\s*(.+?)\s*(?:Answer|A):\s*", re.DOTAL
 def arithmetic(
     n: int = 200,
     digits: int = 2,
-    operations: Sequence[str] = ("+", "-"),
+    operations: Sequence[str] | str = ("+", "-"),
     seed: int = 0,
     chat: bool | None = False,
     source: str = "generated",
