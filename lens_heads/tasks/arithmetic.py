@@ -64,7 +64,7 @@ def arithmetic(
     """
     check_split(split)
     check_known("source", source, ("generated", "hub"))
-    checks.whole_number("n", n, least=None)
+    checks.whole_number("n", n, least=None, most=None)
     checks.whole_number("digits", digits, least=None)
     if source == "hub":
         return _from_rows(_tables(digits, operations, path), n, split, random.Random(checks.seed(seed)), chat)

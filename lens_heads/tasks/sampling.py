@@ -29,7 +29,7 @@ def enough(n: int | None, have: int, what: str, usual: int | None = None) -> int
     """How many of `have` items to draw: `n`, or by default all of them, at most `usual`. ValueError if n is out of range."""
     if n is None:
         n = min(have, usual or have)
-    if not 1 <= checks.whole_number("n", n, least=None) <= have:
+    if not 1 <= checks.whole_number("n", n, least=None, most=None) <= have:
         raise ValueError(f"n={n} is out of range: there are {have} {what}; use 1 to {have}")
     return n
 
