@@ -49,6 +49,14 @@ def check_configuration(name: str, config: Any) -> None:
         raise unsuited(name, architecture, f"has {which} (layer {without[0]}: {kinds[without[0]]})", DECODERS)
 
 
+def drop_unread(config: Any) -> None:
+    """Take a number of kv heads out of a configuration whose architecture reads none (GPT-NeoX, Bloom), since TransformerLens
+    reads it all the same."""
+    declared = getattr(type(config), "__dataclass_fields__", {})
+    if "num_attention_heads" in declared and "num_key_value_heads" not in declared:
+        vars(config).pop("num_key_value_heads", None)
+
+
 def check_causal(name: str, config: Any) -> None:
     """ValueError for a configuration that `AutoModelForCausalLM` does not know, as of models that also see or hear."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from lens_heads.model.architectures import adapting, check_parts, quantized
+from lens_heads.model.architectures import adapting, check_parts, drop_unread, quantized
 from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.folders import configuration, load_local
 from lens_heads.model.foreign_code import foreign_code, nothing_installed
@@ -156,6 +156,7 @@ def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Mode
     label = f"local/{Path(name).name}" if loaded is not None else str(source) if source else name
     if loaded is not None:
         config = loaded.config
+        drop_unread(config)
     else:
         config, _ = configuration(name, source, options.get("revision"), options.get("trust_remote_code", False))
     with loading(name), adapting(name, config), quantized(name, config), nothing_installed():
