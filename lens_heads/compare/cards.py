@@ -32,6 +32,7 @@ from lens_heads.scoring.probes.text import AnyText, text
 from lens_heads.scoring.score import score_heads
 from lens_heads.scoring.weighing import value_weights
 from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.tokenizing import piece
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -173,8 +174,8 @@ def _named(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores)
 def promotes(model: Model, texts: Any, k: int, progress: bool) -> list[str]:
     """The tokens that each head's mean write on the texts raises most, for all heads in order."""
     encoded = text(texts).encode(model.tokenizer, geometry(model))
-    last = torch.zeros(1, dtype=torch.long)
-    trials = [EncodedTrial(one.tokens, None, "-", last, one.id) for one in encoded]
+    unread: Any = piece(model.tokenizer, "-")  # A trial has an answer, which means do not read.
+    trials = [EncodedTrial(one.tokens, None, "-", unread, one.id) for one in encoded]
     means = mean_activations(model, trials, n=None, progress=progress).z
     vectors = [
         einsum(means[layer], output_weights(model, layer).cpu(), "head e, head e d -> head d")
