@@ -48,8 +48,8 @@ def values() -> Values:
     found = {}
     for task, trials in (("x", 7), ("y", 12)):
         found["none", task] = generator.normal(0, 1, (1, trials))
-        found["a", task] = found["none", task] - generator.normal(1, 1, (3, trials))
-        found["b", task] = found["none", task] - generator.normal(0.5, 1, (4, trials))
+        found["a", task] = found["none", task] - generator.normal(1, 1, (5, trials))
+        found["b", task] = found["none", task] - generator.normal(0.5, 1, (6, trials))
     return found
 
 
@@ -63,9 +63,9 @@ def test_a_mean_over_tasks_is_a_sum_of_crossed_tables(values: Values) -> None:
     both = sum_interval([costs["a", "x"] / 2, costs["a", "y"] / 2], [None, None])
     assert effects.mean_cost(curve, {"x": [HERE], "y": [HERE]}, metrics) == pytest.approx(both)
     assert both.value == pytest.approx(float(costs["a", "x"].mean() + costs["a", "y"].mean()) / 2)
-    pair = crossed_interval((costs["a", "x"] + costs["b", "x"][:3]) / 2)  # The fourth draw of b has no partner.
+    pair = crossed_interval((costs["a", "x"] + costs["b", "x"][:5]) / 2)  # The sixth draw of b has no partner.
     assert effects.mean_cost(curve, {"x": [HERE, THERE]}, metrics) == pytest.approx(pair)
-    gap = crossed_interval(costs["a", "y"] - costs["b", "y"][:3])
+    gap = crossed_interval(costs["a", "y"] - costs["b", "y"][:5])
     assert effects.gap(curve, HERE, [THERE], "logprob", "y") == pytest.approx(gap)
     given = crossed_interval(costs["a", "y"].mean(0)[None])
     assert effects.within_heads(curve, HERE, "logprob", "y") == pytest.approx(given)
@@ -73,7 +73,7 @@ def test_a_mean_over_tasks_is_a_sum_of_crossed_tables(values: Values) -> None:
 
 
 def test_right_answers_that_never_change_still_have_an_interval() -> None:
-    right = {("none", task): np.ones((1, 10)) for task in "xy"} | {("a", task): np.ones((3, 10)) for task in "xy"}
+    right = {("none", task): np.ones((1, 10)) for task in "xy"} | {("a", task): np.ones((5, 10)) for task in "xy"}
     found = effects.mean_cost(curve_of(right, "correct"), {"x": [HERE], "y": [HERE]}, {"x": "correct", "y": "correct"})
     assert found.value == 0
     assert found.low < -0.1 < 0.1 < found.high
@@ -83,14 +83,14 @@ def test_right_answers_that_never_change_still_have_an_interval() -> None:
 def test_the_share_lost_is_counted_from_chance_on(chance: float, share: float | None) -> None:
     """.75 of right answers fall to .50; of .75 not all is surely above a chance of .65."""
     before, after = np.arange(40) < 30, np.arange(40) < 20
-    curve = curve_of({("none", "x"): before[None], ("a", "x"): np.stack([after] * 3)}, "choice")
+    curve = curve_of({("none", "x"): before[None], ("a", "x"): np.stack([after] * 5)}, "choice")
     found = effects.lost(curve, HERE, "choice", "x", chance)
     if share is None:
         assert np.isnan(found.value)
     else:
         assert found.value == pytest.approx(share)
         assert found.low < share - 0.1 < share + 0.1 < found.high
-    wiped = curve_of({("none", "x"): before[None], ("a", "x"): np.zeros((3, 40))}, "choice")
+    wiped = curve_of({("none", "x"): before[None], ("a", "x"): np.zeros((5, 40))}, "choice")
     assert 0.8 < effects.lost(wiped, HERE, "choice", "x", 0.0).low < 1, "thirty do not show that all are lost"
 
 
