@@ -187,9 +187,9 @@ def test_the_results_page_shows_a_study_of_this_shape(done: Any) -> None:
     found, text = done[0][0], capability(Results(done[1]))
     for title in ("other masks find", "Both ways", "costs of heads add up", "By size", "Methods, on retrieval", "Fits"):
         assert f"### {title}" in text or title in text
-    excess = found.frames["additivity"].set_index("capability").loc["induction", "excess"]
-    assert f"| qwen3 | induction | {found.frames['additivity']['together'][1]:.2f} [" in text
-    assert f"{excess:.2f} [" in text
+    added = found.frames["additivity"].set_index("capability").loc["induction"]
+    together, apart, excess = (f"{added[part]:.2f}" for part in ("together", "each_alone", "excess"))
+    assert f"| qwen3 | induction | {together} | {apart} | {excess} |\n" in text, "two draws of masks have no interval"
     assert "| gsm8k | Llama-3.1-8B (the paper) | 8,030 M | 5 of 1024 | 0.62 |" in text
     assert f"| qwen3 | {BACK} | " in text
     assert "nan" not in text.lower().replace("finance", "")

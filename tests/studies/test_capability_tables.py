@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,25 +17,21 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.localize import Universal
 from lens_heads.stats import crossed_interval, sum_interval
-from lens_heads.studies.capability_paper import ablations, effects, rankings
+from lens_heads.studies.capability_paper import ablations, damage, effects, rankings
 from lens_heads.studies.capability_paper.stages import Asked, Bench
 from tests import zoo
 from tests.studies.test_capability import TINY
 
 Values = Mapping[tuple[str, str], np.ndarray]
-"""By method and task: [draw, trial]; the method "none" is no ablation."""
+"""By method and task: [draw, trial]; the method "none" is no ablation, a head that head alone, any other a top two."""
 HERE, THERE = Condition.top("a", 2), Condition.top("b", 2)
 
 
 def curve_of(values: Values, metric: str = "logprob") -> AblationCurve:
     rows: list[dict[str, Any]] = []
     for (method, task), table in values.items():
-        row = {
-            "method": method,
-            "set": "none" if method == "none" else "top",
-            "k": 2 * (method != "none"),
-            "task": task,
-        }
+        alone = Condition.given(method, 1) if method.startswith("L") else Condition.top(method, 2)
+        row = {**asdict(Condition.none() if method == "none" else alone), "task": task}
         for draw, trials in enumerate(table):
             rows += [{**row, "seed": draw, "trial": f"t{i:02}", metric: float(v)} for i, v in enumerate(trials)]
     return AblationCurve(pd.DataFrame(rows), {})
@@ -100,6 +96,25 @@ def scores(*heads: str, worst: float = -1.0) -> HeadScores:
     for place, head in enumerate(map(Head.parse, heads)):
         values[0, head.layer, head.head] = worst / (place + 1)
     return HeadScores.from_trials("css", values, ["t"], best="lowest")
+
+
+def test_costs_together_and_apart_have_intervals_over_draws_of_masks() -> None:
+    """Five draws find five pairs of four heads; the excess is paired by draw and trial."""
+    from benchmarks.sections.writing import of
+
+    pairs = [("L0H0", "L0H1"), ("L0H0", "L1H1"), ("L0H1", "L1H1"), ("L2H1", "L0H0"), ("L1H1", "L2H1")]
+    generator = np.random.default_rng(1)
+    whole = generator.normal(2, 1, (5, 8))
+    alone = {head: generator.normal(0.5, 1, (1, 8)) for head in ("L0H0", "L0H1", "L1H1", "L2H1")}
+    costs = {"x": whole, **alone}
+    curve = curve_of({("none", "x"): np.zeros((1, 8))} | {(name, "x"): -table for name, table in costs.items()})
+    found = {"x": [scores(*pair) for pair in pairs]}
+    (row,) = damage.additivity(curve, replace(TINY, k=2), {"x": "logprob"}, found).to_dict("records")
+    apart = np.stack([alone[one][0] + alone[other][0] for one, other in pairs])
+    for name, lost in (("together", whole), ("each_alone", apart), ("excess", whole - apart)):
+        value, low, high = crossed_interval(torch.tensor(lost))
+        assert [row[name], row[f"{name}_low"], row[f"{name}_high"]] == pytest.approx([value, low, high])
+        assert of(row, name, name) == f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def test_draws_of_masks_agree_as_far_as_their_heads_do() -> None:
