@@ -31,6 +31,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 WORDS: dict[Any, str] = {str: "text", bool: "True or False", int: "a whole number", float: "a number", None: "None"}
 WORDS |= {Path: "a path", type(None): "None", Tensor: "a dense tensor", np.ndarray: "an array", Any: "anything"}
 UNCHANGED = ("True or False", "None", "anything")
+LISTED = "listed"
+"""Marks an annotation, as `Annotated[str | Preset, LISTED]`, of which the function lists what there is: all is let through."""
 LISTS = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Collection, abc.Set)
 
 
@@ -80,8 +82,8 @@ def held(name: str, value: Any, hint: Any) -> Any:
         value = list(value)
     if isinstance(value, np.ndarray) and Tensor in map(_array, _members(hint)):
         value = checks.numbers(value)
-    if not fits(value, hint):
-        raise TypeError(f"{name}={reprlib.repr(value)}: must be {_said(hint)}")
+    if LISTED not in getattr(hint, "__metadata__", ()) and not fits(value, hint):
+        raise TypeError(f"{name}={reprlib.repr(value)}: must be {_said(hint)}{_reader(value, hint)}")
     if isinstance(value, Tensor | np.ndarray):
         _check_dimensions(name, value, hint)
     return value
@@ -105,7 +107,7 @@ def _check_dimensions(name: str, value: Tensor | np.ndarray, hint: Any) -> None:
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of an annotation's kind. Numbers are left to the function, which knows their bounds."""
     members = _members(hint)
-    if len(members) > 1:
+    if len(members) != 1:
         return any(fits(value, each) for each in members)
     hint = members[0]
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -167,6 +169,12 @@ def _said(hint: Any) -> str:
     parts = list(dict.fromkeys(_word(each) for each in _members(hint)))
     parts = ["a name" if each == "text" and "a function" in parts else each for each in parts]
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
+
+
+def _reader(value: Any, hint: Any) -> str:
+    """What reads the file or folder that was given for its content; nothing of another value."""
+    readable = [each for each in map(_array, _members(hint)) if hasattr(each, "load")]
+    return f": read it with {readable[0].__name__}.load" if readable and isinstance(value, str | os.PathLike) else ""
 
 
 def _word(hint: Any) -> str:

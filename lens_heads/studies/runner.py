@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import pandas as pd
 from rich.console import Console
@@ -33,6 +33,7 @@ from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
+from lens_heads.runs.typed import LISTED
 from lens_heads.studies.finding import Finding, plain
 from lens_heads.studies.seen import Seen, keep, sections
 from lens_heads.trials.trial import AnyTrial, Trial
@@ -42,6 +43,8 @@ MODELS = ("gemma-3-270m", "smollm2-135m-instruct")
 Models = Iterable[str | Path | Model] | str | Path | Model
 Value = TypeVar("Value")
 Plan = TypeVar("Plan")
+PresetOf: TypeAlias = Annotated[str | Plan, LISTED]
+"""A preset of a study, or its name; `named_preset` lists the names."""
 
 
 Found = TypeVar("Found", bound=Finding)

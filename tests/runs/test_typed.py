@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads.runs.typed import typed, typed_fields
+from lens_heads.runs.typed import LISTED, typed, typed_fields
 from tests.attack.held import refused
 
 
@@ -95,6 +95,28 @@ def test_what_fits_arrives_as_it_is() -> None:
 
 def test_numbers_are_left_to_the_function() -> None:
     assert function(numbers="x", pair=(True, None))["pair"] == (True, None)  # type: ignore[arg-type]
+
+
+def test_a_path_of_what_is_wanted_is_told_what_reads_it() -> None:
+    @typed
+    def reads(scores: lh.HeadScores | Sequence[lh.HeadScores], count: int = 1) -> None: ...
+
+    for given in ("a.safetensors", Path("a")):
+        refused(
+            lambda given=given: reads(given),  # type: ignore[arg-type]
+            f"scores={given!r}: must be a HeadScores or a list of HeadScores: read it with HeadScores.load",
+        )
+    with pytest.raises(TypeError, match=r"a list of HeadScores$"):
+        reads(5)  # type: ignore[arg-type]
+
+
+def test_what_a_function_lists_is_left_to_it() -> None:
+    @typed
+    def lists(which: Annotated[str | Path, LISTED] = "a", other: Annotated[str | Path, "a note"] = "b") -> Any:
+        return which
+
+    assert lists(5) == 5  # type: ignore[arg-type]
+    refused(lambda: lists(other=5), "other=5: must be text or a path")  # type: ignore[arg-type]
 
 
 def test_fields_of_a_data_class() -> None:

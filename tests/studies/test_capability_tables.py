@@ -109,7 +109,9 @@ def test_costs_together_and_apart_have_intervals_over_draws_of_masks() -> None:
     costs = {"x": whole, **alone}
     curve = curve_of({("none", "x"): np.zeros((1, 8))} | {(name, "x"): -table for name, table in costs.items()})
     found = {"x": [scores(*pair) for pair in pairs]}
-    (row,) = damage.additivity(curve, replace(TINY, k=2), {"x": "logprob"}, found).to_dict("records")
+    added = damage.additivity(curve, replace(TINY, k=2), {"x": "logprob"}, found)
+    row = {str(column): value for column, value in added.iloc[0].items()}
+    assert len(added) == 1
     apart = np.stack([alone[one][0] + alone[other][0] for one, other in pairs])
     for name, lost in (("together", whole), ("each_alone", apart), ("excess", whole - apart)):
         value, low, high = crossed_interval(torch.tensor(lost))

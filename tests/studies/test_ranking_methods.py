@@ -322,7 +322,7 @@ def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
     for wrong in ([0.0], [], ["cheap"], math.nan):
         with pytest.raises(ValueError, match="budgets="):
             recommend(bench, wrong)  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(TypeError, match=r"recommend takes a Bench, got str: read a folder with Bench\.load"):
+    with pytest.raises(TypeError, match=r"bench='runs/bench': must be a Bench: read it with Bench\.load"):
         recommend("runs/bench")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="by='area': use 'damage' or 'faithfulness'"):
         cell.beyond("locos", "flipped", by="area")  # type: ignore[arg-type]  # on purpose

@@ -28,6 +28,7 @@ from lens_heads.studies.finding import records
 from lens_heads.studies.runner import (
     MODELS,
     Models,
+    PresetOf,
     StageRun,
     Study,
     named_preset,
@@ -44,7 +45,7 @@ from lens_heads.trials.trial import Trial
 def capability(
     models: Models = MODELS,
     capabilities: Sequence[str] | None = None,
-    preset: str | Preset = "packaged",
+    preset: PresetOf[Preset] = "packaged",
     out: str | Path = "runs/capability",
     words: str | Path | None = None,
     allow_code_execution: bool | str = False,

@@ -25,6 +25,7 @@ from lens_heads.studies.fragile_paper.presets import PRESETS, Preset, on_reports
 from lens_heads.studies.runner import (
     MODELS,
     Models,
+    PresetOf,
     StageRun,
     Study,
     named_preset,
@@ -42,7 +43,7 @@ from lens_heads.trials.trial import AnyTrial, Trial
 @typed
 def fragile_tasks(
     models: Models = MODELS,
-    preset: str | Preset = "packaged",
+    preset: PresetOf[Preset] = "packaged",
     out: str | Path = "runs/fragile-tasks",
     path: str | Path | None = None,
     command: str | None = None,

@@ -25,6 +25,7 @@ from lens_heads.studies.locos_paper.presets import PRESETS, TASK, Preset
 from lens_heads.studies.runner import (
     MODELS,
     Models,
+    PresetOf,
     StageRun,
     Study,
     named_preset,
@@ -40,7 +41,7 @@ from lens_heads.trials.trial import Trial
 @typed
 def locos(
     models: Models = MODELS,
-    preset: str | Preset = "packaged",
+    preset: PresetOf[Preset] = "packaged",
     out: str | Path = "runs/locos",
     tuned_lens: str | Path | None = None,
     command: str | None = None,

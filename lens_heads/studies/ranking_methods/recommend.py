@@ -83,8 +83,6 @@ def recommend(
 
     ValueError for no budgets, budgets that are not numbers above zero, and another `by`; TypeError for anything but a Bench.
     """
-    if not isinstance(bench, Bench):
-        raise TypeError(f"recommend takes a Bench, got {type(bench).__name__}: read a folder with Bench.load")
     given = list(budgets) if isinstance(budgets, Iterable) else [budgets]
     if not given or not all(isinstance(budget, Real) and budget > 0 for budget in given):
         raise ValueError(f"budgets={budgets!r}: use numbers of passes above 0")

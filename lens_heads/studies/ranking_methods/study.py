@@ -33,7 +33,7 @@ from lens_heads.studies.ranking_methods.methods import Method, resolve
 from lens_heads.studies.ranking_methods.page import page
 from lens_heads.studies.ranking_methods.presets import PRESETS, Preset
 from lens_heads.studies.ranking_methods.ranking import rank_all
-from lens_heads.studies.runner import Models, at_work, loaded, minutes_per_pass, named_preset, several
+from lens_heads.studies.runner import Models, PresetOf, at_work, loaded, minutes_per_pass, named_preset, several
 from lens_heads.studies.seen import Seen, keep, sections
 
 SHOWN = 5
@@ -45,7 +45,7 @@ def methods(
     models: Models,
     tasks: Sequence[str] | str = "retrieval",
     methods: Iterable[Any] | None = None,
-    preset: str | Preset = "default",
+    preset: PresetOf[Preset] = "default",
     out: str | Path | None = None,
     arguments: Mapping[str, Any] | None = None,
     plan: bool = False,
