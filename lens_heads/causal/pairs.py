@@ -121,8 +121,7 @@ def make_pairs(
     repeated ids, token ids outside the vocabulary, special tokens amid a text, and runs longer than the context window.
     """
     listed = [pairs] if isinstance(pairs, TokenPair) else list(several(pairs))  # type: ignore[arg-type]  # pairs, too
-    if not callable(corruption) and corruption not in (known := (*_CORRUPTIONS, "counterfactual")):
-        raise ValueError(f"corruption={corruption!r}: use {', '.join(known)}, or a function of the EncodedTrial")
+    check_corruption(corruption)
     trials = [one for one in listed if not isinstance(one, TokenPair)]
     encoded = encode_all(trials, tokenizer, shape.n_ctx, d_vocab=shape.d_vocab) if trials or not listed else []
     at = iter(encoded)
@@ -176,6 +175,12 @@ def check_special(pair: TokenPair, tokenizer: Any) -> None:
                 f"pair {pair.id}: the {part} contains the special token {special[found]!r} (id {found}), which is no text: "
                 f"{WITHOUT_SPECIAL}"
             )
+
+
+def check_corruption(corruption: Corruption) -> None:
+    """ValueError for the name of a corruption that there is not."""
+    if not callable(corruption) and corruption not in (known := (*_CORRUPTIONS, "counterfactual")):
+        raise ValueError(f"corruption={corruption!r}: use {', '.join(known)}, or a function of the EncodedTrial")
 
 
 def _check_distinct(pair: TokenPair, corruption: Corruption) -> None:

@@ -31,8 +31,12 @@ def patch(
 ) -> None:
     """Patch each head from the clean run into the corrupt run, and measure how much the answer recovers."""
     from lens_heads import causal
+    from lens_heads.causal.measures import check_metric
+    from lens_heads.causal.pairs import check_corruption
+    from lens_heads.causal.runs import check_positions
     from lens_heads.report import tables
 
+    check_metric(metric), check_positions(positions), check_corruption(corruption)  # Before the model is loaded.
     trials = cli_options.trials(task, with_)
     with loading.model(model, out) as loaded:
         if ig_steps:

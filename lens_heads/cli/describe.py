@@ -28,14 +28,15 @@ def describe(
 ) -> None:
     """Say what every head does: induction, previous token, copying, sink, ..., and which tokens it promotes."""
     from lens_heads.compare.cards import describe as described
+    from lens_heads.heads.head import parse_heads
     from lens_heads.heads.scores import HeadScores
     from lens_heads.report import kinds, tables
     from lens_heads.runs.reading import read_text
 
     further = [HeadScores.load(path) for path in scores or ()]
     written = None if text is None else read_text(text)
+    chosen = None if heads is None else [str(head) for head in parse_heads(heads)]
     loaded = loading.load(model)
-    chosen = None if heads is None else [name.strip() for name in heads.split(",")]
     cards = described(loaded, None if out else chosen, written, further)
     tables.show(tables.cards(cards, chosen))
     if out is not None:

@@ -47,7 +47,9 @@ def why(
     """Say which heads write an answer to your own prompt, from which tokens, and what is left without them."""
     from lens_heads.explorer.why import why as explained
     from lens_heads.report import explored, tables
+    from lens_heads.runs import checks
 
+    checks.one_of("--kind", kind, ("mean", "zero"))
     text = _text(prompt)
     loaded = loading.load(model)
     options = {"k": k, "kind": kind, "chat": chat, "draws": draws, "max_new_tokens": max_new_tokens}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -37,9 +37,15 @@ def localize(
     """Find the heads whose ablation costs a task most, from a small number of runs with random heads ablated."""
     from lens_heads.ablation.evaluation import FORCED_METRICS
     from lens_heads.localize import localize_heads
+    from lens_heads.localize.heads import Settings
+    from lens_heads.localize.measure import Level
     from lens_heads.report import tables
+    from lens_heads.runs import checks
     from lens_heads.tasks import to_select
 
+    # Before the model is loaded.
+    Settings(method, n_masks, sparsity, k, estimator, patience, seed)
+    checks.one_of("--level", level, get_args(Level))
     allowed = cli_options.code_execution([task], allow_code_execution, metric not in FORCED_METRICS)
     trials = cli_options.trials(task, with_, **to_select(task), **allowed[task])
     options: dict[str, Any] = {"out": out, "max_new_tokens": max_new_tokens, "batch_size": batch_size}

@@ -71,19 +71,24 @@ def score(
 ) -> None:
     """Score every head by every method, with one pass per trial."""
     from lens_heads.explorer.stored import FOLDER, store
+    from lens_heads.model.directions import check_direction
     from lens_heads.report import tables
     from lens_heads.scoring.score import score_heads
+    from lens_heads.scoring.scorers import resolve
     from lens_heads.trials.documents import DocumentTrial
 
     chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
     trials = cli_options.trials(task, with_)
+    of_documents = isinstance(trials[0], DocumentTrial)
+    resolve(chosen, "documents" if of_documents else "needle")  # Before the model is loaded.
+    check_direction(direction)
     run: dict[str, Any] = {"out": out, "null_spans": null_spans}
-    if not isinstance(trials[0], DocumentTrial):  # Those are not decoded, and run one by one.
+    if not of_documents:  # Those are not decoded, and run one by one.
         run |= {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
     with loading.model(model, out) as loaded:
         scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **run)
         tables.show(tables.top_heads(scores, top))
-        if out is not None and not isinstance(trials[0], DocumentTrial):
+        if out is not None and not of_documents:
             counted = {id for found in scores.values() for id in found.trial_ids}
             store(out / FOLDER, loaded, [trial for trial in trials if trial.id in counted] or trials, scores)
     outcomes = next(iter(scores.values())).meta["outcomes"]

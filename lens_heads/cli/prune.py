@@ -31,18 +31,18 @@ def prune(
     from lens_heads.deploy.prune import check_target
     from lens_heads.deploy.prune import prune as pruned
     from lens_heads.deploy.speed import prefill_ratio
+    from lens_heads.heads.head import parse_heads
     from lens_heads.heads.scores import HeadScores
     from lens_heads.model.load import load_model
 
     if (heads is None) == (scores is None):
         raise ValueError("pass either --heads L5H1,L7H0 or --scores FILE with -k")
     ranking = None if scores is None else HeadScores.load(scores)
+    named = None if heads is None else parse_heads(heads)
     check_target(to)  # All that can be wrong before the model is loaded.
     loaded = loading.load(model)
-    chosen: Any = heads.split(",") if heads is not None else _lowest(loaded, ranking, scores, k, remove)
-    found = pruned(
-        loaded, [name.strip() if isinstance(name, str) else name for name in chosen], to, "remove" if remove else "zero"
-    )
+    chosen: Any = _lowest(loaded, ranking, scores, k, remove) if named is None else named
+    found = pruned(loaded, chosen, to, "remove" if remove else "zero")
     again = {name: value for name, value in loading.options.items() if name != "revision"}  # It is a local folder now.
     ratio = prefill_ratio(loaded, load_model(found.path, **again))
     sizes = " -> ".join(f"{each / 2**20:,.1f} MiB" for each in found.bytes)

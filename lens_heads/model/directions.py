@@ -41,18 +41,9 @@ class TunedLens:
         l + 1 reads the writes of layer l's heads, and the last layer has none (the identity). Raises ValueError for pickled
         files (`.pt` is never unpickled), missing translators, and wrong shapes.
         """
-        path = path_of(path, "direction")
-        file = next(iter(sorted(path.glob("*.safetensors"))), path) if path.is_dir() else path
-        if not file.suffix and not path.exists():
-            raise ValueError(f"direction {str(path)!r}: use 'raw', 'exact', or a tuned-lens safetensors file")
-        if file.suffix != ".safetensors":
-            raise ValueError(
-                f"{file} is not a safetensors file, and pickled lenses are not supported: convert it with "
-                "safetensors.torch.save_file(torch.load('params.pt', weights_only=True), 'params.safetensors')"
-            )
-        if not file.exists():
-            raise FileNotFoundError(f"no tuned lens at {file}")
         from safetensors.torch import load_file
+
+        file = _lens_file(path)
 
         try:
             tensors = load_file(file)
@@ -80,6 +71,28 @@ class TunedLens:
             A[layer] = weight.float()
             b[layer] = 0 if bias is None else bias.float()
         return cls(A, b)
+
+
+def _lens_file(path: str | Path) -> Path:
+    """The file of a tuned lens. ValueError or FileNotFoundError where it cannot be one."""
+    path = path_of(path, "direction")
+    file = next(iter(sorted(path.glob("*.safetensors"))), path) if path.is_dir() else path
+    if not file.suffix and not path.exists():
+        raise ValueError(f"direction {str(path)!r}: use 'raw', 'exact', or a tuned-lens safetensors file")
+    if file.suffix != ".safetensors":
+        raise ValueError(
+            f"{file} is not a safetensors file, and pickled lenses are not supported: convert it with "
+            "safetensors.torch.save_file(torch.load('params.pt', weights_only=True), 'params.safetensors')"
+        )
+    if not file.exists():
+        raise FileNotFoundError(f"no tuned lens at {file}")
+    return file
+
+
+def check_direction(direction: str | Path) -> None:
+    """ValueError or FileNotFoundError for a direction that there is not, whatever the model."""
+    if str(direction) not in ("raw", "exact"):
+        _lens_file(direction)
 
 
 class Directions:

@@ -519,3 +519,45 @@ def test_localize_says_what_is_wrong_in_a_line(
     base = ["localize", "-m", str(folder), "-t", "arithmetic", "-w", "n=2", "-w", "digits=1"]
     assert run(*base, *arguments, monkeypatch=monkeypatch) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("score", "--methods", "locus"), "did you mean 'locos'"),
+        (("score", "--direction", "lens.safetensors"), "no tuned lens at lens.safetensors"),
+        (("patch", "--metric", "loss"), "metric='loss'"),
+        (("patch", "--positions", "some"), "positions='some'"),
+        (("patch", "--corruption", "noise"), "corruption='noise'"),
+        (("localize", "--method", "cs"), "unknown method 'cs'"),
+        (("localize", "--level", "head"), "--level='head'"),
+        (("localize", "--sparsity", "2"), "sparsity=2"),
+        (("ablate", "-s", "nowhere.json"), "nowhere.json"),
+        (("why", "--prompt", "x", "--kind", "median"), "--kind='median'"),
+        (("bench", "--methods", "locus"), "locus"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_model_is_loaded(
+    arguments: tuple[str, ...],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("lens_heads.model.load.load_model", never)
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments, "-m", "smollm2-135m-instruct", monkeypatch=monkeypatch) == 2
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("describe",), ("prune", "pruned")])
+def test_heads_that_cannot_be_read_are_said_before_the_model_is_loaded(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["nowhere"] if command[0] == "describe" else ["-m", "nowhere"]
+    assert run(*command, *given, "--heads", "L0H1,L0X2", monkeypatch=monkeypatch) == 2
+    assert "L0X2" in capsys.readouterr().err
