@@ -15,6 +15,7 @@ from lens_heads.heads.made_on import MadeOn
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.bos import begins
 from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
@@ -138,7 +139,9 @@ def make_pairs(
     if not made:
         raise ValueError(refused[0])
     if refused:
-        warnings.warn(f"{len(refused)} of {len(listed)} trials make no pair; the first: {refused[0]}", stacklevel=3)
+        warnings.warn(
+            f"{len(refused)} of {len(listed)} trials make no pair; the first: {refused[0]}", stacklevel=users_line()
+        )
     _check(made, shape)
     for pair in listed:
         if isinstance(pair, TokenPair):

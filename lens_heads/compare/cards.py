@@ -26,6 +26,7 @@ from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.scoring.probes import TokenMap, repeated, weights
 from lens_heads.scoring.probes.maps import packaged_maps
 from lens_heads.scoring.probes.text import AnyText, text
@@ -157,7 +158,7 @@ def _of_map(model: Model, name: str, one: TokenMap) -> Float[Tensor, "layer head
     try:
         probe.encode(model.tokenizer, shape)
     except ValueError as error:
-        warnings.warn(f"describe leaves {name} out: {error}", stacklevel=4)
+        warnings.warn(f"describe leaves {name} out: {error}", stacklevel=users_line())
         return torch.full((shape.n_layers, shape.n_heads), torch.nan)
     return score_heads(model, probe, ["token_map"], progress=False)["token_map"].values
 

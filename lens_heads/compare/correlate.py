@@ -27,6 +27,7 @@ from lens_heads.compare.correlation import Correlation
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.stats import Permutation, pearson, percentile_interval, permutation_test, spearman_brown
 
 Points: TypeAlias = Float[np.ndarray, "*sample k task"]
@@ -203,7 +204,9 @@ def _shared(a: pd.DataFrame, b: pd.DataFrame) -> tuple[list[int], list[str]]:
         shared.append([value for value in mine if value in other])
         single = [str(value) for value in [*mine, *other] if (value in mine) != (value in other)]
         if single:
-            warnings.warn(f"ignored {what} {', '.join(single)}, found in only one of the models", stacklevel=3)
+            warnings.warn(
+                f"ignored {what} {', '.join(single)}, found in only one of the models", stacklevel=users_line()
+            )
     ks, tasks = shared
     if not ks:
         raise ValueError(f"no shared k: a has {list(a.index)}, b has {list(b.index)}. Run both at the same k.")

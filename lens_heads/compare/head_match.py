@@ -18,6 +18,7 @@ from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.sets import every_head
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -113,5 +114,5 @@ def match_accuracy(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
 @typed
 def recovery_rate(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
     """Deprecated alias of `match_accuracy`."""
-    warnings.warn("recovery_rate is deprecated. Use match_accuracy.", DeprecationWarning, stacklevel=2)
+    warnings.warn("recovery_rate is deprecated. Use match_accuracy.", DeprecationWarning, stacklevel=users_line())
     return match_accuracy(match, truth)

@@ -29,6 +29,7 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial
 
@@ -118,7 +119,7 @@ def _orders(
             completed[name] = len(given)
     if completed:
         listed = ", ".join(f"{name} ({given} of {most})" for name, given in completed.items())
-        warnings.warn(f"completed rankings shorter than k with random heads: {listed}", stacklevel=3)
+        warnings.warn(f"completed rankings shorter than k with random heads: {listed}", stacklevel=users_line())
     return orders, completed
 
 
@@ -155,5 +156,5 @@ def _complete(
             left_out[name] = lost
     if left_out:
         listed = "; ".join(f"{name}: {', '.join(lost)}" for name, lost in left_out.items())
-        warnings.warn(f"excluded trials that failed under some set of heads: {listed}", stacklevel=3)
+        warnings.warn(f"excluded trials that failed under some set of heads: {listed}", stacklevel=users_line())
     return rows, left_out

@@ -37,6 +37,7 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -72,7 +73,7 @@ def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "lay
         warnings.warn(
             f"{', '.join(queries[:3])} are taken for kv heads of those numbers, though they are query heads: pass "
             f"units.to_kv_heads(scores, {shape.group}).top(k), or write L0K1",
-            stacklevel=4,
+            stacklevel=users_line(),
         )
     for given in listed:
         head = Head.parse(given, "kv_head")
@@ -202,7 +203,7 @@ def _conditions(
         by_kv[name] = to_kv_heads(scores, shape.group) if scores.unit == "query_head" else scores
         if tuple(by_kv[name].values.shape) != (shape.n_layers, shape.n_kv_heads):
             raise ValueError(f"ranking {name!r} is of another model than {shape.name}: score this one")
-    check_ranks(by_kv, [share_count(len(everyone), share) for share in shares], stacklevel=4)
+    check_ranks(by_kv, [share_count(len(everyone), share) for share in shares])
     for share in shares:
         k = share_count(len(everyone), share)
         found |= {(name, share, 0): scores.ranking()[:k] for name, scores in by_kv.items()}

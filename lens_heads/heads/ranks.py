@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from lens_heads.runs.warned import users_line
+
 
 class Ranked(Protocol):
     """What is asked of scores here."""
@@ -25,7 +27,7 @@ def ranks_nothing(scores: Ranked) -> bool:
     return values.numel() > 1 and not len(scores.order) and bool(values.min() == values.max())
 
 
-def check_ranks(rankings: Mapping[str, Ranked], ks: Iterable[int], stacklevel: int = 3) -> None:
+def check_ranks(rankings: Mapping[str, Ranked], ks: Iterable[int]) -> None:
     """ValueError if the first ranking, the lead, ranks nothing.
 
     One warning names others that do, and all whose top k is partly arbitrary because of ties.
@@ -48,14 +50,14 @@ def check_ranks(rankings: Mapping[str, Ranked], ks: Iterable[int], stacklevel: i
                 "more trials could separate them"
             )
     if found:
-        warnings.warn("; ".join(found), stacklevel=stacklevel)
+        warnings.warn("; ".join(found), stacklevel=users_line())
 
 
-def warn_of_nothing(rankings: Mapping[str, Ranked], stacklevel: int = 3) -> None:
+def warn_of_nothing(rankings: Mapping[str, Ranked]) -> None:
     """One warning that names the rankings that rank nothing, where they are only shown."""
     nothing = [said(name, scores) for name, scores in rankings.items() if ranks_nothing(scores)]
     if nothing:
-        warnings.warn(f"{'; '.join(nothing)}: their order is that of layers and heads", stacklevel=stacklevel)
+        warnings.warn(f"{'; '.join(nothing)}: their order is that of layers and heads", stacklevel=users_line())
 
 
 def said(name: str, scores: Ranked) -> str:

@@ -12,6 +12,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.localize.measure import MaskedMetric
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 
 
 @typed
@@ -43,7 +44,7 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
         if values[best].mean() >= before.mean():
             warnings.warn(
                 f"greedy search stopped at {len(chosen)} of {k} heads: ablating one more does not lower {measured.metric}",
-                stacklevel=3,
+                stacklevel=users_line(),
             )
             break
         head = left[best]

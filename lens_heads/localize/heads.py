@@ -36,6 +36,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
 
@@ -98,7 +99,7 @@ class Settings:
             warnings.warn(
                 f"sparsity={self.sparsity} of {heads} heads ablates one at a time, like method 'one_shot' but less directly. "
                 f"Use at least {share(2, heads)}, so that heads are ablated together.",
-                stacklevel=3,
+                stacklevel=users_line(),
             )
         return masks
 
@@ -215,7 +216,7 @@ def localize(
         warnings.warn(
             f"{method} found nothing: ablating any head changes {measured.metric} by {float(scores.values.min()):g}, so the "
             "order of heads is arbitrary. Use a finer metric, or another kind of ablation.",
-            stacklevel=3,
+            stacklevel=users_line(),
         )
     if measured.folder is not None:
         scores.save(measured.folder.path / f"{method}.json")
@@ -249,7 +250,7 @@ def _sensed(
         warnings.warn(
             f"{estimator} found only {hurting} of {k} heads whose ablation hurts, from {len(used)} masks; the others rank by "
             "plain differences. Draw more masks, ablate more heads in each, or use a finer metric.",
-            stacklevel=4,
+            stacklevel=users_line(),
         )
     more = {"n_masks": len(used), "stopped_early": tried < len(masks), "fit": result.record()}
     more |= {"sparsity": settings.sparsity, "design": design}

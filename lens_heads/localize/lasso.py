@@ -24,6 +24,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, ElasticNetCV, LassoLarsIC
 from sklearn.model_selection import KFold
 
+from lens_heads.runs.warned import users_line
+
 FOLDS = 5
 ALPHAS = np.geomspace(1, 0.01, 30)
 """The grid of alpha for cross-validation, as fractions of the smallest alpha at which every coefficient is 0."""
@@ -145,5 +147,5 @@ def convergence_in_words(method: str) -> Iterator[None]:
         warnings.warn(
             f"{method}: {len(unfinished)} fits did not converge in {MAX_ITER} iterations, so coefficients are approximate. Use "
             f"a larger alpha, draw more masks, or check the response for outliers. First: {unfinished[0].message}",
-            stacklevel=4,
+            stacklevel=users_line(),
         )

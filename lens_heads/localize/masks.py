@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 
 Shape: TypeAlias = tuple[int, int, int]
 """The numbers of masks, layers and heads."""
@@ -108,14 +109,14 @@ def check_masks(
     if repeated:
         warnings.warn(
             f"{name}: {repeated} of {len(flat)} masks repeat another. Draw fewer masks, or ablate more heads in each.",
-            stacklevel=3,
+            stacklevel=users_line(),
         )
     fixed = int((flat.all(0) | ~flat.any(0)).sum())
     if fixed:
         warnings.warn(
             f"{name}: {fixed} of {flat.shape[1]} heads are ablated in none or in all of {len(flat)} masks, so their effect is "
             "unknown. Draw more masks, or ablate more heads in each.",
-            stacklevel=3,
+            stacklevel=users_line(),
         )
     return masks
 

@@ -20,6 +20,7 @@ from lens_heads.localize.lasso import FOLDS, METHODS, Problem, Solution, converg
 from lens_heads.localize.masks import check_masks
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.stats import percentile_interval
 
 
@@ -110,7 +111,9 @@ def solve_masks(
 
 def recover(*args: Any, **kwargs: Any) -> Float[np.ndarray, "*unit"]:
     """Deprecated alias of `solve_masks`."""
-    warnings.warn("localize.recover is deprecated: use localize.solve_masks", DeprecationWarning, stacklevel=2)
+    warnings.warn(
+        "localize.recover is deprecated: use localize.solve_masks", DeprecationWarning, stacklevel=users_line()
+    )
     return solve_masks(*args, **kwargs)
 
 
@@ -143,7 +146,7 @@ def fit(
         warnings.warn(
             f"{method} chose {support.sum()} heads from {len(task.masks)} masks, so least squares fits noise. "
             "Measure more masks, or choose fewer heads (lasso_1se).",
-            stacklevel=3,
+            stacklevel=users_line(),
         )
     coefficients = per_trial.mean(0) if debias else raw
     intercept = task.intercept(coefficients)

@@ -28,6 +28,7 @@ from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import attach, running
 from lens_heads.model.norms import unwatched_norms
 from lens_heads.model.rope import OUTGROWN, fixed_below, rotating
+from lens_heads.runs.warned import users_line
 
 CHUNK = 512
 """Tokens per prefill chunk: an eager layer then computes at most heads x 512 x length of attention at a time."""
@@ -174,7 +175,7 @@ def advance(
     """
     total = len(cache) + tokens.shape[1]
     if len(cache) and total > max(cache.whole, fixed_below(model)):
-        warnings.warn(OUTGROWN.format(len(cache), total), stacklevel=2)
+        warnings.warn(OUTGROWN.format(len(cache), total), stacklevel=users_line())
     cache.whole = max(cache.whole, total)
     pads = tokens.new_zeros(len(tokens)) if pads is None else pads
     mask = (torch.arange(total, device=tokens.device) >= pads[:, None]).long()

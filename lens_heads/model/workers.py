@@ -28,6 +28,7 @@ from lens_heads.model.worker_devices import devices_of, each_takes
 from lens_heads.runs.crew import Done, current, in_crew, portable
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 OPEN: list[Crew] = []
@@ -185,7 +186,7 @@ class Crew:
     def _lose(self, actor: Any) -> None:
         """Go on without a worker that died."""
         self.actors.remove(actor)
-        warnings.warn(f"a worker died ({len(self.actors)} left)", stacklevel=3)
+        warnings.warn(f"a worker died ({len(self.actors)} left)", stacklevel=users_line())
 
     def tell(self, results: list[Result]) -> None:
         """Give the results of a whole loop to all workers."""

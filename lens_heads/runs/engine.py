@@ -20,6 +20,7 @@ from lens_heads.runs.memory import out_of_memory
 from lens_heads.runs.shards import Key, Result
 from lens_heads.runs.stopping import stoppable
 from lens_heads.runs.store import RunFolder
+from lens_heads.runs.warned import users_line
 
 Item = TypeVar("Item")
 
@@ -74,7 +75,7 @@ def run(
         if failures.items == asked:
             raise failures.first
         summary = f"{description}: {failures.items} of {asked} failed; the first: {_text(failures.first)}"
-        warnings.warn(summary, stacklevel=3)
+        warnings.warn(summary, stacklevel=users_line())
     if part is not None and folder is not None:
         missing = {i: key(items[i]) for i in range(len(items)) if i not in results}
         results |= part.others(folder, missing, (time.monotonic() - started) / max(1, len(batches)))
@@ -93,7 +94,8 @@ def _stored(folder: RunFolder, keys: list[Key]) -> dict[int, Result]:
     damaged = folder.damaged[before:]
     if damaged:
         warnings.warn(
-            f"damaged results are computed anew: {len(damaged)} of {len(keys)}, the first {damaged[0]}", stacklevel=4
+            f"damaged results are computed anew: {len(damaged)} of {len(keys)}, the first {damaged[0]}",
+            stacklevel=users_line(),
         )
     return found
 
@@ -185,7 +187,7 @@ class _Failures:
             warnings.warn(
                 f"{self.description}: a batch of {size} failed ({_text(error)}). Failed batches are retried in halves, "
                 "which is slower; if memory ran out, use a smaller batch_size",
-                stacklevel=5,
+                stacklevel=users_line(),
             )
 
 

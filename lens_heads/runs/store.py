@@ -19,6 +19,7 @@ from typing import Any
 from lens_heads.runs.digests import digest
 from lens_heads.runs.files import create, naming, path_of, plain_name, remove_leftovers, write_atomic
 from lens_heads.runs.shards import Key, Result, pack, unpack
+from lens_heads.runs.warned import users_line
 
 _PACKAGES = ("lens-heads", "transformer-lens", "torch", "transformers")
 
@@ -108,7 +109,7 @@ class RunFolder:
             warnings.warn(
                 f"{self.path} was started with {', '.join(others)}: its stored results are kept; use another folder to "
                 "recompute everything with the installed packages",
-                stacklevel=4,
+                stacklevel=users_line(),
             )
         return hashed
 

@@ -22,6 +22,7 @@ from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
+from lens_heads.runs.warned import users_line
 from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.scorers import NAMED_SCORERS, TABLES, is_ours
 from lens_heads.trials.digests import made_on
@@ -128,7 +129,9 @@ def _check_any(scorers: Sequence[Scorer], scores: dict[str, HeadScores], outcome
     missing = [scorer.name for scorer in scorers if scorer.name not in scores]
     summary = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     if missing and scores:
-        warnings.warn(f"no trial counts for {', '.join(missing)} ({summary}): omitted from the result", stacklevel=4)
+        warnings.warn(
+            f"no trial counts for {', '.join(missing)} ({summary}): omitted from the result", stacklevel=users_line()
+        )
     elif missing and missing == [scorer.name for scorer in scorers if scorer.contrastive]:
         raise ValueError(
             f"{', '.join(missing)} compares gold documents with others, but all are gold: add documents, or use qr"

@@ -14,6 +14,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.report import Section
 from lens_heads.report.explored import section
 from lens_heads.runs.showing import one_line
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.trial import AnyTrial
 
 
@@ -31,7 +32,7 @@ def keep(run: Path, model: Model, seen: Seen) -> None:
     try:
         store(run / FOLDER, model, seen.trials, seen.scores, seen.curve)
     except Exception as error:
-        warnings.warn(f"{run} gets no explorer: {one_line(error)}", stacklevel=2)
+        warnings.warn(f"{run} gets no explorer: {one_line(error)}", stacklevel=users_line())
 
 
 def sections(runs: Mapping[str, Path]) -> list[Section]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.tasks.rows import Row, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
@@ -70,7 +71,7 @@ class _Benchmark:
         kept = [(row, item) for row, item in items if all(item.choices) and len(set(item.choices)) == len(item.choices)]
         if len(kept) < len(items):
             dropped = f"dropped {len(items) - len(kept)} of {len(items)} rows of {where}"
-            warnings.warn(f"{dropped}, which have duplicate or empty choices", stacklevel=3)
+            warnings.warn(f"{dropped}, which have duplicate or empty choices", stacklevel=users_line())
         shots = template("multiple_choice")[self.prompt]
         return [
             Trial(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.tasks.rows import Row, packaged_rows, table
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, drawn
 from lens_heads.tasks.templates import judge, template
@@ -131,7 +132,7 @@ def _answerable(rows: list[Row]) -> list[Row]:
     if not kept:
         raise ValueError(f"{left_out}, and none is left: pass a copy of MuSiQue-Answerable, or of both kinds")
     if len(kept) < len(rows):
-        warnings.warn(f"{left_out}: left out, since their answer stands in no paragraph", stacklevel=3)
+        warnings.warn(f"{left_out}: left out, since their answer stands in no paragraph", stacklevel=users_line())
     return kept
 
 

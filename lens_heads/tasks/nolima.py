@@ -13,6 +13,7 @@ import numpy as np
 from lens_heads.runs import checks
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.tasks.books import at_least, read_book, read_books
 from lens_heads.tasks.nolima_lines import LineTrial
 from lens_heads.tasks.rows import hub_file
@@ -173,7 +174,7 @@ def _asked(entries: list[Entry], questions: str, warn: bool) -> list[Entry]:
     asked = [entry for entry in entries if questions in entry.questions] or entries
     if warn and len(asked) < len(entries):
         left_out = ", ".join(entry.id for entry in entries if entry not in asked)
-        warnings.warn(f"left out the entries without a {questions!r} question: {left_out}", stacklevel=3)
+        warnings.warn(f"left out the entries without a {questions!r} question: {left_out}", stacklevel=users_line())
     return asked
 
 

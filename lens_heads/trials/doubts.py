@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.thinking import TAIL, unclosed
 from lens_heads.trials.tokenizing import chat_frame
@@ -24,7 +25,7 @@ def warn_of_doubts(trials: Sequence[AnyTrial], encoded: Sequence[EncodedTrial], 
             found.setdefault(kind, []).append((trial.id, said))
     for (name, said), *others in found.values():
         more = f" (and {len(others)} more)" if others else ""
-        warnings.warn(f"trial {name}{more}: {said}", stacklevel=4)
+        warnings.warn(f"trial {name}{more}: {said}", stacklevel=users_line())
 
 
 def _doubts(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:

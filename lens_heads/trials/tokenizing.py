@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from lens_heads.runs.reading import reason
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.bos import beginning, opening
 from lens_heads.trials.thinking import closing, unclosed
 
@@ -212,7 +213,7 @@ def _warn(tokenizer: Any, text: str, written: str) -> None:
     warnings.warn(
         f"the tokenizer {name} cannot write a text as it is: it turns {text[at : at + 24]!r} into {written[at : at + 24]!r}. "
         "The model reads the latter: change the text, or use another model's tokenizer",
-        stacklevel=4,
+        stacklevel=users_line(),
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.scoring.probes.text import EncodedText, check_ids
 from lens_heads.trials.bos import begins
 
@@ -106,7 +107,7 @@ def blind_layers(shape: HeadGeometry, reach: dict[str, int]) -> dict[str, list[i
             warnings.warn(
                 f"{shape.name}: the sliding window of layers {', '.join(map(str, blind[names[0]]))} does not reach back {back} "
                 f"tokens, so {', '.join(names)} can only be 0 there: use {REMEDY[names[0] == 'receiver']}",
-                stacklevel=5,
+                stacklevel=users_line(),
             )
     return {name: layers for name, layers in blind.items() if layers}
 

@@ -15,6 +15,7 @@ from lens_heads.localize import MaskedMetric, localize
 from lens_heads.localize.heads import DESIGNED
 from lens_heads.localize.sparse_fit import NothingToExplain
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs.warned import users_line
 from lens_heads.scoring.score import score_heads
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, Preset
@@ -144,7 +145,7 @@ def by_method(bench: Bench, methods: Sequence[str]) -> Repeated:
                 warnings.filterwarnings("ignore", "(?s).*(masks repeat another|greedy search stopped)", UserWarning)
                 found[method] = [bench.located(measured, method, name)]
         except (ValueError, RuntimeError) as error:
-            warnings.warn(f"{method} is skipped: {error}", stacklevel=2)
+            warnings.warn(f"{method} is skipped: {error}", stacklevel=users_line())
     return found
 
 

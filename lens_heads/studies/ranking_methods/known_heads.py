@@ -10,6 +10,7 @@ import pandas as pd
 from lens_heads.causal.pairs import make_pairs
 from lens_heads.controls.planting import Planted, planted
 from lens_heads.model.geometry import geometry
+from lens_heads.runs.warned import users_line
 from lens_heads.studies.ranking_methods.material import Material, made
 from lens_heads.studies.ranking_methods.methods import Method
 from lens_heads.studies.ranking_methods.ranking import ranked
@@ -35,7 +36,7 @@ def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.Dat
             try:
                 scores = ranked(method, material)
             except Exception as error:  # Your own method's; the table has a gap then.
-                warnings.warn(f"method {method.name} failed on a planted model: {error}", stacklevel=2)
+                warnings.warn(f"method {method.name} failed on a planted model: {error}", stacklevel=users_line())
                 continue
             rows.append({"method": method.name, "seed": seed, **truth.quality(scores, truth.of(*NEEDED))})
     return pd.DataFrame(rows, columns=["method", "seed", "auroc", "average_precision", "precision"])

@@ -16,6 +16,7 @@ from lens_heads.model.cost import Cost, counted, plain_work
 from lens_heads.model.geometry import geometry
 from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
+from lens_heads.runs.warned import users_line
 from lens_heads.studies.ranking_methods.material import Material
 from lens_heads.studies.ranking_methods.methods import Method
 from lens_heads.studies.ranking_methods.presets import Preset
@@ -51,11 +52,11 @@ def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder
         try:
             scores = ranked(method, material, folder)
         except Exception as error:  # One method's failure must not end hours of others'.
-            warnings.warn(f"method {method.name} failed and is left out: {error}", stacklevel=2)
+            warnings.warn(f"method {method.name} failed and is left out: {error}", stacklevel=users_line())
             found.left_out[method.name] = f"failed: {error}"
             continue
         if ranks_nothing(scores):  # Its heads would be the first of layer 0, whatever they are.
-            warnings.warn(f"{said(method.name, scores)}: left out", stacklevel=2)
+            warnings.warn(f"{said(method.name, scores)}: left out", stacklevel=users_line())
             found.left_out[method.name] = "ranks nothing: all heads score the same"
             continue
         found.scores[method.name] = scores
