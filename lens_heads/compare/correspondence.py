@@ -39,7 +39,7 @@ _READ = {"patterns", "cka"}
 def match_heads(
     model_a: Model,
     model_b: Model,
-    signatures: Sequence[str] | None = None,
+    signatures: Sequence[str] | str | None = None,
     scores: Scores | None = None,
     texts: Sequence[str] | None = None,
     weights: Mapping[str, float] | None = None,
@@ -122,7 +122,7 @@ def _match(evidence: Evidence, meta: dict[str, Any], progress: bool) -> HeadMatc
 
 
 def _parts(
-    named: Sequence[str] | None, scores: Scores | None, texts: Sequence[str] | None, shapes: Shapes
+    named: Sequence[str] | str | None, scores: Scores | None, texts: Sequence[str] | None, shapes: Shapes
 ) -> tuple[str, ...]:
     """The parts to use, each with its input."""
     if named is None:

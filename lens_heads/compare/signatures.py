@@ -154,8 +154,6 @@ def pattern_statistics(
 def readings(model: Model, texts: Sequence[str]) -> list[Reading]:
     """All texts in tokens, checked: raises ValueError as `head_signatures` does."""
     shape = geometry(model)
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("texts must be a list of strings")
     if len(texts) < 2:
         raise ValueError(f"{len(texts)} texts: at least 2 are required to estimate stability by resampling")
     if not getattr(model.tokenizer, "is_fast", False):

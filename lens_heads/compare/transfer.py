@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ from lens_heads.ablation.plan import capped
 from lens_heads.compare.cells import NONE, RANDOM, seed_of
 from lens_heads.compare.transfer_matrix import TransferMatrix
 from lens_heads.heads.grouping import COLUMNS
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, random_heads, shuffled
@@ -33,7 +33,7 @@ from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial
 
-Ranking = HeadScores | Iterable[Head | str | Sequence[int]]
+Ranking: TypeAlias = HeadScores | AnyHeads
 
 
 @typed

@@ -257,7 +257,6 @@ def test_a_saved_match_is_read_back(tmp_path: Path) -> None:
         ({"resamples": 1}, "resamples=1: must be an integer of at least 2"),
         ({"permutations": 0}, "permutations=0: must be a positive integer"),
         ({"depth_bins": 4}, "depth_bins=4: must be an integer from 1 to 3"),
-        ({"texts": "one text of several words"}, "texts must be a list of strings"),
         ({"texts": []}, "0 texts: at least 2"),
         ({"texts": [TEXTS[0], "too short"]}, "text 1 has 2 words"),
     ],
@@ -269,6 +268,12 @@ def test_bad_input_is_refused_before_anything_runs(options: dict[str, Any], mess
         match_heads(model, model, **{"texts": None if "signatures" in options else TEXTS} | options, progress=False)
     handle.remove()
     assert not ran
+
+
+def test_one_text_is_no_list_of_texts() -> None:
+    model = tiny("llama-gqa")
+    with pytest.raises(TypeError, match="texts='one text of several words': must be a list of texts"):
+        match_heads(model, model, texts="one text of several words", progress=False)  # type: ignore[arg-type]  # on purpose
 
 
 def test_a_context_too_short_in_the_second_model_stops_before_the_first_runs() -> None:
