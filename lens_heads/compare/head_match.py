@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -15,15 +15,13 @@ import pandas as pd
 from jaxtyping import Float
 
 from lens_heads.compare.saved import read_tables, write_tables
-from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.heads.sets import every_head
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-AnyHeads = Iterable[Head | str | Sequence[int]] | Head | str
 
 
 @dataclass(frozen=True, eq=False)

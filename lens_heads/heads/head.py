@@ -62,9 +62,9 @@ class Head:
                     "k * group to (k + 1) * group - 1 with group = geometry(model).group"
                 )
             return cls(int(found[1]), int(found[3]), unit)
-        if not isinstance(value, Iterable):
+        if not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
             if hasattr(value, "ranking"):
-                raise TypeError(f"{value.method}: expected heads, got scores: select the best with .top(k)")
+                raise TypeError(f"{value.method}: expected heads, got scores: select the best with .top(k)")  # type: ignore[attr-defined]  # scores
             raise TypeError(f"cannot read {value!r} as a head: write L12H1, 12-1 or a pair (12, 1)")
         pair = tuple(value)
         if len(pair) != 2:
@@ -72,11 +72,11 @@ class Head:
         return cls(*pair, unit)
 
 
-AnyHeads: TypeAlias = Iterable[Head | str | Sequence[int]] | Head | str
+AnyHeads: TypeAlias = Iterable[Head | str | Sequence[int]] | Head | str | tuple[int, int]
 """One head or several: `Head`s, "L12H1" strings or pairs (layer, head)."""
 
 
-def parse_heads(heads: AnyHeads | Sequence[int], unit: Unit = "query_head") -> list[Head]:
+def parse_heads(heads: AnyHeads, unit: Unit = "query_head") -> list[Head]:
     """Heads of `unit` in any accepted notation, as a list in the given order without duplicates; a `Head` keeps its own unit.
 
     A string may list several: "L12H1,L3H0". A bare pair of integers is one head.

@@ -83,7 +83,7 @@ def held(name: str, value: Any, hint: Any) -> Any:
     if isinstance(value, np.ndarray) and Tensor in map(_array, _members(hint)):
         value = checks.numbers(value)
     if LISTED not in getattr(hint, "__metadata__", ()) and not fits(value, hint):
-        raise TypeError(f"{name}={reprlib.repr(value)}: must be {_said(hint)}{_reader(value, hint)}")
+        raise TypeError(f"{name}={reprlib.repr(value)}: must be {_said(hint)}{_remedy(value, hint)}")
     if isinstance(value, Tensor | np.ndarray):
         _check_dimensions(name, value, hint)
     return value
@@ -171,10 +171,14 @@ def _said(hint: Any) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
-def _reader(value: Any, hint: Any) -> str:
-    """What reads the file or folder that was given for its content; nothing of another value."""
-    readable = [each for each in map(_array, _members(hint)) if hasattr(each, "load")]
-    return f": read it with {readable[0].__name__}.load" if readable and isinstance(value, str | os.PathLike) else ""
+def _remedy(value: Any, hint: Any) -> str:
+    """How to make what is wanted of a path, which is to be read, and of scores, of which heads are to be chosen."""
+    kinds = [_array(each) for each in _members(hint)]
+    readable = [each.__name__ for each in kinds if hasattr(each, "load")]
+    if readable and isinstance(value, str | os.PathLike):
+        return f": read it with {readable[0]}.load"
+    chosen = hasattr(value, "ranking") and "Head" in [getattr(each, "__name__", "") for each in kinds]
+    return ": select the best with .top(k)" if chosen else ""
 
 
 def _word(hint: Any) -> str:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import lens_heads as lh
+from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.runs.typed import LISTED, typed, typed_fields
 from tests.attack.held import refused
 
@@ -108,6 +109,17 @@ def test_a_path_of_what_is_wanted_is_told_what_reads_it() -> None:
         )
     with pytest.raises(TypeError, match=r"a list of HeadScores$"):
         reads(5)  # type: ignore[arg-type]
+
+
+def test_a_bare_pair_is_one_head_and_scores_are_none() -> None:
+    @typed
+    def takes(heads: AnyHeads) -> list[Head]:
+        return parse_heads(heads)
+
+    assert takes((1, 2)) == takes("L1H2") == takes([Head(1, 2)]) == [Head(1, 2)]
+    refused(lambda: takes(torch.ones(2)), "cannot read tensor(1.) as a head: write L12H1")  # type: ignore[arg-type]
+    scores = lh.HeadScores.from_trials("mine", torch.ones(1, 2, 4), ["a"])
+    refused(lambda: takes(scores), "a Head, text or a tuple of 2: select the best with .top(k)")  # type: ignore[arg-type]
 
 
 def test_what_a_function_lists_is_left_to_it() -> None:
