@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -26,7 +26,7 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs.options import LoopOptions
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import LISTED, typed
 from lens_heads.trials.encoded import EncodedTrial
 
 
@@ -36,7 +36,7 @@ def attribute_ablation(
     model: Model,
     trials: Iterable[AnyPair] | AnyPair,
     kind: Literal["mean", "zero"] = "mean",
-    reference: MeanActivations | None = None,
+    reference: Annotated[MeanActivations | None, LISTED] = None,
     metric: str | Measure = "answer_logprob",
     **run: Unpack[LoopOptions],
 ) -> HeadScores:

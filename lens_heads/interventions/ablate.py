@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool
@@ -18,7 +18,7 @@ from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import HookFunction, attach, hooked, running
 from lens_heads.model.support import require
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import LISTED, typed
 
 
 @typed
@@ -27,7 +27,7 @@ def ablate(
     model: Model,
     heads: AnyHeads,
     kind: str | Ablation = "mean",
-    reference: Reference | None = None,
+    reference: Annotated[Reference | None, LISTED] = None,
     **options: Any,
 ) -> Iterator[None]:
     """Inside the block, the heads are ablated in every forward of the model, cached or not, including generation.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from lens_heads.interventions.ablation import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, NEEDS
@@ -11,12 +11,13 @@ from lens_heads.interventions.spans import Part, Span
 from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
 from lens_heads.runs.options import Run, RunOptions, check_known, split
+from lens_heads.runs.typed import LISTED
 
 
 class AblationRun(RunOptions, total=False):
     """`RunOptions`, and the reference and the options of the kinds of ablation, which `ablate` explains."""
 
-    reference: Reference | None
+    reference: Annotated[Reference | None, LISTED]
     factor: float
     sink: float
     recent: float

@@ -109,7 +109,7 @@ class Generality:
 @shared
 def generality(
     model: Model,
-    heads: Mapping[str, Ranking] | Ranking,
+    heads: Mapping[str, Ranking] | Ranking | str,
     tasks: Tasks,
     metric: str | Mapping[str, str] = "logprob",
     k: int = 5,

@@ -79,7 +79,7 @@ class Fit:
 @typed
 def solve_masks(
     masks: Bool[np.ndarray, "mask *unit"],
-    response: Float[np.ndarray, " mask"] | Float[np.ndarray, "mask trial"],
+    response: Float[np.ndarray, "mask ..."],
     method: str = "lasso",
     base: float | Float[np.ndarray, " trial"] | None = None,
     alpha: float | None = None,
@@ -120,7 +120,7 @@ def recover(*args: Any, **kwargs: Any) -> Float[np.ndarray, "*unit"]:
 @typed
 def fit(
     masks: Bool[np.ndarray, "mask *unit"],
-    response: Float[np.ndarray, " mask"] | Float[np.ndarray, "mask trial"],
+    response: Float[np.ndarray, "mask ..."],
     method: str = "lasso",
     base: float | Float[np.ndarray, " trial"] | None = None,
     alpha: float | None = None,

@@ -29,9 +29,9 @@ class CheckReport:
     """The result of `check`: `passed`, and one row per statement in `frame`."""
 
     model: str
-    architecture: str
     shape: HeadGeometry
     checks: tuple[Check, ...]
+    architecture: str = ""
 
     @property
     def passed(self) -> bool:
@@ -78,7 +78,7 @@ def check(model: Model, tokens: Int[Tensor, " position"] | None = None, toleranc
         rows = [row for need in NEEDS for row in found[need]]
         if isinstance(one, Run):
             rows = [identities.hooks_fire(one), *rows, *identities.shortcuts(one).values()]
-    return CheckReport(shape.name, architecture(model), shape, tuple(rows))
+    return CheckReport(shape.name, shape, tuple(rows), architecture(model))
 
 
 def _length(shape: HeadGeometry) -> int:

@@ -91,7 +91,7 @@ class Run:
         tokens = torch.stack([self.ids, other]).to(self.model.W_U.device)
         rows = min(ROWS, len(self.ids))
         try:
-            return uncached(self.model, tokens, torch.zeros(2, dtype=torch.long), rows).float()
+            return uncached(self.model, tokens, tokens.new_zeros(2), rows).float()
         except RuntimeError:  # OLMo in half precision: TransformerLens mixes dtypes where no cache casts them.
             return advance(self.model, tokens, Cache(self.model, 2), logits=rows).float()
 
@@ -309,7 +309,7 @@ def chunked(one: Run) -> Check:
 def gradients(one: Run) -> Check:
     """A forward without a cache, through which gradients flow, gives the logits of the others."""
     name, rows = "a forward without a cache gives the same logits", len(one.logits)
-    logits = uncached(one.model, one.batch, torch.zeros(1, dtype=torch.long), rows)[0].float()
+    logits = uncached(one.model, one.batch, one.batch.new_zeros(1), rows)[0].float()
     return Check(name, relative(logits - one.logits, one.logits), one.tolerance)
 
 

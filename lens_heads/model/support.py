@@ -67,8 +67,9 @@ class Support:
     avoided: tuple[str, ...] = ()
 
     def failed(self, need: str) -> Check | None:
-        """The first check that does not hold, or None."""
-        return next((check for check in self.checks[need] if not check.passed), None)
+        """The first check that does not hold, or None. Numbers that are not finite tell nothing of the architecture, and are
+        refused where they arise, with the trial's name."""
+        return next((check for check in self.checks[need] if not check.passed and check.error == check.error), None)
 
 
 _KNOWN: weakref.WeakKeyDictionary[Any, tuple[Any, Support]] = weakref.WeakKeyDictionary()

@@ -168,6 +168,7 @@ def _said(hint: Any) -> str:
     """An annotation in words."""
     parts = list(dict.fromkeys(_word(each) for each in _members(hint)))
     parts = ["a name" if each == "text" and "a function" in parts else each for each in parts]
+    parts = [each for each in parts if each != "text" or "a path" not in parts]
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 

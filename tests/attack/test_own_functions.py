@@ -13,7 +13,7 @@ from lens_heads.model.identity import fingerprint
 from tests.conftest import random_trial, tiny
 
 TRIALS = [random_trial(0), random_trial(1)]
-FIELDS = ("pattern", "values", "z", "W_O", "u", "constant", "tokens", "row_positions", "phi", "visible")
+FIELDS = ("pattern", "values", "z", "W_O", "u", "constant", "tokens", "row_positions", "phi")
 
 
 def score(*methods: Any) -> dict[str, lh.HeadScores]:

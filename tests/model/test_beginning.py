@@ -104,7 +104,7 @@ def test_prepend_bos_decides_where_it_is_given(tmp_path: Path) -> None:
             model = lh.load_model(folder, prepend_bos=wanted)
             assert {tuple(ids) for ids in written(model).values()} == {(*begin, *bare)}
             assert written(copied(model, "copy")) == written(model)
-    with pytest.raises(ValueError, match="prepend_bos='yes': use True, False, or None"):
+    with pytest.raises(TypeError, match="prepend_bos='yes': must be True or False or None"):
         lh.load_model(folder, prepend_bos="yes")  # type: ignore[arg-type]
 
 

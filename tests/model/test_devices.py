@@ -214,7 +214,7 @@ def why(model: Any) -> Any:
 
 
 OTHER: dict[str, Case] = {
-    "check": lambda model: lh.check(model).passed,
+    "check": lambda model: lh.check(model).frame.query("not passed").to_dict("records"),
     "masks": masked,
     "masks of patterns, generated": lambda model: masked(model, kind="uniform", metric="exact_match", max_new_tokens=3),
     "localized": localized("css"),
