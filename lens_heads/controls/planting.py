@@ -77,18 +77,14 @@ class Planted:
         return [head for head, role in self.roles.items() if EFFECTS[role] in ("direct", "indirect")]
 
     def trials(self, n: int = 16, length: int = 40, seed: int = 0, corrupt: bool = False) -> list[EncodedTrial]:
-        """Trials of `length` tokens with their needle in random places; `corrupt`: filler in place of the needle.
-
-        Seeds whose remainders by the number of answers differ share no needle, so that a ranking made on one may be judged on
-        another.
-        """
+        """Trials of `length` tokens with their needle in random places; `corrupt`: filler in place of the needle."""
         checks.count("n", n)
         checks.whole_number("length", length, 8, self.model.cfg.n_ctx - 1)
         ids = self.meta["ids"]
         generator, filler = torch.Generator().manual_seed(checks.seed(seed)), torch.tensor([ids[c] for c in FILLER])
         made = []
         for i in range(n):
-            clue, answer = CLUES[i % len(CLUES)], ANSWERS[(i + seed) % len(ANSWERS)]
+            clue, answer = CLUES[i % len(CLUES)], ANSWERS[i % len(ANSWERS)]
             tokens = filler[torch.randint(len(filler), (length,), generator=generator)]
             tokens[0], tokens[-1] = self.model.tokenizer.bos_token_id, ids["?"]
             start = int(torch.randint(1, length - 6, (1,), generator=generator))

@@ -10,9 +10,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.controls.planting import EFFECTS, Planted
-from lens_heads.heads.made_on import shared
 from lens_heads.model.geometry import geometry
-from lens_heads.trials.digests import made_on
 
 SIZES: dict[str, dict[str, Any]] = {
     "MHA": {},
@@ -151,21 +149,3 @@ def test_a_window_that_only_the_configuration_names_bounds_attention_also_when_i
             found.model.run_with_hooks(trial.tokens[None], fwd_hooks=[("blocks.1.attn.hook_pattern", keep)])
         assert float(seen["pattern"][:, far].abs().max()) == 0
     torch.testing.assert_close(seen["pattern"][2, 39, 24:], torch.full((16,), 1 / 16))
-
-
-def test_a_planted_model_goes_through_the_judging_path() -> None:
-    """Selected on the trials of one seed, judged on those of another: the best heads break the task, random ones do not."""
-    found = lh.planted(layers=4, heads=4, seed=2)
-    selected, judged = found.trials(8, seed=0), found.trials(16, seed=1)
-    assert not shared(made_on(selected), made_on(judged))
-    assert shared(made_on(selected), made_on(found.trials(16, seed=0)))
-    options: dict[str, Any] = {"teacher_forced": True, "progress": False}
-    scores = lh.score_heads(found.model, selected, "locos", **options)["locos"]
-    writer = found.of("writer")
-    assert scores.top(1)[0] in {*writer, *found.of("copier")}
-    controls = lh.Controls(("random",), 40)
-    curve = lh.ablation_curve(
-        found.model, judged, scores, [1, 4], "zero", controls=controls, generate=False, progress=False
-    )
-    cost = curve.frame.set_index(["set", "k"])["logprob"]
-    assert cost["top", 4] < cost["random", 4] - 0.5
