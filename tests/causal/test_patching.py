@@ -222,7 +222,7 @@ def test_heads_outside_the_model_and_foreign_objects_are_refused(gqa: Any) -> No
         pass
     with pytest.raises(TypeError, match="is not a TransformerLens model"):
         lh.patch_heads(object(), [random_pair()], progress=False)
-    with pytest.raises(TypeError, match="expected a list of Trials, got str"):
+    with pytest.raises(TypeError, match="pairs='L1H1': must be a list of TokenPairs or Trials"):
         lh.patch_heads(gqa, "L1H1", progress=False)  # type: ignore[arg-type]
 
 

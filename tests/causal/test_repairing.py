@@ -99,7 +99,7 @@ def test_errors_name_what_is_wrong(gqa: Any) -> None:
         trial().answer_tokens,
         "other",
         choices=("a", "d"),
-        choice_tokens=(trial().answer_tokens, [1, 2]),
+        choice_tokens=(trial().answer_tokens, [11, 12]),
     )
     refused("no heads", heads=[])
     refused("L9H9", heads=["L9H9"])

@@ -68,12 +68,13 @@ def test_a_wrong_answer_is_what_the_difference_compares_with() -> None:
         ((CLEAN[:-5] + "<pad>", CORRUPT, "Anna"), "part at|special token '<pad>'"),
         ((CLEAN, "", "Anna"), "the prompt is empty"),
         ((CLEAN, CORRUPT, ""), "the answer is empty"),
-        ((CLEAN, 3, "Anna"), "prompt 3 must be a string"),
     ],
 )
 def test_what_makes_no_pair_says_why(texts: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lh.pair(zoo.tokenizer(), *texts)
+    with pytest.raises(TypeError, match="prompt=3: must be text"):
+        lh.pair(zoo.tokenizer(), CLEAN, 3, "Anna")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="str is no model with a tokenizer and no tokenizer"):
         lh.pair("gpt2", *texts)
 

@@ -59,7 +59,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("one for true", dict(flag=1), "flag=1: must be True or False"),
     ("text for true", dict(flag="no"), "flag='no': must be True or False"),
     ("an option", dict(progress="no"), "progress='no': must be True or False"),
-    ("a path", dict(out=5), "out=5: must be text, a path or None"),
+    ("a path", dict(out=5), "out=5: must be a path or None"),
     ("another name", dict(nanes=["a"]), "function: unexpected keyword argument 'nanes': did you mean names?"),
 ]  # fmt: skip
 
@@ -128,7 +128,7 @@ def test_what_a_function_lists_is_left_to_it() -> None:
         return which
 
     assert lists(5) == 5  # type: ignore[arg-type]
-    refused(lambda: lists(other=5), "other=5: must be text or a path")  # type: ignore[arg-type]
+    refused(lambda: lists(other=5), "other=5: must be a path")  # type: ignore[arg-type]
 
 
 def test_fields_of_a_data_class() -> None:
