@@ -224,8 +224,8 @@ def _hints(function: Callable[..., Any], signature: inspect.Signature) -> dict[s
                 found |= typing.get_type_hints(each)
         else:
             found[name] = hint
-            if parameter.default is None:  # A default that stands for a choice made inside.
-                found[name] = hint | None
+            if parameter.default is None and LISTED not in getattr(hint, "__metadata__", ()):
+                found[name] = hint | None  # A default that stands for a choice made inside.
     return found
 
 

@@ -156,7 +156,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     (
         "log-probabilities of a curve",
         lambda: lh.ablation_curve(
-            broken(), TRIALS, head_scores(1), ks=1, kind="zero", controls=(), generate=False, progress=False
+            broken(), TRIALS, head_scores(2), ks=1, kind="zero", controls=(), generate=False, progress=False
         ),
         "trial random-0: logprob is nan",
     ),

@@ -81,7 +81,8 @@ def test_equal_profiles_overlap_fully_and_disjoint_ones_not_at_all() -> None:
     assert same.p_value < 0.01
     apart = overlap_by_depth(early, late, 3, bins=8)
     assert (apart.overlap, apart.p_value) == (0, 1)
-    assert np.isnan(overlap_by_depth(early, make([[1, 1]] * 9), 3, bins=8).spearman)
+    with pytest.raises(ValueError, match="ranks nothing"):
+        overlap_by_depth(early, make([[1, 1]] * 9), 3, bins=8)
 
 
 def test_bad_choices_are_refused_with_the_value() -> None:

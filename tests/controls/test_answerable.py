@@ -81,5 +81,5 @@ def test_bad_input() -> None:
         answerable([], right, right)
     with pytest.raises(ValueError, match="two trials have the id 't0'"):
         answerable([TRIALS[0], TRIALS[0]], right, right)
-    with pytest.raises(TypeError, match="expected Trial or EncodedTrial, got str"):
+    with pytest.raises(TypeError, match="must be a list of Trials or EncodedTrials"):
         answerable(["t0"], right, right)  # type: ignore[list-item]

@@ -119,5 +119,5 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="trial t0 would get no other answer"):
         permuted_answers(FIVE[0])
     for wrong in (None, "t0", [FIVE[0], 3]):
-        with pytest.raises(TypeError, match="expected"):
+        with pytest.raises(TypeError, match="must be a list of Trials"):
             permuted_answers(wrong)  # type: ignore[arg-type]

@@ -199,7 +199,7 @@ def test_bad_input(control: Any) -> None:
     with pytest.raises(ValueError, match="there are no trials"):
         control([])
     for wrong in (None, "t0", 3, [trial(0), "t1"]):
-        with pytest.raises(TypeError, match="expected"):
+        with pytest.raises(TypeError, match="must be a list of Trials"):
             control(wrong)
 
 
