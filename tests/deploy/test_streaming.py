@@ -187,5 +187,5 @@ def test_bad_input(gqa: Any) -> None:
         lh.streaming(model, planted.trials(2, seed=4), {"locos": ranking(model)}, shares=[2], **QUIET)
     with pytest.raises(ValueError, match="ranking 'random': rows of that name stand beside every ranking"):
         lh.streaming(model, planted.trials(2, seed=4), {"random": ranking(model)}, **QUIET)
-    with pytest.raises(ValueError, match="is of another model"):
+    with pytest.raises(ValueError, match="made on other weights"):
         lh.streaming(gqa, [random_trial(9)], {"locos": ranking(model)}, **QUIET)

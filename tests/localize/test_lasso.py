@@ -157,7 +157,9 @@ def test_bad_input_is_refused_with_the_value() -> None:
         solve_masks(masks, response, "ridge")
     with pytest.raises(ValueError, match=r"response of shape \[59, 2\] for 60 masks"):
         solve_masks(masks, response[:59])
-    with pytest.raises(ValueError, match=r"response of shape \[60, 2, 1\] for 60 masks: must be \[mask\] or \[mask, trial\]"):
+    with pytest.raises(
+        ValueError, match=r"response of shape \[60, 2, 1\] for 60 masks: must be \[mask\] or \[mask, trial\]"
+    ):
         solve_masks(masks, response[..., None])
     with pytest.raises(ValueError, match="paper fits the change against the model without ablation: give base="):
         solve_masks(masks, response, "paper")
