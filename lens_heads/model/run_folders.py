@@ -9,7 +9,7 @@ from typing import Any
 
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import changed_by, scales
-from lens_heads.model.support import architecture, support
+from lens_heads.model.support import FIRST, architecture, support
 from lens_heads.runs.files import create
 from lens_heads.runs.store import RunFolder
 from lens_heads.trials.tokenizing import prompt_rules
@@ -34,7 +34,8 @@ def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -
     rules = prompt_rules(model.tokenizer) if model.tokenizer is not None else {}
     folder = RunFolder(out, {**settings, "scales": scales(model), **rules})
     if not any(folder.shards.iterdir()):  # A run that has begun may be read from a disk that cannot be written.
-        found = [check for checks in support(model).checks.values() for check in checks]
+        known = support(model).checks
+        found = [check for need in FIRST for check in known[need]]  # The same for every call and way of sharing it.
         rows = [{**asdict(check), "error": repr(check.error), "passed": check.passed} for check in found]
         about = {"model": geometry(model).name, "architecture": architecture(model), "checks": rows}
         create(folder.path / SUPPORT, json.dumps(about, indent=1) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Int
@@ -13,7 +13,7 @@ from torch import Tensor
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs import checks
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import LISTED, typed
 from lens_heads.scoring.probes.repeated import ordinary_tokens
 from lens_heads.tasks.successors import successor_pairs
 from lens_heads.trials.tokenizing import piece
@@ -100,7 +100,7 @@ def _token(word: str | int, tokenizer: Any, shape: HeadGeometry, name: str) -> i
 
 
 @typed
-def weights(maps: Mapping[str, Pairs | TokenMap] | None = None) -> WeightsProbe:
+def weights(maps: Annotated[Mapping[str, Pairs | TokenMap] | None, LISTED] = None) -> WeightsProbe:
     """A probe of the weights alone.
 
     Args:
