@@ -101,7 +101,7 @@ def _check_dimensions(name: str, value: Tensor | np.ndarray, hint: Any) -> None:
         for dims, more in zip(named, any_more, strict=True)
     ):
         wanted = " or ".join(f"[{', '.join(dims)}]" for dims in named)
-        raise ValueError(f"{name} has shape {list(value.shape)}: must be {wanted}")
+        raise ValueError(f"{name} of shape {list(value.shape)}: must be {wanted}")
 
 
 def fits(value: Any, hint: Any) -> bool:

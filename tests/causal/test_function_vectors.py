@@ -80,9 +80,9 @@ def test_vectors_and_their_files(gqa: Any, tmp_path: Any) -> None:
     (tmp_path / "other.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="not saved vectors of heads"):
         lh.HeadVectors.load(tmp_path / "other.safetensors")
-    with pytest.raises(ValueError, match=r"z has shape \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"z of shape \[3, 4\]"):
         lh.HeadVectors(torch.zeros(3, 4))
-    with pytest.raises(ValueError, match=r"gates has shape \[4\]: must be \[layer, head\]"):
+    with pytest.raises(ValueError, match=r"gates of shape \[4\]: must be \[layer, head\]"):
         lh.HeadVectors(torch.zeros(3, 4, 8), torch.zeros(4))
     with pytest.raises(ValueError, match="z holds nan: vectors must be finite"):
         lh.HeadVectors(torch.full((3, 4, 8), torch.nan))
