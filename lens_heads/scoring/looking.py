@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from einops import einsum
@@ -21,7 +21,7 @@ from lens_heads.model.modes import evaluating
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
 from lens_heads.runs import checks
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import LISTED, typed
 from lens_heads.scoring.batch import Batch, prepared
 from lens_heads.scoring.capture import Views, read_outs, watch
 from lens_heads.scoring.looks import Look
@@ -34,7 +34,7 @@ from lens_heads.trials.trial import AnyTrial
 @typed
 def look(
     model: Model,
-    trial: AnyTrial,
+    trial: Annotated[AnyTrial, LISTED],
     steps: Sequence[int] | int | None = None,
     heads: AnyHeads | None = None,
     direction: str | Path = "exact",
