@@ -48,6 +48,8 @@ def typed(function: Function) -> Function:
     def hints() -> dict[str, Any]:
         return _hints(function, signature)
 
+    open_ended = [name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD]
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -60,7 +62,13 @@ def typed(function: Function) -> Function:
                 bound.arguments[name] = {key: held(key, each, hints().get(key, Any)) for key, each in value.items()}
             elif signature.parameters[name].kind is not inspect.Parameter.VAR_POSITIONAL:
                 bound.arguments[name] = held(name, value, hints().get(name, Any))
-        return function(*bound.args, **bound.kwargs)
+        if any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values()):
+            return function(*bound.args, **bound.kwargs)
+        # As they were given: what was a keyword stays one, for those who add keywords of their own on the way.
+        options = next((bound.arguments.get(name, {}) for name in open_ended), {})
+        listed = [bound.arguments[name] for name in list(signature.parameters)[: len(args)]]
+        named = {name: options[name] if name in options else bound.arguments[name] for name in kwargs}
+        return function(*listed, **named)
 
     return call  # type: ignore[return-value]  # the same function
 

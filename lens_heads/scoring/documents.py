@@ -7,7 +7,7 @@ hooked patterns. Attention is averaged over the rows within the pass, so that no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -23,7 +23,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
-from lens_heads.runs.typed import LISTED, typed
+from lens_heads.runs.typed import typed
 from lens_heads.scoring.collecting import PassResult, score_trials
 from lens_heads.scoring.scorer import Scorer
 from lens_heads.scoring.scorers import resolve, scored
@@ -36,7 +36,7 @@ from lens_heads.trials.encoding import check_unique
 @shared
 def score_documents(
     model: Model,
-    trials: Annotated[Iterable[AnyDocuments] | AnyDocuments, LISTED],
+    trials: Iterable[AnyDocuments] | AnyDocuments,
     methods: Iterable[str | Scorer] | str | Scorer | None = None,
     frame: str | None = None,
     chunk: int = CHUNK,

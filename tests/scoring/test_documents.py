@@ -139,7 +139,7 @@ def test_bad_input_is_refused_before_any_work(gqa: Any) -> None:
         lh.score_heads(gqa, [trial()], methods="sumed_attention", progress=False)
     with pytest.raises(
         TypeError,
-        match=r"expected a DocumentTrial, got Trial: score trials with needles and trials with documents separately",
+        match=r"must be a list of DocumentTrials or EncodedDocuments",
     ):
         lh.score_heads(gqa, [trial(), lh.Trial("x", "q", "a")], progress=False)
     with pytest.raises(ValueError, match="there are no heads to rank by"):
