@@ -36,7 +36,9 @@ def patch(
     from lens_heads.causal.runs import check_positions
     from lens_heads.report import tables
 
-    check_metric(metric), check_positions(positions), check_corruption(corruption)  # Before the model is loaded.
+    check_metric(metric)  # Before the model is loaded.
+    check_positions(positions)
+    check_corruption(corruption)  # type: ignore[arg-type]  # checked there
     trials = cli_options.trials(task, with_)
     with loading.model(model, out) as loaded:
         if ig_steps:

@@ -178,7 +178,7 @@ def _small(x: Tensor) -> Tensor:
 def _steps(given: Any, steps: int) -> list[int]:
     """The chosen steps. ValueError for one that the answer does not have."""
     one = not isinstance(given, Iterable) or checks.whole(given) is not None
-    listed = list(range(steps)) if given is None else [given] if one else list(given)
+    listed: list[Any] = list(range(steps)) if given is None else [given] if one else list(given)
     for step in listed:
         checks.whole_number("steps", step, 0, steps - 1, f": the answer has {steps} tokens, counted from 0")
     if not listed:
