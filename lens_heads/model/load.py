@@ -6,7 +6,7 @@ GGUF files and the packaged models are in `gguf.py`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
@@ -18,7 +18,7 @@ from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
 from lens_heads.model.gguf import loading, local_source
 from lens_heads.runs.reading import user_path
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import LISTED, typed
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -46,7 +46,7 @@ def _has_bfloat16(device: torch.device) -> bool:
 def load_model(
     name: str | Path,
     *,
-    device: str | torch.device | None = None,
+    device: Annotated[str | torch.device | None, LISTED] = None,
     dtype: torch.dtype | str | None = None,
     lens: Literal["bridge", "hooked"] | None = None,
     device_map: str | dict[str, Any] | None = None,
