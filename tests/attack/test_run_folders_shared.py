@@ -167,6 +167,7 @@ REFUSED = [
     " ",
     "run",
     "RUN",
+    "support",
     "a\\b",
     "a\nb",
     "a\0b",
@@ -200,7 +201,7 @@ def scored(out: Path, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", REFUSED, ids=ascii)
 def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
     refused(lambda: scored(tmp_path / "in" / "run", name), "name", tiny("llama-gqa"))
-    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} <= {"run.json"}
+    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} <= {"run.json", "support.json"}
 
 
 @pytest.mark.parametrize("name", ACCEPTED, ids=ascii)

@@ -51,7 +51,9 @@ def test_scores_of_pairs_and_weights_match_loops(hooked_model: Any) -> None:
         cached = Cached(hooked_model, torch.cat([prompt, trial.answer_tokens[:-1]]))
         apart.append([cached.cache["z", layer][0, len(prompt) - 1 :] for layer in range(3)])
     pairs = [(token, token + 1) for token in range(5, 12)]
-    maps = lh.score_heads(hooked_model, lh.probes.weights({"m": pairs}), ["token_map_raw"], progress=False)["token_map_raw"]
+    maps = lh.score_heads(hooked_model, lh.probes.weights({"m": pairs}), ["token_map_raw"], progress=False)[
+        "token_map_raw"
+    ]
     ids = torch.arange(5, 13)
     for layer in range(3):
         attention = hooked_model.blocks[layer].attn
