@@ -117,7 +117,7 @@ class RunFolder:
         return self.shards / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.safetensors"
 
     def score_file(self, name: str) -> Path:
-        """The file for the scores of one method. ValueError for a name that would lead outside or replace a file of the run's own."""
+        """The file for one method's scores. ValueError for a name that would lead outside or replace a file of the run's own."""
         if plain_name(name, "method").casefold() in ("run", "support"):
             raise ValueError(f"method {name!r}: would replace {name.casefold()}.json; give it another name")
         return self.path / f"{name}.json"
