@@ -251,8 +251,7 @@ def test_differences_are_taken_on_the_same_examples() -> None:
         clean, ablated = -1.0, -5.0 - extra
         for name, fair, draw, before, after in [
             ("patched", False, 0, ablated, ablated + 3),
-            ("random", False, 0, ablated, ablated + 1),
-            ("random", False, 1, ablated, ablated + 1),
+            *[("random", False, draw, ablated, ablated + 1) for draw in range(5)],
             ("random", True, 0, clean - 0.5, clean),
         ]:
             rows.append(
@@ -262,7 +261,7 @@ def test_differences_are_taken_on_the_same_examples() -> None:
     found = lh.Recovery(pd.DataFrame(rows), {"all": 6, "used": 6}, {}).differences().set_index("fair")
     assert found["of"].to_dict() == {False: "recovery", True: "cost"}
     cost, columns = 4 + torch.tensor([extras], dtype=torch.float64), ["difference", "low", "high"]
-    shares = ratio_interval(torch.full((2, 6), 2.0, dtype=torch.float64), cost.expand(2, 6))
+    shares = ratio_interval(torch.full((5, 6), 2.0, dtype=torch.float64), cost.expand(5, 6))
     assert found.loc[False, columns].to_list() == pytest.approx(shares)
     assert found.loc[False, "difference"] == pytest.approx(2 * 6 / (24 + sum(extras)))
     assert found.loc[True, columns].to_list() == pytest.approx(crossed_interval(cost - 0.5))

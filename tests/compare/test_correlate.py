@@ -257,7 +257,7 @@ def test_what_cannot_be_correlated_is_refused() -> None:
         correlate(a, pd.concat([b, b]))
     with pytest.raises(ValueError, match="a is a frame, but relative applies to transfer matrices only"):
         correlate(a, b, relative=True)
-    with pytest.raises(TypeError, match="a must be a TransferMatrix or a DataFrame, not a dict"):
+    with pytest.raises(TypeError, match="must be a TransferMatrix or a DataFrame"):
         correlate({}, b)  # type: ignore[arg-type]
 
 
