@@ -84,7 +84,7 @@ def test_the_last_row_are_as_many_random_heads(found: Search) -> None:
 @pytest.mark.parametrize("groups", [[f"needle {i}" for i in range(8)], [f"needle {i // 2}" for i in range(8)]])
 def test_the_interval_of_damage_is_over_draws_and_groups_of_trials(groups: list[str]) -> None:
     trials = [replace(trial, group=group) for trial, group in zip([*FOUND, *OTHERS], groups, strict=True)]
-    sets = [[COPIER], [WRITER], [Head(1, 0)]]
+    sets = [[COPIER], [WRITER], [Head(1, 0)], [Head(0, 0)], [Head(0, 2)]]
     row = _damage(MaskedMetric(model(), trials, progress=False), sets)
     base, *now = by_loop(model(), trials, [[], *sets])
     expected = crossed_interval(torch.from_numpy(base - np.stack(now)), groups)
