@@ -78,6 +78,8 @@ def _stands_twice(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> boo
     start, end = encoded.needle or (0, 0)
     if end - start < LONG or len(encoded) < 2 * (end - start):
         return False
+    if len(encoded.tokens[start:end].unique()) == 1:  # Filler, where the needle was taken away.
+        return False
     needle = encoded.tokens[start + 1 : end]  # Without its first token, which a space or a line before it changes.
     return int((encoded.tokens.unfold(0, len(needle), 1) == needle).all(-1).sum()) > 1
 
