@@ -180,7 +180,7 @@ class Cell:
     @classmethod
     def load(cls, folder: Path) -> Cell:
         """Read what `save` wrote; errors as in `stored.read_cell`."""
-        return cls(**vars(read_cell(folder, METRIC, RANDOM)))
+        return cls(**read_cell(folder, METRIC, RANDOM))
 
 
 def check_by(by: str) -> None:

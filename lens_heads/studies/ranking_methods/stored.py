@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,8 @@ CELL = "cell.json"
 REMEDY = "delete its folder and run lens-heads bench again with the same --out, or save the Bench again"
 
 
-@dataclass(frozen=True, eq=False)
-class StoredCell:
-    """The parts of a `Cell`."""
-
-    model: str
-    task: str
-    k: int
-    about: pd.DataFrame
-    curve: AblationCurve
-    other: AblationCurve
-    kept: FaithfulnessCurve | None
-    left_out: dict[str, str]
-
-
-def read_cell(folder: Path, metric: str, reserved: str) -> StoredCell:
-    """The cell in a folder. `metric`: what every ablated trial has; `reserved`: what no method is called.
+def read_cell(folder: Path, metric: str, reserved: str) -> dict[str, Any]:
+    """The fields of the `Cell` in a folder. `metric`: what every ablated trial has; `reserved`: what no method is called.
 
     FileNotFoundError for a folder without it. ValueError naming the file and field or row for anything that is damaged, of
     another task or model, lacks a method, or is not finite.
@@ -77,7 +62,8 @@ def read_cell(folder: Path, metric: str, reserved: str) -> StoredCell:
         except ValueError as error:
             raise ValueError(f"{file}: value {error}; {REMEDY}") from None
     left_out = read.inside("left_out")
-    return StoredCell(model, task, k, about, curve, other, kept, {name: left_out.text(name) for name in left_out.found})
+    parts = {"model": model, "task": task, "k": k, "about": about, "curve": curve, "other": other, "kept": kept}
+    return parts | {"left_out": {name: left_out.text(name) for name in left_out.found}}
 
 
 def read_planted(file: Path) -> pd.DataFrame:
