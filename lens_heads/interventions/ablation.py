@@ -129,6 +129,8 @@ def _checked(what: str, name: str, value: Any) -> Any:
 def _check_reference(kind: str, reference: Any, model: Model) -> None:
     needed = KINDS[kind].reference
     if needed is None:
+        if reference is not None:
+            raise ValueError(f"kind={kind!r} takes no reference, got {type(reference).__name__}: leave reference= out")
         return
     if not isinstance(reference, needed):
         got = "none was given" if reference is None else f"got {type(reference).__name__}"
