@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Reference
-from lens_heads.interventions.activations import TrialActivations
+from lens_heads.trials.digests import prompt_digest
 from lens_heads.trials.encoded import EncodedTrial
 
 
@@ -37,7 +37,12 @@ def check_reference(
     """ValueError if the reference comes from these trials, which it would leak into the evaluation."""
     if reference is None:
         return
-    ids = [reference.id] if isinstance(reference, TrialActivations) else reference.trial_ids
-    found = sorted({trial.id for trial in trials} & set(ids))
+    ids, prompts = set(reference.trial_ids), set(reference.prompts) - {""}
+    found = sorted(trial.id for trial in trials if trial.id in ids or prompt_of(trial) in prompts)
     if found:
         raise ValueError(f"the reference was computed on {len(found)} of the {what} ({found[0]!r}, ...): {remedy}")
+
+
+def prompt_of(trial: EncodedTrial | MadeOn) -> str:
+    """The hash of a trial's prompt."""
+    return trial.prompt if isinstance(trial, MadeOn) else prompt_digest(trial)

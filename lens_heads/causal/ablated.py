@@ -45,13 +45,15 @@ def attribute_ablation(
     Args:
         trials: trials, or `TokenPair`s, of which the clean side is run. No needle or corruption is needed.
         kind: "mean" (needs `reference=mean_activations(...)`) or "zero", at all positions, as in `ablate`.
+        reference: means of other trials, for kind "mean".
         metric: "answer_logprob", "answer_logit" (above the mean logit), or a differentiable function as in `patch_heads`.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns HeadScores of method "attribute_ablation", in the metric's units. Positive: ablating the head costs the answer.
     An estimate to first order: check the heads it finds with `ablation_curve`, on other trials.
 
-    Raises ValueError for another kind, a missing reference, and another named metric, which compare with a corrupt run.
+    Raises ValueError for another kind, a reference that is missing or was made on these trials, and another named metric, which
+    compares with a corrupt run.
     """
     if kind not in ("mean", "zero"):
         raise ValueError(f"kind={kind!r}: only 'mean' and 'zero' set z itself; test another kind with ablation_curve")
@@ -85,7 +87,9 @@ def attribute_ablation(
         return torch.stack(rows), {"clean": float(run.metric)}
 
     about = {"kind": kind, "reference": reference_digest(reference)}
-    return sweep(model, "attribute_ablation", trials, score, metric, "all", unchanged, run, distinct=False, **about)
+    return sweep(
+        model, "attribute_ablation", trials, score, metric, "all", unchanged, run, False, replacement=reference, **about
+    )
 
 
 def unchanged(trial: EncodedTrial) -> Int[Tensor, " position"]:

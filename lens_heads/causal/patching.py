@@ -94,7 +94,7 @@ def patch_heads(
             the prompt again. "all" patches every position, including what later layers read from the head.
         corruption: "remove", "swap", or a function, for trials.
         heads_per_pass: heads patched side by side. Fewer take less memory; results do not change beyond rounding.
-        donor: vectors that are patched in at every one of these rows, in place of what the clean run has there.
+        donor: vectors of other trials that are patched in at every one of these rows, in place of what the clean run has.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns:
@@ -102,9 +102,9 @@ def patch_heads(
         and the corrupt run per pair.
 
     Raises:
-        ValueError: no pairs, pairs that cannot be aligned, an answer whose first token the corrupt run already ranks first
-            (for the logit difference), a metric of the wrong shape or not finite. If only some pairs fail, they are omitted
-            with a warning.
+        ValueError: no pairs, pairs that cannot be aligned, a donor made on these pairs, an answer whose first token the corrupt
+            run already ranks first (for the logit difference), a metric of the wrong shape or not finite. If only some pairs
+            fail, they are omitted with a warning.
     """
     if heads_per_pass is not None:
         checks.whole_number("heads_per_pass", heads_per_pass, remedy=", or None for all at once")
@@ -119,7 +119,9 @@ def patch_heads(
         return runs.scores(metric, heads, partial(_patched, runs, donor), most=heads_per_pass)
 
     about = {} if donor is None else {"donor": donor.digest}
-    return sweep(model, "cri", pairs, score, metric, positions, corruption, run, distinct=donor is None, **about)
+    return sweep(
+        model, "cri", pairs, score, metric, positions, corruption, run, donor is None, replacement=donor, **about
+    )
 
 
 def _patched(runs: PairRuns, donor: HeadVectors | None, heads: list[Head]) -> Float[Tensor, "head step d_vocab"]:

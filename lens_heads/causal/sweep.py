@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from lens_heads.ablation.independence import check_reference
 from lens_heads.causal.measures import UNITS, Measure, check_metric
 from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs, pairs_digest
 from lens_heads.causal.runs import PairScore, Positions, check_positions
 from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.ablation import Reference
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import identify
 from lens_heads.model.run_folders import folder_for
@@ -31,16 +33,19 @@ def sweep(
     corruption: Corruption,
     run: LoopOptions,
     distinct: bool = True,
+    replacement: Reference | None = None,
     **more: Any,
 ) -> HeadScores:
     """HeadScores of `score` over all pairs. `more` holds settings of the method that identify its run folder.
 
-    `distinct`: a trial whose corruption changes nothing is omitted; ValueError if no other is left.
+    `distinct`: a trial whose corruption changes nothing is omitted; ValueError if no other is left. `replacement`: what heads get
+    in place of their own; ValueError if it was made on these pairs.
     """
     options, name = Run.of(run, LoopOptions), check_metric(metric)
     check_positions(positions)
     shape, identity = require(model, method, "writes"), identify(model)
     made = make_pairs(pairs, model.tokenizer, shape, corruption, distinct)
+    check_reference(replacement, [pair.made_on for pair in made], "pairs that are measured", "compute it on others")
     settings = {
         "method": method,
         **identity.settings,

@@ -37,6 +37,14 @@ class Loading:
         str | None, typer.Option(help="Spread the model over GPUs: auto, or a map as JSON. Hub models and folders.")
     ] = None
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub model.")] = None
+    prepend_bos: Annotated[
+        bool | None,
+        typer.Option(
+            "--prepend-bos/--no-prepend-bos",
+            help="Begin prompts with a BOS, or with none.",
+            show_default="as the model's own tokenizer does",
+        ),
+    ] = None
     trust_remote_code: TrustCode = False
 
     @property
@@ -48,6 +56,7 @@ class Loading:
             "dtype": self.dtype,
             "lens": self.lens,
             "revision": self.revision,
+            "prepend_bos": self.prepend_bos,
         }
         given["device_map"] = parse_json(spread, "--device-map") if spread and spread[0] == "{" else spread
         given["trust_remote_code"] = self.trust_remote_code or None

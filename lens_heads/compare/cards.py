@@ -22,6 +22,7 @@ from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, output_weights, require_raw_weights
+from lens_heads.model.identity import identify
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
 from lens_heads.runs import checks
@@ -131,7 +132,8 @@ def describe(
         row |= {"kv_head": head.head // shape.group, "window": shape.windows[head.layer], "kind": kind_of(own)}
         place = everyone.index(head)
         rows.append(row | own | {"promotes": promoted[place], "writes": written[place]})
-    return HeadCards(shape.name, pd.DataFrame(rows), {"block": BLOCK, "copies": COPIES, "thresholds": THRESHOLDS})
+    about = {"block": BLOCK, "copies": COPIES, "thresholds": THRESHOLDS, "identity": identify(model).record}
+    return HeadCards(shape.name, pd.DataFrame(rows), about)
 
 
 def kind_of(scores: dict[str, float]) -> str:

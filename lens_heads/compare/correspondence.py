@@ -23,6 +23,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.runs.store import digest
 from lens_heads.runs.typed import typed
@@ -86,6 +87,7 @@ def match_heads(
     read = None if not set(parts) & _READ else common_texts() if texts is None else texts
     sides = _sides((model_a, model_b), shapes, read, scores, progress)
     meta = {"model_a": shapes[0].name, "model_b": shapes[1].name, "weights": weighed, "depth_bins": bins, "seed": seed}
+    meta |= {"identities": [identify(model).record for model in (model_a, model_b)]}
     meta |= {"texts": len(read or ()), "text_digest": digest(read)}
     meta |= {"resamples": resamples, "permutations": permutations, "scores": sorted(sides[0].scores)}
     return _match(Evidence(sides[0], sides[1], parts), meta, progress)

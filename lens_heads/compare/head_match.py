@@ -17,6 +17,7 @@ from jaxtyping import Float
 from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.heads.sets import every_head
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 
@@ -44,6 +45,12 @@ class HeadMatch:
     shape_a: tuple[int, int]
     shape_b: tuple[int, int]
     meta: dict[str, Any]
+
+    @property
+    def identities(self) -> tuple[ModelIdentity, ModelIdentity]:
+        """The matched models, by whose weights others are told."""
+        one, other = self.meta.get("identities", ({}, {}))
+        return ModelIdentity.read(one), ModelIdentity.read(other)
 
     @property
     def mean_distance(self) -> float:

@@ -22,7 +22,7 @@ from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, layer_matched
 from lens_heads.interventions.ablation import Ablation
-from lens_heads.model.belonging import check_scores_of
+from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
@@ -170,11 +170,12 @@ def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, 
     """ValueError unless these are the matched models, with tasks of the same names."""
     if not tasks_a or set(tasks_a) != set(tasks_b):
         raise ValueError(f"tasks of a are {sorted(tasks_a)}, those of b {sorted(tasks_b)}. Use the same names.")
-    for model, wanted in zip(models, (match.shape_a, match.shape_b), strict=True):
+    for model, wanted, owner in zip(models, (match.shape_a, match.shape_b), match.identities, strict=True):
         shape = geometry(model)
         if (shape.n_layers, shape.n_heads) != wanted:
             found = f"{shape.n_layers} layers x {shape.n_heads} heads, the match {wanted[0]} x {wanted[1]}"
             raise ValueError(f"{shape.name} has {found}. Pass the matched models in the same order.")
+        check_owner(model, "the match was", owner, "pass the matched models in the same order, or match these")
 
 
 def _drops(table: pd.DataFrame) -> pd.DataFrame:

@@ -68,7 +68,8 @@ def streaming_cache(
 
 def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "layer kv_head"]:
     full, listed = torch.zeros(shape.n_layers, shape.n_kv_heads, dtype=torch.bool), list(heads)
-    queries = [str(head) for head in listed if isinstance(head, Head) and head.unit == "query_head"]
+    named = [head for head in listed if isinstance(head, str) and "H" in head.upper()]
+    queries = named + [str(head) for head in listed if isinstance(head, Head) and head.unit == "query_head"]
     if queries and shape.group > 1:
         warnings.warn(
             f"{', '.join(queries[:3])} are taken for kv heads of those numbers, though they are query heads: pass "

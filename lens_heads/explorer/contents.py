@@ -49,15 +49,25 @@ def default_scores(model: Model, trials: Sequence[EncodedTrial]) -> dict[str, He
 
 
 def check_made(
-    model: Model, scores: AnyScores, curve: AblationCurve | None = None, reference: MeanActivations | None = None
+    model: Model,
+    scores: AnyScores,
+    curve: AblationCurve | None = None,
+    reference: MeanActivations | None = None,
+    cards: HeadCards | None = None,
+    match: HeadMatch | None = None,
 ) -> None:
-    """ValueError for scores, a curve or means that were made on other weights than this model's. `contents` checks shapes."""
+    """ValueError for anything that was made on other weights than this model's. `contents` checks shapes."""
     check_scores_of(model, by_name(scores))
     if curve is not None:
         owner = ModelIdentity(*(str(curve.meta.get(name, "")) for name in ("model", "weights", "dtype")))
         check_owner(model, "the curve was", owner, "ablate this model's heads")
     if reference is not None:
         check_belongs(model, reference)
+    if cards is not None:
+        owner = ModelIdentity.read(cards.meta.get("identity"))
+        check_owner(model, "the cards were", owner, "describe this model")
+    if match is not None:
+        check_owner(model, "the match was", match.identities[0], "match this model, as the first of both")
 
 
 def contents(

@@ -228,7 +228,7 @@ def explore(
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab, judged=False)
     scores = default_scores(model, encoded) if scores is None else by_name(scores)
     about = contents(shape, scores, [trial.id for trial in encoded], str(direction), curve, cards, match)
-    check_made(model, scores, curve, reference)
+    check_made(model, scores, curve, reference, cards, match)
     warn_of_nothing(scores)
     alone = "needs several trials, or reference=" if reference is None and len(encoded) == 1 else ""
     about["experiments"] = [("mean", alone), ("zero", ""), ("patch", "")]

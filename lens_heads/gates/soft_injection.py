@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ablation.independence import check_reference
 from lens_heads.gates.fitted import Fitted, Material
 from lens_heads.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.gates.training import Training, TrainingOptions
@@ -82,12 +83,13 @@ def soft_injection(
         **training: see `TrainingOptions`. By default 400 steps of one trial, lr .2, validated every 50 steps.
 
     Returns an `Injected` whose scores are the gates alpha, 0 to 1, at the best of validation. (The authors' code never
-    updates the best loss, so that its last validated gates win.) ValueError for vectors of another model and fewer than
-    five trials.
+    updates the best loss, so that its last validated gates win.) ValueError for vectors of another model or of these trials, and
+    fewer than five trials.
     """
     shape = geometry(model)
     check_belongs(model, vectors)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    check_reference(vectors, encoded, "trials that gates are trained on", "make the vectors on others")
     first = [replace(trial, answer_tokens=trial.answer_tokens[:1]) for trial in encoded]
     gate = Injection(vectors.digest, vectors.z)
     found = Material.of(model, gate, first, DEFAULTS, training, validates=True).fit(gate)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.shards import Result
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.runs.typed import typed, typed_fields
+from lens_heads.trials.digests import prompt_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
@@ -36,7 +38,7 @@ class MeanActivations:
 
     `z` [layer, head, d_head]: attention-weighted values (`hook_z`). `q` [layer, head, d_head]: queries as they leave
     the query projection (`hook_q`: before QK-norm and rotation). float32 on the CPU. `model`: the model they were made on, by
-    whose weights another one is told.
+    whose weights another one is told. `prompts`: hashes of the trials' tokens, by which they are known under other ids.
     """
 
     z: Float[Tensor, "layer head d_head"]
@@ -44,6 +46,7 @@ class MeanActivations:
     trial_ids: tuple[str, ...]
     meta: dict[str, Any] = field(default_factory=dict)
     model: ModelIdentity = ModelIdentity("")
+    prompts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         typed_fields(self)
@@ -52,7 +55,7 @@ class MeanActivations:
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file. OSError naming it if that fails."""
-        about = {"trial_ids": self.trial_ids, "meta": self.meta, "model": self.model.record}
+        about = {"trial_ids": self.trial_ids, "meta": self.meta, "model": self.model.record, "prompts": self.prompts}
         return save_tensors(path, {"z": self.z, "q": self.q}, about)
 
     @classmethod
@@ -64,7 +67,8 @@ class MeanActivations:
             if z.ndim != 3 or z.shape != q.shape or not (z.is_floating_point() and q.is_floating_point()):
                 raise ValueError(f"z {list(z.shape)} and q {list(q.shape)} must be [layer, head, d_head]")
             model = ModelIdentity.read(about.get("model"))
-            return cls(z, q, tuple(map(str, about["trial_ids"])), dict(about["meta"]), model)
+            prompts = tuple(map(str, about.get("prompts", ())))
+            return cls(z, q, tuple(map(str, about["trial_ids"])), dict(about["meta"]), model, prompts)
 
         return load_tensors(path, made, "saved mean activations", "save mean activations there first")
 
@@ -83,13 +87,22 @@ class MeanActivations:
 class TrialActivations:
     """`z` [layer, position, head, d_head] of one run from position `first` on, for resample ablation and patching.
 
-    `model`: the model that ran, if known.
+    `model`: the model that ran, if known. `prompt`: the hash of the trial's tokens.
     """
 
     z: Float[Tensor, "layer position head d_head"]
     id: str
     first: int = 0
     model: ModelIdentity = ModelIdentity("")
+    prompt: str = ""
+
+    @property
+    def trial_ids(self) -> tuple[str, ...]:
+        return (self.id,)
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        return (self.prompt,)
 
     def __post_init__(self) -> None:
         typed_fields(self)
@@ -165,7 +178,8 @@ def mean_activations(
     positions = sum(len(trial) for trial, _ in done)
     z, q = (torch.stack([sums for _, sums in done]).sum(0) / positions).float().split(shape.n_layers)
     meta = {"model": shape.name, "positions": positions}
-    return MeanActivations(z, q, tuple(trial.id for trial, _ in done), meta, identify(model))
+    ids, prompts = (tuple(map(each, (trial for trial, _ in done))) for each in (attrgetter("id"), prompt_digest))
+    return MeanActivations(z, q, ids, meta, identify(model), prompts)
 
 
 @typed
@@ -176,7 +190,8 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     """
     shape = geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-    return replace(run_activations(model, encoded.tokens, encoded.id), model=identify(model))
+    found = run_activations(model, encoded.tokens, encoded.id)
+    return replace(found, model=identify(model), prompt=prompt_digest(encoded))
 
 
 def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:

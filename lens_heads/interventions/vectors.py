@@ -19,6 +19,7 @@ from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.runs.typed import typed, typed_fields
+from lens_heads.trials.digests import prompt_digest
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -28,7 +29,8 @@ class HeadVectors:
     """A vector `z` [layer, head, d_head] for every head, in the units of `hook_z`; float32 on the CPU.
 
     `gates` [layer, head]: how much of it each head takes, for kind "mix"; 1 by default. `trial_ids`: the trials it
-    was made on. `meta`: how, for readers. `model`: the model they were made on, if known, by whose weights another one is told.
+    was made on, and `prompts` the hashes of their tokens. `meta`: how, for readers. `model`: the model they were made on, if
+    known, by whose weights another one is told.
     """
 
     z: Float[Tensor, "layer head d_head"]
@@ -36,6 +38,7 @@ class HeadVectors:
     trial_ids: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
     model: ModelIdentity = ModelIdentity("")
+    prompts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         typed_fields(self)
@@ -69,7 +72,7 @@ class HeadVectors:
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file. OSError naming it if that fails."""
-        about = {"trial_ids": self.trial_ids, "meta": self.meta, "model": self.model.record}
+        about = {"trial_ids": self.trial_ids, "meta": self.meta, "model": self.model.record, "prompts": self.prompts}
         return save_tensors(path, {"z": self.z, "gates": self.gates}, about)
 
     @classmethod
@@ -78,7 +81,7 @@ class HeadVectors:
 
         def made(tensors: dict[str, Tensor], about: dict[str, Any]) -> HeadVectors:
             known = tuple(map(str, about["trial_ids"])), dict(about["meta"]), ModelIdentity.read(about.get("model"))
-            return cls(tensors["z"], tensors["gates"], *known)
+            return cls(tensors["z"], tensors["gates"], *known, tuple(map(str, about.get("prompts", ()))))
 
         return load_tensors(path, made, "saved vectors of heads", "save HeadVectors there first")
 
@@ -95,5 +98,5 @@ def task_vectors(model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadVec
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     rows = [run_activations(model, trial.tokens, trial.id, len(trial) - 1).z[:, -1] for trial in encoded]
     mean = torch.stack(rows).double().mean(0).float()
-    ids = tuple(trial.id for trial in encoded)
-    return HeadVectors(mean, trial_ids=ids, meta={"model": shape.name}, model=identify(model))
+    ids, prompts = tuple(trial.id for trial in encoded), tuple(map(prompt_digest, encoded))
+    return HeadVectors(mean, trial_ids=ids, meta={"model": shape.name}, model=identify(model), prompts=prompts)

@@ -28,6 +28,7 @@ from lens_heads.model.identities import Check, Run
 from lens_heads.model.identity import fingerprint, replaced_forwards, scales
 from lens_heads.model.modes import evaluating
 from lens_heads.runs.digests import digest
+from lens_heads.trials.bos import begins
 
 TEXT = (
     "The ferry left the stone quay a little after dawn, and nobody on deck spoke until the bell rang twice. "
@@ -125,11 +126,12 @@ def architecture(model: Model) -> str:
 
 
 def prompt(model: Model, length: int = LENGTH) -> Int[Tensor, " position"]:
-    """So many tokens of text; of numbers, if the model has no tokenizer that fits it."""
+    """So many tokens of text, begun as the model's prompts are; of numbers, if the model has no tokenizer that fits it."""
     shape = geometry(model)
     length = min(length, shape.n_ctx)
     if model.tokenizer is not None:
-        ids = model.tokenizer(TEXT * (1 + length // 30), add_special_tokens=False).input_ids[:length]
+        text = TEXT * (1 + length // 30)
+        ids = [*begins(model.tokenizer), *model.tokenizer(text, add_special_tokens=False).input_ids][:length]
         if len(ids) == length and max(ids) < shape.d_vocab:
             return torch.tensor(ids)
     return torch.arange(length) % shape.d_vocab

@@ -28,6 +28,11 @@ def needle_digest(trial: EncodedTrial) -> str | None:
     return digest(trial.tokens[slice(*trial.needle)].tolist()) if trial.needle is not None else None
 
 
+def prompt_digest(trial: Encoded) -> str:
+    """Hash of a prompt's tokens: the same text under another id is not a new trial."""
+    return digest(trial.tokens.tolist())
+
+
 class Encoded(Protocol):
     """Anything in tokens that results are stored under."""
 
@@ -46,7 +51,7 @@ def made_on(trials: Iterable[Encoded]) -> tuple[MadeOn, ...]:
             id=trial.id,
             group=trial.group,
             needle=(needle_digest(trial) or "") if isinstance(trial, EncodedTrial) else "",
-            prompt=digest(trial.tokens.tolist()),
+            prompt=prompt_digest(trial),
         )
         for trial in trials
     )

@@ -249,22 +249,53 @@ def test_contexts_do_not_hash_the_weights_again(monkeypatch: pytest.MonkeyPatch)
     assert len(hashed) == 1
 
 
-def test_a_contrast_is_not_made_with_means_of_its_own_trials() -> None:
-    model = tiny("llama-gqa")
-    with pytest.raises(
-        ValueError, match=r"the reference was computed on 3 of the trials that are answered \('random-20'"
-    ):
-        lh.contrast(
-            model, MADE_ON, HEADS, 0.5, kind="mean", reference=made("itself")["means"], max_new_tokens=1, **QUIET
+OWN: dict[str, Call] = {
+    "contrast": lambda m, x, trials: lh.contrast(
+        m, trials, HEADS, 0.5, kind="mean", reference=x["means"], max_new_tokens=1, **QUIET
+    ),
+    "attribute_ablation": lambda m, x, trials: lh.attribute_ablation(m, trials, "mean", x["means"], **QUIET),
+    "aie": lambda m, x, trials: lh.aie(m, trials, x["vectors"], **QUIET),
+    "soft_injection": lambda m, x, trials: soft_injection(m, [*TRIALS, *trials], x["vectors"], steps=1, **QUIET),
+    "localize_heads": lambda m, x, trials: lh.localize_heads(
+        m, trials, "one_shot", kind="mean", reference=x["means"], **QUIET
+    ),
+}
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["made", "read from a file"])
+@pytest.mark.parametrize("relabelled", [False, True], ids=["", "under other ids"])
+@pytest.mark.parametrize("name", OWN)
+def test_means_and_vectors_of_the_trials_themselves_are_refused(
+    name: str, relabelled: bool, read: bool, tmp_path: Path
+) -> None:
+    trials = [replace(trial, id=f"again {i}") for i, trial in enumerate(MADE_ON)] if relabelled else MADE_ON
+    given = {kind: made("itself")[kind] for kind in ("means", "vectors")}
+    if read:
+        given = {kind: type(one).load(one.save(tmp_path / kind)) for kind, one in given.items()}
+    first = "again 0" if relabelled else "random-20"
+    with pytest.raises(ValueError, match=rf"the reference was computed on 3 of the .* \('{first}'"):
+        OWN[name](tiny("llama-gqa"), given, trials)  # type: ignore[arg-type]  # trials in place of a path
+
+
+def test_cards_and_matches_of_another_model_are_not_shown_beside_this_one() -> None:
+    pytest.importorskip("anywidget")
+    other, itself = zoo.bridge("llama-gqa", seed=9), moved()
+    texts = ["the river ran past the mill", "a bell rang over the grey sea"]
+    settings: dict[str, Any] = {"signatures": ["patterns"], "texts": texts, "permutations": 1, "resamples": 2, **QUIET}
+    cards, matches = (
+        {m: make(m) for m in (other, itself)}
+        for make in (
+            lambda m: lh.describe(m, HEADS, "hello there", **QUIET),
+            lambda m: lh.match_heads(m, m, **settings),
         )
-
-
-def test_a_run_goes_on_with_a_moved_model(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"methods": ["locos"], "teacher_forced": True, "out": tmp_path / "run", **QUIET}
-    first = lh.score_heads(tiny("llama-gqa"), TRIALS, **how)["locos"]
-    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "run" / "trials").iterdir()}
-    again = lh.score_heads(moved(), TRIALS, **how)["locos"]
-    assert torch.equal(again.per_trial, first.per_trial)
-    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run" / "trials").iterdir()} == written
-    with pytest.raises(ValueError, match=r"different settings(.|\n)*weights: "):
-        lh.score_heads(zoo.bridge("llama-gqa", seed=9), TRIALS, **how)
+    )
+    scores = made("itself")["scores"]
+    lh.explore(tiny("llama-gqa"), TRIALS, scores, cards=cards[itself], match=matches[itself])
+    with pytest.raises(ValueError, match=r"the cards were made on other weights .*: describe this model"):
+        lh.explore(tiny("llama-gqa"), TRIALS, scores, cards=cards[other])
+    with pytest.raises(ValueError, match=r"the match was made on other weights .*: match this model"):
+        lh.explore(tiny("llama-gqa"), TRIALS, scores, match=matches[other])
+    with pytest.raises(ValueError, match="the match was made on other weights"):
+        lh.compare.validate_match(
+            matches[other], tiny("llama-gqa"), tiny("llama-gqa"), {"a": TRIALS}, groups={"x": HEADS}, k=1
+        )
