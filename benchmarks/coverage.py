@@ -55,6 +55,11 @@ def designs(rng: np.random.Generator) -> list[dict[str, Any]]:
         sets, each = rng.normal(0, 0.5, (draws, 1)), rng.normal(0, 1, trials)
         return crossed_interval(tensor(sets + each + rng.normal(0, 0.7, (draws, trials))), n=500)
 
+    def broken(draws: int, trials: int) -> Interval:
+        """One set in twenty breaks the task, at 3 nats; the others do next to nothing."""
+        sets = rng.normal(0, 0.1, (draws, 1)) + 3 * (rng.random((draws, 1)) < 0.05)
+        return crossed_interval(tensor(sets + rng.normal(0, 0.3, trials) + rng.normal(0, 0.3, (draws, trials))), n=500)
+
     def clustered(kinds: int) -> Interval:
         labels = [rng.integers(14, size=100), rng.integers(30, size=100)][:kinds]
         values = rng.normal(0, 0.7**0.5, 100) + sum(rng.normal(0, 0.3**0.5, 30)[label] for label in labels)
@@ -71,7 +76,16 @@ def designs(rng: np.random.Generator) -> list[dict[str, Any]]:
 
     rows = [
         simulated("mean, crossed", f"{draws} draws x {trials} trials", 0, lambda d=draws, t=trials: crossed(d, t))
-        for draws, trials in ((3, 12), (12, 20), (40, 20), (50, 20))
+        for draws, trials in ((5, 12), (12, 20), (40, 20), (50, 20))
+    ]
+    rows += [
+        simulated(
+            "mean, one set in 20 breaks",
+            f"{draws} draws x {trials} trials",
+            0.15,
+            lambda d=draws, t=trials: broken(d, t),
+        )
+        for draws, trials in ((10, 16), (40, 20), (199, 20))
     ]
     rows.append(simulated("mean, 14 clusters, ICC .3", "100", 0, lambda: clustered(1)))
     rows.append(simulated("mean, 14 x 30 clusters", "100", 0, lambda: clustered(2)))

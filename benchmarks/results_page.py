@@ -51,6 +51,11 @@ command it names, then `python benchmarks/results_page.py`. The tests fail while
 
 Brackets hold 95 % intervals. The packaged models are small and the trials few: read the tables as evidence about these models,
 not about large ones. Log-probabilities are of the gold answer, in nats per token.
+
+**BOS.** In every section, prompts of SmolLM2 and Qwen without a chat template began with a BOS, which these models never saw;
+Gemma's begin with its own. `load_model(prepend_bos=True)` makes such prompts; by default they begin as the model knows it.
+
+**Retrieval** is the packaged trials, in every section. They do not need their question (see [LOCOS](#study-locos)).
 """
 
 

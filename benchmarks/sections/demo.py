@@ -12,7 +12,7 @@ def demo(results: Results) -> str:
     preset = next(iter(models.values()))["settings"]["preset"]
     return "\n\n".join(
         [
-            "What `lens-heads demo` shows in a few minutes: the first part of the study of LOCOS, on trials with other needles "
+            "What `lens-heads demo` shows: the first part of the study of LOCOS, on trials with other needles "
             "and names than those that chose the heads. `--full` runs more trials with every method and control. The trials do "
             "not need their question (see [the study](#study-locos)).",
             f"{study_by(found, 'demo.json')} {preset['select'][1]['n']} trials choose the heads. {sizes(models)}",

@@ -22,9 +22,11 @@ LATER = (
 """What was changed after results had been seen."""
 BENEFIT = (
     "**The share of the benefit** divides what ablation costs by what leaving the needle out costs the intact model. It ignores "
-    "what the same ablation does to a prompt without the needle, so it can exceed 100 %. The difference in differences, "
-    "1 - [ablated with - ablated without] / [intact with - intact without], does not; it needs ablated prompts without the "
-    "needle, which these files do not hold. **p** is one-sided: the rank of the heads among random sets by what they cost."
+    "what the same ablation does to a prompt without the needle, and exceeds 100 % where the answer is less likely with the "
+    "heads ablated than without the needle. The difference in differences, 1 - [ablated with - ablated without] / [intact with - "
+    "intact without], takes both into account, and can exceed 100 % too; it needs ablated prompts without the needle, which "
+    "these files do not hold. **p** is one-sided: the rank of the heads among random sets by what they cost; the least of 40 "
+    "sets is 0.024."
 )
 
 
@@ -33,13 +35,15 @@ def shown_by(preset: Row) -> str:
     calls = [options for task, options in (preset["select"], preset["test"]) if task == "packaged"]
     trials = [trial for options in calls for trial in packaged(**options)]
     names = {name for split in ("select", "test") for entry in entries(split) for name in entry.characters}
+    kinds = set.intersection(*({entry.kind for entry in entries(split)} for split in ("select", "test")))
     alone = sum(_names(f"{trial.haystack} {trial.needle}", names) == {trial.answer} for trial in trials)
     return (
         f"**These trials do not need their question.** In {alone} of {len(trials)} the answer is the only first name of the "
         "passage and stands verbatim in the needle, and the prompt says that a person is named. So what is shown are heads that "
         "write the one name of a passage into the answer. Whether they retrieve by meaning, these trials cannot tell: that takes "
         "two names, and a question that chooses. Each half has a single template, both have one style of haystack and the same "
-        "kinds of needles, and one seed drew the selection trials. The intervals do not cover how others would differ."
+        f"{len(kinds)} kinds of needles, and one seed drew the selection trials. The intervals do not cover how others would "
+        "differ."
     )
 
 
@@ -53,7 +57,8 @@ def over_k(results: Results, models: dict[str, Row], named: Callable[[str, str],
         "The claims are judged at one k, which LOCOS's own heads chose. Over all k: `area` is the mean cost over log k, in nats. "
         "`half` is the fewest heads that take half of what the needle adds, on these test trials and on the selection trials, "
         "which chose k. Then the k at which LOCOS's heads surely cost more, and surely less, than the row's (intervals of paired "
-        "differences). Areas have no interval: values per trial of these curves are not stored."
+        "differences). Areas have no interval, so no ranking is surely ahead by them: values per trial of these curves are not "
+        "stored."
     ]
     for name, one in models.items():
         rows = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 from typing import TypeAlias
 
@@ -143,7 +144,16 @@ def _advice(here: dict[str, Row]) -> str:
         for goal in goals
         for line in (f"{goal}:", *(said for one in here.values() for said in one["advice"][goal]))
     ]
-    return "`lh.recommend` says:\n\n```text\n" + "\n".join(lines) + "\n```"
+    return (
+        "`lh.recommend` says (of the best of many methods, chosen on the trials whose interval is shown):\n\n```text\n"
+        + "\n".join(lines)
+        + "\n```"
+    )
+
+
+def _mean_shares(cells: Cells, name: str, places: Sequence[Sequence[Cell]]) -> list[str]:
+    """The mean share of a method in each of these groups of cells."""
+    return [num(fmean(_row(cells[cell], name)["share"] for cell in where)) for where in places]
 
 
 def _made_of_others(cells: Cells) -> str:
@@ -165,6 +175,8 @@ def _made_of_others(cells: Cells) -> str:
                 reached[name].append(cell)
         rows.append([f"`{name}`", *gains])
     others = [cell for cell in cells if cell not in MADE_ON]
+    searched = [cell for cell in others if cell in greedy]
+    places = (MADE_ON, searched, others)
     counts = [
         [
             f"`{name}`",
@@ -173,10 +185,14 @@ def _made_of_others(cells: Cells) -> str:
                 f"{len([cell for cell in reached[name] if cell in where])} of {len([cell for cell in where if cell in greedy])}"
                 for where in (MADE_ON, others)
             ),
-            *(num(fmean(_row(cells[cell], name)["share"] for cell in where)) for where in (MADE_ON, others)),
+            *_mean_shares(cells, name, places),
         ]
         for name in names
     ]
+    words = ("made on", "others with greedy search", "others")
+    rivals = "; ".join(
+        f"`{name}` {', '.join(_mean_shares(cells, name, places))}" for name in ("locos_exact", "one_shot", "eap_ig")
+    )
     columns = [
         "ranking",
         "models with a task where it is surely better",
@@ -186,8 +202,11 @@ def _made_of_others(cells: Cells) -> str:
     return (
         "Area of damage over log k less that of exact LOCOS, paired by trial. The mark: "
         f"{percent(MARK)} of greedy search's damage for at most {CHEAP} passes. They were made on ioi and induction in the "
-        "packaged models, so only the other cells test them.\n\n"
-        + table([*columns, f"share, the {len(MADE_ON)} made on", f"share, the {len(others)} others"], counts)
+        "packaged models, so only the other cells test them. Where greedy search did not run, shares are of the method that does "
+        f"most damage on the same trials. For comparison, rankings that are not made of others: {rivals}.\n\n"
+        + table(
+            [*columns, *(f"share, the {len(where)} {what}" for where, what in zip(places, words, strict=True))], counts
+        )
         + "\n\n"
         + table(["ranking", *(f"{short(model)}, {task}" for model, task in cells)], rows)
     )

@@ -19,7 +19,8 @@ CLAIMS = (
     'A claim holds, or does not hold, if the whole 95 % interval of the number in "judged by" says so (for few heads, also the '
     "rank among random ones). Intervals are over trials, in whole groups, and over draws of masks, each of which finds its own "
     "heads. Where a claim cannot be told, the page says how many trials and draws would have told, if the numbers seen are "
-    "the true ones. p is one-sided. Capabilities that the unablated model does not have are not judged."
+    "the true ones. p is one-sided. Capabilities that the unablated model does not have are not judged. "
+    "Retrieval is the packaged trials, which do not need their question."
 )
 COST = ("damage", "random", "beyond_random")
 

@@ -18,10 +18,16 @@ from lens_heads.studies.pages import bars, claims_table, counted, folded, table
 
 METRIC = "logprob"
 SETS = {"random": "random", "random_like": "random, same layers"}
+PACKAGED = (
+    "Packaged trials do not need their question: the answer is the only first name of the passage. Heads that are shown write "
+    "that name; whether they retrieve by meaning, these trials cannot tell. "
+)
 CLAIMS = (
     'Each claim was written down before the run, with its estimand, k and threshold (first table). "Judged by" is a cost in nats '
     "per answer token with its 95 % interval, p the one-sided rank among random sets. Share is what ablation takes from the "
-    "answer over what leaving the needle out takes. It exceeds 1 where ablation also costs prompts without the needle. "
+    "answer over what leaving the needle out takes. It exceeds 1 where the answer is less likely without the "
+    "heads than without the needle; what ablation does to prompts without the needle is not counted. All claims are judged at "
+    "one k, which LOCOS's own cost chose; at other k the order can turn (ablation curves). "
     '"Would tell" are the trials, and the random sets beside them, that would have decided a claim that cannot be told, if the '
     "numbers seen are true."
 )
@@ -32,7 +38,8 @@ def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
     more = ("share", "p", "trials", "would_tell", "sets_would_tell", "measured_on")
     claims = [claims_table(each.claims, f"{each.model}, k = {each.k}", more) for each in findings]
     before = report.Table(registered(plan), "Registered before the run")
-    sections = [report.Section("The paper's claims", CLAIMS, tables=[before, *claims]), _maps(findings)]
+    about = PACKAGED + CLAIMS if "packaged" in (plan.select[0], plan.test[0]) else CLAIMS
+    sections = [report.Section("The paper's claims", about, tables=[before, *claims]), _maps(findings)]
     for each in findings:
         sections += [_headline(each), _ablation(each), _texts(each), _agreement(each)]
         sections += [_causal(each)] if each.cri is not None else []
