@@ -34,7 +34,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs.typed import typed
 from lens_heads.stats import Precision
 from lens_heads.trials.encoding import several
-from lens_heads.trials.trial import AnyTrial, Trial
+from lens_heads.trials.trial import AnyTrial
 
 
 class CurveRun(AblationRun, total=False):
@@ -145,12 +145,12 @@ def _half_width(curve: AblationCurve) -> float:
     return math.inf if any(math.isnan(width) for width in widths) else max(widths)
 
 
-def _bare(tasks: Mapping[str, Sequence[AnyTrial]]) -> dict[str, list[Trial]]:
+def _bare(tasks: Mapping[str, Sequence[AnyTrial]]) -> dict[str, list[AnyTrial]]:
     """The prompts without needles, of every task whose trials have some. ValueError if the main task has none."""
     return {
         _bare_name(name): without_needle(trials)
         for place, (name, trials) in enumerate(tasks.items())
-        if place == 0 or all(isinstance(trial, Trial) and trial.needle for trial in trials)
+        if place == 0 or all(trial.needle for trial in trials)
     }
 
 

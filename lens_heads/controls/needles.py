@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import torch
+
 from lens_heads.controls.exchanges import accepted, givers, mentions, same_answer, with_needles
 from lens_heads.runs.typed import typed
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Trial
 
@@ -52,20 +56,34 @@ def _groups(trial: Trial) -> set[str]:
 
 
 @typed
-def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[Trial]:
+def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
     """The trials with more haystack where the needle was.
 
     Controls for questions that the model answers from what it knows, from the question or by chance; `answerable` drops them.
 
     A trial with a `length` is composed anew with that length: the haystack gains as many tokens as the needle had, if it has
-    that many left. With `length` 0 the whole haystack is in the prompt already, which becomes shorter by the needle. Ids stay
-    the same, so that both versions of a trial can be paired; `needle` of the encoded trial is None.
+    that many left. With `length` 0, and for trials in tokens, the prompt becomes shorter by the needle. Ids stay the same, so
+    that both versions of a trial can be paired; `needle` of the encoded trial is None.
 
-    Raises ValueError for trials in tokens, without a needle, without a haystack or with repeated ids; TypeError for anything
-    but trials.
+    Raises ValueError for trials without a needle, without a haystack, with repeated ids, or with nothing but a needle; TypeError
+    for anything but trials.
     """
-    listed = with_needles(trials)
-    for trial in listed:
-        if not trial.haystack.strip():
-            raise ValueError(f"trial {trial.id} has no haystack to put in the needle's place: pass a Trial with one")
-    return [replace(trial, needle="", needle_focus="") for trial in listed]
+    return [_shortened(trial) if isinstance(trial, EncodedTrial) else _emptied(trial) for trial in trial_list(trials)]
+
+
+def _emptied(trial: Trial) -> Trial:
+    (trial,) = with_needles(trial)
+    if not trial.haystack.strip():
+        raise ValueError(f"trial {trial.id} has no haystack to put in the needle's place: pass a Trial with one")
+    return replace(trial, needle="", needle_focus="")
+
+
+def _shortened(trial: EncodedTrial) -> EncodedTrial:
+    """A trial in tokens without those of its needle, and of a question inside it."""
+    if trial.needle is None:
+        raise ValueError(f"trial {trial.id} has no needle: pass trials with one")
+    start, end = trial.needle
+    question = trial.question
+    if question is not None and question[1] > start:
+        question = (question[0] - (end - start), question[1] - (end - start)) if question[0] >= end else None
+    return replace(trial, tokens=torch.cat([trial.tokens[:start], trial.tokens[end:]]), needle=None, question=question)

@@ -1,8 +1,9 @@
 """A positive control: a small transformer whose heads are known by construction, and how well a ranking finds them.
 
-Every prompt hides `(b=B)`: a clue, a sign, and the answer, the clue's capital. It ends in `?`, the only token with a query. The
-residual stream holds which token stands here, which token comes next (all that the unembedding reads), and notes that heads
-leave for others. MLPs are zero, and queries and keys use a rotation that hardly turns, so attention depends on tokens alone.
+Every prompt hides `(b=B)`: a clue, a sign, and the answer, the clue's capital, after a few letters that tell needles of other
+seeds apart. It ends in `?`, the only token with a query. The residual stream holds which token stands here, which token comes
+next (all that the unembedding reads), and notes that heads leave for others. MLPs are zero, and queries and keys use a rotation
+that hardly turns, so attention depends on tokens alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
+from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
 
@@ -40,6 +42,16 @@ EFFECTS: dict[str, str] = {
 
 LARGEST_SIDE = 128
 """Layers, and heads in each: a control is to be small, and a slip would take all memory."""
+
+
+TAG = 4
+"""Letters of filler that begin a needle."""
+
+
+def _tag(seed: int, i: int) -> str:
+    """The letters of one trial's needle. No head looks at them."""
+    number = int(digest(["needle", seed, i]), 16)
+    return "".join(FILLER[number // len(FILLER) ** place % len(FILLER)] for place in range(TAG))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +89,12 @@ class Planted:
         return [head for head, role in self.roles.items() if EFFECTS[role] in ("direct", "indirect")]
 
     def trials(self, n: int = 16, length: int = 40, seed: int = 0, corrupt: bool = False) -> list[EncodedTrial]:
-        """Trials of `length` tokens with their needle in random places; `corrupt`: filler in place of the needle."""
+        """Trials of `length` tokens with their needle in random places; `corrupt`: filler in place of the needle.
+
+        No needle stands in two trials, nor in trials of two seeds, so that one seed may choose heads and another judge them.
+        """
         checks.count("n", n)
-        checks.whole_number("length", length, 8, self.model.cfg.n_ctx - 1)
+        checks.whole_number("length", length, 8 + TAG, self.model.cfg.n_ctx - 1)
         ids = self.meta["ids"]
         generator, filler = torch.Generator().manual_seed(checks.seed(seed)), torch.tensor([ids[c] for c in FILLER])
         made = []
@@ -87,11 +102,13 @@ class Planted:
             clue, answer = CLUES[i % len(CLUES)], ANSWERS[i % len(ANSWERS)]
             tokens = filler[torch.randint(len(filler), (length,), generator=generator)]
             tokens[0], tokens[-1] = self.model.tokenizer.bos_token_id, ids["?"]
-            start = int(torch.randint(1, length - 6, (1,), generator=generator))
+            start = int(torch.randint(1, length - TAG - 6, (1,), generator=generator))
+            needle = f"{_tag(seed, i)}({clue}={answer})"
+            span = start, start + len(needle)
             if not corrupt:
-                tokens[start : start + 5] = torch.tensor([ids[c] for c in f"({clue}={answer})"])
+                tokens[slice(*span)] = torch.tensor([ids[c] for c in needle])
             gold = torch.tensor([ids[answer]])
-            made.append(EncodedTrial(tokens, (start, start + 5), answer, gold, f"planted-{seed}-{i}"))
+            made.append(EncodedTrial(tokens, span, answer, gold, f"planted-{seed}-{i}"))
         return made
 
     @typed

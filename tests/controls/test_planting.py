@@ -10,7 +10,9 @@ import torch
 
 import lens_heads as lh
 from lens_heads.controls.planting import EFFECTS, Planted
+from lens_heads.heads.made_on import shared
 from lens_heads.model.geometry import geometry
+from lens_heads.trials.digests import made_on
 
 SIZES: dict[str, dict[str, Any]] = {
     "MHA": {},
@@ -149,3 +151,25 @@ def test_a_window_that_only_the_configuration_names_bounds_attention_also_when_i
             found.model.run_with_hooks(trial.tokens[None], fwd_hooks=[("blocks.1.attn.hook_pattern", keep)])
         assert float(seen["pattern"][:, far].abs().max()) == 0
     torch.testing.assert_close(seen["pattern"][2, 39, 24:], torch.full((16,), 1 / 16))
+
+
+def test_what_is_planted_goes_the_way_of_any_claim() -> None:
+    """Chosen on the trials of one seed and judged on those of another, with random heads and without the needle."""
+    made = lh.planted(backups=0)
+    select, test = made.trials(16), made.trials(16, seed=1)
+    assert not shared(made_on(select), made_on(test))
+    scores = lh.score_heads(made.model, select, ["locos"], teacher_forced=True, progress=False)
+    curve = lh.ablation_curve(
+        made.model,
+        {"planted": test},
+        scores,
+        (3,),
+        reference=lh.mean_activations(made.model, select, progress=False),
+        controls=lh.Controls(("random", "random_like", "no_needle"), draws=40),
+        generate=False,
+        progress=False,
+    )
+    assert set(scores["locos"].top(3)) == set(made.of("copier", "writer", "reader"))
+    assert lh.verdicts.breaks(curve).word == "holds"
+    with pytest.raises(ValueError, match="was made on 16 of the trials"):
+        lh.ablation_curve(made.model, {"planted": select}, scores, (3,), "zero", generate=False, progress=False)

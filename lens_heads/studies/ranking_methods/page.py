@@ -70,7 +70,7 @@ def page(bench: Bench, plan: Preset) -> report.Page:
 
 def _most(cell: Cell) -> str:
     """The method whose heads do most damage, which greedy search's need not."""
-    return str(cell.frame.loc[cell.frame["damage"].idxmax(), "method"])
+    return str(cell.frame.sort_values("damage")["method"].iloc[-1])
 
 
 def _paragraphs(lines: str) -> str:
