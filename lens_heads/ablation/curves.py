@@ -21,6 +21,7 @@ from lens_heads.runs.fields import check_columns
 from lens_heads.runs.files import path_of, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.tables import read_table, write_table
+from lens_heads.runs.typed import typed_methods
 from lens_heads.stats import Interval, difference, effective_n
 from lens_heads.stats.intervals import NOTHING
 
@@ -31,6 +32,7 @@ MAIN_TASK = "main"
 """The default name of a curve's task."""
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class AblationCurve:
     """The result of `ablation_curve`.

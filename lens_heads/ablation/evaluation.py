@@ -27,7 +27,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, are_shares, mean_interval, share_interval
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
@@ -48,6 +48,7 @@ def range_of(metric: str) -> tuple[float, float]:
     return (-math.inf, 0.0) if metric.endswith("logprob") else (0.0, 1.0)
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Metric values per trial ([trial] each) and the generated texts.

@@ -25,7 +25,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.digests import digest
 from lens_heads.runs.shards import Result
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.scoring.probes.text import AnyText, EncodedText, text
 from lens_heads.trials.encoded import placed
 
@@ -37,6 +37,7 @@ ROWS = 128
 LEAST_LOSS = 1e-6
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Influence:
     """`tokens`: a row per token that was predicted: document, position, token, loss, loss_without, difference (nats).

@@ -25,7 +25,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.reading import user_path
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -46,6 +46,7 @@ class Stage:
     heads: tuple[Head, ...]
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Circuit:
     """The `stages` of a trace, from the logits backwards. `gap`: mean metric of the clean minus that of the corrupt run."""

@@ -21,6 +21,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import user_path
+from lens_heads.runs.typed import typed_methods
 from lens_heads.stats import Interval, ratio_interval
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ LEAST = 1e-4
 Scale = Literal["linear", "log"]
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class FaithfulnessCurve:
     """The result of `faithfulness`.

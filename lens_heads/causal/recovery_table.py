@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.grouping import COLUMNS, Labels, groups_in
+from lens_heads.runs.typed import typed_methods
 from lens_heads.stats import crossed_interval, ratio_interval
 
 SMALL = 0.5
@@ -25,6 +26,7 @@ class NothingFlipped(ValueError):  # noqa: N818 - a finding as well as an error
     """No example is answered correctly when clean and incorrectly when ablated, so there is nothing to recover."""
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Recovery:
     """The result of `recovery`.

@@ -26,7 +26,7 @@ from lens_heads.model.identity import identify
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
 from lens_heads.runs import checks
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.runs.warned import users_line
 from lens_heads.scoring.probes import TokenMap, repeated, weights
 from lens_heads.scoring.probes.maps import packaged_maps
@@ -55,6 +55,7 @@ ABOUT = ("head", "layer", "index", "kv_head", "window", "kind", "promotes", "wri
 BLOCK, COPIES, SEEDS, TEXTS = 50, 3, 3, 4
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class HeadCards:
     """One row per head in `frame`: head, layer, index, kv_head, window, kind, the `SCORES`, promotes, writes, further scores.

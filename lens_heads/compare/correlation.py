@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from lens_heads.runs.typed import typed_methods
 from lens_heads.stats import Permutation
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Correlation:
     """Correlation of one statistic between two models, over points (k, task), at fixed k.

@@ -18,13 +18,14 @@ from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.heads.sets import every_head
 from lens_heads.runs.identity import ModelIdentity
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.runs.warned import users_line
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class HeadMatch:
     """The result of `match_heads`.

@@ -14,7 +14,7 @@ from lens_heads.compare.overlap import head_overlaps
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 STATUSES = ("emergent", "lost", "kept", "unclear")
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class CheckpointSeries:
     """`heads`: a row per head: a column of scores per checkpoint, ranks first and last, status.

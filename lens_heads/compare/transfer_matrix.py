@@ -18,6 +18,7 @@ from lens_heads.compare.cell_intervals import contributions, of_items, of_sample
 from lens_heads.compare.cells import CELL, STATISTICS, Cells, Counts, Items, Layout, counts_of, items_of, seed_of
 from lens_heads.compare.saved import read_tables, write_tables
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed_methods
 from lens_heads.stats.intervals import FEWEST
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 ABOUT, KINDS = "transfer.json", ("per_item", "counts")
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class TransferMatrix:
     """Every target task without ablation, with every source task's top k heads ablated, and with random heads ablated.

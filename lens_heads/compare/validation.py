@@ -26,7 +26,7 @@ from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import crossed_interval, pearson
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ _OF_TRIALS = {f"trial_{name}": name for name in COLUMNS}
 """The columns of the trials' groups, since "group" is a group of heads."""
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class MatchValidation:
     """The result of `validate_match`.

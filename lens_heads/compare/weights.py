@@ -18,13 +18,14 @@ from lens_heads.model.geometry import Model, geometry, output_weights, require_r
 from lens_heads.model.identity import identify
 from lens_heads.model.support import require
 from lens_heads.runs import checks
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.scoring.weighing import value_weights
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Similarity:
     """`values` [head, head]: the cosine of every two heads of `heads`; -1 to 1, 1 on the diagonal."""

@@ -23,7 +23,7 @@ from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.encoded import EncodedTrial
 
 Role = Literal["copier", "writer", "suppressor", "decoy", "main", "backup", "feeder", "reader", "noise"]
@@ -54,6 +54,7 @@ def _tag(seed: int, i: int) -> str:
     return "".join(FILLER[number // len(FILLER) ** place % len(FILLER)] for place in range(TAG))
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Planted:
     """A model with its ground truth.
@@ -111,7 +112,6 @@ class Planted:
             made.append(EncodedTrial(tokens, span, answer, gold, f"planted-{seed}-{i}"))
         return made
 
-    @typed
     def quality(self, scores: HeadScores, truth: AnyHeads | None = None) -> dict[str, float]:
         """How well a ranking finds the heads that matter, or those of `truth`: AUROC, average precision, precision at k.
 

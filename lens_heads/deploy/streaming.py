@@ -36,7 +36,7 @@ from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.runs.warned import users_line
 from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on, trials_digest
@@ -87,6 +87,7 @@ def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "lay
     return full
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class StreamingTable:
     """What deployments keep: `per_trial` has a row per trial, ranking, share and draw, with logprob (nats per token of the gold

@@ -17,7 +17,7 @@ from lens_heads.gates.training import Training, TrainingOptions
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.runs import checks
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.trial import AnyTrial
 
 Role = Literal["facilitating", "interfering", "irrelevant"]
@@ -49,6 +49,7 @@ class HeadGate(Gate):
         return -self.weight * parameter.clamp(-CLAMP, CLAMP).mean()
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class HeadRoles:
     """Gates of every head: `free` of pressure, `kept` under pressure to open, `removed` under pressure to close.

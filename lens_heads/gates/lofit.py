@@ -20,7 +20,7 @@ from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs import checks
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -80,6 +80,7 @@ def _small(shape: HeadGeometry, seed: int) -> Float[Tensor, "layer head d_head"]
     return torch.randn(shape.n_layers, shape.n_heads, shape.d_head, generator=generator) * 1e-3
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Lofit(Fitted):
     """A `Fitted` of the scaling, and, if offsets were trained, these: `ablate(model, heads, "add", reference=offsets)`."""

@@ -27,6 +27,7 @@ from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.sets import layer_matched, random_heads
 from lens_heads.runs import checks
 from lens_heads.runs.identity import ModelIdentity
+from lens_heads.runs.typed import typed_methods
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -37,6 +38,7 @@ _ABOUT = ("unit", "best", "selected", "signed", "score_unit")
 Best = Literal["highest", "lowest"]
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class HeadScores:
     """Scores of every head of one model by one method.

@@ -25,13 +25,14 @@ from lens_heads.runs import checks, engine
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.shards import Result
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
-from lens_heads.runs.typed import typed, typed_fields
+from lens_heads.runs.typed import typed, typed_fields, typed_methods
 from lens_heads.trials.digests import prompt_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class MeanActivations:
     """Mean over all prompt positions of all calibration trials.

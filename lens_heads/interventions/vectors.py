@@ -18,12 +18,13 @@ from lens_heads.model.support import require
 from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
-from lens_heads.runs.typed import typed, typed_fields
+from lens_heads.runs.typed import typed, typed_fields, typed_methods
 from lens_heads.trials.digests import prompt_digest
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class HeadVectors:
     """A vector `z` [layer, head, d_head] for every head, in the units of `hook_z`; float32 on the CPU.

@@ -34,12 +34,13 @@ from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Generality:
     """The result of `generality`: every set of heads (source) on every task, next to random sets of the same size.
@@ -200,6 +201,7 @@ def _sets(sources: Mapping[str, list[Head]], shape: HeadGeometry, random_draws: 
     return sets
 
 
+@typed_methods
 @dataclass(frozen=True)
 class Universal:
     """Heads in the top k of at least `at_least` tasks, most shared first.

@@ -24,8 +24,10 @@ from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
 from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.files import path_of
 from lens_heads.runs.reading import reason
+from lens_heads.runs.typed import typed_methods
 
 
+@typed_methods
 @dataclass(frozen=True)
 class TunedLens:
     """Translators per layer: `A` [layer, d_model, d_model] and `b` [layer, d_model] map h to h + h @ A^T + b."""

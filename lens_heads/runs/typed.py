@@ -28,6 +28,7 @@ from torch import Tensor
 from lens_heads.runs import checks
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Owner = TypeVar("Owner", bound=type)
 WORDS: dict[Any, str] = {str: "text", bool: "True or False", int: "a whole number", float: "a number", None: "None"}
 WORDS |= {Path: "a path", type(None): "None", Tensor: "a dense tensor", np.ndarray: "an array", Any: "anything"}
 UNCHANGED = ("True or False", "None", "anything")
@@ -71,6 +72,18 @@ def typed(function: Function) -> Function:
         return function(*listed, **named)
 
     return call  # type: ignore[return-value]  # the same function
+
+
+def typed_methods(owner: Owner) -> Owner:
+    """Hold the public methods of a class of results to their signatures, as `typed` does functions."""
+    for name, member in list(vars(owner).items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(member, classmethod):
+            setattr(owner, name, classmethod(typed(member.__func__)))
+        elif inspect.isfunction(member) and len(inspect.signature(member).parameters) > 1:
+            setattr(owner, name, typed(member))
+    return owner
 
 
 def typed_fields(owner: Any) -> None:
@@ -258,7 +271,7 @@ def _check_meant(name: str, given: Mapping[str, Any], signature: inspect.Signatu
 
 def _misfit(name: str, signature: inspect.Signature, given: Mapping[str, Any], error: str) -> str:
     """What is wrong with a call that does not fit, and what was meant."""
-    known = [each for each in signature.parameters if each != "self"]
+    known = [each for each in signature.parameters if each not in ("self", "cls")]
     unknown = next((each for each in given if each not in known), None)
     takes = f"{name} takes {', '.join(known)}"
     if unknown is None:

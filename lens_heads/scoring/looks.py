@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
+from lens_heads.runs.typed import typed_methods
 
 TENSORS = ("tokens", "produced", "logprobs", "attention", "phi", "z", "writes", "top_ids", "top_logits")
 _ABOUT = (
@@ -29,6 +30,7 @@ _ABOUT = (
 )
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Look:
     """What a pass saw of one trial. On the CPU; float16 where that holds the numbers, else float32.

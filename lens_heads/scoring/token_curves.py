@@ -19,7 +19,7 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
 from lens_heads.runs import checks
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.scoring.probes.text import AnyText
 from lens_heads.scoring.probes.text import text as text_probe
 from lens_heads.scoring.row_view import RowView
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 WINDOW, NEAR, FAR, SHARE, PREPLAN = 10, 10, 50, 0.3, 0.4
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class TokenCurve:
     """A number for every token of a text. NaN where it is not defined."""

@@ -14,6 +14,7 @@ import pandas as pd
 from lens_heads.controls.quality import QUALITIES, over_seeds
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.tables import write_table
+from lens_heads.runs.typed import typed_methods
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
 from lens_heads.studies.ranking_methods.stored import CELL, read_planted
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 PLANTED = "planted.parquet"
 
 
+@typed_methods
 @dataclass(frozen=True, eq=False)
 class Bench:
     """The result of `studies.methods`: a `Cell` per model and task, and `planted`, a row per method and planted model."""
