@@ -19,6 +19,7 @@ from lens_heads.ablation.conditions import Condition
 from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
+from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.typed import typed_methods
@@ -147,6 +148,7 @@ class FaithfulnessCurve:
 
     def heads_for(self, share: float = 0.8, method: str | None = None) -> int | None:
         """The smallest number of heads measured whose f reaches `share`, from there on; None if only all heads do."""
+        checks.finite("share", share)
         method = next(iter(self.rankings)) if method is None else method
         values = {
             one.k: self.faithfulness(one).value for one in self.conditions if (one.method, one.set) == (method, "top")

@@ -210,6 +210,9 @@ class HeadScores:
 
     def untested(self, alpha: float = 0.05) -> str:
         """Why `significant(alpha)` has no answer, and what to do about it; empty if it has one."""
+        return self._untested(checks.share("alpha", alpha, "0.05"))
+
+    def _untested(self, alpha: float) -> str:
         n, remedy = (
             stats.fewest_clusters(self.groups, len(self.per_trial)),
             "score with null_spans=99, or compare with controls",
@@ -343,7 +346,7 @@ class HeadScores:
         return replace(found, unit=self.unit)
 
     def _check_tested(self, alpha: float) -> None:
-        if why := self.untested(alpha):
+        if why := self._untested(alpha):
             raise ValueError(why)
 
     @property

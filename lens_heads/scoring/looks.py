@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
+from lens_heads.runs import checks
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.runs.typed import typed_methods
 
@@ -84,6 +85,8 @@ class Look:
 
     def only(self, heads: AnyHeads, steps: int | None = None) -> Look:
         """The same look at some of its heads, at its first `steps` steps. ValueError for none, and for a head not looked at."""
+        if steps is not None:
+            checks.whole_number("steps", steps)
         places, first = self.places(heads), slice(steps)
         per_head = ("attention", "phi", "z", "writes", "top_ids", "top_logits")
         per_step = ("rows", "produced_words", "produced", "logprobs")
@@ -138,6 +141,7 @@ class Look:
 
     def part(self, position: int) -> str:
         """Which part of the prompt a position is in: "needle", "question" or ""."""
+        checks.whole_number("position", position, 0)
         for name in ("needle", "question"):
             span = getattr(self, name)
             if span is not None and span[0] <= position < span[1]:
