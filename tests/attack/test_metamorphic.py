@@ -35,6 +35,7 @@ from tests.rounding import STEPS, rounding
 Function = Callable[..., Found]
 FUNCTIONS: dict[str, Function] = {
     "score_heads": worlds.score_heads,
+    "score_heads, named": worlds.score_heads_named,
     "score_heads, decoding": worlds.score_heads_decoding,
     "score_heads, null_spans": worlds.score_heads_nulls,
     "score_heads, texts": worlds.score_texts,
@@ -234,7 +235,7 @@ def every(*without: str) -> tuple[str, ...]:
     return tuple(name for name in FUNCTIONS if name not in without)
 
 
-NEEDLES = ("score_heads", "score_heads, decoding", "score_heads, null_spans")
+NEEDLES = ("score_heads", "score_heads, named", "score_heads, decoding", "score_heads, null_spans")
 CURVES = ("ablation_curve", "ablation_curve, mean", "ablation_curve, uniform")
 LOCALIZED = tuple(name for name in FUNCTIONS if name.startswith("localize_heads"))
 DRAWN = (*CURVES, "faithfulness", "streaming")
@@ -285,6 +286,7 @@ CASES = [
 ]
 
 
+@pytest.mark.filterwarnings("error:.*failed:UserWarning")  # A batch that raises would run again in halves.
 @pytest.mark.parametrize(("relation", "function", "arch"), CASES)
 def test_relation(relation: Relation, function: str, arch: str, tmp_path: Path, answered: None) -> None:
     alike(*relation(Case(function, world(arch), arch, tmp_path)))
