@@ -63,6 +63,7 @@ FUNCTIONS: dict[str, Function] = {
     "gradient_importance, shares": swept(causal.gradient_importance),
     "aie": swept(lh.aie, vectors="vectors"),
     "knockout_heads": swept(lh.knockout_heads),
+    "recovery": worlds.recovery,
     "sahara": worlds.sahara,
     "probe_heads": worlds.probe_heads,
     "localize_heads": worlds.localize_heads,
@@ -133,10 +134,11 @@ def chunks(case: Case) -> tuple[Found, Found]:
 
 def one_by_one(case: Case) -> tuple[Found, Found]:
     """Sets of heads, one in each forward pass, give what they give side by side."""
+    per_pass: dict[str, Any] = {"heads_per_pass": 1} if case.function.startswith(("patch_heads", "aie")) else {}
+    expected = case.base
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lens_heads.interventions.replay.ROWS", {"cpu": 1})
-        per_pass: dict[str, Any] = {"heads_per_pass": 1} if case.function.startswith(("patch_heads", "aie")) else {}
-        return case(**per_pass), case.base
+        return case(**per_pass), expected
 
 
 def reordered(case: Case) -> tuple[Found, Found]:
@@ -238,9 +240,9 @@ def every(*without: str) -> tuple[str, ...]:
 NEEDLES = ("score_heads", "score_heads, named", "score_heads, decoding", "score_heads, null_spans")
 CURVES = ("ablation_curve", "ablation_curve, mean", "ablation_curve, uniform")
 LOCALIZED = tuple(name for name in FUNCTIONS if name.startswith("localize_heads"))
-DRAWN = (*CURVES, "faithfulness", "streaming")
+DRAWN = (*CURVES, "faithfulness", "streaming", "recovery")
 """Functions with random heads as controls."""
-BATCHED = (*NEEDLES, "evaluate", *CURVES, *LOCALIZED)
+BATCHED = (*NEEDLES, "evaluate", *CURVES, "recovery", *LOCALIZED)
 DRAWN_BY_PLACE, DRAWN_BY_ID, DRAWN_BY_HEAD = "probe_heads", "score_heads, null_spans", "localize_heads"
 """Functions that draw folds, null spans and masks."""
 CAPPED = ("streaming",)
@@ -258,14 +260,17 @@ EFFECTS = (
 )  # fmt: skip
 STORED = (
     *NEEDLES, "score_heads, texts", "score_heads, pairs", "score_documents", "evaluate", "contrast", "reinforce", *CURVES,
-    *EFFECTS, "streaming", "influence", "knockout_heads", "sahara", "probe_heads", *LOCALIZED,
+    *EFFECTS, "streaming", "recovery", "influence", "knockout_heads", "sahara", "probe_heads", *LOCALIZED,
 )  # fmt: skip
 
 TABLE: dict[Relation, tuple[Iterable[str], tuple[str, ...]]] = {
     batches: (BATCHED, ("gemma2", "gpt2")),
     padding: ([name for name in BATCHED if name not in TOGETHER], ("gemma2", "gpt2")),
     chunks: ((*NEEDLES, "score_documents", "rerank", "look"), ("gemma2", "llama-gqa")),
-    one_by_one: ((*CURVES, "patch_heads", "patch_heads, all", "aie", "knockout_heads", *LOCALIZED), ("llama-gqa",)),
+    one_by_one: (
+        (*CURVES, "patch_heads", "patch_heads, all", "aie", "recovery", "knockout_heads", *LOCALIZED),
+        ("llama-gqa",),
+    ),
     reordered: (every(*NO_TRIALS, DRAWN_BY_PLACE), ("gpt2",)),
     renamed: (every(*NO_TRIALS, *NO_IDS, DRAWN_BY_ID), ("llama-gqa",)),
     repeated: (every(*NO_TRIALS, *NO_ROWS, *CAPPED, DRAWN_BY_PLACE), ("gemma2",)),

@@ -90,7 +90,7 @@ def trial(seed: int, length: int) -> EncodedTrial:
     """A trial with everything that any function asks for: a needle, two choices, a text, and a label."""
     made = random_trial(seed, length, (4, 8), answer=2)
     other = random_trial(seed + 50, 2, (0, 1), 1).tokens
-    about = {"text": TEXTS[seed], "label": seed % 2}
+    about = {"text": TEXTS[seed].strip(), "label": seed % 2}
     choices = {"choices": ("x", "y"), "choice_tokens": (made.answer_tokens, other)}
     return replace(made, question=(9, 12), meta=about, **choices)  # type: ignore[arg-type]
 
@@ -242,6 +242,19 @@ def path_patch(world: World, **options: Any) -> Found:
     options = {"corruption": turned, "progress": False, **options}
     receivers = [head for head in world.ranking.ranking() if head.layer == 1][:2]
     return of_scores(lh.path_patch(world.model, None, receivers, world.trials, **options))
+
+
+def recovery(world: World, **options: Any) -> Found:
+    """Log-probabilities: the ratio of their differences has no size of its own."""
+    given = {"controls": world.controls, "draws": 1, "fair": False, "flipped": False, "progress": False, **options}
+    found = lh.recovery(world.model, world.heads, world.heads[:2], world.trials, **given).per_example
+    rows: dict[str, Row] = {}
+    for one in found.to_dict("records"):
+        numbers = {
+            f"{name}: {one['set']}": torch.tensor(float(one[name])) for name in ("lp_clean", "lp_ablated", "lp_patched")
+        }
+        rows.setdefault(str(one["example"]), {}).update(numbers)
+    return Found(rows)
 
 
 def sahara(world: World, **options: Any) -> Found:
