@@ -164,7 +164,9 @@ def mean_activations(
         checks.count("n", n, remedy=", or None for all trials")
     require_raw_weights(model)
     shape = require(model, "mean_activations", "writes")
-    encoded = encode_all(islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    encoded = encode_all(
+        islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab, answered=False
+    )
     names = [f"blocks.{layer}.attn.hook_{kind}" for kind in ("z", "q") for layer in range(shape.n_layers)]
 
     def work(batch: list[EncodedTrial]) -> list[Result]:

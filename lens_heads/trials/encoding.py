@@ -43,13 +43,14 @@ def encode_all(
     room: int = 0,
     d_vocab: int | None = None,
     judged: bool = True,
+    answered: bool = True,
 ) -> list[EncodedTrial]:
     """All trials in tokens, checked before any work begins: unique ids, prompt and answer inside the context window.
 
     `room` is the number of tokens that may be generated. With `judged`, the trial's judge will read them, and one that runs
     them as code needs permission. Token ids must be below `d_vocab`, and no answer may contain a special token. Each knows its
-    place (`EncodedTrial.place`). Warns of what is probably not meant (`doubts`). Raises ValueError naming the first trial at
-    fault, TypeError for anything but trials.
+    place (`EncodedTrial.place`). Warns of what is probably not meant (`doubts`), unless answers are not read (`answered`).
+    Raises ValueError naming the first trial at fault, TypeError for anything but trials.
     """
     listed = trial_list(trials)
     for trial in listed:
@@ -69,7 +70,8 @@ def encode_all(
                 f"trial {trial.id}: {len(trial)} prompt tokens and {needed - len(trial)} to come exceed the context "
                 f"window of {n_ctx} tokens: use a smaller context_length or max_new_tokens"
             )
-    warn_of_doubts(listed, encoded, tokenizer)
+    if answered:
+        warn_of_doubts(listed, encoded, tokenizer)
     return encoded
 
 

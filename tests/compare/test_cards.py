@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,13 @@ def test_scores_come_alone_or_as_score_heads_returns_them(gqa: Any, few_tokens: 
     for name in ("induction", "kind"):
         with pytest.raises(ValueError, match=f"scores '{name}': a card has a column of this name"):
             describe(gqa, ["L2H1"], [text()], scores={name: mine}, progress=False)
+
+
+def test_texts_have_no_answer_to_be_doubted(gqa: Any, few_tokens: None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "describe leaves")
+        lh.describe(gqa, "L0H0", ["It rained all day ", "A bell rang "], progress=False)
 
 
 def test_the_kind_is_the_score_furthest_above_its_threshold() -> None:
