@@ -100,6 +100,16 @@ def test_attention_to_every_needle_is_multiplied(
         assert rows[trial, "top"] != rows[trial, "none"]
 
 
+@pytest.mark.parametrize(("flag", "begins"), [("--prepend-bos", "<bos>"), ("--no-prepend-bos", "no BOS")])
+def test_prompts_begin_as_the_command_says(
+    flag: str, begins: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["score", "-m", str(folder), *task(needles(tmp_path / "data"), "one"), "--teacher-forced", flag]
+    assert run(*arguments, "--methods", "locos", "-o", str(out), monkeypatch=monkeypatch) == 0
+    assert json.loads((out / "run.json").read_text())["settings"]["begins"] == begins
+
+
 def test_scores_are_held_against_other_spans(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     arguments = ["score", "-m", str(folder), *task(needles(tmp_path / "data"), "one"), "--teacher-forced"]
