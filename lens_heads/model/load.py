@@ -6,7 +6,7 @@ GGUF files and the packaged models are in `gguf.py`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import torch
 
@@ -17,10 +17,25 @@ from lens_heads.model.foreign_code import foreign_code, nothing_installed
 from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
 from lens_heads.model.gguf import loading, local_source
+from lens_heads.runs.options import check_known
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.typed import LISTED, typed
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
+"""The device maps that accelerate makes."""
+
+
+class LoadOptions(TypedDict, total=False):
+    """The options of `load_model`, which explains them."""
+
+    device: Any
+    dtype: torch.dtype | str | None
+    lens: Literal["bridge", "hooked"] | None
+    device_map: str | dict[str, Any] | None
+    revision: str | None
+    trust_remote_code: bool
+    prepend_bos: bool | None
 
 
 def dtype_of(given: torch.dtype | str | None, device: torch.device | str | None) -> torch.dtype:
@@ -81,27 +96,15 @@ def load_model(
         ValueError: the device or dtype cannot be used, the arguments are incompatible, or this TransformerLens has no
             HookedTransformer.
     """
-    if device is not None and device_map is not None:
-        raise ValueError("device and device_map are mutually exclusive: pass only one")
-    if lens not in (None, "bridge", "hooked"):
-        raise ValueError(f"lens={lens!r}: use 'bridge' or 'hooked'")
-    if not isinstance(trust_remote_code, bool):
-        raise TypeError(f"trust_remote_code={trust_remote_code!r:.60}: must be True or False")
-    if not isinstance(prepend_bos, bool | None):
-        raise ValueError(
-            f"prepend_bos={prepend_bos!r}: use True, False, or None for what the model's own tokenizer does"
-        )
-    user_path(name, "name")
+    chosen: LoadOptions = {"device": device, "dtype": dtype, "lens": lens, "device_map": device_map}
+    chosen |= {"revision": revision, "trust_remote_code": trust_remote_code, "prepend_bos": prepend_bos}
+    check_loading(name, **chosen)
     source = local_source(name)
     if device is None and device_map is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    elif device is not None:
-        _check_device(device)
     dtype = dtype_of(dtype, device)
     given: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision, "device_map": device_map}
     options = {key: value for key, value in given.items() if value is not None}
-    if source is not None:
-        _check_local(name, source, lens, device_map, revision)
     with foreign_code(trust_remote_code, str(name)):
         if source is not None and device_map is None:
             options |= load_local(source, dtype, device, trust_remote_code)
@@ -117,6 +120,39 @@ def load_model(
     begin_as_own(model, options.get("tokenizer"), prepend_bos, **read)
     model.cfg.model_name = Path(name).name if source is not None else str(name)
     return model
+
+
+def check_loading(name: str | Path, **options: Unpack[LoadOptions]) -> None:
+    """All that `load_model` refuses before it reads a model: what is wrong with the options, and names of files that are not."""
+    check_known(options, LoadOptions.__annotations__)
+    device, spread, revision = (options.get(each) for each in ("device", "device_map", "revision"))
+    lens, bos, trusted = options.get("lens"), options.get("prepend_bos"), options.get("trust_remote_code", False)
+    if device is not None and spread is not None:
+        raise ValueError("device and device_map are mutually exclusive: pass only one")
+    if lens not in (None, "bridge", "hooked"):
+        raise ValueError(f"lens={lens!r}: use 'bridge' or 'hooked'")
+    if not isinstance(trusted, bool):
+        raise TypeError(f"trust_remote_code={trusted!r:.60}: must be True or False")
+    if not isinstance(bos, bool | None):
+        raise ValueError(f"prepend_bos={bos!r}: use True, False, or None for what the model's own tokenizer does")
+    if device is not None:
+        _check_device(device)
+    _check_spread(spread)
+    user_path(name, "name")
+    source = local_source(name)
+    dtype_of(options.get("dtype"), device or ("cpu" if spread is None and not torch.cuda.is_available() else None))
+    if source is not None:
+        _check_local(name, source, lens, spread, revision)
+
+
+def _check_spread(device_map: Any) -> None:
+    """ValueError for a map of devices that is none."""
+    known = device_map in _SPREAD if isinstance(device_map, str) else device_map is None
+    named = isinstance(device_map, dict) and all(type(place) in (int, str) for place in device_map.values())
+    if not known and not (named and device_map):
+        raise ValueError(
+            f"device_map={device_map!r:.60}: use {', '.join(map(repr, _SPREAD))}, or a device for each module by its name"
+        )
 
 
 def _check_local(name: str | Path, source: Path, lens: str | None, device_map: object, revision: str | None) -> None:

@@ -73,11 +73,15 @@ def shape_of(name: str, revision: str | None = None, trust_remote_code: bool = F
 
     given = name.lstrip().startswith("{")
     label = "the configuration" if given else name
+    source = None if given else gguf_files.local_source(name)
+    if revision is not None and (given or source is not None):
+        what = "a configuration written out" if given else f"{name} is a local model"
+        raise ValueError(f"revision={revision!r:.60}: {what}, and only hub models have revisions")
     with foreign_code(trust_remote_code, label):
         if given:
             config: Any = _written_out(name, label)
         else:
-            config, _ = configuration(name, gguf_files.local_source(name), revision, trust_remote_code)
+            config, _ = configuration(name, source, revision, trust_remote_code)
         check_causal(label, config)
         with gguf_files.loading(label):
             with torch.device("meta"):

@@ -24,6 +24,13 @@ def each_takes(num_gpus: float) -> float:
     return num_gpus
 
 
+def check_workers(how: int | str | None, num_gpus: float = 1) -> None:
+    """ValueError for workers that cannot be, before a model is loaded for them. Only a cluster knows its own devices."""
+    each = each_takes(num_gpus)
+    if how is not None and not (isinstance(how, str) and how.startswith("ray://")):
+        devices_of(how, None, each)
+
+
 def devices_of(how: int | str, ray: Any, num_gpus: float) -> list[str]:
     """The device of every worker. "cuda" is the GPU that Ray gives it. ValueError for none."""
     mine = "cuda" if num_gpus <= 1 else SEVERAL
