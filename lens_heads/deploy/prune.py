@@ -25,7 +25,7 @@ from lens_heads.model.hooks import has_hooks
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.runs import checks
-from lens_heads.runs.files import naming, path_of, temporary_folder
+from lens_heads.runs.files import check_place, naming, path_of, temporary_folder
 from lens_heads.runs.reading import reason
 from lens_heads.runs.typed import typed
 from lens_heads.trials.bos import as_own
@@ -99,6 +99,7 @@ def check_target(folder: Path) -> None:
     with naming(folder, "written"):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ValueError(f"{folder} exists already: choose another folder for the pruned model")
+    check_place(folder, "path")
 
 
 @contextmanager

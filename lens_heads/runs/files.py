@@ -66,6 +66,34 @@ def path_of(given: Any, name: str) -> Path:
     return Path(text)
 
 
+def check_place(given: Any, name: str = "out") -> Path:
+    """The path of a folder that is there, or that can be made. Nothing stays behind.
+
+    TypeError or ValueError for what no folder can be called, ValueError where a file is or lies above, OSError naming the path
+    where none can be made.
+    """
+    path = path_of(given, name)
+    whole = path.absolute()
+    with naming(path, "used as a folder"):
+        there = next(each for each in (whole, *whole.parents) if _lies(each))
+        if not there.is_dir():
+            below = "" if there == whole else f"lies below {there}, which "
+            raise ValueError(f"{name}={str(path)!r} {below}is a file, but a run needs a folder: choose another path")
+        if there != whole:
+            with temporary_folder(there, "trying"):
+                pass
+    return path
+
+
+def _lies(path: Path) -> bool:
+    """Whether anything is at a path, a link that leads nowhere included. OSError for a path that there cannot be."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def plain_name(name: Any, what: str) -> str:
     """A name that files can carry. ValueError if it could lead elsewhere, e.g. "../x", or is empty, long or not printable."""
     plain = isinstance(name, str) and name.isprintable() and not set(name) & set('/\\:*?"<>|')

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.runs.digests import digest
-from lens_heads.runs.files import create, naming, path_of, plain_name, remove_leftovers, write_atomic
+from lens_heads.runs.files import check_place, create, naming, path_of, plain_name, remove_leftovers, write_atomic
 from lens_heads.runs.shards import Key, Result, pack, unpack
 from lens_heads.runs.warned import users_line
 
+_OTHERS = "{} is not empty and contains no run.json: choose another folder for this run"
 _PACKAGES = ("lens-heads", "transformer-lens", "torch", "transformers")
 
 
@@ -69,32 +70,16 @@ class RunFolder:
         about = self.path / "run.json"
         if about.exists():
             return False
-        if not self._is_fresh():
+        if not _is_fresh(self.path):
             if about.exists():  # Another process began this run after the first look.
                 return False
-            raise ValueError(f"{self.path} is not empty and contains no run.json: choose another folder for this run")
+            raise ValueError(_OTHERS.format(self.path))
         text = {"settings": self.settings, "hash": self.hash, "versions": versions()}
         return create(about, json.dumps(text, indent=2) + "\n")
 
-    def _is_fresh(self) -> bool:
-        """Whether nothing was ever finished here; a run killed right at the start leaves `trials/` and partial files."""
-        found = [file for folder in (self.path, self.shards) if folder.is_dir() for file in folder.iterdir()]
-        return all(file.suffix == ".partial" or (file == self.shards and file.is_dir()) for file in found)
-
     def _check(self, about: Path) -> str:
         """The hash in `run.json`. ValueError unless it holds these settings; a warning if other versions of packages wrote it."""
-        with naming(about, "read"):
-            content = about.read_bytes()
-        try:
-            stored = json.loads(content)
-            before, hashed = stored["settings"], stored["hash"]
-            made_with = {str(name): str(version) for name, version in dict(stored.get("versions", {})).items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{about} cannot be read ({error}): choose another folder, or delete this one") from None
-        if hashed != digest(before):
-            raise ValueError(
-                f"{about} is damaged (its settings do not match their hash): choose another folder, or delete this one"
-            )
+        before, hashed, made_with = _begun(about)
         changed = [
             f"  {key}: {there} in the folder, {here} now"
             for key, there, here in _differences(before, _named_as(before, self.settings))
@@ -136,6 +121,44 @@ class RunFolder:
     def write(self, key: Key, result: Result) -> None:
         """Atomically store finished work under a key. OSError naming the file if that fails."""
         write_atomic(self._file(key), pack(self.hash, key, result))
+
+
+def check_run_folder(path: str | Path) -> Path:
+    """The path of a folder that a run can begin or continue in, whatever its settings, with the errors of `RunFolder`.
+
+    Long before its settings are known: a model takes minutes to load. Nothing is written.
+    """
+    folder = check_place(path)
+    with naming(folder, "used as a run folder"):
+        if (folder / "run.json").exists():
+            _begun(folder / "run.json")
+        elif not _is_fresh(folder):
+            raise ValueError(_OTHERS.format(folder))
+    return folder
+
+
+def _is_fresh(path: Path) -> bool:
+    """Whether nothing was ever finished here; a run killed right at the start leaves `trials/` and partial files."""
+    shards = path / "trials"
+    found = [file for folder in (path, shards) if folder.is_dir() for file in folder.iterdir()]
+    return all(file.suffix == ".partial" or (file == shards and file.is_dir()) for file in found)
+
+
+def _begun(about: Path) -> tuple[Any, str, dict[str, str]]:
+    """The settings in `run.json`, their hash, and the versions that wrote it. ValueError if it is damaged."""
+    with naming(about, "read"):
+        content = about.read_bytes()
+    try:
+        stored = json.loads(content)
+        before, hashed = stored["settings"], stored["hash"]
+        made_with = {str(name): str(version) for name, version in dict(stored.get("versions", {})).items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{about} cannot be read ({error}): choose another folder, or delete this one") from None
+    if hashed != digest(before):
+        raise ValueError(
+            f"{about} is damaged (its settings do not match their hash): choose another folder, or delete this one"
+        )
+    return before, hashed, made_with
 
 
 def _named_as(old: Any, new: Any) -> Any:
