@@ -141,7 +141,7 @@ def evaluate(
     return collect(encoded, results)
 
 
-def check_metric(metric: str, trials: Iterable[EncodedTrial], generate: bool) -> None:
+def check_metric(metric: str, trials: Iterable[AnyTrial], generate: bool) -> None:
     """ValueError for a metric that would not be measured on these trials, listing those that would."""
     measured = METRICS if generate else FORCED_METRICS
     if metric not in measured:

@@ -186,6 +186,21 @@ def check_corruption(corruption: Corruption) -> None:
         raise ValueError(f"corruption={corruption!r}: use {', '.join(known)}, or a function of the EncodedTrial")
 
 
+def check_corruptible(trials: Iterable[AnyTrial], corruption: Corruption) -> None:
+    """ValueError if no trial has what a corruption takes away, so that there will be no pair, whatever the model."""
+    listed = list(trials)
+    if callable(corruption) or not listed:
+        return
+    if corruption == "counterfactual" and not any("corrupt" in trial.meta for trial in listed):
+        raise ValueError(
+            f'trial {listed[0].id} has no meta["corrupt"], so no counterfactual: give a corruption function, or a TokenPair'
+        )
+    if corruption != "counterfactual" and not any(trial.needle for trial in listed):
+        raise ValueError(
+            f"trial {listed[0].id} has no needle to {corruption}: give a corruption function, or a TokenPair"
+        )
+
+
 def _check_distinct(pair: TokenPair, corruption: Corruption) -> None:
     if torch.equal(pair.clean, pair.corrupt):
         raise ValueError(

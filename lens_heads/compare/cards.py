@@ -120,7 +120,7 @@ def describe(
     everyone = every_head(shape.n_layers, shape.n_heads)
     chosen = everyone if heads is None else shape.check_heads(heads)
     checks.whole_number("k", k, 1, shape.d_vocab)
-    named = _named(scores)
+    named = named_scores(scores)
     more = {name: _by_query_head(one, shape) for name, one in named.items()}
     check_scores_of(model, named)
     texts = common_texts(TEXTS) if text is None else text
@@ -166,7 +166,7 @@ def _of_map(model: Model, name: str, one: TokenMap) -> Float[Tensor, "layer head
     return score_heads(model, probe, ["token_map"], progress=False)["token_map"].values
 
 
-def _named(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores) -> dict[str, HeadScores]:
+def named_scores(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores) -> dict[str, HeadScores]:
     """The user's scores by the name of their column. ValueError for a name that a card has already."""
     named = by_name(scores)
     taken = next((name for name in named if name in (*SCORES, *ABOUT)), None)

@@ -26,7 +26,7 @@ from lens_heads.runs.typed import typed
 from lens_heads.scoring.looking import look
 from lens_heads.scoring.looks import Look
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.own import prompt_trial
+from lens_heads.trials.own import check_parts, prompt_trial
 
 WRITTEN = "dla_exact"
 """What a head contributes to the answer's logit, from all positions: the norms frozen, so that contributions add up."""
@@ -187,10 +187,7 @@ def why(
     require_raw_weights(model)
     shape = geometry(model)
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
-    checks.count("draws", draws, 1, MOST_DRAWS)
-    checks.whole_number("max_new_tokens", max_new_tokens)
-    if kind not in ("mean", "zero"):
-        raise ValueError(f"kind={kind!r}: use 'mean' or 'zero'")
+    check_asked(prompt, answer, needle, question, k, kind, draws, max_new_tokens)
     given = answer if answer is not None else _own_answer(model, prompt, chat, max_new_tokens)
     parts = {"needle": needle, "question": question, "chat": chat}
     trial = _likelier(
@@ -206,6 +203,25 @@ def why(
     tried = attempt(model, trial, heads, kind, means, draws, max_new_tokens)
     said = "eight packaged prompts" if reference is None else f"{len(reference.trial_ids)} given trials"
     return Why(shape, trial, heads, scores, seen, tried, f"; means of {said}" if kind == "mean" else "")
+
+
+def check_asked(
+    prompt: str,
+    answer: str | None,
+    needle: str | None,
+    question: str | None,
+    k: int,
+    kind: str,
+    draws: int,
+    max_new_tokens: int,
+) -> None:
+    """ValueError for what `why` refuses whatever the model."""
+    checks.whole_number("k", k)
+    checks.count("draws", draws, 1, MOST_DRAWS)
+    checks.whole_number("max_new_tokens", max_new_tokens)
+    if kind not in ("mean", "zero"):
+        raise ValueError(f"kind={kind!r}: use 'mean' or 'zero'")
+    check_parts(prompt, answer, needle=needle, question=question)
 
 
 def ordinary_means(model: Model) -> MeanActivations:

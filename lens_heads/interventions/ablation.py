@@ -53,7 +53,7 @@ class Ablation:
             raise ValueError(
                 "kind is an Ablation, which has its own reference and options: omit reference= and options"
             )
-        settings = _settings(given.kind, given.options)
+        settings = check_options(given.kind, given.options)
         _check_reference(given.kind, given.reference, model)
         _check_size(given.kind, settings, given.reference, model.W_U.dtype)
         return cls(given.kind, given.reference, settings)
@@ -75,7 +75,8 @@ class Ablation:
         return {"kind": self.kind, "options": dict(self.options), "reference": reference_digest(self.reference)}
 
 
-def _settings(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a kind of ablation, the given ones checked. ValueError for what this kind does not take, or lacks."""
     if kind not in KINDS:
         raise ValueError(f"unknown kind of ablation {kind!r}: the kinds are {', '.join(KINDS)}")
     known = KINDS[kind].options

@@ -80,6 +80,8 @@ class Settings:
             checks.share("sparsity", self.sparsity, "0.02")
         checks.whole_number("k", self.k)
         checks.seed(self.seed)
+        if self.patience is not None and self.method in SEARCHES:
+            raise ValueError(f"patience={self.patience!r}: {self.method} draws no masks, so omit it")
         if self.patience is not None:
             checks.whole_number("patience", self.patience, remedy=", or None to measure every mask")
 

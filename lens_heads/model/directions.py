@@ -22,8 +22,7 @@ from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.model.multipliers import logit_multiplier, residual_multiplier
 from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
 from lens_heads.runs.digests import digest, tensor_digest
-from lens_heads.runs.files import path_of
-from lens_heads.runs.reading import reason
+from lens_heads.runs.reading import reason, user_path
 from lens_heads.runs.typed import typed_methods
 
 
@@ -50,9 +49,7 @@ class TunedLens:
         try:
             tensors = load_file(file)
         except Exception as error:  # Damaged bytes can raise anything.
-            raise ValueError(
-                f"{file}: not a safetensors file of a tuned lens ({reason(error)}): save it again"
-            ) from None
+            raise _no_lens(file, error) from None
         d = geometry.d_model
         A, b = torch.zeros(geometry.n_layers, d, d), torch.zeros(geometry.n_layers, d)
         for layer in range(geometry.n_layers - 1):
@@ -77,7 +74,7 @@ class TunedLens:
 
 def _lens_file(path: str | Path) -> Path:
     """The file of a tuned lens. ValueError or FileNotFoundError where it cannot be one."""
-    path = path_of(path, "direction")
+    path = user_path(path, "direction")
     file = next(iter(sorted(path.glob("*.safetensors"))), path) if path.is_dir() else path
     if not file.suffix and not path.exists():
         raise ValueError(f"direction {str(path)!r}: use 'raw', 'exact', or a tuned-lens safetensors file")
@@ -91,10 +88,21 @@ def _lens_file(path: str | Path) -> Path:
     return file
 
 
+def _no_lens(file: Path, error: Exception) -> ValueError:
+    return ValueError(f"{file}: not a safetensors file of a tuned lens ({reason(error)}): save it again")
+
+
 def check_direction(direction: str | Path) -> None:
     """ValueError or FileNotFoundError for a direction that there is not, whatever the model."""
     if str(direction) not in ("raw", "exact"):
-        _lens_file(direction)
+        from safetensors import safe_open
+
+        file = _lens_file(direction)
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except Exception as error:  # Damaged bytes can raise anything.
+            raise _no_lens(file, error) from None
 
 
 class Directions:

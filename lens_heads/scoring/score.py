@@ -82,7 +82,7 @@ def score_heads(
     listed: list[Any] = [trials] if isinstance(trials, (AnyDocuments, *_PASSES)) else list(several(trials))  # type: ignore[arg-type]  # any kind
     kinds = {type(one) for one in listed}
     if kinds & {*_PASSES, DocumentTrial, EncodedDocuments}:
-        _check_unused(teacher_forced, direction, null_spans, run)
+        check_unused(teacher_forced, direction, null_spans, run)
         return _of_another_kind(model, listed, kinds, methods, chunk, run)
     options, scorers = Run.of(run), resolve(methods)
     checks.whole_number("chunk", chunk)
@@ -121,7 +121,7 @@ def _of_another_kind(
     return _PASSES[kind](model, listed, methods, Run.of(run, LoopOptions))
 
 
-def _check_unused(teacher_forced: bool, direction: str | Path, null_spans: int, run: RunOptions) -> None:
+def check_unused(teacher_forced: bool, direction: str | Path, null_spans: int, run: RunOptions) -> None:
     """ValueError for arguments of needle trials: document trials and probes are not decoded and run one by one."""
     given = {"teacher_forced": teacher_forced, "direction": direction != "raw", "null_spans": null_spans}
     given |= dict.fromkeys(run, True)
@@ -137,10 +137,20 @@ def _encode(
     if not teacher_forced:
         checks.whole_number("max_new_tokens", room, remedy="; use teacher_forced=True to generate nothing")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab, judged=False)
+    check_needles(encoded)
     for trial in encoded:
-        if trial.needle is None:
-            raise ValueError(f"trial {trial.id} has no needle, but head scores compare the needle with the rest")
+        assert trial.needle is not None
         if trial.needle[1] - trial.needle[0] >= len(trial):
             raise ValueError(f"trial {trial.id}: the needle is the whole prompt, so nothing is left to compare it with")
         draw_spans(trial, null_spans)  # A trial that has none is an error now, not after hours.
     return encoded
+
+
+def check_needles(trials: Iterable[AnyTrial]) -> None:
+    """ValueError for a trial without a needle."""
+    without = next((trial.id for trial in trials if not trial.needle), None)
+    if without is not None:
+        raise ValueError(
+            f"trial {without} has no needle, but head scores compare the needle with the rest: use a task with needles, or "
+            "causal methods"
+        )

@@ -30,7 +30,7 @@ class Precision:
     block: int = 20
 
     def __post_init__(self) -> None:
-        _positive("half_width", self.half_width)
+        check_half_width("half_width", self.half_width)
         checks.whole_fields(self, at_most=1, block=1)
 
     def enough(self, half_width_now: float, n_now: int) -> bool:
@@ -47,7 +47,7 @@ def needed(half_width_now: float, n_now: int, target: float) -> int:
     """How many trials would have had the half-width `target`, if `n_now` trials have `half_width_now`; rounded up."""
     checks.finite("half_width_now", half_width_now, 0)
     checks.whole_number("n_now", n_now)
-    return max(_rounded_up(n_now * (half_width_now / _positive("target", target)) ** 2), 1)
+    return max(_rounded_up(n_now * (half_width_now / check_half_width("target", target)) ** 2), 1)
 
 
 @typed
@@ -65,10 +65,11 @@ def n_to_tell(estimate: float, half_width: float, n: int, at: float) -> int | No
     return wanted if wanted <= FURTHEST * n else None
 
 
-def _positive(name: str, value: float) -> float:
+def check_half_width(name: str, value: float) -> float:
+    """The value as a float. ValueError unless it is a finite number above 0."""
     number = checks.finite(name, value)
     if number <= 0:
-        raise ValueError(f"{name}={value!r}: must be above 0")
+        raise ValueError(f"{name}={value!r}: must be above 0, such as 0.25")
     return number
 
 

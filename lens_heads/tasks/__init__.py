@@ -103,6 +103,8 @@ HALVES = (
     *("continuation", "ioi", "swearing", "key_value", "colored_objects", "copy_colors", "succession", "word_pairs"),
 )
 """Tasks with two disjoint splits: "select" to find heads, "test" to evaluate them."""
+OF_DOCUMENTS = ("sec10k_documents", "qrhead")
+"""Tasks of document trials, which have no answers."""
 
 
 @typed
@@ -135,7 +137,7 @@ def load(name: str, **arguments: Any) -> list[Any]:
     return TASKS[name].trials(**arguments)
 
 
-__all__ = ["HALVES", "TASKS", "Task", "load", "to_select"]
+__all__ = ["HALVES", "OF_DOCUMENTS", "TASKS", "Task", "load", "to_select"]
 __all__ += ["arithmetic", "babilong", "capitals", "colored_objects", "continuation", "copy_colors", "induction"]
 __all__ += ["ioi", "key_value", "musique", "niah", "nolima"]
 __all__ += [

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lens_heads.runs import checks
 from lens_heads.runs.reading import parse_json, user_path
 from lens_heads.runs.typed import typed
 from lens_heads.tasks.books import at_least, read_book
@@ -49,6 +50,7 @@ def niah(
     not the surrounding JSON; sentences end at `.`, `!` and `?`, not only at `.`; the question starts on a new line.
     """
     folder = user_path(folder, "folder")
+    checks.seed(seed)
     grid, at = lengths_grid(lengths), depths_grid(depths)
     needles = _needles(folder / "needles.jsonl")
     first = _first_part(folder, len(needles))

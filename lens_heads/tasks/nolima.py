@@ -99,6 +99,7 @@ def nolima(
             raise ValueError(
                 f"preset={preset!r} is the LOCOS paper's, and benchmark=True asks for NoLiMa's own: use one of them"
             )
+    checks.seed(seed)
     chosen = PRESETS[preset] if preset else _BENCHMARK if benchmark else _DEFAULT
     grid = lengths_grid(lengths if lengths is not None else chosen.lengths)
     at = depths_grid(depths if depths is not None else chosen.depths)

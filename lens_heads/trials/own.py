@@ -37,7 +37,7 @@ def prompt_trial(
     not say which characters a token stands for. TypeError for what is neither a model nor a tokenizer.
     """
     tokenizer = tokenizer_of(model)
-    text("prompt_trial", "prompt", prompt, empty=False)
+    check_parts(prompt, answer, needle=needle, question=question)
     found = Trial(id=id, question=prompt, answer=answer, template="{question}", chat=chat).encode(tokenizer)
     prefix, _ = chat_frame(tokenizer, chat, id)
     given = {"needle": needle, "question": question}
@@ -48,14 +48,21 @@ def prompt_trial(
     return replace(found, **spans, answer_tokens=tokens)  # type: ignore[arg-type]  # two spans
 
 
+def check_parts(prompt: str, answer: str | None, **parts: str | None) -> None:
+    """ValueError for an empty text, and for a part that does not occur once in the prompt."""
+    text("prompt_trial", "prompt", prompt, empty=False)
+    if answer is not None:
+        text("prompt_trial", "answer", answer, empty=False)
+    for name, part in parts.items():
+        times = 1 if part is None else prompt.count(text("prompt_trial", name, part, empty=False))
+        if times != 1:
+            raise ValueError(
+                f"the {name} {part!r:.80} occurs {times} times in the prompt, and must occur once: "
+                + ("give more of the text around it" if times else "copy it from the prompt, character by character")
+            )
+
+
 def _span(tokenizer: Any, prefix: str, prompt: str, part: str, name: str) -> tuple[int, int]:
-    text("prompt_trial", name, part, empty=False)
-    times = prompt.count(part)
-    if times != 1:
-        raise ValueError(
-            f"the {name} {part!r:.80} occurs {times} times in the prompt, and must occur once: "
-            + ("give more of the text around it" if times else "copy it from the prompt, character by character")
-        )
     start = len(prefix) + prompt.index(part)
     found = char_span(tokenizer, prefix + prompt, start, start + len(part), first=True)
     if found is None:
