@@ -26,10 +26,12 @@ from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
-from lens_heads.model.load import load_model
+from lens_heads.model.load import LoadOptions, check_loading, load_model
+from lens_heads.model.worker_devices import check_workers
 from lens_heads.model.workers import working
 from lens_heads.report import tables
-from lens_heads.runs.files import plain_name, write_atomic
+from lens_heads.runs import checks
+from lens_heads.runs.files import check_place, plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
@@ -48,6 +50,13 @@ PresetOf: TypeAlias = Annotated[str | Plan, LISTED]
 
 
 Found = TypeVar("Found", bound=Finding)
+
+
+class StudyOptions(LoadOptions, total=False):
+    """The options of `load_model` for models given by name, and the workers of `lh.working`."""
+
+    workers: int | str | None
+    num_gpus: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +150,14 @@ class Study(ABC, Generic[Plan, Found]):
 
 
 def run_study(
-    study: Study[Plan, Found], models: Models, out: str | Path, command: str | None, loading: dict[str, Any]
+    study: Study[Plan, Found], models: Models, out: str | Path, command: str | None, loading: StudyOptions
 ) -> tuple[list[Found], list[Any]]:
     """Run a study, and return what it found in every model and in every pair. The same call continues a run folder.
 
     `report.html`, `study_<name>.json` and the Parquet tables are written after every model and every pair, so a later failure
     loses nothing. At most two models are loaded at a time. `command` is shown on the page; default: the running command.
     """
-    out, console, listed, plan = Path(out), Console(emoji=False), several(models), study.plan
-    if (wrong := _loads(loading)) and not any(isinstance(one, str | Path) for one in listed):
-        raise TypeError(f"unexpected {', '.join(wrong)}: models that are already loaded take no loading options")
+    out, console, listed, plan = check_place(out), Console(emoji=False), ready(models, loading), study.plan
     findings: list[Found] = []
     pairs: list[Any] = []
     tables.show(tables.registered(study.registered(), f"{study.name}: registered before the run"))
@@ -181,14 +188,14 @@ def run_study(
     return findings, pairs
 
 
-def plan_study(study: Study[Any, Any], models: Models, loading: dict[str, Any]) -> pd.DataFrame:
+def plan_study(study: Study[Any, Any], models: Models, loading: StudyOptions) -> pd.DataFrame:
     """What a study would cost, before it runs: a row per model and stage with passes and minutes, and prints it.
 
     Minutes are the passes times what one takes in a measured block: the probe's trials, ablated from the middle layer on. A
     stage that decodes, or that patches many heads at once, takes more or less than that.
     """
     rows = []
-    for given in several(models):
+    for given in ready(models, loading):
         model = loaded(given, loading)
         shape, trials = geometry(model), study.probe()
         minutes = minutes_per_pass(model, trials)
@@ -242,6 +249,8 @@ def resized(plan: Plan, precision: float | None, max_trials: int | None) -> Plan
     """The preset with another precision (half-width in nats) or another cap on test trials."""
     if precision is not None and not 0 < precision < math.inf:
         raise ValueError(f"precision={precision!r}: use a half-width in nats above 0, such as 0.25")
+    if max_trials is not None:
+        checks.whole_number("max_trials", max_trials)
     changed = {"precision": precision, "max_trials": max_trials}
     return replace(plan, **{name: value for name, value in changed.items() if value is not None})  # type: ignore[type-var]  # a dataclass
 
@@ -263,22 +272,35 @@ def several(models: Models) -> list[Any]:
     return listed
 
 
-def loaded(given: Any, loading: dict[str, Any]) -> Model:
+def ready(models: Models, loading: StudyOptions) -> list[Any]:
+    """The models as a list. ValueError, TypeError or OSError for all that is wrong with any before one is loaded: it would show
+    hours later."""
+    listed, options = several(models), _loads(loading)
+    named = [one for one in listed if isinstance(one, str | Path)]
+    if options and not named:
+        raise TypeError(f"unexpected {', '.join(options)}: models that are already loaded take no loading options")
+    for name in named:
+        check_loading(name, **options)
+    check_workers(loading.get("workers"), loading.get("num_gpus", 1))
+    return listed
+
+
+def loaded(given: Any, loading: StudyOptions) -> Model:
     """The model, loaded if it is given by name."""
     return load_model(given, **_loads(loading)) if isinstance(given, str | Path) else given
 
 
 @contextmanager
-def at_work(given: Any, loading: dict[str, Any], plan: Any = None) -> Iterator[Model]:
+def at_work(given: Any, loading: StudyOptions, plan: Any = None) -> Iterator[Model]:
     """The model that a plan is about, with the workers that the options of a study may name (`workers`, `num_gpus`)."""
     model = controlled(loaded(given, loading), plan)
     with working(model, loading.get("workers"), loading.get("num_gpus", 1)):
         yield model
 
 
-def _loads(loading: dict[str, Any]) -> dict[str, Any]:
+def _loads(loading: StudyOptions) -> LoadOptions:
     """The options of `load_model` among those of a study."""
-    return {name: value for name, value in loading.items() if name not in ("workers", "num_gpus")}
+    return {name: value for name, value in loading.items() if name not in ("workers", "num_gpus")}  # type: ignore[return-value]  # the others
 
 
 def file_sha256(given: Any) -> str | None:

@@ -110,7 +110,7 @@ def test_a_choice_of_capabilities() -> None:
         (lambda: of_capabilities(PRESETS["paper"], ["swearing"]), r"'swearing' needs words: pass it \(--words\)"),
         (
             lambda: of_capabilities(PRESETS["packaged"], words="list.txt"),
-            "words is given, but none of arithmetic, .* needs it: omit it",
+            "words='.*' is given, but none of arithmetic, .* needs it: omit it",
         ),
         (
             lambda: of_capabilities(PRESETS["paper"], ["mmlu"]),

@@ -180,7 +180,8 @@ def of_capabilities(plan: Preset, capabilities: Sequence[str] | None = None, **g
     chosen = {name: one for name, one in known.items() if capabilities is None or name in capabilities}
     given = {name: value for name, value in given.items() if value}
     if unasked := set(given) - {one.needs for one in chosen.values()}:
-        raise ValueError(f"{min(unasked)} is given, but none of {', '.join(chosen)} needs it: omit it")
+        name = min(unasked)
+        raise ValueError(f"{name}={given[name]!r:.60} is given, but none of {', '.join(chosen)} needs it: omit it")
     ready: dict[str, Capability] = {}
     for name, one in chosen.items():
         if one.needs is None or one.needs in given:

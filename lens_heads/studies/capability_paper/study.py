@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
@@ -31,6 +31,7 @@ from lens_heads.studies.runner import (
     PresetOf,
     StageRun,
     Study,
+    StudyOptions,
     named_preset,
     plan_study,
     resized,
@@ -53,7 +54,7 @@ def capability(
     precision: float | None = None,
     max_trials: int | None = None,
     plan: bool = False,
-    **loading: Any,
+    **loading: Unpack[StudyOptions],
 ) -> list[CapabilityFinding]:
     """Find the few heads that carry each capability, and what else they serve   (Compressed Sensing for Capability Localization)
 
@@ -83,6 +84,8 @@ def capability(
     given = {"words": None if words is None else str(words), "allow_code_execution": allowed}
     size, name = named_preset(preset, PRESETS)
     study = CapabilityStudy(of_capabilities(resized(size, precision, max_trials), capabilities, **given), name)
+    if words is not None:  # A faulty list shows before a model is loaded.
+        _ = study.asked
     if plan:
         plan_study(study, models, loading)
         return []

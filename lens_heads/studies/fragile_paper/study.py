@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
@@ -28,6 +28,7 @@ from lens_heads.studies.runner import (
     PresetOf,
     StageRun,
     Study,
+    StudyOptions,
     named_preset,
     plan_study,
     resized,
@@ -50,7 +51,7 @@ def fragile_tasks(
     precision: float | None = None,
     max_trials: int | None = None,
     plan: bool = False,
-    **loading: Any,
+    **loading: Unpack[StudyOptions],
 ) -> tuple[list[FragileFinding], list[Pair]]:
     """Ask any models: do tasks share heads within a model, and do models share heads or fragile tasks?
 
@@ -75,6 +76,8 @@ def fragile_tasks(
     size, name = named_preset(preset, PRESETS)
     size = resized(on_reports(size, name, None if path is None else str(path)), precision, max_trials)
     study = FragileStudy(size, name)
+    if path is not None:  # Faulty reports show before a model is loaded.
+        _ = study.documents, study.tests
     if plan:
         plan_study(study, several(models), loading)
         return [], []

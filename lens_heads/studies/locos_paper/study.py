@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
 from lens_heads import report
 from lens_heads.ablation.verdicts import smallest_k
+from lens_heads.model.directions import check_direction
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
@@ -28,6 +29,7 @@ from lens_heads.studies.runner import (
     PresetOf,
     StageRun,
     Study,
+    StudyOptions,
     named_preset,
     plan_study,
     resized,
@@ -48,7 +50,7 @@ def locos(
     precision: float | None = None,
     max_trials: int | None = None,
     plan: bool = False,
-    **loading: Any,
+    **loading: Unpack[StudyOptions],
 ) -> list[LocosFinding]:
     """Re-run the LOCOS paper (Gema et al., arXiv 2607.01002) on one or more models.
 
@@ -74,6 +76,8 @@ def locos(
     models = several(models)
     if tuned_lens is not None and len(models) > 1:
         raise ValueError("a tuned lens belongs to one model: run the study on that model alone")
+    if tuned_lens is not None:
+        check_direction(tuned_lens)
     size = resized(size, precision, max_trials)
     study = LocosStudy(size, name, {"tuned_lens": str(tuned_lens) if tuned_lens else None})
     if plan:

@@ -15,7 +15,6 @@ from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.needles import with_needle
-from lens_heads.trials.trial import Trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,15 +103,18 @@ def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
         raise ValueError(f"task {name!r} has no argument {wrong!r}; its arguments are {', '.join(known)}")
     if name in SETUPS:
         found = SETUPS[name]
-        return replace(found, arguments={**found.arguments, **(arguments or {})})
+        found = replace(found, arguments={**found.arguments, **(arguments or {})})
+        if arguments:  # What they refuse shows now, not after the models with planted heads.
+            tasks.load(found.task, **{"n": 2, **tasks.to_select(found.task), **found.arguments})
+        return found
     if name in tasks.TASKS and name not in tasks.HALVES:
         raise ValueError(
             f"task {name!r} has no halves, so heads cannot be selected on other trials than they are judged on: use "
             f"{', '.join(dict.fromkeys([*SETUPS, *tasks.HALVES]))}"
         )
-    sample = tasks.load(name, **{"n": 2, **tasks.to_select(name), **(arguments or {})})[0]
-    if not isinstance(sample, Trial):
+    if name in tasks.OF_DOCUMENTS:
         raise ValueError(f"task {name!r} makes document trials, and this table judges answers: use lh.score_documents")
+    sample = tasks.load(name, **{"n": 2, **tasks.to_select(name), **(arguments or {})})[0]
     corruption = "counterfactual" if "corrupt" in sample.meta else "remove" if sample.needle else None
     return Setup(name, arguments or {}, corruption)
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 from rich.console import Console
@@ -19,7 +19,7 @@ from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.identity import identify
 from lens_heads.report import tables
 from lens_heads.runs.digests import digest
-from lens_heads.runs.files import plain_name, write_atomic
+from lens_heads.runs.files import check_place, plain_name, write_atomic
 from lens_heads.runs.store import RunFolder
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.runs.typed import typed
@@ -33,7 +33,16 @@ from lens_heads.studies.ranking_methods.methods import Method, resolve
 from lens_heads.studies.ranking_methods.page import page
 from lens_heads.studies.ranking_methods.presets import PRESETS, Preset
 from lens_heads.studies.ranking_methods.ranking import rank_all
-from lens_heads.studies.runner import Models, PresetOf, at_work, loaded, minutes_per_pass, named_preset, several
+from lens_heads.studies.runner import (
+    Models,
+    PresetOf,
+    StudyOptions,
+    at_work,
+    loaded,
+    minutes_per_pass,
+    named_preset,
+    ready,
+)
 from lens_heads.studies.seen import Seen, keep, sections
 
 SHOWN = 5
@@ -50,7 +59,7 @@ def methods(
     arguments: Mapping[str, Any] | None = None,
     plan: bool = False,
     command: str | None = None,
-    **loading: Any,
+    **loading: Unpack[StudyOptions],
 ) -> Bench:
     """Which method finds the heads that matter, and at what cost? One table for every model and task.
 
@@ -80,10 +89,10 @@ def methods(
     if arguments and len(listed) > 1:
         raise ValueError(f"arguments= belong to one task, but there are {len(listed)}: run them separately")
     setups = {task: setup_of(task, dict(arguments or {})) for task in listed}
-    chosen, given = resolve(methods), several(models)
+    chosen, given = resolve(methods), ready(models, loading)
     if plan:
         return _planned(given, setups, chosen, size, loading)
-    folder, console, cells = None if out is None else Path(out), Console(emoji=False), []
+    folder, console, cells = None if out is None else check_place(out), Console(emoji=False), []
     planted = _planted(chosen, size, folder)
     for one in given:
         with at_work(one, loading) as model:
@@ -153,7 +162,7 @@ def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | No
 
 
 def _planned(
-    given: Sequence[Any], setups: Mapping[str, Setup], chosen: Sequence[Method], plan: Preset, loading: dict[str, Any]
+    given: Sequence[Any], setups: Mapping[str, Setup], chosen: Sequence[Method], plan: Preset, loading: StudyOptions
 ) -> Bench:
     """Print what the methods of every family and the judging would cost, in passes of one trial, and what is left out."""
     rows, console = [], Console(emoji=False)
