@@ -28,7 +28,7 @@ def ablate(
     ks: Annotated[str, typer.Option(help="Comma-separated numbers of heads.")] = "1,5,10,20,50,100",
     kind: Annotated[str, typer.Option(help="mean, zero, query_mean, query_zero, uniform, ...")] = "mean",
     option: Annotated[list[str] | None, typer.Option(help="Option of the kind as name=value, repeatable.")] = None,
-    calibrate: Annotated[str, typer.Option(help="Task whose trials give the means.")] = "packaged",
+    calibrate: Annotated[str | None, typer.Option(help="Task whose trials give the means (default: packaged).")] = None,
     calibrate_with: Annotated[list[str] | None, typer.Option(help="Its arguments as name=value, repeatable.")] = None,
     specificity: Annotated[list[str] | None, typer.Option(help="Another task to evaluate, repeatable.")] = None,
     draws: Annotated[int, typer.Option("--draws", "--seeds", help="Number of draws of each random control.")] = 8,
@@ -45,17 +45,38 @@ def ablate(
     """Ablate a growing number of each ranking's top heads, with controls, on trials that the rankings did not use."""
     from lens_heads.ablation import curve as ablation
     from lens_heads.ablation import verdicts
+    from lens_heads.ablation.plan import check_names
     from lens_heads.interventions import activations
+    from lens_heads.interventions.ablation import check_options
     from lens_heads.report import tables
+    from lens_heads.runs import checks
+    from lens_heads.stats.sampling import check_half_width
 
+    # All that can be wrong before the model is loaded.
     rankings, options = _rankings(scores), _kind_options(option)
-    numbers = _numbers(ks if verdict is None else f"{ks},{verdict}")
+    check_names(rankings, "a ranking")
+    numbers = _numbers(ks)
+    if verdict is not None:
+        numbers.append(checks.whole_number("verdict", verdict))
+    checks.count("draws", draws, 0)
+    if precision is not None:
+        check_half_width("precision", precision)
     needs_means = _needs_means(kind)
+    check_options(kind, options)
+    if not needs_means and (calibrate is not None or calibrate_with):
+        flag = f"--calibrate {calibrate}" if calibrate is not None else "--calibrate-with"
+        raise ValueError(f"{flag}: {kind} ablation takes no means of other trials. Omit it, or use --kind mean.")
+    cli_options.check_sizes(batch_size, max_new_tokens, not no_text)
+    cli_options.once("--task and --specificity", [task, *(specificity or [])])
     allowed = cli_options.code_execution([task, *(specificity or [])], allow_code_execution, not no_text)
     defaults = {"split": "test"} if task in ("packaged", "ioi") else allowed[task]
-    trials = cli_options.trials(task, with_, **defaults)
-    others = {name: cli_options.trials(name, None, **allowed[name]) for name in specificity or []}
-    calibration = cli_options.trials(calibrate, calibrate_with) if needs_means else []
+    trials = cli_options.answered_trials(task, with_, "--with", **defaults)
+    others = {
+        name: cli_options.answered_trials(name, None, "--specificity", **allowed[name]) for name in specificity or []
+    }
+    calibration: Any = []
+    if needs_means:
+        calibration = cli_options.answered_trials(calibrate or "packaged", calibrate_with, "--calibrate-with")
     run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
     run |= {"specificity": others, "controls": _controls(trials, draws, verdict), "generate": not no_text}
     run |= {} if precision is None else {"precision": precision}
@@ -97,9 +118,12 @@ def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:
 
 def _numbers(ks: str) -> list[int]:
     """Parse comma-separated numbers of heads."""
+    from lens_heads.runs.checks import LARGEST
+
     for part in ks.split(","):
-        if not part.strip().isdecimal() or int(part) < 1:
-            raise ValueError(f"--ks {ks!r}: {part!r} is not a positive integer. Use a list such as 1,5,10.")
+        if not part.strip().isdecimal() or not 1 <= int(part) <= LARGEST:
+            least = "a positive integer" if len(part) < 10 else f"an integer from 1 to {LARGEST}"
+            raise ValueError(f"--ks {ks!r}: {part!r:.60} is not {least}. Use a list such as 1,5,10.")
     return [int(part) for part in ks.split(",")]
 
 
@@ -107,7 +131,10 @@ def _kind_options(pairs: Sequence[str] | None) -> dict[str, Any]:
     """The options of a kind of ablation. ValueError for a name that no kind has."""
     from lens_heads.interventions.kinds import KINDS
 
-    given, known = cli_options.options(pairs), dict.fromkeys(name for kind in KINDS.values() for name in kind.options)
+    given, known = (
+        cli_options.options(pairs, "--option"),
+        dict.fromkeys(name for kind in KINDS.values() for name in kind.options),
+    )
     for name in given:
         if name not in known:
             raise ValueError(f"--option {name}=...: no kind of ablation has this option. Use {', '.join(known)}.")

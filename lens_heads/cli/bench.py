@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from lens_heads.cli import options as cli_options
 from lens_heads.cli.loading import Sharing, loads
-from lens_heads.cli.options import Folder, Models, With, options
+from lens_heads.cli.options import Folder, Models, With
 from lens_heads.cli.study import Plan
 
 
@@ -36,10 +37,10 @@ def bench(
     from lens_heads.studies.ranking_methods.study import methods as run
     from lens_heads.studies.runner import MODELS
 
-    chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
-    given, asked = model or MODELS, task or ["retrieval"]
+    chosen, given, asked = cli_options.methods(methods), model or MODELS, task or ["retrieval"]
+    cli_options.once("--task", asked)
     with loading.part(out):
-        found = run(given, asked, chosen, preset, out, options(with_), plan, **loading.all_options)
+        found = run(given, asked, chosen, preset, out, cli_options.options(with_), plan, **loading.all_options)
     if not plan:
         for by, goal in GOALS.items():
             typer.echo(f"{goal.title}:\n{recommend(found, by=by)}")

@@ -32,14 +32,17 @@ def patch(
     """Patch each head from the clean run into the corrupt run, and measure how much the answer recovers."""
     from lens_heads import causal
     from lens_heads.causal.measures import check_metric
-    from lens_heads.causal.pairs import check_corruption
+    from lens_heads.causal.pairs import check_corruptible, check_corruption
     from lens_heads.causal.runs import check_positions
     from lens_heads.report import tables
+    from lens_heads.runs import checks
 
     check_metric(metric)  # Before the model is loaded.
     check_positions(positions)
     check_corruption(corruption)  # type: ignore[arg-type]  # checked there
-    trials = cli_options.trials(task, with_)
+    checks.count("ig_steps", ig_steps, 0)
+    trials = cli_options.answered_trials(task, with_)
+    check_corruptible(trials, corruption)  # type: ignore[arg-type]  # checked above
     with loading.model(model, out) as loaded:
         if ig_steps:
             scores = causal.attribution_patch(loaded, trials, metric, positions, corruption, ig_steps, out=out)  # type: ignore[arg-type]

@@ -28,14 +28,21 @@ def describe(
 ) -> None:
     """Say what every head does: induction, previous token, copying, sink, ..., and which tokens it promotes."""
     from lens_heads.compare.cards import describe as described
-    from lens_heads.heads.head import parse_heads
+    from lens_heads.compare.cards import named_scores
     from lens_heads.heads.scores import HeadScores
     from lens_heads.report import kinds, tables
+    from lens_heads.runs.files import check_place
     from lens_heads.runs.reading import read_text
 
+    # All that can be wrong before the model is loaded.
     further = [HeadScores.load(path) for path in scores or ()]
+    named_scores(further)
     written = None if text is None else read_text(text)
-    chosen = None if heads is None else [str(head) for head in parse_heads(heads)]
+    if written is not None and not written.strip():
+        raise ValueError(f"--text {text} is empty: write the text to be read there")
+    chosen = None if heads is None else [str(head) for head in cli_options.heads(heads)]
+    if out is not None:
+        check_place(out)
     loaded = loading.load(model)
     cards = described(loaded, None if out else chosen, written, further)
     tables.show(tables.cards(cards, chosen))

@@ -45,12 +45,17 @@ def why(
     loading: Loading,
 ) -> None:
     """Say which heads write an answer to your own prompt, from which tokens, and what is left without them."""
+    from lens_heads.explorer.why import check_asked
     from lens_heads.explorer.why import why as explained
     from lens_heads.report import explored, tables
     from lens_heads.runs import checks
+    from lens_heads.runs.files import check_place
 
+    # All that can be wrong before the model is loaded.
     checks.one_of("--kind", kind, ("mean", "zero"))
     text = _text(prompt)
+    check_asked(text, answer, needle, question, k, kind, draws, max_new_tokens)
+    check_place(out)
     loaded = loading.load(model)
     options = {"k": k, "kind": kind, "chat": chat, "draws": draws, "max_new_tokens": max_new_tokens}
     found = explained(loaded, text, answer, needle, question, **options)  # type: ignore[arg-type]  # checked there

@@ -77,7 +77,9 @@ class Sharing(Loading):
         str | None,
         typer.Option(help="Processes that share the work: a number, cuda:0,cuda:1, ray://HOST:PORT or auto."),
     ] = None
-    gpus_per_worker: Annotated[float, typer.Option(help="GPUs of each worker; a share such as 0.5 is possible.")] = 1.0
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(help="GPUs of each worker (default: 1); a share such as 0.5 is possible.")
+    ] = None
     shard: Annotated[
         str | None,
         typer.Option(help="Only part i of n (0/4), in one folder with the others; auto: as the scheduler says."),
@@ -87,17 +89,26 @@ class Sharing(Loading):
     def model(self, name: str, out: Path | None) -> Iterator[Any]:
         """The model of this name, its workers and its part of the run."""
         from lens_heads.model.workers import working
+        from lens_heads.runs.store import check_run_folder
 
+        if out is not None:
+            check_run_folder(out)
         with self.part(out):
             model = self.load(name)
-            with working(model, self.workers, self.gpus_per_worker):
+            with working(model, self.workers, self.gpus_per_worker or 1):
                 yield model
 
     @contextmanager
     def part(self, out: Path | None) -> Iterator[None]:
-        """Inside, this process does its part of the run."""
+        """Inside, this process does its part of the run. ValueError for workers or a part that cannot be."""
+        from lens_heads.model.worker_devices import check_workers
         from lens_heads.runs.parts import sharding
 
+        if self.gpus_per_worker is not None and self.workers is None:
+            raise ValueError(
+                f"--gpus-per-worker {self.gpus_per_worker:g} needs --workers: omit it, or pass --workers auto"
+            )
+        check_workers(self.workers, 1 if self.gpus_per_worker is None else self.gpus_per_worker)
         if self.shard is not None and out is None:
             raise ValueError("--shard needs --out: the parts of a run meet in one folder")
         with sharding(self.shard):
@@ -106,7 +117,7 @@ class Sharing(Loading):
     @property
     def all_options(self) -> dict[str, Any]:
         """The options as studies take them."""
-        shared = {"workers": self.workers, "num_gpus": self.gpus_per_worker}
+        shared = {"workers": self.workers, "num_gpus": self.gpus_per_worker or 1}
         return self.options | (shared if self.workers is not None else {})
 
 

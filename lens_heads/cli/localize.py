@@ -35,7 +35,8 @@ def localize(
     loading: Sharing,
 ) -> None:
     """Find the heads whose ablation costs a task most, from a small number of runs with random heads ablated."""
-    from lens_heads.ablation.evaluation import FORCED_METRICS
+    from lens_heads.ablation.evaluation import FORCED_METRICS, check_metric
+    from lens_heads.interventions.kinds import KINDS, REQUIRED
     from lens_heads.localize import localize_heads
     from lens_heads.localize.heads import Settings
     from lens_heads.localize.measure import Level
@@ -46,8 +47,14 @@ def localize(
     # Before the model is loaded.
     Settings(method, n_masks, sparsity, k, estimator, patience, seed)
     checks.one_of("--level", level, get_args(Level))
-    allowed = cli_options.code_execution([task], allow_code_execution, metric not in FORCED_METRICS)
-    trials = cli_options.trials(task, with_, **to_select(task), **allowed[task])
+    alone = (name for name, each in KINDS.items() if each.reference is None and REQUIRED not in each.options.values())
+    checks.one_of("--kind", kind, alone)
+    decoded = metric not in FORCED_METRICS
+    check_metric(metric, [], generate=True)
+    cli_options.check_sizes(batch_size, max_new_tokens, decoded)
+    allowed = cli_options.code_execution([task], allow_code_execution, decoded)
+    trials = cli_options.answered_trials(task, with_, "--with", **to_select(task), **allowed[task])
+    check_metric(metric, trials, generate=True)
     options: dict[str, Any] = {"out": out, "max_new_tokens": max_new_tokens, "batch_size": batch_size}
     options |= {"n_masks": n_masks, "sparsity": sparsity, "estimator": estimator, "patience": patience, "seed": seed}
     with loading.model(model, out) as loaded:

@@ -27,9 +27,10 @@ from lens_heads.cli import prune as cli_prune
 from lens_heads.cli import study as cli_study
 from lens_heads.cli.loading import Loading, Sharing, loads
 from lens_heads.cli.options import MODEL, Batch, Model, NewTokens, Out, Task, Top, With
+from lens_heads.cli.parsing import App
 from lens_heads.runs.showing import one_line, visible
 
-app = typer.Typer(
+app = App(
     name="lens-heads",
     help="Which attention heads do this, how do we know, and do other models have them too?",
     no_args_is_help=True,
@@ -73,15 +74,23 @@ def score(
     from lens_heads.explorer.stored import FOLDER, store
     from lens_heads.model.directions import check_direction
     from lens_heads.report import tables
-    from lens_heads.scoring.score import score_heads
+    from lens_heads.runs import checks
+    from lens_heads.scoring.score import check_needles, check_unused, score_heads
     from lens_heads.scoring.scorers import resolve
-    from lens_heads.trials.documents import DocumentTrial
+    from lens_heads.tasks import OF_DOCUMENTS
 
-    chosen = None if methods == "all" else [name.strip() for name in methods.split(",")]
-    trials = cli_options.trials(task, with_)
-    of_documents = isinstance(trials[0], DocumentTrial)
-    resolve(chosen, "documents" if of_documents else "needle")  # Before the model is loaded.
+    # All that can be wrong before the model is loaded.
+    chosen = cli_options.methods(methods)
+    cli_options.check_sizes(batch_size, max_new_tokens, not teacher_forced)
+    checks.count("null_spans", null_spans, 0)
     check_direction(direction)
+    of_documents = task in OF_DOCUMENTS
+    resolve(chosen, "documents" if of_documents else "needle")
+    if of_documents:
+        check_unused(teacher_forced, direction, null_spans, {})
+    trials = cli_options.trials(task, with_)
+    if not of_documents:
+        check_needles(trials)
     run: dict[str, Any] = {"out": out, "null_spans": null_spans}
     if not of_documents:  # Those are not decoded, and run one by one.
         run |= {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
@@ -134,16 +143,22 @@ def heads(
     bottom: Annotated[int, typer.Option(help="Number of worst heads to show.")] = 0,
     method: Annotated[str | None, typer.Option(help="Method name, for files that do not state it.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the scores to this file, in the format --form.")] = None,
-    form: Annotated[str, typer.Option(help="File format: envelope, or lists (Wu et al.).")] = "envelope",
+    form: Annotated[
+        str | None, typer.Option(help="Format of --save: envelope (default), or lists (Wu et al.).")
+    ] = None,
 ) -> None:
     """Show or convert a score file."""
     from lens_heads.heads.scores import HeadScores
     from lens_heads.report import tables
+    from lens_heads.runs import checks
 
+    checks.one_of("--form", form or "envelope", ("envelope", "lists"))
+    if form is not None and save is None:
+        raise ValueError(f"--form {form} needs --save: nothing is written without it")
     scores = HeadScores.load(path, method)
     tables.show(tables.ranking(scores, top, bottom))
     if save is not None:
-        scores.save(save, "lists" if form == "lists" else form)  # type: ignore[arg-type]  # save names a wrong form
+        scores.save(save, form or "envelope")  # type: ignore[arg-type]  # checked above
         typer.echo(visible(f"written to {save}"))
 
 

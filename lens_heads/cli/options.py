@@ -38,14 +38,65 @@ ALLOW, FLAG, CONFINED = "allow_code_execution", "--allow-code-execution", "confi
 """The argument of tasks that run generated code. It has its own flag here, so that nobody passes it by accident."""
 
 
-def trials(task: str, arguments: Sequence[str] | None, **defaults: Any) -> Any:
-    """The trials of a task with its `--with` arguments."""
+def trials(task: str, arguments: Sequence[str] | None, flag: str = "--with", **defaults: Any) -> Any:
+    """The trials of a task with its arguments, those of a `flag`."""
     from lens_heads import tasks as known
 
-    given = options(arguments)
+    given = options(arguments, flag)
     if ALLOW in given:
-        raise ValueError(f"--with {ALLOW}=... is not accepted. Use the flag {FLAG}.")
+        raise ValueError(f"{flag} {ALLOW}=... is not accepted. Use the flag {FLAG}.")
     return known.load(task, **{**defaults, **given})
+
+
+def answered_trials(task: str, arguments: Sequence[str] | None, flag: str = "--with", **defaults: Any) -> Any:
+    """The trials of a task that has answers. ValueError for one of documents, whose trials only `score` takes."""
+    from lens_heads.tasks import OF_DOCUMENTS
+
+    if task in OF_DOCUMENTS:
+        raise ValueError(f"task {task!r} makes document trials, which only lens-heads score takes: use another task")
+    return trials(task, arguments, flag, **defaults)
+
+
+def check_sizes(batch_size: int, max_new_tokens: int, generate: bool = True) -> None:
+    """ValueError for numbers with which nothing runs, before the model is loaded."""
+    from lens_heads.runs import checks
+
+    checks.whole_number("batch_size", batch_size)
+    checks.whole_number("max_new_tokens", max_new_tokens, 1 if generate else 0)
+
+
+def listed(flag: str, text: str, what: str) -> list[str]:
+    """The names in a text, separated by commas. ValueError for an empty one, and for one that stands twice."""
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        raise ValueError(f"{flag} {text!r}: there is an empty name. Separate {what} by single commas.")
+    once(flag, names)
+    return names
+
+
+def once(flag: str, names: Sequence[str]) -> None:
+    """ValueError for a name that is given twice."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{flag}: {twice!r} is given twice. Name it once.")
+
+
+def methods(text: str) -> list[str] | None:
+    """The names of methods; None for all."""
+    return None if text == "all" else listed("--methods", text, "methods")
+
+
+def heads(text: str) -> list[Any]:
+    """Query heads, separated by commas. ValueError for what is none, and for one that stands twice."""
+    from lens_heads.heads.head import Head
+
+    names = listed("--heads", text, "heads such as L5H1,L7H0")
+    try:
+        found = [Head.parse(name) for name in names]
+    except ValueError as error:
+        raise ValueError(f"--heads {text!r}: {error}") from None
+    once("--heads", [str(head) for head in found])
+    return found
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:
@@ -83,15 +134,15 @@ def code_execution(tasks: Sequence[str], given: str | None, generate: bool) -> d
     return {name: {ALLOW: allowed} if name in takers else {} for name in tasks}
 
 
-def options(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """Parse name=value pairs; a value that is not valid JSON is text."""
+def options(pairs: Sequence[str] | None, flag: str = "--with") -> dict[str, Any]:
+    """Parse name=value pairs of a `flag`; a value that is not valid JSON is text."""
     options: dict[str, Any] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not equals or not (name := name.strip()):
-            raise ValueError(f"{pair!r} is not of the form name=value.")
+            raise ValueError(f"{flag} {pair!r} is not of the form name=value. Write it as in n=20.")
         if name in options:
-            raise ValueError(f"{name}= is given twice. Give it once, or a list such as {name}=[1,2].")
+            raise ValueError(f"{flag} {name}= is given twice. Give it once, or a list such as {name}=[1,2].")
         try:
             options[name] = parse_json(value, pair)
         except ValueError:

@@ -18,7 +18,9 @@ def plan(
     on: Annotated[str, typer.Option(help="here (rates are measured), a100, h100, h200 or b200.")] = "here",
     devices: Annotated[int, typer.Option(help="Devices that share the trials.")] = 1,
     gpus_per_worker: Annotated[int, typer.Option(help="Devices over which each copy of the model is spread.")] = 1,
-    dtype: Annotated[str, typer.Option(help="Of runs here; other machines compute in bfloat16.")] = "float32",
+    dtype: Annotated[
+        str | None, typer.Option(help="Of runs here (default: float32); other machines compute in bfloat16.")
+    ] = None,
     answer: Annotated[int, typer.Option(help="Tokens of a gold answer.")] = 6,
     new_tokens: Annotated[int, typer.Option("--max-new-tokens", help="Tokens generated per answer.")] = 50,
     sets: Annotated[
@@ -46,6 +48,8 @@ def plan(
         raise ValueError(f"--on {on!r}: use here or {', '.join(MACHINES)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     numbers = dtype_of(dtype, device)
+    if dtype is not None and on != "here":
+        raise ValueError(f"--dtype {dtype}: {on} is planned in bfloat16. Omit it, or plan --on here.")
     sizes = Sizes(context, answer, new_tokens, sets, masks=masks)
     shape = shape_of(model, revision, trust_remote_code)
     machine = this_machine(shape, numbers, device) if on == "here" else MACHINES[on]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lens_heads.cli import options as cli_options
 from lens_heads.cli.loading import Loading, loads
 from lens_heads.cli.options import Model
 from lens_heads.runs.showing import visible
@@ -19,8 +20,9 @@ def prune(
     heads: Annotated[str | None, typer.Option(help="Comma-separated query heads, such as L5H1,L7H0.")] = None,
     scores: Annotated[Path | None, typer.Option(help="A score file, of which the lowest heads are pruned.")] = None,
     k: Annotated[
-        int, typer.Option("-k", help="With --scores: how many heads (with --remove: kv heads of each layer).")
-    ] = 1,
+        int | None,
+        typer.Option("-k", help="With --scores: how many heads (with --remove: kv heads of each layer); default: 1."),
+    ] = None,
     remove: Annotated[
         bool, typer.Option("--remove", help="Take whole groups out; otherwise heads are zeroed.")
     ] = False,
@@ -31,17 +33,21 @@ def prune(
     from lens_heads.deploy.prune import check_target
     from lens_heads.deploy.prune import prune as pruned
     from lens_heads.deploy.speed import prefill_ratio
-    from lens_heads.heads.head import parse_heads
     from lens_heads.heads.scores import HeadScores
     from lens_heads.model.load import load_model
+    from lens_heads.runs import checks
 
     if (heads is None) == (scores is None):
         raise ValueError("pass either --heads L5H1,L7H0 or --scores FILE with -k")
+    if k is not None and scores is None:
+        raise ValueError(f"-k {k} needs --scores, of which it takes the lowest: --heads names the heads themselves")
+    # All that can be wrong before the model is loaded.
+    lowest = checks.whole_number("k", 1 if k is None else k)
     ranking = None if scores is None else HeadScores.load(scores)
-    named = None if heads is None else parse_heads(heads)
-    check_target(to)  # All that can be wrong before the model is loaded.
+    named = None if heads is None else cli_options.heads(heads)
+    check_target(to)
     loaded = loading.load(model)
-    chosen: Any = _lowest(loaded, ranking, scores, k, remove) if named is None else named
+    chosen: Any = _lowest(loaded, ranking, scores, lowest, remove) if named is None else named
     found = pruned(loaded, chosen, to, "remove" if remove else "zero")
     again = {name: value for name, value in loading.options.items() if name != "revision"}  # It is a local folder now.
     ratio = prefill_ratio(loaded, load_model(found.path, **again))

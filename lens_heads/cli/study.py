@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from lens_heads.cli.loading import Sharing, loads
-from lens_heads.cli.options import AllowCode, Folder, Models, permission
+from lens_heads.cli.options import AllowCode, Folder, Models, once, permission
+from lens_heads.cli.parsing import App
 
 LONG, NEGATIVE = "thorough (hours)", "negative-... (nothing may hold)"
 Quick = Annotated[bool, typer.Option("--quick", help="Short for --preset quick.")]
@@ -20,7 +21,7 @@ Precision = Annotated[
 MaxTrials = Annotated[int | None, typer.Option(help="At most so many test trials.", show_default=False)]
 Plan = Annotated[bool, typer.Option("--plan", help="Print what it would cost, and stop.")]
 
-app = typer.Typer(help="Reproduce a paper's experiments end to end.", no_args_is_help=True)
+app = App(help="Reproduce a paper's experiments end to end.", no_args_is_help=True)
 
 
 @loads
@@ -39,10 +40,9 @@ def demo(
     if quick and full:
         raise ValueError("--quick conflicts with --full. Omit one of them.")
     size = "-quick" if quick else "-full" if full else ""
-    with loading.part(out):
-        locos(
-            tuple(model) if model else MODELS, f"demo{size}", out.with_name(f"{out.name}{size}"), **loading.all_options
-        )
+    where = Path(f"{out}{size}")
+    with loading.part(where):
+        locos(tuple(model) if model else MODELS, f"demo{size}", where, **loading.all_options)
     typer.echo("Next: lens-heads demo --full (100 trials, every method) or lens-heads study locos (the whole paper)")
 
 
@@ -118,6 +118,7 @@ def capability(
     from lens_heads.studies.capability_paper import study
 
     more = {"precision": precision, "max_trials": max_trials, "plan": plan}
+    once("--capability", capability or [])
     allowed, models, size = permission(allow_code_execution), model or study.MODELS, _size(preset, quick)
     with loading.part(out):
         study.capability(models, capability, size, out, words, allowed, **more, **loading.all_options)

@@ -139,7 +139,7 @@ def test_check_says_whether_it_holds(
         (["heads", "missing.json"], "missing.json"),
         (["explore", "/nowhere"], "/nowhere is no folder"),
         (["explore", "FOLDER"], "holds no explorer: score (with --out)"),
-        (["why", "-m", "FOLDER", "--prompt", ""], "the prompt is empty"),
+        (["why", "-m", "FOLDER", "--prompt", ""], "'' is empty. Give a value"),
         (
             ["why", "-m", "FOLDER", "--prompt", "a b", "--answer", "c", "--needle", "d"],
             "'d' occurs 0 times in the prompt",
@@ -430,7 +430,7 @@ def test_study_capability_hands_its_options_on(
     assert run("study", "capability", "--capability", "poetry", monkeypatch=monkeypatch) == 2
     assert "there is no capability 'poetry' in this preset: use arithmetic, retrieval" in capsys.readouterr().err
     assert run("study", "capability", "--allow-code-execution", monkeypatch=monkeypatch) == 2
-    assert "allow_code_execution is given, but none of arithmetic" in capsys.readouterr().err
+    assert "allow_code_execution=True is given, but none of arithmetic" in capsys.readouterr().err
 
 
 def test_documents_are_scored_from_the_shell(
