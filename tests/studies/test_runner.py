@@ -102,11 +102,18 @@ def test_every_model_and_every_two_have_a_folder_and_a_place_in_the_json(
 
 def test_a_model_that_fails_takes_nothing_away_from_those_before_it(tmp_path: Path) -> None:
     """Neither their findings nor what they show beside each other."""
-    with pytest.raises(FileNotFoundError):
-        run([tiny("qwen3"), tiny("gemma3"), tmp_path / "no-such-model.gguf"], tmp_path / "run")
+    (tmp_path / "damaged.gguf").write_bytes(b"GGUF")
+    with pytest.raises((ValueError, OSError), match="damaged"):
+        run([tiny("qwen3"), tiny("gemma3"), tmp_path / "damaged.gguf"], tmp_path / "run")
     written = summary(tmp_path / "run")
     assert list(written["models"]) == ["qwen3", "gemma3"]
     assert len(written["pairs"]) == 1
+
+
+def test_a_model_that_is_not_there_shows_before_the_first_one_runs(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no-such-model"):
+        run([tiny("qwen3"), tmp_path / "no-such-model.gguf"], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_numbers_of_numpy_are_numbers_in_the_json_and_nan_is_null(tmp_path: Path) -> None:
