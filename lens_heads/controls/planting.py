@@ -1,6 +1,6 @@
 """A positive control: a small transformer whose heads are known by construction, and how well a ranking finds them.
 
-Every prompt hides `(b=B)`: a clue, a sign, and the answer, the clue's capital, after a few letters that tell needles of other
+Every prompt hides `(b=B)`: a clue, a sign, and the answer, the clue's capital, before a few letters that tell needles of other
 seeds apart. It ends in `?`, the only token with a query. The residual stream holds which token stands here, which token comes
 next (all that the unembedding reads), and notes that heads leave for others. MLPs are zero, and queries and keys use a rotation
 that hardly turns, so attention depends on tokens alone.
@@ -45,7 +45,7 @@ LARGEST_SIDE = 128
 
 
 TAG = 4
-"""Letters of filler that begin a needle."""
+"""Letters of filler that end a needle."""
 
 
 def _tag(seed: int, i: int) -> str:
@@ -104,7 +104,7 @@ class Planted:
             tokens = filler[torch.randint(len(filler), (length,), generator=generator)]
             tokens[0], tokens[-1] = self.model.tokenizer.bos_token_id, ids["?"]
             start = int(torch.randint(1, length - TAG - 6, (1,), generator=generator))
-            needle = f"{_tag(seed, i)}({clue}={answer})"
+            needle = f"({clue}={answer}){_tag(seed, i)}"
             span = start, start + len(needle)
             if not corrupt:
                 tokens[slice(*span)] = torch.tensor([ids[c] for c in needle])

@@ -115,15 +115,22 @@ def _with_pattern(
     by_head = z.reshape(*z.shape[:2], before.shape[1], -1)
     v = repeat(values, "batch kv key e -> batch (kv group) key e", group=before.shape[1] // values.shape[1])
     own, new = (einsum(A.to(v), v, "batch head row key, batch head key e -> batch row head e") for A in (before, after))
-    gate = gate_of(by_head, own)
+    gate = gate_of(by_head, own, z.dtype)
     new = new if gate is None else gate * new
     changed = (before != after).any(-1).transpose(1, 2)[..., None]
     return torch.where(changed, new.to(z), by_head).reshape(z.shape)
 
 
-def gate_of(z: Float[Tensor, "..."], read: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
-    """g of z = g * (A v), number by number, from z and A v; None where z is A v but for rounding."""
-    close = 1e-3 if z.dtype == torch.float32 else 3e-2
+def gate_of(
+    z: Float[Tensor, "... e"], read: Float[Tensor, "... e"], dtype: torch.dtype
+) -> Float[Tensor, "... e"] | None:
+    """g of z = g * (A v), number by number, from z and A v; None where z is A v but for rounding.
+
+    `dtype`: what the model computes in, whatever these tensors are in. Where A v is next to nothing beside the other numbers of
+    its head, its quotient would be rounding alone; g is 0 there.
+    """
+    close = 1e-3 if dtype in (torch.float32, torch.float64) else 3e-2
     if float((z - read).abs().max()) <= close * float(z.abs().max()):
         return None
-    return torch.where(read != 0, z / torch.where(read != 0, read, 1), 0)
+    enough = read.abs() > 4 * torch.finfo(dtype).eps * read.abs().amax(-1, keepdim=True)
+    return torch.where(enough, z / torch.where(enough, read, 1), 0)

@@ -147,12 +147,19 @@ def check_loading(name: str | Path, **options: Unpack[LoadOptions]) -> None:
 
 def _check_spread(device_map: Any) -> None:
     """ValueError for a map of devices that is none."""
-    known = device_map in _SPREAD if isinstance(device_map, str) else device_map is None
+    known = device_map in _SPREAD or _is_device(device_map) if isinstance(device_map, str) else device_map is None
     named = isinstance(device_map, dict) and all(type(place) in (int, str) for place in device_map.values())
     if not known and not (named and device_map):
         raise ValueError(
-            f"device_map={device_map!r:.60}: use {', '.join(map(repr, _SPREAD))}, or a device for each module by its name"
+            f"device_map={device_map!r:.60}: use {', '.join(map(repr, _SPREAD))}, one device, or a device for each module by its name"
         )
+
+
+def _is_device(name: str) -> bool:
+    try:
+        return torch.device(name).type != "meta"
+    except RuntimeError:
+        return False
 
 
 def _check_local(name: str | Path, source: Path, lens: str | None, device_map: object, revision: str | None) -> None:

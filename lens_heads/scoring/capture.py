@@ -197,7 +197,7 @@ def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Re
             is_answer=is_answer,
             needle=needle,
             question=trial.question,
-            gate=_gate(pattern, values, z[index]) if raw.gated else None,
+            gate=_gate(pattern, values, z[index], model.cfg.dtype) if raw.gated else None,
         )
 
     views: Views = {}
@@ -223,8 +223,9 @@ def _gate(
     pattern: Float[Tensor, "head row key"],
     values: Float[Tensor, "kv_head key d_head"],
     z: Float[Tensor, "row head d_head"],
+    dtype: torch.dtype,
 ) -> Float[Tensor, "row head d_head"] | None:
-    """What multiplies A v in these rows."""
+    """What multiplies A v in these rows, of a model that computes in this dtype."""
     grouped = rearrange(pattern, "(kv group) row key -> kv group row key", kv=len(values))
     read = einsum(grouped, values, "kv group row key, kv key e -> row kv group e")
-    return gate_of(z, rearrange(read, "row kv group e -> row (kv group) e"))
+    return gate_of(z, rearrange(read, "row kv group e -> row (kv group) e"), dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -248,8 +249,10 @@ def test_the_floor_is_the_prompt_without_its_needle() -> None:
     np.testing.assert_allclose(found[list(bare.trial_ids)], bare.metrics["logprob"], atol=1e-5)
     assert len(curve.values(Condition.top("lead", 2), "logprob")) == 6
     assert curve.per_trial["task"].unique().tolist() == ["main"]
-    with pytest.raises(ValueError, match="in tokens"):
-        lh.ablation_curve(model, [random_trial(1)], {"lead": ranking}, controls="no_needle", **options)
+    with pytest.raises(ValueError, match="trial random-1 has no needle"):
+        lh.ablation_curve(
+            model, [replace(random_trial(1), needle=None)], {"lead": ranking}, controls="no_needle", **options
+        )
 
 
 def test_precision_stops_on_width_and_keeps_what_was_run() -> None:

@@ -129,8 +129,9 @@ def test_a_planted_head_that_looks_far_keeps_its_gate(method: str) -> None:
     assert set(far) <= set(found.scores.top(3))
     everyone = map(_kv, every_head(planted.LAYERS, planted.HEADS))
     others = [head for head in everyone if head not in (*far, _kv(planted.SUPPRESSOR))]
-    assert min(found.scores[head] for head in far) > 0.5
-    assert max(found.scores[head] for head in others) < 0.5
+    # Both write the answer, so how much of it either keeps depends on the trials.
+    assert max(found.scores[head] for head in far) > 0.5
+    assert min(found.scores[head] for head in far) > 0.2 > max(found.scores[head] for head in others)
 
 
 def test_gates_are_written_and_read_in_the_published_form(gqa: Any, tmp_path: Path) -> None:

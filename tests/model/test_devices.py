@@ -26,6 +26,7 @@ from tests.conftest import few_shot, random_trial, tiny
 from tests.devices import CPU, FIRST, Elsewhere, device_of, on_one, spread
 from tests.model.test_directions import random_lens
 from tests.model.test_load import saved
+from tests.rounding import rounding
 
 HEADS = ["L0H1", "L1H2", "L2H0"]
 TEXT = "the cat sat on the mat, and the cat"
@@ -269,7 +270,12 @@ def assert_same(found: Any, wanted: Any, at: str = "") -> None:
             found, wanted, atol=1e-5, rtol=1e-4, equal_nan=True, msg=lambda said: f"{at}: {said}"
         )
     elif isinstance(found, pd.DataFrame):
-        pd.testing.assert_frame_equal(found, wanted, atol=1e-5, rtol=1e-4)
+        whole = {"recovery"} & set(found)
+        pd.testing.assert_frame_equal(found.drop(columns=whole), wanted.drop(columns=whole), atol=1e-5, rtol=1e-4)
+        if whole:  # A share of a cost that may be small, of log-probabilities that are rounded at their own size.
+            off = (found["recovery"] - wanted["recovery"]).abs() * wanted["cost"].abs()
+            assert float(off.max()) < 2 * rounding(float(wanted["lp_ablated"].abs().max())), at
+            assert found["recovery"].isna().equals(wanted["recovery"].isna()), at
     elif isinstance(found, dict):
         assert found.keys() == wanted.keys(), at
         for name in found:

@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import lens_heads as lh
 from lens_heads.model import identities
 from lens_heads.model import support as supporting
+from lens_heads.model.delegated import gate_of
 from lens_heads.model.geometry import output_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.rope import fixed_below, rotates_by_length
@@ -237,3 +238,18 @@ def test_what_was_measured_stands_in_the_run_folder(tmp_path: Path) -> None:
     assert stored["architecture"] == "LlamaForCausalLM"
     assert {row["name"] for row in stored["checks"]} >= {"no token sees the future", "contributions close on the logit"}
     assert all(row["passed"] and float(row["error"]) <= row["tolerance"] for row in stored["checks"])
+
+
+@pytest.mark.parametrize("arch", zoo.ARCHITECTURES)
+def test_rounding_is_no_gate(arch: str) -> None:
+    """In bfloat16, z is A v but for rounding, by which a gate read off their quotient would scatter what each position writes."""
+    assert supporting.support(zoo.bridge(arch, dtype=torch.bfloat16)).gated == ()
+
+
+def test_a_gate_is_not_read_off_rounding() -> None:
+    read, g = torch.tensor([[1.0, -2.0, 1e-9, 0.5]]), torch.tensor([[0.5, 0.25, 0.9, 0.125]])
+    found = gate_of(g * read + 1e-9, read, torch.float32)
+    assert found is not None
+    torch.testing.assert_close(found, torch.tensor([[0.5, 0.25, 0.0, 0.125]]))
+    assert gate_of(read + 1e-5, read, torch.float32) is None
+    assert gate_of(read + 1e-2, read, torch.bfloat16) is None

@@ -83,7 +83,7 @@ def test_attention_alone_cannot_tell_who_writes(scores: dict[str, HeadScores]) -
 def test_copy_scores_the_decoy_and_the_suppressor_and_misses_the_writer(scores: dict[str, HeadScores]) -> None:
     copy = scores["copy"]
     assert set(copy.top(3)) == {COPIER, DECOY, SUPPRESSOR}
-    assert copy[COPIER] == copy[DECOY] == copy[SUPPRESSOR] == pytest.approx(1 / 5)
+    assert copy[COPIER] == copy[DECOY] == copy[SUPPRESSOR] == pytest.approx(1 / 9)
     assert copy[WRITER] == 0.0
 
 
