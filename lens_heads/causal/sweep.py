@@ -71,7 +71,7 @@ def sweep(
         {**settings, "trials": [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]},
         score_unit=UNITS.get(name, ""),
         model=identity,
-        made_on=tuple(pair.made_on for pair in made),
+        made_on=(*(pair.made_on for pair in made), *getattr(replacement, "made_on", ())),
     )
     if folder is not None:
         found.save(folder.score_file(method))

@@ -21,6 +21,7 @@ from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs.typed import typed
+from lens_heads.trials.digests import prompt_digest
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -93,6 +94,8 @@ def soft_injection(
     first = [replace(trial, answer_tokens=trial.answer_tokens[:1]) for trial in encoded]
     gate = Injection(vectors.digest, vectors.z)
     found = Material.of(model, gate, first, DEFAULTS, training, validates=True).fit(gate)
-    trained = tuple(dict.fromkeys([*vectors.trial_ids, *(trial.id for trial in encoded)]))
-    gated = replace(vectors, gates=found.scores.values, trial_ids=trained)
-    return Injected(found.scores, found.parameter, found.history, gated)
+    scores = replace(found.scores, made_on=(*found.scores.made_on, *vectors.made_on))
+    trained = (*vectors.trial_ids, *(trial.id for trial in encoded))
+    prompts = (*vectors.prompts, *map(prompt_digest, encoded)) if vectors.prompts else ()
+    gated = replace(vectors, gates=scores.values, trial_ids=trained, prompts=prompts)
+    return Injected(scores, found.parameter, found.history, gated)

@@ -151,7 +151,7 @@ def _check_spread(device_map: Any) -> None:
     named = isinstance(device_map, dict) and all(type(place) in (int, str) for place in device_map.values())
     if not known and not (named and device_map):
         raise ValueError(
-            f"device_map={device_map!r:.60}: use {', '.join(map(repr, _SPREAD))}, one device, or a device for each module by its name"
+            f"device_map={device_map!r:.60}: use {', '.join(map(repr, _SPREAD))}, one device, or one for each module by its name"
         )
 
 

@@ -102,7 +102,7 @@ def test_rates_of_this_machine(name: str, tmp_path: Path) -> None:
     assert here.width == 4
     assert here.measured is not None
     assert min(here.measured) >= 0
-    assert 0 < here.seconds(shape, 1) < here.seconds(shape, 300) < here.seconds(shape, 3000) < 60
+    assert 0 < here.seconds(shape, 1) <= here.seconds(shape, 300) <= here.seconds(shape, 3000)
     assert 0 < here.unembedding(shape, 1) <= here.unembedding(shape, 100)
 
 

@@ -22,8 +22,9 @@ class Material:
     """What a method may use to rank heads.
 
     `trials`: selection trials in tokens. `needled`: the same with a needle, their own or the one that `with_needle` finds; () if
-    there is none. `pairs`: the same trials beside their corruption; () if they have none. `reference`: means of other trials, of
-    the same task. `masks`: how many random masks a method that draws masks measures. `k`: how many heads a search looks for.
+    there is none. `pairs`: the same trials beside their corruption; () if they have none. `reference`: means of `others`, trials
+    of the same task that rank no heads. `masks`: how many random masks a method that draws masks measures. `k`: how many heads a
+    search looks for.
     """
 
     model: Model
@@ -31,6 +32,7 @@ class Material:
     needled: tuple[EncodedTrial, ...]
     pairs: tuple[TokenPair, ...]
     reference: MeanActivations
+    others: tuple[EncodedTrial, ...]
     masks: int = 100
     k: int = 5
     seed: int = 0
@@ -137,4 +139,4 @@ def made(
     found = [with_needle(trial, model.tokenizer) for trial in trials]
     needled = tuple(one for one in found if one is not None) if all(found) else ()
     reference = mean_activations(model, calibration, n=None, progress=False)
-    return Material(model, tuple(trials), needled, tuple(pairs), reference, **more)
+    return Material(model, tuple(trials), needled, tuple(pairs), reference, tuple(calibration), **more)

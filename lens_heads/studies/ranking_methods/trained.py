@@ -65,25 +65,19 @@ def head_gating(material: Material, how: dict[str, Any]) -> HeadScores:
 
 
 def soft_injection(material: Material, how: dict[str, Any]) -> HeadScores:
-    """Gates by which the mean of the clean prompts goes into the corrupt ones of the others."""
-    vectors = donors(material)
-    return gates.soft_injection(material.model, takers(material, vectors), vectors, **how).scores
+    """Gates by which the mean of other clean prompts goes into the corrupt ones."""
+    bare = [_bare(pair) for pair in material.pairs]
+    return gates.soft_injection(material.model, bare, donors(material), **how).scores
 
 
 def indirect_effect(material: Material) -> HeadScores:
-    """The average indirect effect of the mean of the clean prompts in the corrupt ones of the others."""
-    vectors = donors(material)
-    return aie(material.model, takers(material, vectors), vectors, progress=False)
+    """The average indirect effect of the mean of other clean prompts in the corrupt ones."""
+    return aie(material.model, [_bare(pair) for pair in material.pairs], donors(material), progress=False)
 
 
 def donors(material: Material) -> HeadVectors:
-    """What heads hold at the end of every other clean prompt, on average."""
-    return task_vectors(material.model, material.trials[::2])
-
-
-def takers(material: Material, vectors: HeadVectors) -> list[EncodedTrial]:
-    """The corrupt prompts of the trials that gave nothing to these vectors."""
-    return [_bare(pair) for pair in material.pairs if pair.id not in vectors.trial_ids]
+    """What heads hold at the end of other clean prompts, on average."""
+    return task_vectors(material.model, material.others)
 
 
 def _bare(pair: TokenPair) -> EncodedTrial:
