@@ -33,6 +33,7 @@ from lens_heads.model.joining import joining
 from lens_heads.model.multipliers import logit_multiplier, residual_multiplier
 from lens_heads.model.norms import frozen_norm, post_attention_norm
 from lens_heads.model.noted_queries import NotedQueries
+from lens_heads.model.rope import fixed_below
 
 ROWS = 16
 """Last rows whose logits are compared."""
@@ -300,8 +301,27 @@ def closing(one: Run) -> Check:
     return Check("contributions close on the logit", relative(off, wanted), one.tolerance, note)
 
 
-def chunked(one: Run) -> Check:
-    """A prefill and a further chunk on its cache give the logits of one forward without a cache."""
+def chunked(one: Run) -> list[Check]:
+    """A prefill and a further chunk on its cache give the logits of one forward without a cache.
+
+    Where rotations depend on the length of a text, also on one so long that they are others.
+    """
+    beyond = fixed_below(one.model) + len(one.ids)
+    return [_chunked(one), *([_chunked_beyond(one, int(beyond))] if beyond <= one.shape.n_ctx else [])]
+
+
+def _chunked_beyond(one: Run, length: int) -> Check:
+    ids = one.batch.repeat(1, 1 + length // len(one.ids))[:, :length]
+    cache = Cache(one.model, 1)
+    cache.whole = length
+    prefill(one.model, ids[:, :-ROWS], cache, chunk=max(ROWS, length // 3))
+    end = advance(one.model, ids[:, -ROWS:], cache, logits=ROWS)[0].float()
+    whole = uncached(one.model, ids, ids.new_zeros(1), ROWS)[0].float()
+    name = "chunked prefill gives the same logits where rotations are those of long texts"
+    return Check(name, relative(end - whole, whole), one.tolerance, f"{length} tokens")
+
+
+def _chunked(one: Run) -> Check:
     cache, middle = Cache(one.model, 1), len(one.ids) // 2
     prefill(one.model, one.batch[:, :middle], cache)
     end = advance(one.model, one.batch[:, middle:], cache, logits=len(one.ids) - middle)[0].float()

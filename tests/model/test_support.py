@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import lens_heads as lh
-from lens_heads.model import identities
+from lens_heads.model import forward, identities
 from lens_heads.model import support as supporting
 from lens_heads.model.delegated import gate_of
 from lens_heads.model.geometry import output_weights
@@ -23,7 +24,7 @@ from lens_heads.model.hooks import has_hooks
 from lens_heads.model.rope import fixed_below, rotates_by_length
 from lens_heads.model.support import support
 from tests import witnesses, zoo
-from tests.conftest import random_trial
+from tests.conftest import random_trial, tiny
 
 TRIALS = [random_trial(seed) for seed in range(4)]
 PAIR = lh.TokenPair(
@@ -149,6 +150,17 @@ def test_chunks_change_nothing_where_rotations_depend_on_the_length() -> None:
     )
     for method in one:
         torch.testing.assert_close(one[method].values, other[method].values, atol=1e-5, rtol=1e-4)
+
+
+def test_chunks_are_also_measured_where_rotations_are_those_of_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bridged("phi3")
+    (row,) = [row for row in lh.check(model).checks if "long texts" in row.name]
+    assert row.passed
+    assert row.note == "104 tokens"
+    monkeypatch.setattr(forward, "rotating", lambda *_: nullcontext())
+    (row,) = [row for row in lh.check(model).checks if "long texts" in row.name]
+    assert not row.passed
+    assert not [row for row in lh.check(tiny("gpt2")).checks if "long texts" in row.name]
 
 
 class Adapted(nn.Module):
