@@ -35,7 +35,7 @@ test: $(VENV)/.ready lint types
 # A part of them with the kernels of another processor, which round sums differently.
 rounding: $(VENV)/.ready
 	ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -n 2 --dist worksteal \
-		-m "not notebook and not real and not slow" tests/causal tests/gates tests/interventions tests/model tests/scoring
+		-m "not notebook and not real and not slow" tests/causal tests/gates tests/model/test_devices.py tests/scoring/test_score.py
 
 # Without real models and slow tests: under two minutes.
 quick: $(VENV)/.ready lint

@@ -70,8 +70,9 @@ def on_trials(model: Any, trials: list[Any], means: Any) -> dict[str, HeadScores
 
 def judged(model: Any, behaviour: str, fixed: dict[str, HeadScores], n: int, out: Path) -> dict[str, Any]:
     """What the heads of every ranking cost one behaviour, and whether that is more than random heads cost."""
-    select, test = trials_of(behaviour, "select", SELECT), trials_of(behaviour, "test", n)
-    means = lh.mean_activations(model, select, n=None, progress=False)
+    given, test = trials_of(behaviour, "select", SELECT), trials_of(behaviour, "test", n)
+    select, others = given[::2], given[1::2]
+    means = lh.mean_activations(model, others, n=None, progress=False)
     rankings = fixed | on_trials(model, select, means)
     k = max(1, round(SHARE * model.cfg.n_layers * model.cfg.n_heads))
     controls = lh.Controls(("random", "random_like"), draws=DRAWS, trials=RANDOM_TRIALS, of=CLAIMS[behaviour])
@@ -99,7 +100,7 @@ def main() -> None:
         model = lh.load_model(name, dtype=torch.bfloat16)
         fixed = without_trials(model)
         found = {one: judged(model, one, fixed, args.trials, args.out / name / one) for one in CLAIMS}
-        about = {"model": name, "dtype": "bfloat16", "share": SHARE, "select": SELECT, "draws": DRAWS}
+        about = {"model": name, "dtype": "bfloat16", "share": SHARE, "select": SELECT // 2, "draws": DRAWS}
         append("kinds", {**about, "random_trials": RANDOM_TRIALS, "behaviours": found})
 
 
