@@ -309,8 +309,9 @@ def test_a_model_that_fails_takes_nothing_away_from_the_one_before(
     qwen: Any, done: tuple[LocosFinding, Path], tmp_path: Path
 ) -> None:
     shutil.copytree(done[1] / "qwen3", tmp_path / "run" / "qwen3")  # Neither the page nor the summary.
-    with pytest.raises(FileNotFoundError):
-        studies.locos([qwen, tmp_path / "no-such-model.gguf"], TINY, tmp_path / "run")
+    (tmp_path / "damaged.gguf").write_bytes(b"GGUF")
+    with pytest.raises((ValueError, OSError), match="damaged"):
+        studies.locos([qwen, tmp_path / "damaged.gguf"], TINY, tmp_path / "run")
     assert (tmp_path / "run" / "report.html").exists()
     assert list(json.loads((tmp_path / "run" / "study_locos.json").read_text())["models"]) == ["qwen3"]
 
