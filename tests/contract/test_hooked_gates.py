@@ -21,6 +21,7 @@ from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, b
 pytestmark = pytest.mark.skipif(HookedTransformer is None, reason="this TransformerLens has no HookedTransformer")
 
 TRIALS = [random_trial(seed, 20 + seed) for seed in range(6)]
+OTHERS = [random_trial(seed, 20 + seed) for seed in range(30, 32)]
 QUIET: dict[str, Any] = {"steps": 3, "batch_size": 2, "progress": False}
 
 
@@ -40,7 +41,7 @@ def test_closed_gates_are_kind_streaming(hooked_model: Any) -> None:
 
 
 def test_every_method_trains_and_leaves_the_weights(hooked_model: Any) -> None:
-    before, vectors = fingerprint(hooked_model), lh.task_vectors(hooked_model, TRIALS[:2])
+    before, vectors = fingerprint(hooked_model), lh.task_vectors(hooked_model, OTHERS)
     found = [
         lh.gates.duo(hooked_model, TRIALS, sink=1, recent=4, **QUIET),
         lh.gates.duo(hooked_model, TRIALS, sink=1, recent=4, full="teacher", checkpoints=True, **QUIET),
