@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Reference
-from lens_heads.trials.digests import prompt_digest
-from lens_heads.trials.encoded import EncodedTrial
 
 
 def check_independent(
@@ -31,18 +29,10 @@ def check_made_on(name: str, selection: Sequence[MadeOn], evaluated: Sequence[Ma
         )
 
 
-def check_reference(
-    reference: Reference | None, trials: Sequence[EncodedTrial | MadeOn], what: str, remedy: str
-) -> None:
+def check_reference(reference: Reference | None, evaluated: Sequence[MadeOn], what: str, remedy: str) -> None:
     """ValueError if the reference comes from these trials, which it would leak into the evaluation."""
     if reference is None:
         return
-    ids, prompts = set(reference.trial_ids), set(reference.prompts) - {""}
-    found = sorted(trial.id for trial in trials if trial.id in ids or prompt_of(trial) in prompts)
+    found = shared(evaluated, reference.made_on)
     if found:
         raise ValueError(f"the reference was computed on {len(found)} of the {what} ({found[0]!r}, ...): {remedy}")
-
-
-def prompt_of(trial: EncodedTrial | MadeOn) -> str:
-    """The hash of a trial's prompt."""
-    return trial.prompt if isinstance(trial, MadeOn) else prompt_digest(trial)

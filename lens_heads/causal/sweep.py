@@ -13,6 +13,7 @@ from lens_heads.causal.pairs import AnyPair, Corruption, TokenPair, make_pairs, 
 from lens_heads.causal.runs import PairScore, Positions, check_positions
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Reference
+from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import identify
 from lens_heads.model.run_folders import folder_for
@@ -71,7 +72,10 @@ def sweep(
         {**settings, "trials": [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]},
         score_unit=UNITS.get(name, ""),
         model=identity,
-        made_on=(*(pair.made_on for pair in made), *getattr(replacement, "made_on", ())),
+        made_on=(
+            *(pair.made_on for pair in made),
+            *(replacement.made_on if isinstance(replacement, HeadVectors) else ()),
+        ),
     )
     if folder is not None:
         found.save(folder.score_file(method))

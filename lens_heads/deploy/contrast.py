@@ -26,7 +26,7 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
-from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.metrics import text_scores
@@ -78,7 +78,7 @@ def contrast(
     chosen = shape.check_heads(heads)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     ablation.check_spans(len(encoded))
-    check_reference(ablation.reference, encoded, "trials that are answered", "compute it on others")
+    check_reference(ablation.reference, made_on(encoded), "trials that are answered", "compute it on others")
     settings = {
         **identify(model).settings,
         **ablation.settings,

@@ -21,7 +21,7 @@ from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import HeadGeometry, Model, geometry
 from lens_heads.runs.typed import typed
-from lens_heads.trials.digests import prompt_digest
+from lens_heads.trials.digests import made_on, prompt_digest
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -90,7 +90,7 @@ def soft_injection(
     shape = geometry(model)
     check_belongs(model, vectors)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-    check_reference(vectors, encoded, "trials that gates are trained on", "make the vectors on others")
+    check_reference(vectors, made_on(encoded), "trials that gates are trained on", "make the vectors on others")
     first = [replace(trial, answer_tokens=trial.answer_tokens[:1]) for trial in encoded]
     gate = Injection(vectors.digest, vectors.z)
     found = Material.of(model, gate, first, DEFAULTS, training, validates=True).fit(gate)

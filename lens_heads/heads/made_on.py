@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import zip_longest
 from typing import Any
 
 
@@ -35,6 +36,11 @@ class MadeOn:
         if isinstance(known["group"], list):
             texts["group"] = tuple(map(str, known["group"]))
         return cls(**texts)
+
+
+def records(ids: Iterable[str], prompts: Iterable[str]) -> tuple[MadeOn, ...]:
+    """Records of trials of which the ids are known, and the prompts' hashes or none of these."""
+    return tuple(MadeOn(id, prompt=prompt) for id, prompt in zip_longest(ids, prompts, fillvalue="") if id)
 
 
 def shared(made_on: Iterable[MadeOn], others: Iterable[MadeOn]) -> list[str]:

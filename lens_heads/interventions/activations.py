@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lens_heads.heads.made_on import MadeOn, records
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
 from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
@@ -48,6 +49,11 @@ class MeanActivations:
     meta: dict[str, Any] = field(default_factory=dict)
     model: ModelIdentity = ModelIdentity("")
     prompts: tuple[str, ...] = ()
+
+    @property
+    def made_on(self) -> tuple[MadeOn, ...]:
+        """The trials, as rankings record theirs."""
+        return records(self.trial_ids, self.prompts)
 
     def __post_init__(self) -> None:
         typed_fields(self)
@@ -98,12 +104,9 @@ class TrialActivations:
     prompt: str = ""
 
     @property
-    def trial_ids(self) -> tuple[str, ...]:
-        return (self.id,)
-
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        return (self.prompt,)
+    def made_on(self) -> tuple[MadeOn, ...]:
+        """The trial, as rankings record theirs."""
+        return records([self.id], [self.prompt])
 
     def __post_init__(self) -> None:
         typed_fields(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.heads.made_on import MadeOn
+from lens_heads.heads.made_on import MadeOn, records
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.geometry import HeadGeometry, Model
 from lens_heads.model.identity import identify
@@ -71,8 +70,7 @@ class HeadVectors:
     @property
     def made_on(self) -> tuple[MadeOn, ...]:
         """The trials, as rankings record theirs."""
-        known = zip_longest(self.trial_ids, self.prompts, fillvalue="")
-        return tuple(MadeOn(id, prompt=prompt) for id, prompt in known if id)
+        return records(self.trial_ids, self.prompts)
 
     @property
     def digest(self) -> str:

@@ -28,7 +28,7 @@ from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.runs import engine
 from lens_heads.runs.shards import Result
-from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
@@ -77,7 +77,10 @@ class MaskedMetric:
         if metric not in CHOICE_METRICS:  # Scoring the choices would cost more than the answers.
             self.trials = without_choices(self.trials)
         check_reference(
-            self.ablation.reference, self.trials, "trials that are measured", "compute it on a third, untouched split"
+            self.ablation.reference,
+            made_on(self.trials),
+            "trials that are measured",
+            "compute it on a third, untouched split",
         )
         self.identity = identify(model)
         self.settings = {**self.identity.settings, **self.ablation.settings, "level": level}

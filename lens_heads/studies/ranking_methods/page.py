@@ -52,18 +52,8 @@ def page(bench: Bench, plan: Preset) -> report.Page:
         report.Section(f"{goal.title}: which method for which budget", _paragraphs(str(recommend(bench, by=by))))
         for by, goal in GOALS.items()
     ]
-    over = (
-        [
-            folded(
-                "Over all models and tasks",
-                tables=[
-                    table(bench.overall, "Mean over cells; no interval, since models and tasks are not independent")
-                ],
-            )
-        ]
-        if many
-        else []
-    )
+    means = "Mean over cells; no interval, since models and tasks are not independent"
+    over = [folded("Over all models and tasks", tables=[table(bench.overall, means)])] if many else []
     sections = [*words, *over, *(_section(bench, cell) for cell in bench.cells)]
     return report.Page("Which method finds the heads that matter?", summary, sections)
 
