@@ -213,10 +213,8 @@ class HeadScores:
         return self._untested(checks.share("alpha", alpha, "0.05"))
 
     def _untested(self, alpha: float) -> str:
-        n, remedy = (
-            stats.fewest_clusters(self.groups, len(self.per_trial)),
-            "score with null_spans=99, or compare with controls",
-        )
+        n = stats.fewest_clusters(self.groups, len(self.per_trial))
+        remedy = "score with null_spans=99, or compare with controls"
         if self.selected:
             return f"{self.method} chose its heads on these trials: test them on others (ablation_curve)"
         if self.null is not None:

@@ -194,13 +194,14 @@ def _said(hint: Any) -> str:
 
 
 def _remedy(value: Any, hint: Any) -> str:
-    """How to make what is wanted of a path, which is to be read, and of scores, of which heads are to be chosen."""
-    kinds = [_array(each) for each in _members(hint)]
-    readable = [each.__name__ for each in kinds if hasattr(each, "load")]
+    """How to make what is wanted of a path, which is to be read, of scores, which rank heads, and of texts, which make a pair."""
+    kinds = {getattr(_array(each), "__name__", ""): _array(each) for each in _members(hint)}
+    readable = [name for name, kind in kinds.items() if hasattr(kind, "load")]
     if readable and isinstance(value, str | os.PathLike):
         return f": read it with {readable[0]}.load"
-    chosen = hasattr(value, "ranking") and "Head" in [getattr(each, "__name__", "") for each in kinds]
-    return ": select the best with .top(k)" if chosen else ""
+    if hasattr(value, "ranking") and "Head" in kinds:
+        return ": select the best with .top(k)"
+    return ": make a pair from texts with lh.pair" if "TokenPair" in kinds else ""
 
 
 def _word(hint: Any) -> str:
