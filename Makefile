@@ -35,7 +35,7 @@ test: $(VENV)/.ready lint types
 # A part of them with the kernels of another processor, which round sums differently.
 rounding: $(VENV)/.ready
 	ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -n 2 --dist worksteal \
-		-m "not notebook and not real and not slow" tests/causal tests/gates tests/model/test_devices.py tests/scoring/test_score.py
+		-m "not notebook and not real and not slow" tests/ranking/causal tests/ranking/gates tests/evidence/test_recovery.py tests/evidence/test_repair.py tests/evidence/test_faithfulness.py tests/model/test_devices.py tests/ranking/one_pass/test_score_heads.py
 
 # Without real models and slow tests: under two minutes.
 quick: $(VENV)/.ready lint
@@ -62,8 +62,8 @@ $(OLD)/.ready: pyproject.toml
 	@touch $@
 
 contract: $(OLD)/.ready
-	$(OLD)/bin/python -m pytest tests/contract tests/scoring/scorers tests/interventions tests/model/test_directions.py \
-		tests/causal tests/ablation/test_choices.py tests/localize/test_measure.py tests/tasks/test_ioi.py
+	$(OLD)/bin/python -m pytest tests/contract tests/ranking/one_pass/scorers tests/interventions tests/model/test_directions.py \
+		tests/ranking/causal tests/evidence/test_recovery.py tests/evidence/test_repair.py tests/evidence/test_faithfulness.py tests/answering/test_choices.py tests/ranking/masks/test_measure.py tests/tasks/test_ioi.py
 
 # benchmarks/RESULTS.md from the files in benchmarks/results.
 results: $(VENV)/.ready

@@ -12,7 +12,7 @@
 - `shortlist`, `elimination`, `greedy_shortlist`: from 2k heads that the cheap rankings propose, those that cost most alone; those
   that backward elimination keeps; those that greedy search takes on every third trial.
 
-One became a method of the library: `lens_heads.localize.in_turn`. It was made after a first look at ioi and induction on the
+One became a method of the library: `lens_heads.ranking.masks.in_turn`. It was made after a first look at ioi and induction on the
 packaged models; the other cells are its test.
 """
 
@@ -27,8 +27,8 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize.in_turn import in_turn
-from lens_heads.localize.measure import MaskedMetric
+from lens_heads.ranking.masks.in_turn import in_turn
+from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.studies.ranking_methods.material import Material
 from lens_heads.studies.ranking_methods.methods import Method, measured, scored
 

@@ -23,10 +23,10 @@ import torch
 from record import append
 
 import lens_heads as lh
-from lens_heads import causal, compare
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.causal.paths import Component
+from lens_heads import compare
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.heads.conditions import Condition
+from lens_heads.ranking.causal.paths import Component
 
 SHARE, DRAWS, METRICS = 0.04, 40, ("greedy_match", "logprob")
 COMPONENTS: tuple[Component, ...] = ("q", "v")
@@ -54,7 +54,7 @@ def one(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "colored_objects": lh.tasks.colored_objects(n=args.pairs, split="select", seed=0),
     }
     circuits = {
-        task: causal.trace_circuit(model, trials, COMPONENTS, SHARE, out=args.out / name / task, progress=False)
+        task: lh.ranking.trace_circuit(model, trials, COMPONENTS, SHARE, out=args.out / name / task, progress=False)
         for task, trials in tasks.items()
     }
     reuse = compare.circuit_reuse(circuits).iloc[0].to_dict()
@@ -62,8 +62,8 @@ def one(name: str, args: argparse.Namespace) -> dict[str, Any]:
     test = lh.tasks.colored_objects(n=args.trials, split="test", seed=1)
     writers, steering = (circuits["ioi"].stages[number].heads for number in (0, 1))
     repairs = {
-        "others": effect(causal.repair(model, steering, test, "others", DRAWS, progress=False)),
-        "answer": effect(causal.repair(model, writers, test, "answer", DRAWS, progress=False)),
+        "others": effect(lh.evidence.repair(model, steering, test, "others", DRAWS, progress=False)),
+        "answer": effect(lh.evidence.repair(model, writers, test, "answer", DRAWS, progress=False)),
     }
     print(repairs, flush=True)
     traced = {

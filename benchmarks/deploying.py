@@ -41,13 +41,13 @@ def rankings(model: Any, name: str, length: int, out: Path) -> dict[str, HeadSco
         model, lh.tasks.packaged(split="select", n=8, context_length=length, seed=1), progress=False
     )
     found["attribute_ablation"] = lh.attribute_ablation(model, trials, "mean", means, progress=False)
-    texts = lh.probes.text(lh.compare.common_texts(4))
+    texts = lh.plain_texts(lh.ranking.common_texts(4))
     found |= lh.score_heads(model, texts, ["far_mass"], progress=False)
-    found["induction"] = lh.score_heads(model, lh.probes.repeated(model, 50, 3), ["induction"], progress=False)[
+    found["induction"] = lh.score_heads(model, lh.repeated_blocks(model, 50, 3), ["induction"], progress=False)[
         "induction"
     ]
-    passkeys = lh.gates.passkeys(model, 40, (400, 600), keys=2, words=6)
-    found["duo_gate"] = lh.gates.duo(model, passkeys, SINK, RECENT, steps=120, out=out / name / "duo").scores
+    passkeys = lh.ranking.passkeys(model, 40, (400, 600), keys=2, words=6)
+    found["duo_gate"] = lh.ranking.duo(model, passkeys, SINK, RECENT, steps=120, out=out / name / "duo").scores
     return found
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from plotly.subplots import make_subplots
 
 from lens_heads import plots
-from lens_heads.ablation.evaluation import range_of
+from lens_heads.answering.evaluation import range_of
 
 RESULTS = Path(__file__).parent / "results"
 SHOWN = ("locos", "locos_exact", "attention_spatial", "copy", "one_shot", "patching")

@@ -58,7 +58,7 @@ def measured(model: Any, relation: str) -> dict[str, Any]:
 
     vectors = lh.task_vectors(model, made("select", 10))
     effects = lh.aie(model, made("select", 10, "shuffled"), vectors, progress=False)
-    injected = lh.gates.soft_injection(model, made("select", 0), vectors, progress=False)
+    injected = lh.ranking.soft_injection(model, made("select", 0), vectors, progress=False)
     test, everyone = made("test", 0), every_head(shape.n_layers, shape.n_heads)
     plainly = lh.HeadVectors(vectors.z)
     runs = {

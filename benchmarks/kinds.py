@@ -51,12 +51,12 @@ def trials_of(behaviour: str, split: str, n: int) -> list[Any]:
 
 def without_trials(model: Any) -> dict[str, HeadScores]:
     """The rankings of a model that need no trials."""
-    blocks = [lh.probes.repeated(model, BLOCK, COPIES, seed) for seed in range(3)]
+    blocks = [lh.repeated_blocks(model, BLOCK, COPIES, seed) for seed in range(3)]
     found = dict(lh.score_heads(model, blocks, ["induction", "echo", "previous"], progress=False))
-    texts = lh.probes.text(lh.compare.common_texts(4))
+    texts = lh.plain_texts(lh.ranking.common_texts(4))
     found |= lh.score_heads(model, texts, ["sink", "span"], progress=False)
-    maps = lh.score_heads(model, lh.probes.weights(), ["token_map_raw"], progress=False)["token_map_raw"]
-    by_map = lh.probes.by_map(maps)
+    maps = lh.score_heads(model, lh.token_maps(), ["token_map_raw"], progress=False)["token_map_raw"]
+    by_map = lh.ranking.by_map(maps)
     return found | {name: by_map[name] for name in ("copying", "successor")}
 
 
@@ -64,7 +64,7 @@ def on_trials(model: Any, trials: list[Any], means: Any) -> dict[str, HeadScores
     """The rankings that are measured on a behaviour's selection trials."""
     found = {"attribute_ablation": lh.attribute_ablation(model, trials, "mean", means, progress=False)}
     if trials[0].needle:  # Elsewhere there is nothing to leave out.
-        found |= lh.score_heads(model, lh.probes.pair(trials), ["context_divergence_relative"], progress=False)
+        found |= lh.score_heads(model, lh.context_pairs(trials), ["context_divergence_relative"], progress=False)
     return found
 
 

@@ -37,9 +37,11 @@ from torch import Tensor
 
 import lens_heads as lh
 from lens_heads.heads.grouping import groups_of
-from lens_heads.localize import MaskedMetric, draw_masks, localize
 from lens_heads.model import folders
 from lens_heads.model import gguf as gguf_files
+from lens_heads.ranking.masks.designs import draw_masks
+from lens_heads.ranking.masks.localize import localize
+from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.stats import crossed_interval
 
 TARGETS = {"share_of_the_loops_time": 0.7, "agreement": 1e-4, "reached": 0.9}

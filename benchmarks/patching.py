@@ -27,11 +27,11 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads.causal import make_pairs
-from lens_heads.causal.measures import answer_logprob
+from lens_heads.answering.patch_metrics import answer_logprob
 from lens_heads.heads.sets import shuffled
 from lens_heads.model import folders
 from lens_heads.model import gguf as gguf_files
+from lens_heads.trials.pairs import make_pairs
 
 TARGETS = {
     "answer_speedup": {"gemma-3-270m": 25, "smollm2-135m-instruct": 80},

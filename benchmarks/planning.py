@@ -26,11 +26,11 @@ from record import append, timed
 from score_pass import NEW_TOKENS, fixed, trials
 
 import lens_heads as lh
-from lens_heads.causal import make_pairs
 from lens_heads.heads.sets import every_head, random_heads
-from lens_heads.localize.measure import MaskedMetric
 from lens_heads.model.planning import Machine, Sizes, jobs, shape_of
 from lens_heads.model.timing import this_machine
+from lens_heads.ranking.masks.measure import MaskedMetric
+from lens_heads.trials.pairs import make_pairs
 
 SETS, K = 8, 5
 SCORED = 4

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from lens_heads.localize import draw_masks, solve_masks
-from lens_heads.localize.lasso import METHODS
+from lens_heads.ranking.masks.designs import draw_masks
+from lens_heads.ranking.masks.lasso import METHODS
+from lens_heads.ranking.masks.sparse_fit import solve_masks
 
 LAYERS = HEADS = 32
 PLANTED, BASE, QUESTIONS = 5, 0.8, 100

@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.runs.files import write_atomic
 from lens_heads.studies.capability_paper import judged as capability
 from lens_heads.studies.capability_paper.presets import PRESETS as CAPABILITY

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.heads.conditions import Condition
 
 
 def row(condition: Condition, task: str, trial: str, metrics: dict[str, float], **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSeq2SeqLM
 
-from lens_heads.controls.planted_weights import byte_tokenizer
+from lens_heads.sanity.planted_weights import byte_tokenizer
 
 _TOKENS: dict[str, Any] = dict(vocab_size=256, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 _HEADS: dict[str, Any] = dict(_TOKENS, num_hidden_layers=2, hidden_size=32, intermediate_size=48, num_attention_heads=4)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from lens_heads.controls import planted_weights
-from lens_heads.controls.planting import Planted, Role
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import every_head
+from lens_heads.sanity import planted_weights
+from lens_heads.sanity.planted import Planted, Role
 from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
+
+import lens_heads as lh
 
 ROOT = Path(__file__).parent.parent
 
@@ -42,6 +46,11 @@ def test_the_contract_holds(copy: Path) -> None:
         ),
         ("stats/intervals.py", "def f():\n    from lens_heads.model.load import load_model", "lens_heads.stats is not"),
         ("runs/store.py", "if TYPE_CHECKING:\n    from lens_heads.trials.trial import Trial", "lens_heads.runs is not"),
+        (
+            "ranking/causal/patching.py",
+            "def f():\n    from lens_heads.evidence.curve import ablation_curve",
+            "lens_heads.ranking is not allowed to import lens_heads.evidence",
+        ),
         ("extra/room.py", "", "extra"),
     ],
 )
@@ -59,4 +68,34 @@ def test_a_wrong_import_breaks_it(copy: Path, file: str, line: str, named: str) 
 
 def test_nothing_but_folders_stands_at_the_root() -> None:
     files = {path.name for path in (ROOT / "lens_heads").iterdir() if path.is_file()}
-    assert files == {"__init__.py", "py.typed"}
+    assert files == {"__init__.py", "__init__.pyi", "py.typed"}
+
+
+FLOORS = sorted(path.parent.name for path in (ROOT / "lens_heads").glob("*/__init__.py"))
+ABOVE = ("cli", "studies")
+
+
+def test_no_floor_imports_more_than_half_of_the_others() -> None:
+    graph = grimp.build_graph("lens_heads")
+    for floor in [name for name in FLOORS if name not in ABOVE]:
+        others = [name for name in FLOORS if name != floor]
+        modules = {f"lens_heads.{floor}"} | graph.find_descendants(f"lens_heads.{floor}")
+        found = {one for module in modules for one in graph.find_modules_directly_imported_by(module)}
+        imported = {one.split(".")[1] for one in found} - {floor}
+        assert len(imported) <= len(others) / 2, f"{floor} imports {len(imported)}: {sorted(imported)}"
+
+
+@pytest.mark.parametrize("floor", [name for name in FLOORS if name != "cli"])
+def test_a_floor_has_a_face(floor: str) -> None:
+    face = importlib.import_module(f"lens_heads.{floor}")
+    assert face.__doc__
+    assert len(face.__all__) == len(set(face.__all__))
+    for name in face.__all__:
+        assert getattr(face, name) is not None
+
+
+def test_every_public_name_is_there() -> None:
+    for name in lh.__all__:
+        assert getattr(lh, name) is not None
+    with pytest.raises(AttributeError, match="did you mean score_heads"):
+        _ = lh.score_head  # type: ignore[attr-defined]

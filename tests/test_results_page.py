@@ -96,17 +96,26 @@ def test_the_newest_run_of_a_benchmark_is_shown_and_no_older_one(results: Path) 
 
 
 def test_every_measured_file_is_read(results: Path) -> None:
-    """Without any one of them the page cannot be written."""
-    for file in sorted(results.iterdir()):
-        if file.suffix in (".json", ".jsonl"):
-            hidden = file.rename(results.parent / file.name)
-            with pytest.raises(FileNotFoundError, match=re.escape(file.name)):
-                page_of(results)
-            hidden.rename(file)
+    module, read = script("results_page"), set[str]()
+
+    class Recorded(module.Results):
+        def runs(self, name: str) -> Any:
+            read.add(f"{name}.jsonl")
+            return super().runs(name)
+
+        def study(self, name: str) -> Any:
+            read.add(f"{name}.json")
+            return super().study(name)
+
+    written = module.page(Recorded(results))
+    assert read == {file.name for file in results.iterdir() if file.suffix in (".json", ".jsonl")}
     page = results.parent / "page.md"
     done = write("--results", results, "--to", page)
     assert done.returncode == 0, done.stderr
-    assert page.read_text() == page_of(results)
+    assert page.read_text() == written
+    (results / "patching.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match=r"patching\.jsonl"):
+        page_of(results)
 
 
 def test_the_demo_is_read_from_the_study_s_own_layout(results: Path) -> None:

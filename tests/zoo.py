@@ -13,7 +13,7 @@ import torch
 from tokenizers import processors
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from lens_heads.controls.planted_weights import byte_tokenizer
+from lens_heads.sanity.planted_weights import byte_tokenizer
 
 LAYERS, D_MODEL, VOCAB, WINDOW = 3, 32, 256, 6
 

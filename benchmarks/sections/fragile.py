@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lens_heads.ablation.verdict import MARGIN
+from lens_heads.evidence.words import MARGIN
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.claims import published
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 from scipy.stats import skew
 
-from lens_heads.causal.faithfulness_curve import trapezoid_weights
+from lens_heads.evidence.faithfulness_results import trapezoid_weights
 from lens_heads.tasks.packaged import entries, packaged
 
 from .reading import Results, Row, only, pick

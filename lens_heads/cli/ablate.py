@@ -14,7 +14,7 @@ from lens_heads.cli.loading import Sharing, loads
 from lens_heads.cli.options import AllowCode, Batch, Model, NewTokens, Out, Task, With
 
 if TYPE_CHECKING:
-    from lens_heads.ablation.conditions import Controls
+    from lens_heads.heads.conditions import Controls
     from lens_heads.heads.scores import HeadScores
     from lens_heads.trials.trial import AnyTrial
 
@@ -43,9 +43,9 @@ def ablate(
     loading: Sharing,
 ) -> None:
     """Ablate a growing number of each ranking's top heads, with controls, on trials that the rankings did not use."""
-    from lens_heads.ablation import curve as ablation
-    from lens_heads.ablation import verdicts
-    from lens_heads.ablation.plan import check_names
+    from lens_heads.evidence import curve as ablation
+    from lens_heads.evidence import verdicts
+    from lens_heads.evidence.head_sets import check_names
     from lens_heads.interventions import activations
     from lens_heads.interventions.ablation import check_options
     from lens_heads.report import tables
@@ -94,7 +94,7 @@ def ablate(
 
 def _controls(trials: Sequence[AnyTrial], draws: int, verdict: int | None) -> Controls:
     """The default controls, or those that a verdict takes: the needle can be left out of trials that have one."""
-    from lens_heads.ablation.conditions import NO_NEEDLE, Controls
+    from lens_heads.heads.conditions import NO_NEEDLE, Controls
     from lens_heads.trials.trial import Trial
 
     if verdict is None:

@@ -30,12 +30,12 @@ def patch(
     loading: Sharing,
 ) -> None:
     """Patch each head from the clean run into the corrupt run, and measure how much the answer recovers."""
-    from lens_heads import causal
-    from lens_heads.causal.measures import check_metric
-    from lens_heads.causal.pairs import check_corruptible, check_corruption
-    from lens_heads.causal.runs import check_positions
+    from lens_heads.answering.patch_metrics import check_metric
+    from lens_heads.ranking.causal.attribution import attribution_patch
+    from lens_heads.ranking.causal.patching import patch_heads
     from lens_heads.report import tables
     from lens_heads.runs import checks
+    from lens_heads.trials.pairs import check_corruptible, check_corruption, check_positions
 
     check_metric(metric)  # Before the model is loaded.
     check_positions(positions)
@@ -45,8 +45,8 @@ def patch(
     check_corruptible(trials, corruption)  # type: ignore[arg-type]  # checked above
     with loading.model(model, out) as loaded:
         if ig_steps:
-            scores = causal.attribution_patch(loaded, trials, metric, positions, corruption, ig_steps, out=out)  # type: ignore[arg-type]
+            scores = attribution_patch(loaded, trials, metric, positions, corruption, ig_steps, out=out)  # type: ignore[arg-type]
         else:
-            scores = causal.patch_heads(loaded, trials, metric, positions, corruption, out=out)  # type: ignore[arg-type]
+            scores = patch_heads(loaded, trials, metric, positions, corruption, out=out)  # type: ignore[arg-type]
     tables.show(tables.ranking(scores, top, 0))
     cli_options.say(f"{len(scores.trial_ids)} pairs", out)

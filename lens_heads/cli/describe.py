@@ -27,9 +27,9 @@ def describe(
     loading: Loading,
 ) -> None:
     """Say what every head does: induction, previous token, copying, sink, ..., and which tokens it promotes."""
-    from lens_heads.compare.cards import describe as described
-    from lens_heads.compare.cards import named_scores
     from lens_heads.heads.scores import HeadScores
+    from lens_heads.inspection.cards import describe as described
+    from lens_heads.inspection.cards import named_scores
     from lens_heads.report import kinds, tables
     from lens_heads.runs.files import check_place
     from lens_heads.runs.reading import read_text

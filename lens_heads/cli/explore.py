@@ -45,8 +45,8 @@ def why(
     loading: Loading,
 ) -> None:
     """Say which heads write an answer to your own prompt, from which tokens, and what is left without them."""
-    from lens_heads.explorer.why import check_asked
-    from lens_heads.explorer.why import why as explained
+    from lens_heads.inspection.why import check_asked
+    from lens_heads.inspection.why import why as explained
     from lens_heads.report import explored, tables
     from lens_heads.runs import checks
     from lens_heads.runs.files import check_place

@@ -35,11 +35,10 @@ def localize(
     loading: Sharing,
 ) -> None:
     """Find the heads whose ablation costs a task most, from a small number of runs with random heads ablated."""
-    from lens_heads.ablation.evaluation import FORCED_METRICS, check_metric
+    from lens_heads.answering.evaluation import FORCED_METRICS, check_metric
     from lens_heads.interventions.kinds import KINDS, REQUIRED
-    from lens_heads.localize import localize_heads
-    from lens_heads.localize.heads import Settings
-    from lens_heads.localize.measure import Level
+    from lens_heads.ranking.masks.localize import Settings, localize_heads
+    from lens_heads.ranking.masks.measure import Level
     from lens_heads.report import tables
     from lens_heads.runs import checks
     from lens_heads.tasks import to_select

@@ -71,12 +71,12 @@ def score(
     loading: Sharing,
 ) -> None:
     """Score every head by every method, with one pass per trial."""
-    from lens_heads.explorer.stored import FOLDER, store
+    from lens_heads.inspection.explorer.stored import FOLDER, store
     from lens_heads.model.directions import check_direction
+    from lens_heads.ranking.one_pass.score_heads import check_needles, check_unused, score_heads
+    from lens_heads.ranking.one_pass.scorers import resolve
     from lens_heads.report import tables
     from lens_heads.runs import checks
-    from lens_heads.scoring.score import check_needles, check_unused, score_heads
-    from lens_heads.scoring.scorers import resolve
     from lens_heads.tasks import OF_DOCUMENTS
 
     # All that can be wrong before the model is loaded.
@@ -112,10 +112,10 @@ def check(
     loading: Loading,
 ) -> None:
     """Check that a model meets the assumptions of every formula: hooks, attention patterns, sums that equal the logit."""
-    from lens_heads.model import check as checking
+    from lens_heads.model.check import check as checked
     from lens_heads.report import tables
 
-    report = checking.check(loading.load(model))
+    report = checked(loading.load(model))
     tables.show(tables.checks(report))
     raise typer.Exit(0 if report.passed else 1)
 

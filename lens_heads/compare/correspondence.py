@@ -15,15 +15,17 @@ from jaxtyping import Float, Int
 from rich.progress import track
 from scipy.optimize import linear_sum_assignment
 
-from lens_heads.compare.depth import depth_bins as bins_of
 from lens_heads.compare.distances import PARTS, Evidence, Side
-from lens_heads.compare.head_match import HeadMatch
-from lens_heads.compare.signatures import common_texts, head_signatures, readings
+from lens_heads.compare.signatures import head_signatures, readings
+from lens_heads.heads.depth import depth_bins as bins_of
+from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.belonging import check_scores_of
-from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
+from lens_heads.ranking.one_pass.common_texts import common_texts
 from lens_heads.runs import checks
 from lens_heads.runs.store import digest
 from lens_heads.runs.typed import typed

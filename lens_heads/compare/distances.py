@@ -17,10 +17,10 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from lens_heads.compare.cka import cka_of, norms, products
-from lens_heads.compare.depth import relative_depths
 from lens_heads.compare.signatures import Signatures
+from lens_heads.heads.depth import relative_depths
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import HeadGeometry
 from lens_heads.stats import bootstrap_means
 
 PARTS = ("depth", "patterns", "scores", "cka")

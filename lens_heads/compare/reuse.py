@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from lens_heads.causal.circuits import Circuit
 from lens_heads.compare.overlap import head_overlaps
+from lens_heads.heads.circuit import Circuit
 from lens_heads.runs.typed import typed
 
 

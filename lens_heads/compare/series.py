@@ -60,7 +60,7 @@ def checkpoint_series(
 
     Args:
         checkpoints: by name, in order, scores of one method on the same trials, such as
-            `causal.importance(attribution_patch(model, pairs, "kl", ig_steps=5))`, which are shares of all heads and so
+            `ranking.importance(attribution_patch(model, pairs, "kl", ig_steps=5))`, which are shares of all heads and so
             compare across checkpoints.
         k, alpha, n, seed: as in `compare_checkpoints`, which decides on emergent, lost and kept heads.
 

@@ -19,22 +19,22 @@ from rich.progress import track
 from torch import Tensor
 
 from lens_heads.compare.cka import Grams, centred_grams
-from lens_heads.compare.depth import relative_depths
+from lens_heads.heads.depth import relative_depths
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import Cache, advance
-from lens_heads.model.geometry import HeadGeometry, Model, geometry
+from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
-from lens_heads.runs import checks
+from lens_heads.ranking.one_pass.common_texts import common_texts
+from lens_heads.ranking.one_pass.row_view import RowView
+from lens_heads.ranking.one_pass.scorers.entropy import entropy
+from lens_heads.ranking.one_pass.scorers.induction import induction
+from lens_heads.ranking.one_pass.scorers.previous import previous
+from lens_heads.ranking.one_pass.scorers.sink import sink
+from lens_heads.ranking.one_pass.scorers.span import span_tokens
 from lens_heads.runs.typed import typed
-from lens_heads.scoring.row_view import RowView
-from lens_heads.scoring.scorers.entropy import entropy
-from lens_heads.scoring.scorers.induction import induction
-from lens_heads.scoring.scorers.previous import previous
-from lens_heads.scoring.scorers.sink import sink
-from lens_heads.scoring.scorers.span import span_tokens
-from lens_heads.tasks.prose import haystack
 from lens_heads.trials.tokenizing import prompt_offsets
 
 STATISTICS = ("entropy", "distance", "sink", "previous", "induction")
@@ -74,13 +74,6 @@ class Reading:
     start: int
     length: int
     words: list[int]
-
-
-@typed
-def common_texts(n: int = 16, seed: int = 0) -> list[str]:
-    """n paragraphs of the packaged prose (`tasks.prose`) on different scenes, about 100 words each."""
-    checks.count("n", n)
-    return haystack(200 * n, checks.seed(seed)).split("\n\n")[:n]
 
 
 @typed

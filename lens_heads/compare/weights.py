@@ -17,9 +17,9 @@ from lens_heads.heads.sets import every_head
 from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
 from lens_heads.model.identity import identify
 from lens_heads.model.support import require
+from lens_heads.ranking.one_pass.weighing import value_weights
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed, typed_methods
-from lens_heads.scoring.weighing import value_weights
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

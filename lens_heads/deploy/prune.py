@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from lens_heads.deploy.smaller import kept_groups, without_groups
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer
@@ -20,7 +21,7 @@ from lens_heads.heads.units import query_heads, to_kv_heads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.copies import Packed, copied, packed, set_output_weights
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge, output_weights
+from lens_heads.model.geometry import Model, geometry, is_bridge, output_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import by_layer
 from lens_heads.model.architectures import architecture_of
 from lens_heads.model.copies import Packed
-from lens_heads.model.geometry import HeadGeometry
 from lens_heads.runs.reading import reason
 
 Shape: TypeAlias = tuple[int, ...]

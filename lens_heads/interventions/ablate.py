@@ -35,7 +35,7 @@ def ablate(
     Args:
         heads: `Head`s, "L12H1" strings or pairs; an empty list is allowed and changes nothing.
         kind: at `hook_z`: "zero", "mean" (default; mean over calibration trials and positions), "resample" (same
-            position of another trial), "patch" (the same, but only at the positions of that run; see `causal.patch`),
+            position of another trial), "patch" (the same, but only at the positions of that run; see `patch`),
             "scale" (`factor`), "add" (`factor`=1 times a vector), "mix" (z to (1 - `a`) z + `a` times a vector, `a`=1 and times
             the vectors' gates). At the query before QK-norm and rotation: "query_mean" (as in the LOCOS authors' code; not
             uniform attention), "query_zero". At the pattern: "uniform", "streaming" (`sink`=4, `recent`=64), "identity"

@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.made_on import MadeOn, records
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.interventions.spans import PLACE, Spans, inside, spans_in_batch
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.forward import repeated
-from lens_heads.model.geometry import HeadGeometry
 from lens_heads.model.support import Need
 
 

@@ -25,7 +25,7 @@ def steer(
     """Inside the block, `factor` times each head's vector is added to its z in every forward (activation addition; ITI).
 
     `span`: only in these rows of the prompt, as in `ablate`. Vectors come from `task_vectors`, a difference of two of them, or
-    `gates.lofit`. Raises as `ablate` does.
+    `ranking.lofit`. Raises as `ablate` does.
     """
     with ablate(model, heads, "add", vectors, factor=factor, span=span):
         yield

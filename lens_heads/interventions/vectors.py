@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.made_on import MadeOn, records
 from lens_heads.interventions.activations import run_activations
-from lens_heads.model.geometry import HeadGeometry, Model
+from lens_heads.model.geometry import Model
 from lens_heads.model.identity import identify
 from lens_heads.model.support import require
 from lens_heads.runs.digests import digest, tensor_digest

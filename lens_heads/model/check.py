@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model import identities
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.identities import Check, Run
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import LENGTH, architecture, measured, prompt, tolerance_of

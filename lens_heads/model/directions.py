@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.model.geometry import HeadGeometry, Model
+from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.model.geometry import Model
 from lens_heads.model.multipliers import logit_multiplier, residual_multiplier
 from lens_heads.model.norms import FrozenNorm, frozen_norm, post_attention_norm
 from lens_heads.runs.digests import digest, tensor_digest

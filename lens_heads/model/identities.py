@@ -16,6 +16,7 @@ from einops import einsum, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.delegated import gate_of
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import (
@@ -27,7 +28,7 @@ from lens_heads.model.forward import (
     prefill,
     uncached,
 )
-from lens_heads.model.geometry import HeadGeometry, Model, attention_out, geometry, output_weights
+from lens_heads.model.geometry import Model, attention_out, geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.joining import joining
 from lens_heads.model.multipliers import logit_multiplier, residual_multiplier

@@ -13,7 +13,7 @@ import torch
 from lens_heads.model.architectures import adapting, check_parts, drop_unread, quantized
 from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.folders import configuration, load_local
-from lens_heads.model.foreign_code import foreign_code, nothing_installed
+from lens_heads.model.foreign_code import foreign_code, nothing_installed, off_the_hub
 from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
 from lens_heads.model.gguf import loading, local_source
@@ -202,7 +202,8 @@ def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Mode
         drop_unread(config)
     else:
         config, _ = configuration(name, source, options.get("revision"), options.get("trust_remote_code", False))
-    with loading(name), adapting(name, config), quantized(name, config), nothing_installed():
+    local = off_the_hub() if loaded is not None else nullcontext()
+    with loading(name), adapting(name, config), quantized(name, config), nothing_installed(), local:
         model = TransformerBridge.boot_transformers(label, **options)
         # VaultGemma's adapter says no, because of processed weights alone; none are processed here.
         model.adapter.supports_compatibility_mode = True

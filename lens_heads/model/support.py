@@ -18,11 +18,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model import identities
 from lens_heads.model.attending import check_free
 from lens_heads.model.changes import changing
 from lens_heads.model.forward import avoid
-from lens_heads.model.geometry import HeadGeometry, Model, geometry, is_bridge
+from lens_heads.model.geometry import Model, geometry, is_bridge
 from lens_heads.model.hooks import hook_tables
 from lens_heads.model.identities import Check, Run
 from lens_heads.model.identity import fingerprint, replaced_forwards, scales

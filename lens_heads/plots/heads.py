@@ -138,7 +138,7 @@ def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> g
 def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
     """What each head attends to most at the answer steps: a stacked bar per head, the first on top.
 
-    `frame` is the table of `anatomy.provenance`. Shares of at least 7 % are written in the bar.
+    `frame` is the table of `inspection.provenance`. Shares of at least 7 % are written in the bar.
     """
     check_rows("provenance_bars", frame)
     traces = [

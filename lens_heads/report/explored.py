@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from lens_heads.explorer.stored import folders, stored
-from lens_heads.explorer.trying import Tried
-from lens_heads.explorer.why import Why
+from lens_heads.inspection.explorer.stored import folders, stored
+from lens_heads.inspection.explorer.trying import Tried
+from lens_heads.inspection.why import Why
 from lens_heads.report.html import write_report
 from lens_heads.report.parts import Card, Section, Summary, Table
 from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:  # The widget needs an optional package.
-    from lens_heads.explorer.widget import Explorer
+    from lens_heads.inspection.explorer.widget import Explorer
 
 MOST = 12
 """Tokens in the table of a `Why`."""

@@ -23,7 +23,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from lens_heads.explorer import recorded
+from lens_heads.inspection.explorer import recorded
 from lens_heads.report.parts import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
 from lens_heads.report.style import CSS, SCRIPT
 from lens_heads.runs.showing import visible

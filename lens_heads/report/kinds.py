@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lens_heads.compare.cards import HeadCards
+from lens_heads.inspection.cards import HeadCards
 from lens_heads.report.html import write_report
 from lens_heads.report.parts import Figure, Section, Summary, Table
 from lens_heads.runs.files import write_atomic

@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.runs.store import running_command, versions
 
@@ -125,7 +125,7 @@ class Section:
     """A part of the page with its own heading; a blank line in `text` starts a new paragraph.
 
     `side_by_side` places figures next to each other where the page is wide enough. `folded` hides tables and texts until the
-    reader opens them. `explorer`: data of `explorer.recorded.record`, shown as an interactive view of heads.
+    reader opens them. `explorer`: data of `inspection.explorer.recorded.record`, shown as an interactive view of heads.
     """
 
     title: str

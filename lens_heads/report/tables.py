@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lens_heads.ablation.conditions import NO_NEEDLE
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.verdicts import Verdict
-from lens_heads.compare.cards import THRESHOLDS, HeadCards
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.verdicts import Verdict
+from lens_heads.heads.conditions import NO_NEEDLE
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import ranks_nothing
 from lens_heads.heads.scores import HeadScores
+from lens_heads.inspection.cards import THRESHOLDS, HeadCards
 from lens_heads.model.check import CheckReport
 from lens_heads.runs.showing import visible
 

@@ -153,6 +153,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, abc.Sequence | np.ndarray | Tensor) or hasattr(value, "__array__")
     if kind is Tensor and isinstance(value, Tensor):
         return value.layout is torch.strided and not value.is_meta
+    if getattr(kind, "_is_runtime_protocol", False):
+        return isinstance(value, kind)
     if getattr(kind, "_is_protocol", False) or typing.is_typeddict(kind) or not isinstance(kind, type):
         return not (value is None or isinstance(value, str | int | float | list | dict))
     return isinstance(value, kind)
@@ -198,7 +200,7 @@ def _remedy(value: Any, hint: Any) -> str:
     kinds = {getattr(_array(each), "__name__", ""): _array(each) for each in _members(hint)}
     readable = [name for name, kind in kinds.items() if hasattr(kind, "load")]
     if readable and isinstance(value, str | os.PathLike):
-        return f": read it with {readable[0]}.load"
+        return f": read it with {readable[0].removesuffix('Like')}.load"
     if hasattr(value, "ranking") and "Head" in kinds:
         return ": select the best with .top(k)"
     return ": make a pair from texts with lh.pair" if "TokenPair" in kinds else ""
@@ -219,7 +221,7 @@ def _word(hint: Any) -> str:
     if origin in LISTS:
         return f"a list of {' or '.join(_several(each) for each in _members(inner[0]))}"
     kind = _array(hint)
-    name = getattr(kind, "__name__", str(kind))
+    name = getattr(kind, "__name__", str(kind)).removesuffix("Like")  # What stands for a class of a higher floor.
     return WORDS.get(kind) or f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from lens_heads.ablation.verdicts import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
 
 
 def published(module: str) -> dict[str, Any]:

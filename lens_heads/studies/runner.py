@@ -20,8 +20,7 @@ import pandas as pd
 from rich.console import Console
 
 from lens_heads import report
-from lens_heads.ablation.evaluation import evaluate
-from lens_heads.controls import random_initialised
+from lens_heads.answering.evaluation import evaluate
 from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.model.geometry import Model, geometry
@@ -36,6 +35,7 @@ from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
 from lens_heads.runs.typed import LISTED
+from lens_heads.sanity.models import random_initialised
 from lens_heads.studies.finding import Finding, plain
 from lens_heads.studies.seen import Seen, keep, sections
 from lens_heads.trials.trial import AnyTrial, Trial

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.explorer.stored import ABOUT, FOLDER, store
+from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.heads.scores import HeadScores
+from lens_heads.inspection.explorer.stored import ABOUT, FOLDER, store
 from lens_heads.model.geometry import Model
 from lens_heads.report import Section
 from lens_heads.report.explored import section

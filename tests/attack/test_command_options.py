@@ -21,7 +21,7 @@ import typer
 from typer.models import OptionInfo
 
 from lens_heads.cli.main import app
-from lens_heads.explorer.stored import store
+from lens_heads.inspection.explorer.stored import store
 from lens_heads.runs.store import RunFolder
 from tests.attack.calls import TRIALS, M, scores
 from tests.attack.test_command_line import is_one_line

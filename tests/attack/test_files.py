@@ -13,7 +13,7 @@ import datasets
 import pytest
 
 import lens_heads as lh
-from lens_heads.compare import transfer_files
+from lens_heads.evidence import transfer_files
 from lens_heads.heads.files import load_heads, read_scores
 from lens_heads.runs import reading
 from lens_heads.tasks.books import LONGEST, at_least

@@ -286,7 +286,9 @@ def test_where_nothing_can_be_confined_nothing_is_generated(gqa: Any, monkeypatc
     import lens_heads as lh
 
     monkeypatch.setattr(sandbox, "missing", lambda: "bubblewrap (bwrap) is not installed")
-    monkeypatch.setattr("lens_heads.ablation.evaluation.answer_batch", lambda *_, **__: pytest.fail("the model worked"))
+    monkeypatch.setattr(
+        "lens_heads.answering.evaluation.answer_batch", lambda *_, **__: pytest.fail("the model worked")
+    )
     trial = Trial("t", "1 + 1 =", DOUBLE, template="{question}", judge=JUDGE)
     says = "cannot be confined here: bubblewrap (bwrap) is not installed. Install bubblewrap, let it create user"
     refused(lambda: lh.evaluate(gqa, trial, max_new_tokens=4, progress=False), says, gqa)

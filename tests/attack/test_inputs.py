@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads import compare, gates, verdicts
-from lens_heads.causal import trace_circuit
-from lens_heads.deploy import prefill_ratio, streaming_cache
+from lens_heads import compare
+from lens_heads.deploy.speed import prefill_ratio
+from lens_heads.evidence.streaming import streaming_cache
 from lens_heads.model.forward import advance, prefill
 from lens_heads.model.hooks import hooked
 from lens_heads.model.planning import MACHINES, Sizes, jobs, shape_of
+from lens_heads.ranking.causal.circuits import trace_circuit
 from lens_heads.runs import checks
 from lens_heads.runs.parts import Part
 from tests.attack.calls import PAIRS, TRIALS, TWO, M, curve, means, scores, vectors
@@ -52,13 +53,13 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("vectors that overflow", lambda: ablated("add", reference=vectors(), factor=1e39), "times vectors of up to 1: must stay"),
     ("a factor beyond floats", lambda: ablated("scale", factor=10**400), "must be a finite number"),
     ("resample without a run", lambda: ablated("resample"), "reference=lh.trial_activations(model, other_trial)"),
-    ("lr beyond float32", lambda: gates.lofit(M(), TRIALS, lr=1e38, **Q), "lr=1e+38: must be a finite number"),
-    ("steps without end", lambda: gates.lofit(M(), TRIALS, steps=10**9, **Q), "steps=1000000000: must be an integer"),
-    ("a batch without end", lambda: gates.lofit(M(), TRIALS, batch_size=10**9, **Q), "batch_size=1000000000"),
-    ("a weight that overflows", lambda: gates.head_gating(M(), TWO, weight=1e20, steps=2, **Q), "its gradient is inf at step 1"),
-    ("a lag that overflows", lambda: gates.hardkuma(M(), TWO, sink=1, recent=4, lag=1e6, steps=2, **Q), "smaller lag than 1e+06"),
-    ("passkeys of one length", lambda: gates.passkeys(M(), n=1, lengths=400), "lengths=400: must be a tuple of 2"),  # type: ignore[arg-type]
-    ("passkeys without end", lambda: gates.passkeys(M(), n=1, lengths=(10**8, 10**8)), "lengths=100000000"),
+    ("lr beyond float32", lambda: lh.ranking.lofit(M(), TRIALS, lr=1e38, **Q), "lr=1e+38: must be a finite number"),
+    ("steps without end", lambda: lh.ranking.lofit(M(), TRIALS, steps=10**9, **Q), "steps=1000000000: must be an integer"),
+    ("a batch without end", lambda: lh.ranking.lofit(M(), TRIALS, batch_size=10**9, **Q), "batch_size=1000000000"),
+    ("a weight that overflows", lambda: lh.ranking.head_gating(M(), TWO, weight=1e20, steps=2, **Q), "gradient is inf"),
+    ("a lag that overflows", lambda: lh.ranking.hardkuma(M(), TWO, sink=1, recent=4, lag=1e6, steps=2, **Q), "lag than 1e+06"),
+    ("passkeys of one length", lambda: lh.ranking.passkeys(M(), n=1, lengths=400), "lengths=400: must be a tuple of 2"),  # type: ignore[arg-type]
+    ("passkeys without end", lambda: lh.ranking.passkeys(M(), n=1, lengths=(10**8, 10**8)), "lengths=100000000"),
     ("rankings in a list", lambda: lh.streaming(M(), TWO, [scores()], **Q), "must be a dictionary of HeadScores by name"),  # type: ignore[arg-type]
     ("a ranking of none", lambda: lh.streaming(M(), TWO, {"r": None}, **Q), "rankings={'r': None}"),  # type: ignore[dict-item]
     ("one share", lambda: lh.streaming(M(), TWO, {"r": scores()}, 0.5, **Q), "shares=0.5: must be a list of numbers"),  # type: ignore[arg-type]
@@ -83,8 +84,8 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("a checkpoint called head", lambda: compare.checkpoint_series({"a": scores(), "head": scores(1)}, k=2), "checkpoint 'head'"),
     ("no strength", lambda: lh.probe_heads(M(), TRIALS, [0, 1] * 5, 2, strength=0, **Q), "strength=0: the inverse of the"),
     ("labels in lists", lambda: lh.probe_heads(M(), TRIALS, [[1], [2]] * 5, 2, **Q), "label [1]: labels must be texts"),
-    ("a ranking not measured", lambda: verdicts.smallest_k(curve(), "zzz"), "ranking 'zzz' was not ablated: use mine"),
-    ("true for one", lambda: verdicts.harms(curve(), "mine", True), "k=True was not measured"),
+    ("a ranking not measured", lambda: lh.verdicts.smallest_k(curve(), "zzz"), "ranking 'zzz' was not ablated: use mine"),
+    ("true for one", lambda: lh.verdicts.harms(curve(), "mine", True), "k=True was not measured"),
     ("a shard of zero", lambda: inside(lh.sharding(0)), "part=0: use a text such as '0/4'"),  # type: ignore[arg-type]
     ("a part of none", lambda: Part(0, 0), "of=0: must be a positive integer"),
     ("a part beyond all", lambda: Part(3, 2), "index=3: must be an integer from 0 to 1"),
@@ -155,8 +156,8 @@ def test_a_pattern_hook_inside_a_streaming_cache_is_refused() -> None:
 
 
 def test_divergence_is_seen_in_its_first_step() -> None:
-    refused(lambda: gates.lofit(M(), TRIALS, steps=9, lr=1e6, **Q), "the training diverges: its loss is")
-    refused(lambda: gates.lofit(M(), TRIALS, steps=1, lr=1e6, **Q), "its loss of validation is")
+    refused(lambda: lh.ranking.lofit(M(), TRIALS, steps=9, lr=1e6, **Q), "the training diverges: its loss is")
+    refused(lambda: lh.ranking.lofit(M(), TRIALS, steps=1, lr=1e6, **Q), "its loss of validation is")
 
 
 def test_the_explorer_forgets_what_it_saw_under_an_intervention() -> None:
@@ -202,7 +203,7 @@ def test_a_mean_of_another_shape_and_a_planted_truth_by_names() -> None:
     )
     assert means().z.shape == (3, 4, 8)
     planted = lh.planted()
-    ranking = lh.controls.random_ranking(planted.model)
+    ranking = lh.sanity.random_ranking(planted.model)
     names = [str(head) for head in planted.matters]
     assert planted.quality(ranking, names) == planted.quality(ranking)
     refused(lambda: planted.quality(None), "scores=None: must be a HeadScores")  # type: ignore[arg-type]

@@ -19,9 +19,9 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.causal.pairs import TokenPair
 from lens_heads.heads.scores import HeadScores
 from lens_heads.tasks.sec10k import packaged
+from lens_heads.trials.pairs import TokenPair
 from tests import commands, planted, zoo
 from tests.compare.permuted import TEXTS, permuted
 from tests.conftest import random_trial, tiny
@@ -79,10 +79,10 @@ CALLS: dict[str, Callable[..., Any]] = {
     "score_documents": lambda m, **run: lh.score_documents(m, documents(), ["qr"], **run)["qr"],
     "evaluate": lambda m, **run: lh.evaluate(m, trials(0, 12), max_new_tokens=4, **run),
     "ablation_curve": lambda m, **run: lh.ablation_curve(m, {"a": trials(9)}, ranking(), ks=(1, 2), **HOW, **run),
-    "transfer_matrix": lambda m, **run: lh.compare.transfer_matrix(
+    "transfer_matrix": lambda m, **run: lh.evidence.transfer_matrix(
         m, {"a": ranking()}, {"a": trials(9)}, ks=(1, 2), metric="logprob", **HOW, **run
     ),
-    "generality": lambda m, **run: lh.localize.generality(m, {"a": ["L0H1"]}, {"a": trials(9)}, batch_size=1, **run),
+    "generality": lambda m, **run: lh.evidence.generality(m, {"a": ["L0H1"]}, {"a": trials(9)}, batch_size=1, **run),
     "patch_heads": lambda m, **run: lh.patch_heads(m, pairs(), positions="all", **run),
     "path_patch": lambda m, **run: lh.path_patch(m, ["L0H0", "L0H1"], ["L2H1"], pairs(), **run),
     "attribution_patch": lambda m, **run: lh.attribution_patch(m, pairs(), **run),
@@ -90,9 +90,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "localize_heads": lambda _, **run: lh.localize_heads(
         model(), planted.trials(3, 20), n_masks=24, sparsity=0.25, batch_size=1, **run
     ),
-    "provenance": lambda m, **run: lh.anatomy.provenance(m, trials(9, 40), ["L0H1"], teacher_forced=True, **run),
-    "literalness": lambda m, **run: lh.anatomy.literalness(m, trials(0, 12), teacher_forced=True, **run),
-    "search": lambda _, **run: lh.localize.search(
+    "provenance": lambda m, **run: lh.inspection.provenance(m, trials(9, 40), ["L0H1"], teacher_forced=True, **run),
+    "literalness": lambda m, **run: lh.inspection.literalness(m, trials(0, 12), teacher_forced=True, **run),
+    "search": lambda _, **run: lh.ranking.search(
         model(),
         planted.trials(3, 20),
         planted.trials(6, 20, seed=1)[3:],
@@ -102,7 +102,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         batch_size=1,
         **run,
     ),
-    "validate_match": lambda m, **run: lh.compare.validate_match(
+    "validate_match": lambda m, **run: lh.evidence.validate_match(
         matched()[0], m, matched()[1], {"a": trials(9), "b": trials(40)}, groups={"g": ["L0H1"]}, **run
     ),
 }

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lens_heads import report
-from lens_heads.ablation.conditions import Condition
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.check import Check, CheckReport
 from lens_heads.model.geometry import geometry

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads import causal, tasks
-from lens_heads.causal.measures import OF_ONE_RUN
+from lens_heads import tasks
+from lens_heads.answering.patch_metrics import OF_ONE_RUN
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.store import RunFolder
 from lens_heads.trials.metrics import TEXT_METRICS
@@ -57,10 +57,10 @@ FUNCTIONS: dict[str, Function] = {
     "patch_heads, all": swept(lh.patch_heads, corruption=turned, positions="all"),
     "path_patch": worlds.path_patch,
     "attribution_patch": swept(lh.attribution_patch, corruption=turned),
-    "attribute_queries": swept(causal.attribute_queries, corruption=turned),
+    "attribute_queries": swept(lh.ranking.attribute_queries, corruption=turned),
     "attribute_ablation": swept(lh.attribute_ablation, kind="mean", reference="means"),
-    "gradient_importance": swept(causal.gradient_importance, normalise=False),
-    "gradient_importance, shares": swept(causal.gradient_importance),
+    "gradient_importance": swept(lh.ranking.gradient_importance, normalise=False),
+    "gradient_importance, shares": swept(lh.ranking.gradient_importance),
     "aie": swept(lh.aie, vectors="vectors"),
     "knockout_heads": swept(lh.knockout_heads),
     "recovery": worlds.recovery,

@@ -13,11 +13,13 @@ import torch
 from safetensors.torch import save_file
 
 import lens_heads as lh
-from lens_heads.causal import attribution_patch, patch_heads
-from lens_heads.compare.correlate import correlate
+from lens_heads.evidence.correlation import correlate
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
-from lens_heads.localize import MaskedMetric, solve_masks
+from lens_heads.ranking.causal.attribution import attribution_patch
+from lens_heads.ranking.causal.patching import patch_heads
+from lens_heads.ranking.masks.measure import MaskedMetric
+from lens_heads.ranking.masks.sparse_fit import solve_masks
 from tests import zoo
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny

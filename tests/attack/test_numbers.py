@@ -13,24 +13,24 @@ import torch
 
 import lens_heads as lh
 from lens_heads import tasks
-from lens_heads.causal import attribution_patch, patch_heads
 from lens_heads.compare import depth, rankings
 from lens_heads.compare.checkpoints import compare_checkpoints
 from lens_heads.compare.cka import linear_cka
-from lens_heads.compare.correlate import correlate
 from lens_heads.compare.overlap import jaccard_curve, overlap
-from lens_heads.compare.signatures import common_texts
+from lens_heads.compare.universal import universal_heads
+from lens_heads.evidence.correlation import correlate
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize import localize, solve_masks
-from lens_heads.localize.generality import universal_heads
-from lens_heads.localize.heads import Settings
-from lens_heads.localize.masks import draw_masks
-from lens_heads.localize.sparse_fit import fit
+from lens_heads.inspection.anatomy import kv_groups
+from lens_heads.ranking.causal.attribution import attribution_patch
+from lens_heads.ranking.causal.patching import patch_heads
+from lens_heads.ranking.masks.designs import draw_masks
+from lens_heads.ranking.masks.localize import Settings, localize
+from lens_heads.ranking.masks.sparse_fit import fit, solve_masks
+from lens_heads.ranking.one_pass.common_texts import common_texts
+from lens_heads.ranking.one_pass.scorers.contrastive import contrastive
+from lens_heads.ranking.one_pass.scorers.core import core
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run
-from lens_heads.scoring.anatomy import kv_groups
-from lens_heads.scoring.scorers.contrastive import contrastive
-from lens_heads.scoring.scorers.core import core
 from lens_heads.studies.capability_paper import presets as capability
 from lens_heads.studies.fragile_paper import presets as fragile
 from lens_heads.studies.locos_paper import presets as locos
@@ -261,7 +261,7 @@ def test_a_number_in_place(run: Callable[[], Any], right: Any) -> None:
 
 
 def test_greedy_takes_no_more_heads_than_there_are() -> None:
-    from lens_heads.localize import MaskedMetric
+    from lens_heads.ranking.masks.measure import MaskedMetric
 
     measured = MaskedMetric(MODEL(), TRIALS, progress=False)
     refused(

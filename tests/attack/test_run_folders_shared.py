@@ -19,10 +19,10 @@ import pytest
 import torch
 
 import lens_heads as lh
+from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.runs import engine, files
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
-from lens_heads.scoring.scorer import Scorer
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny
 

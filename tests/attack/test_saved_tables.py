@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.compare.saved import read_tables, write_tables
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.runs.result_folders import read_tables, write_tables
 from lens_heads.runs.tables import read_table, write_table
 from tests.attack.held import refused
 

@@ -17,9 +17,10 @@ from lens_heads.compare import overlap
 from lens_heads.compare.checkpoints import compare_checkpoints
 from lens_heads.compare.overlap import jaccard_curve
 from lens_heads.compare.rankings import by_layer_third, pool_scores, rank_biased_overlap, rank_correlation
+from lens_heads.compare.universal import universal_heads
+from lens_heads.evidence.generality import generality
 from lens_heads.heads.files import load_heads
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize.generality import generality, universal_heads
 from lens_heads.model.identity import identify
 from lens_heads.runs.identity import ModelIdentity
 from tests.attack.held import refused

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.ablation.plan import RESERVED
-from lens_heads.causal import attribution_patch, patch_heads
-from lens_heads.causal.pairs import TokenPair
+from lens_heads.evidence.head_sets import RESERVED
 from lens_heads.heads.scores import HeadScores
+from lens_heads.ranking.causal.attribution import attribution_patch
+from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.trials.documents import EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.pairs import TokenPair
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny
 
@@ -198,7 +199,7 @@ def unchanged(given: EncodedTrial) -> torch.Tensor:
 
 def fillers() -> EncodedTrial:
     """A trial whose needle already is what "remove" puts in its place."""
-    from lens_heads.causal.pairs import FILLER
+    from lens_heads.trials.pairs import FILLER
     from lens_heads.trials.tokenizing import piece
 
     whole = random_trial(0)

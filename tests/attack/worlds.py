@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads import causal, compare, probes
+from lens_heads import compare
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations
-from lens_heads.scoring.scorers import NAMED_SCORERS, ONLY_NAMED, SCORERS, TEXT_SCORERS
+from lens_heads.ranking.one_pass.scorers import NAMED_SCORERS, ONLY_NAMED, SCORERS, TEXT_SCORERS
 from lens_heads.trials.documents import EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
@@ -149,24 +149,24 @@ def score_heads_nulls(world: World, **options: Any) -> Found:
 
 def score_texts(world: World, **options: Any) -> Found:
     """A probe of texts knows them by number: as ids they have those of the trials."""
-    texts = probes.text([torch.cat([one.tokens, one.tokens[:4]]) for one in world.trials], min_distance=4)
+    texts = lh.plain_texts([torch.cat([one.tokens, one.tokens[:4]]) for one in world.trials], min_distance=4)
     found = of_scores(lh.score_heads(world.model, texts, ["receiver", *USUAL], progress=False, **options))
     return found.renamed(lambda name: world.trials[int(name.removeprefix("text-"))].id)
 
 
 def score_pairs(world: World, **options: Any) -> Found:
-    return of_scores(lh.score_heads(world.model, probes.pair(world.trials), progress=False, **options))
+    return of_scores(lh.score_heads(world.model, lh.context_pairs(world.trials), progress=False, **options))
 
 
 def score_repeated(world: World, **options: Any) -> Found:
-    blocks = [probes.repeated(world.model, 12, 3, seed) for seed in range(2)]
+    blocks = [lh.repeated_blocks(world.model, 12, 3, seed) for seed in range(2)]
     return of_scores(lh.score_heads(world.model, blocks, progress=False, **options))
 
 
 def score_weights(world: World, **options: Any) -> Found:
     """A map of tokens by trial: each to the one that follows it."""
     maps = {one.id: dict(itertools.pairwise(one.tokens.tolist())) for one in world.trials}
-    found = lh.score_heads(world.model, probes.weights(maps), progress=False, **options)
+    found = lh.score_heads(world.model, lh.token_maps(maps), progress=False, **options)
     return of_scores(found)
 
 
@@ -258,7 +258,7 @@ def recovery(world: World, **options: Any) -> Found:
 
 
 def sahara(world: World, **options: Any) -> Found:
-    found = causal.sahara(world.model, world.trials, k=2, kind="zero", progress=False, **options)
+    found = lh.ranking.sahara(world.model, world.trials, k=2, kind="zero", progress=False, **options)
     return Found(whole={"angle": found.values})
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def test_check_says_whether_it_holds(
     monkeypatch.setenv("COLUMNS", "200")
     assert run("check", str(folder), monkeypatch=monkeypatch) == 0
     assert "contributions close on the logit" in capsys.readouterr().out
-    monkeypatch.setattr("lens_heads.model.check.CheckReport.passed", property(lambda self: False))
+    monkeypatch.setattr(import_module("lens_heads.model.check").CheckReport, "passed", property(lambda self: False))
     assert run("check", str(folder), monkeypatch=monkeypatch) == 1
 
 
@@ -265,7 +266,7 @@ def test_arguments_of_a_task_add_to_its_split(
         raise ValueError("far enough")
 
     monkeypatch.setattr("lens_heads.interventions.activations.mean_activations", stop)
-    monkeypatch.setattr("lens_heads.ablation.curve.ablation_curve", stop_here)
+    monkeypatch.setattr("lens_heads.evidence.curve.ablation_curve", stop_here)
     scores = score_file(tmp_path / "s.json")
     assert run("ablate", "-m", str(folder), "-s", str(scores), *given, monkeypatch=monkeypatch) == 2
     assert seen == [{splits[1]}, {splits[0]}]
@@ -291,7 +292,7 @@ def test_the_permission_to_run_code_reaches_the_tasks_that_take_it(
         seen.extend([*trials["mbpp"], *options["specificity"]["arithmetic"]])
         raise ValueError("far enough")
 
-    monkeypatch.setattr("lens_heads.ablation.curve.ablation_curve", stop_here)
+    monkeypatch.setattr("lens_heads.evidence.curve.ablation_curve", stop_here)
     given = [flag.replace("ALLOW", "--allow-code-execution") for flag in flags]
     source = ["-t", "mbpp", "-w", f"path={tmp_path / 'mbpp.jsonl'}", "--kind", "zero", "--specificity", "arithmetic"]
     scores = str(score_file(tmp_path / "s.json"))
@@ -318,7 +319,7 @@ def test_help_and_import_do_not_import_torch() -> None:
 
 def test_finding_and_comparing_heads_import_transformers_only_with_a_model() -> None:
     """Notebooks silence its progress bars after their imports."""
-    code = "import sys, lens_heads.compare, lens_heads.localize; print('huggingface_hub' in sys.modules)"
+    code = "import sys, lens_heads.compare, lens_heads.ranking; print('huggingface_hub' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -329,7 +330,7 @@ def test_an_interrupt_is_reported_and_not_a_traceback(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lens_heads.model.check.check", stop)
+    monkeypatch.setattr(import_module("lens_heads.model.check"), "check", stop)
     assert run("check", str(folder), monkeypatch=monkeypatch) == 130
     assert "interrupted" in capsys.readouterr().err.lower()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from lens_heads.compare import common_texts
 from lens_heads.heads.head import Head
+from lens_heads.ranking import common_texts
 from tests import handmade, zoo
 
 TEXTS = [text[:140] for text in common_texts(8)]

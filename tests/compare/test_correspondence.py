@@ -13,8 +13,9 @@ import torch
 from scipy.stats import kstest
 
 import lens_heads as lh
-from lens_heads.compare import HeadMatch, match_accuracy, match_heads, recovery_rate
+from lens_heads.compare import match_heads
 from lens_heads.heads.head import Head
+from lens_heads.heads.matching import HeadMatch, match_accuracy, recovery_rate
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.hooks import has_hooks
 from tests import zoo

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_heads.compare import overlap_by_depth
-from lens_heads.compare.depth import depth_bins, relative_depths
+from lens_heads.heads.depth import depth_bins, relative_depths
 from lens_heads.heads.scores import HeadScores, Unit
 
 

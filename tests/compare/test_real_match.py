@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.compare import common_texts, match_accuracy
+from lens_heads.heads.matching import match_accuracy
+from lens_heads.ranking import common_texts
 from tests.compare.permuted import shuffle_heads
 from tests.conftest import real_model
 

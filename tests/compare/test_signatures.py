@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from lens_heads.compare import common_texts, head_signatures, linear_cka
+from lens_heads.compare import head_signatures, linear_cka
 from lens_heads.compare.cka import cka_of, norms, products
 from lens_heads.compare.signatures import STATISTICS, Reading, pattern_statistics, readings
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
+from lens_heads.ranking import common_texts
 from tests import zoo
 from tests.compare.permuted import TEXTS
 from tests.conftest import tiny

@@ -9,7 +9,7 @@ import torch
 
 from lens_heads import compare
 from lens_heads.model.geometry import output_weights
-from lens_heads.scoring.weighing import value_weights
+from lens_heads.ranking.one_pass.weighing import value_weights
 from tests import planted, zoo
 from tests.conftest import tiny
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads.ablation.evaluation import answer_batch
-from lens_heads.causal.measures import answer_logprob
+from lens_heads.answering.evaluation import answer_batch
+from lens_heads.answering.patch_metrics import answer_logprob
 from lens_heads.interventions.replay import prefilled
 from lens_heads.model.hooks import has_hooks
-from tests.causal.test_patching import random_pair
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, build
+from tests.ranking.causal.test_patching import random_pair
 
 pytestmark = pytest.mark.skipif(HookedTransformer is None, reason="this TransformerLens has no HookedTransformer")
 

@@ -18,7 +18,7 @@ from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, b
 
 pytestmark = pytest.mark.skipif(HookedTransformer is None, reason="this TransformerLens has no HookedTransformer")
 TOKENS = random_trial().tokens[None]
-CONTROLS = (lh.controls.random_initialised, lh.controls.shuffled_outputs)
+CONTROLS = (lh.sanity.random_initialised, lh.sanity.shuffled_outputs)
 
 
 @pytest.fixture(params=CONFIGS)
@@ -45,7 +45,7 @@ def test_a_new_model_of_the_same_shape_and_the_original_stays(hooked_model: Any,
 
 
 def test_random_weights_are_those_of_init_weights(hooked_model: Any) -> None:
-    made = lh.controls.random_initialised(hooked_model, 3)
+    made = lh.sanity.random_initialised(hooked_model, 3)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         again = type(hooked_model)(made.cfg, tokenizer=hooked_model.tokenizer)
@@ -56,7 +56,7 @@ def test_random_weights_are_those_of_init_weights(hooked_model: Any) -> None:
 
 
 def test_outputs_are_the_originals_in_another_order(hooked_model: Any) -> None:
-    made, shape = lh.controls.shuffled_outputs(hooked_model), geometry(hooked_model)
+    made, shape = lh.sanity.shuffled_outputs(hooked_model), geometry(hooked_model)
     for layer in range(shape.n_layers):
         old, new = output_weights(hooked_model, layer), output_weights(made, layer)
         order = [[torch.equal(mine, one) for one in old].index(True) for mine in new]

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.gates.duo import Duo
-from lens_heads.gates.gate import Batch
 from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import uncached
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.identity import fingerprint
+from lens_heads.ranking.gates.duo import Duo
+from lens_heads.ranking.gates.gate import Batch
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, build
 
@@ -43,11 +43,11 @@ def test_closed_gates_are_kind_streaming(hooked_model: Any) -> None:
 def test_every_method_trains_and_leaves_the_weights(hooked_model: Any) -> None:
     before, vectors = fingerprint(hooked_model), lh.task_vectors(hooked_model, OTHERS)
     found = [
-        lh.gates.duo(hooked_model, TRIALS, sink=1, recent=4, **QUIET),
-        lh.gates.duo(hooked_model, TRIALS, sink=1, recent=4, full="teacher", checkpoints=True, **QUIET),
-        lh.gates.lofit(hooked_model, TRIALS, **QUIET),
-        lh.gates.soft_injection(hooked_model, TRIALS, vectors, **QUIET),
-        lh.gates.head_gating(hooked_model, TRIALS, **QUIET).removed,
+        lh.ranking.duo(hooked_model, TRIALS, sink=1, recent=4, **QUIET),
+        lh.ranking.duo(hooked_model, TRIALS, sink=1, recent=4, full="teacher", checkpoints=True, **QUIET),
+        lh.ranking.lofit(hooked_model, TRIALS, **QUIET),
+        lh.ranking.soft_injection(hooked_model, TRIALS, vectors, **QUIET),
+        lh.ranking.head_gating(hooked_model, TRIALS, **QUIET).removed,
     ]
     assert all(one.parameter.isfinite().all() for one in found)
     assert fingerprint(hooked_model) == before
@@ -58,5 +58,8 @@ def test_every_method_trains_and_leaves_the_weights(hooked_model: Any) -> None:
 def test_prune_and_streaming_caches_need_a_bridge(hooked_model: Any, tmp_path: Any) -> None:
     with pytest.raises(ValueError, match="needs the Hugging Face model inside a TransformerBridge"):
         lh.prune(hooked_model, ["L0H0"], tmp_path / "pruned")
-    with pytest.raises(ValueError, match="this needs a TransformerBridge"), lh.deploy.streaming_cache(hooked_model, []):
+    with (
+        pytest.raises(ValueError, match="this needs a TransformerBridge"),
+        lh.evidence.streaming_cache(hooked_model, []),
+    ):
         pass

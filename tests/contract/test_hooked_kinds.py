@@ -8,17 +8,16 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads import causal
-from lens_heads.ablation.conditions import Condition
-from lens_heads.causal.measures import answer_logprob
+from lens_heads.answering.patch_metrics import answer_logprob
+from lens_heads.heads.conditions import Condition
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
-from lens_heads.scoring.scorers import TEXT_SCORERS
-from tests.causal.test_repairing import HEADS
-from tests.causal.test_repairing import plain as moved_by_hand
+from lens_heads.ranking.one_pass.scorers import TEXT_SCORERS
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, Cached, HookedTransformer, build
-from tests.scoring.rows import LOOPS
+from tests.evidence.test_repair import HEADS
+from tests.evidence.test_repair import plain as moved_by_hand
+from tests.ranking.one_pass.rows import LOOPS
 
 pytestmark = pytest.mark.skipif(HookedTransformer is None, reason="this TransformerLens has no HookedTransformer")
 
@@ -31,7 +30,7 @@ def hooked_model(request: pytest.FixtureRequest) -> Any:
 def test_scores_of_texts_match_loops(hooked_model: Any) -> None:
     tokens = torch.randint(3, 40, (30,), generator=torch.Generator().manual_seed(0))
     names = [name for name in TEXT_SCORERS if name != "far_mass"]
-    probe = lh.probes.text([tokens], min_distance=4)
+    probe = lh.plain_texts([tokens], min_distance=4)
     found = lh.score_heads(hooked_model, probe, names, progress=False)
     (text,) = probe.encode(hooked_model.tokenizer, geometry(hooked_model))
     A, rows = Cached(hooked_model, tokens).A, range(1, 30)
@@ -45,15 +44,13 @@ def test_scores_of_texts_match_loops(hooked_model: Any) -> None:
 
 def test_scores_of_pairs_and_weights_match_loops(hooked_model: Any) -> None:
     trial, shape = random_trial(), geometry(hooked_model)
-    found = lh.score_heads(hooked_model, lh.probes.pair(trial), ["context_divergence"], progress=False)
+    found = lh.score_heads(hooked_model, lh.context_pairs(trial), ["context_divergence"], progress=False)
     apart = []
     for prompt in (trial.tokens, torch.cat([trial.tokens[:7], trial.tokens[11:]])):
         cached = Cached(hooked_model, torch.cat([prompt, trial.answer_tokens[:-1]]))
         apart.append([cached.cache["z", layer][0, len(prompt) - 1 :] for layer in range(3)])
     pairs = [(token, token + 1) for token in range(5, 12)]
-    maps = lh.score_heads(hooked_model, lh.probes.weights({"m": pairs}), ["token_map_raw"], progress=False)[
-        "token_map_raw"
-    ]
+    maps = lh.score_heads(hooked_model, lh.token_maps({"m": pairs}), ["token_map_raw"], progress=False)["token_map_raw"]
     ids = torch.arange(5, 13)
     for layer in range(3):
         attention = hooked_model.blocks[layer].attn
@@ -79,7 +76,7 @@ def test_causal_methods_are_the_slopes_of_real_runs(hooked_model: Any) -> None:
             logits = hooked_model(tokens)[:, len(trial.tokens) - 1 :]
         values.append(float(answer_logprob(logits.double(), trial.answer_tokens)[0]))
     assert found["L1H2"] == pytest.approx((values[0] - values[1]) / (2 * step), abs=2e-3, rel=2e-2)
-    queries = causal.attribute_queries(hooked_model, trial, progress=False)
+    queries = lh.ranking.attribute_queries(hooked_model, trial, progress=False)
     assert torch.isfinite(queries.values).all()
     knocked = lh.knockout_heads(hooked_model, [trial.tokens], progress=False)
     with torch.no_grad():
@@ -91,9 +88,9 @@ def test_causal_methods_are_the_slopes_of_real_runs(hooked_model: Any) -> None:
 
 
 def test_heads_are_described(hooked_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    maps = {name: lh.probes.TokenMap(((5, 6), (6, 7))) for name in ("successor", "copying", "copy_suppression")}
-    monkeypatch.setattr("lens_heads.scoring.probes.maps.packaged_maps", lambda tokenizer, d_vocab: maps)
-    monkeypatch.setattr("lens_heads.compare.cards.BLOCK", 5)
+    maps = {name: lh.ranking.TokenMap(((5, 6), (6, 7))) for name in ("successor", "copying", "copy_suppression")}
+    monkeypatch.setattr("lens_heads.ranking.one_pass.token_maps.packaged_maps", lambda tokenizer, d_vocab: maps)
+    monkeypatch.setattr("lens_heads.inspection.cards.BLOCK", 5)
     text = torch.randint(3, 250, (20,), generator=torch.Generator().manual_seed(0)).tolist()
     found = lh.describe(hooked_model, text=[text], progress=False)
     assert len(found.frame) == 12
@@ -104,7 +101,7 @@ def test_moved_attention_matches_hooks_in_a_full_forward(hooked_model: Any) -> N
     ids = 3 + torch.randperm(36, generator=torch.Generator().manual_seed(0))[:30]
     choices = tuple(ids[at : at + 2] for at in (4, 9))
     trial = lh.EncodedTrial(ids, None, "a", choices[0], "random", choices=("a", "b"), choice_tokens=choices)
-    found = causal.repair(hooked_model, HEADS, trial, draws=2, progress=False)
+    found = lh.evidence.repair(hooked_model, HEADS, trial, draws=2, progress=False)
     expected, _ = moved_by_hand(hooked_model, trial, HEADS, [9, 10])
     assert found.values(Condition.top("moved", 3), "logprob").item() == pytest.approx(expected, abs=1e-4)
     assert not has_hooks(hooked_model)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lens_heads.localize import MaskedMetric, draw_masks
 from lens_heads.model.hooks import has_hooks
+from lens_heads.ranking.masks.designs import draw_masks
+from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.trials.encoded import EncodedTrial
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, build

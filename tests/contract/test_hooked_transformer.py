@@ -16,8 +16,8 @@ import lens_heads as lh
 from lens_heads.interventions.activations import trial_activations
 from lens_heads.model.geometry import geometry, require_raw_weights
 from lens_heads.model.hooks import has_hooks
-from lens_heads.scoring.documents import query_attention
-from lens_heads.scoring.scorers import DOCUMENT_SCORERS, SCORERS
+from lens_heads.ranking.one_pass.documents import query_attention
+from lens_heads.ranking.one_pass.scorers import DOCUMENT_SCORERS, SCORERS
 from lens_heads.trials.documents import EncodedDocuments
 from tests import reference, zoo
 from tests.conftest import random_trial

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from lens_heads import compare, plots
-from lens_heads.ablation.conditions import Controls
-from lens_heads.ablation.plan import plan_sets
+from lens_heads.evidence.head_sets import plan_sets
+from lens_heads.heads.conditions import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.inspection import anatomy
 from lens_heads.runs.identity import ModelIdentity
-from lens_heads.scoring import anatomy
 
 
 def turned(scores: HeadScores, **about: Any) -> HeadScores:

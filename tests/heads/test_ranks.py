@@ -12,8 +12,8 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import check_ranks, warn_of_nothing
-from tests.causal.test_patching import random_pair
 from tests.conftest import random_trial, tiny
+from tests.ranking.causal.test_patching import random_pair
 
 QUIET: dict[str, Any] = {"progress": False}
 FORCED: dict[str, Any] = {"kind": "zero", "generate": False, "controls": (), **QUIET}
@@ -81,8 +81,8 @@ def test_one_warning_names_all_rankings() -> None:
 CALLS: dict[str, Any] = {
     "ablation_curve": lambda m, r: lh.ablation_curve(m, TRIALS, r, (1, 3), **FORCED),
     "faithfulness": lambda m, r: lh.faithfulness(m, random_pair(), r, (3,), controls=(), **QUIET),
-    "generality": lambda m, r: lh.localize.generality(m, r, {"a": TRIALS}, k=3, random_draws=0, **QUIET),
-    "transfer_matrix": lambda m, r: lh.compare.transfer_matrix(
+    "generality": lambda m, r: lh.evidence.generality(m, r, {"a": TRIALS}, k=3, random_draws=0, **QUIET),
+    "transfer_matrix": lambda m, r: lh.evidence.transfer_matrix(
         m, r, dict.fromkeys(r, TRIALS), (3,), random_draws=0, metric="logprob", generate=False, **QUIET
     ),
     "streaming": lambda m, r: lh.streaming(m, TRIALS, r, (0.5,), recent=6, draws=1, max_new_tokens=1, **QUIET),

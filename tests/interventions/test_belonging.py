@@ -14,14 +14,14 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.explorer.stored import store
-from lens_heads.gates import soft_injection
+from lens_heads.inspection.explorer.stored import store
 from lens_heads.interventions.activations import TrialActivations, trial_activations
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.identity import identify
+from lens_heads.ranking.gates.soft_injection import soft_injection
 from tests import zoo
-from tests.causal.test_patching import random_pair
 from tests.conftest import random_trial, tiny
+from tests.ranking.causal.test_patching import random_pair
 
 QUIET: dict[str, Any] = {"progress": False}
 HEADS = ["L0H1", "L2H3"]
@@ -85,10 +85,10 @@ CALLS: dict[str, tuple[str, Call]] = {
     "steer": ("vectors", lambda m, x, _: within(lh.steer(m, HEADS, x), m)),
     "ablation_curve": ("scores", lambda m, x, _: curve(m, rankings=x)),
     "ablation_curve reference": ("means", lambda m, x, _: curve(m, kind="mean", reference=x)),
-    "generality": ("scores", lambda m, x, _: lh.localize.generality(m, x, {"a": TRIALS}, random_draws=0, **QUIET)),
+    "generality": ("scores", lambda m, x, _: lh.evidence.generality(m, x, {"a": TRIALS}, random_draws=0, **QUIET)),
     "transfer_matrix": (
         "scores",
-        lambda m, x, _: lh.compare.transfer_matrix(
+        lambda m, x, _: lh.evidence.transfer_matrix(
             m, {"a": x}, {"a": TRIALS}, (1,), random_draws=0, metric="logprob", **FORCED
         ),
     ),
@@ -296,6 +296,6 @@ def test_cards_and_matches_of_another_model_are_not_shown_beside_this_one() -> N
     with pytest.raises(ValueError, match=r"the match was made on other weights .*: match this model"):
         lh.explore(tiny("llama-gqa"), TRIALS, scores, match=matches[other])
     with pytest.raises(ValueError, match="the match was made on other weights"):
-        lh.compare.validate_match(
+        lh.evidence.validate_match(
             matches[other], tiny("llama-gqa"), tiny("llama-gqa"), {"a": TRIALS}, groups={"x": HEADS}, k=1
         )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.deploy import streaming_cache
+from lens_heads.evidence.streaming import streaming_cache
 from lens_heads.model.hooks import has_hooks, hooked
 from tests.conftest import random_trial, tiny
 
@@ -28,14 +28,14 @@ def test_kv_heads_are_refused_where_query_heads_are_expected() -> None:
     calls: list[Any] = [
         lambda: lh.ablate(model, best, "zero").__enter__(),
         lambda: lh.steer(model, best, vectors).__enter__(),
-        lambda: lh.causal.patch(model, best, trial).__enter__(),
+        lambda: lh.patch(model, best, trial).__enter__(),
         lambda: lh.prune(model, best, "never-written"),
         lambda: lh.contrast(model, trial, best, progress=False),
         lambda: lh.influence(model, ["a text"], best, progress=False),
         lambda: lh.look(model, trial, heads=best),
         lambda: lh.describe(model, best, "a text", progress=False),
-        lambda: lh.anatomy.provenance(model, [trial], best),
-        lambda: lh.causal.path_patch(model, best, "logits", [trial]),
+        lambda: lh.inspection.provenance(model, [trial], best),
+        lambda: lh.path_patch(model, best, "logits", [trial]),
     ]
     for call in calls:
         with pytest.raises(ValueError, match=refused):

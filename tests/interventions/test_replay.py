@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.evaluation import answer_batch
+from lens_heads.answering.evaluation import answer_batch
+from lens_heads.heads.conditions import Condition
 from lens_heads.interventions import replay
 from lens_heads.interventions.replay import prefilled, shared_beginning, together
 from lens_heads.model.forward import Cache, advance, fast_attention, left_pad, prefill
@@ -132,7 +132,7 @@ def test_models_whose_blocks_hand_on_tuples_are_resumed_too(kind: str) -> None:
         found = kept.replay(model, [1])
         rows = [advance(model, trial.tokens[None, -1:], cache, kept.pads) for cache in (found, wanted)]
     torch.testing.assert_close(rows[0], rows[1], atol=1e-4, rtol=1e-4)
-    (pair,) = lh.causal.make_pairs([trial], model.tokenizer, lh.geometry(model))
+    (pair,) = lh.trials.make_pairs([trial], model.tokenizer, lh.geometry(model))
     with torch.no_grad(), lh.patch(model, "L1H1", pair, positions="all"):
         patched = model(pair.corrupt[None, :-1])[0, 23:].log_softmax(-1)
     by_hand = float(patched.gather(-1, pair.gold[:, None]).mean())

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.localize.measure import MaskedMetric
+from lens_heads.ranking.masks.measure import MaskedMetric
 from tests.conftest import random_trial, tiny
 
 LENGTHS, SPANS = (40, 13, 26, 19), [(2, 9), (6, 12), (9, 11), (1, 4)]
@@ -136,7 +136,7 @@ def test_another_number_of_spans_than_trials(gqa: Any) -> None:
         ],
         "prompts": [
             lambda: lh.knockout_heads(gqa, TRIALS, **few),
-            lambda: lh.causal.sahara(gqa, TRIALS, **few),
+            lambda: lh.ranking.sahara(gqa, TRIALS, **few),
         ],
         "documents": [lambda: lh.influence(gqa, [trial.tokens for trial in TRIALS], HEADS, **few)],
     }

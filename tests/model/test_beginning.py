@@ -14,10 +14,10 @@ from tokenizers import processors
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import lens_heads as lh
-from lens_heads.controls.planted_weights import byte_tokenizer
-from lens_heads.gates.passkeys import passkeys
 from lens_heads.model.copies import copied, packed, unpacked
 from lens_heads.model.geometry import geometry
+from lens_heads.ranking.gates.passkeys import passkeys
+from lens_heads.sanity.planted_weights import byte_tokenizer
 from lens_heads.trials.bos import as_own, begins
 from lens_heads.trials.tokenizing import prompt_offsets
 from tests import zoo
@@ -54,9 +54,9 @@ def written(model: Any, text: str = TEXT) -> dict[str, list[int]]:
     """The beginning of a prompt, by everyone who makes one."""
     tokenizer, shape = model.tokenizer, geometry(model)
     documents = lh.DocumentTrial("d", "Who?", ("One text.", "Another."), ("1",)).encode(tokenizer)
-    (probed,) = lh.probes.text(text).encode(tokenizer, shape)
+    (probed,) = lh.plain_texts(text).encode(tokenizer, shape)
     n, bare = len(begins(tokenizer)), tokenizer(text, add_special_tokens=False).input_ids
-    (answered,) = lh.probes.text((text, " Oslo")).encode(tokenizer, shape)
+    (answered,) = lh.plain_texts((text, " Oslo")).encode(tokenizer, shape)
     return {
         "tokenizer": tokenizer(text).input_ids,
         "to_tokens": model.to_tokens(text)[0].tolist(),
@@ -70,7 +70,7 @@ def written(model: Any, text: str = TEXT) -> dict[str, list[int]]:
         "response": answered.tokens.tolist()[: answered.first],
         "offsets": prompt_offsets(tokenizer, text)[0],
         "documents": [*documents.tokens[:n].tolist(), *bare],
-        "repeated": [*lh.probes.repeated(model, block=4).tokens[:n].tolist(), *bare],
+        "repeated": [*lh.repeated_blocks(model, block=4).tokens[:n].tolist(), *bare],
     }
 
 

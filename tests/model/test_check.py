@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.model import check as checking
+from lens_heads.model.check import CheckReport
 from lens_heads.model.forward import Cache, notes_queries
 from lens_heads.model.geometry import _centered
 from lens_heads.model.hooks import has_hooks, hooked
@@ -17,7 +17,7 @@ from tests import zoo
 from tests.conftest import tiny
 
 
-def failed(report: checking.CheckReport) -> list[str]:
+def failed(report: CheckReport) -> list[str]:
     return [check.name for check in report.checks if not check.passed]
 
 

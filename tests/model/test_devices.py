@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads import causal, compare, controls, localize, probes
+from lens_heads import compare
 from lens_heads.interventions.activations import trial_activations
 from lens_heads.model.load import load_model
 from lens_heads.trials.documents import Document, DocumentTrial
 from tests import zoo
-from tests.causal.test_repairing import trial as choice_trial
 from tests.conftest import few_shot, random_trial, tiny
 from tests.devices import CPU, FIRST, Elsewhere, device_of, on_one, spread
+from tests.evidence.test_repair import trial as choice_trial
 from tests.model.test_directions import random_lens
 from tests.model.test_load import saved
 from tests.rounding import rounding
@@ -31,7 +31,7 @@ from tests.rounding import rounding
 HEADS = ["L0H1", "L1H2", "L2H0"]
 TEXT = "the cat sat on the mat, and the cat"
 NAMED = ["locos_name", "locos_beside", "locos_rest", "task_kv", "task_kv_write"]
-PAIRS = {"mine": probes.TokenMap(tuple((token, token + 2) for token in range(5, 11)))}
+PAIRS = {"mine": lh.ranking.TokenMap(tuple((token, token + 2) for token in range(5, 11)))}
 DOCUMENTS = [Document("a cat"), Document("a dog")]
 SCORES = lh.HeadScores.from_trials("known", torch.arange(12.0).reshape(1, 3, 4), ["other"])
 Case = Callable[[Any], Any]
@@ -42,7 +42,7 @@ def trials(n: int = 2, first: int = 0) -> list[lh.EncodedTrial]:
 
 
 def pairs(n: int = 2) -> list[lh.TokenPair]:
-    return causal.make_pairs(trials(n), zoo.tokenizer(), lh.geometry(tiny("llama-gqa")))
+    return lh.trials.make_pairs(trials(n), zoo.tokenizer(), lh.geometry(tiny("llama-gqa")))
 
 
 def means(model: Any) -> lh.MeanActivations:
@@ -69,10 +69,10 @@ SCORING: dict[str, Case] = {
     "decoded, in batches": score(max_new_tokens=3, direction="exact", batch_size=2, chunk=7),
     "tuned lens": lambda model: score(teacher_forced=True, direction=lens())(model),
     "named": score(methods=NAMED, teacher_forced=True),
-    "repeated": score_probe(lambda model: probes.repeated(model, block=8)),
-    "text": score_probe(lambda model: probes.text([TEXT])),
-    "context": score_probe(lambda model: probes.pair(trials())),
-    "weights": score_probe(lambda model: probes.weights(PAIRS)),
+    "repeated": score_probe(lambda model: lh.repeated_blocks(model, block=8)),
+    "text": score_probe(lambda model: lh.plain_texts([TEXT])),
+    "context": score_probe(lambda model: lh.context_pairs(trials())),
+    "weights": score_probe(lambda model: lh.token_maps(PAIRS)),
     "documents": lambda model: lh.score_documents(
         model, DocumentTrial("d", "who?", tuple(DOCUMENTS), ("1",)), progress=False
     ),
@@ -80,8 +80,8 @@ SCORING: dict[str, Case] = {
     "look": lambda model: lh.look(model, trials()[0]),
     "look at its own answer": lambda model: lh.look(model, trials()[0], generated=True, max_new_tokens=3),
     "token curves": lambda model: lh.token_curves(model, 4 * TEXT),
-    "provenance": lambda model: lh.anatomy.provenance(model, trials(), HEADS, max_new_tokens=3),
-    "literalness": lambda model: lh.anatomy.literalness(model, trials(), teacher_forced=True),
+    "provenance": lambda model: lh.inspection.provenance(model, trials(), HEADS, max_new_tokens=3),
+    "literalness": lambda model: lh.inspection.literalness(model, trials(), teacher_forced=True),
 }
 
 
@@ -145,7 +145,7 @@ def knocked(**options: Any) -> Case:
 
 
 def flipped(model: Any) -> None:
-    with pytest.raises(causal.NothingFlipped):
+    with pytest.raises(lh.evidence.NothingFlipped):
         lh.recovery(model, ["L0H1"], ["L1H2"], trials(1), draws=1, max_new_tokens=3, progress=False)
 
 
@@ -163,12 +163,12 @@ CAUSAL: dict[str, Case] = {
     "attribution": paired(lh.attribution_patch),
     "attribution in steps": paired(lh.attribution_patch, positions="answer", ig_steps=2),
     "attributed ablation": lambda model: paired(lh.attribute_ablation, reference=means(model))(model),
-    "attributed queries": paired(causal.attribute_queries),
-    "gradient importance": paired(causal.gradient_importance),
+    "attributed queries": paired(lh.ranking.attribute_queries),
+    "gradient importance": paired(lh.ranking.gradient_importance),
     "indirect effects": lambda model: lh.aie(model, trials(), vectors(model), progress=False),
     "knockout": knocked(),
     "knockout by an own measure": knocked(kind="zero", measure=lambda intact, ablated: (intact - ablated).abs().sum()),
-    "sahara": lambda model: causal.sahara(model, [TEXT, "a dog lay"], k=2, progress=False),
+    "sahara": lambda model: lh.ranking.sahara(model, [TEXT, "a dog lay"], k=2, progress=False),
     "faithfulness": faithful,
     "faithfulness by means": lambda model: faithful(model, outside="mean", reference=means(model)),
     "faithfulness with corrupt MLPs": lambda model: faithful(model, mlps="corrupt", positions="answer"),
@@ -176,7 +176,7 @@ CAUSAL: dict[str, Case] = {
         model, ["L0H1"], ["L1H2"], trials(), ["random"], SCORES, 2, flipped=False, progress=False
     ),
     "recovery of flipped answers": flipped,
-    "repair": lambda model: causal.repair(model, ["L0H1"], [choice_trial()], draws=2, progress=False),
+    "repair": lambda model: lh.evidence.repair(model, ["L0H1"], [choice_trial()], draws=2, progress=False),
 }
 
 
@@ -187,7 +187,7 @@ def matched(model: Any) -> Any:
 
 def masked(model: Any, **options: Any) -> Any:
     masks = np.random.default_rng(0).random((5, 3, 4)) < 0.3
-    return localize.MaskedMetric(model, trials(), batch_size=2, progress=False, **options)(masks)
+    return lh.ranking.MaskedMetric(model, trials(), batch_size=2, progress=False, **options)(masks)
 
 
 def localized(method: str, **options: Any) -> Case:
@@ -225,18 +225,18 @@ OTHER: dict[str, Case] = {
     "OV circuits": compare.ov_similarity,
     "change of weights": lambda model: compare.weight_change(model, model),
     "why": why,
-    "duo": trained(lh.gates.duo, sink=1, recent=5),
-    "duo by a teacher": trained(lh.gates.duo, sink=1, recent=5, full="teacher"),
-    "hardkuma": trained(lh.gates.hardkuma, sink=1, recent=5),
-    "lofit": trained(lh.gates.lofit, k=2),
-    "soft injection": trained(lh.gates.soft_injection, vectors),
-    "head gating": trained(lh.gates.head_gating),
+    "duo": trained(lh.ranking.duo, sink=1, recent=5),
+    "duo by a teacher": trained(lh.ranking.duo, sink=1, recent=5, full="teacher"),
+    "hardkuma": trained(lh.ranking.hardkuma, sink=1, recent=5),
+    "lofit": trained(lh.ranking.lofit, k=2),
+    "soft injection": trained(lh.ranking.soft_injection, vectors),
+    "head gating": trained(lh.ranking.head_gating),
     "streaming": streamed,
     "contrast": lambda model: lh.contrast(model, trials(), HEADS, max_new_tokens=3, progress=False),
     "reinforce": lambda model: lh.reinforce(model, trials(), max_new_tokens=3, progress=False),
     "probe": probed,
-    "shuffled outputs": lambda model: score(methods="locos", teacher_forced=True)(controls.shuffled_outputs(model)),
-    "redrawn": lambda model: score(methods="locos", teacher_forced=True)(controls.random_initialised(model)),
+    "shuffled outputs": lambda model: score(methods="locos", teacher_forced=True)(lh.sanity.shuffled_outputs(model)),
+    "redrawn": lambda model: score(methods="locos", teacher_forced=True)(lh.sanity.random_initialised(model)),
 }
 
 CASES = {

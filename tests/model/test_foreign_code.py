@@ -175,3 +175,11 @@ def test_the_flag_of_the_commands(
     assert "hooks fire" in capsys.readouterr().out
     assert ran(folder)
     shutil.rmtree(folder.parent / "modules", ignore_errors=True)
+
+
+def test_a_model_from_a_folder_asks_nothing_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its image processor would be looked for under a name that is a label: for minutes, without a connection."""
+    asked: list[Any] = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *given, **_: asked.append(given) or pytest.fail("asked"))
+    lh.load_model(family_folder("gemma3-seeing", tmp_path / "model"), device="cpu")
+    assert asked == []

@@ -15,10 +15,11 @@ import pytest
 import torch
 
 import lens_heads as lh
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model import gguf as gguf_files
 from lens_heads.model.folders import load_local
 from lens_heads.model.forward import fast_attention
-from lens_heads.model.geometry import HeadGeometry, geometry, is_bridge, require_raw_weights
+from lens_heads.model.geometry import geometry, is_bridge, require_raw_weights
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.load import dtype_of, load_model
 from lens_heads.runs.identity import ModelIdentity

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from lens_heads.causal.pairs import TokenPair
-from lens_heads.causal.runs import Z, run_pair
+from lens_heads.answering.pair_runs import Z, run_pair
 from lens_heads.heads.head import Head
 from lens_heads.model import attending
 from lens_heads.model.forward import Cache, fast_attention, shares_prefix
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.shared_prefix import SharedPrefix
+from lens_heads.trials.pairs import TokenPair
 from tests import zoo
 from tests.conftest import tiny
 

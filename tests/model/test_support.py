@@ -81,7 +81,7 @@ def logprob(model: Any, trial: lh.EncodedTrial) -> float:
 ZEROS = lh.HeadScores.from_trials("made", torch.rand(2, 2, 4, generator=torch.Generator().manual_seed(0)), ["p", "q"])
 EVERYTHING: dict[str, Callable[[Any], Any]] = {
     "score_heads": lambda m: lh.score_heads(m, TRIALS, "attention_mass", teacher_forced=True, progress=False),
-    "score_heads of texts": lambda m: lh.score_heads(m, lh.probes.text(["a b c d e f"]), "sink", progress=False),
+    "score_heads of texts": lambda m: lh.score_heads(m, lh.plain_texts(["a b c d e f"]), "sink", progress=False),
     "evaluate": lambda m: lh.evaluate(m, TRIALS, generate=False, progress=False),
     "ablate": lambda m: lh.ablate(m, "L0H1", "zero").__enter__(),
     "ablation_curve": lambda m: lh.ablation_curve(
@@ -100,7 +100,7 @@ EVERYTHING: dict[str, Callable[[Any], Any]] = {
     "look": lambda m: lh.look(m, TRIALS[0]),
     "describe": lambda m: lh.describe(m, "L0H1", ["a b c d e f g h"], progress=False),
     "probe_heads": lambda m: lh.probe_heads(m, TRIALS, [0, 1, 0, 1], folds=2, progress=False),
-    "head_gating": lambda m: lh.gates.head_gating(m, TRIALS, steps=1, progress=False),
+    "head_gating": lambda m: lh.ranking.head_gating(m, TRIALS, steps=1, progress=False),
     "reinforce": lambda m: lh.reinforce(m, TRIALS, progress=False),
     "contrast": lambda m: lh.contrast(m, TRIALS, "L0H1", kind="zero", progress=False),
     "token_curves": lambda m: lh.token_curves(m, "a b c d e f g h"),

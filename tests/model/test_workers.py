@@ -66,7 +66,7 @@ def test_folders_of_one_and_of_two_workers_are_equal(crew: Any, tmp_path: Path) 
 
 
 def test_a_call_of_several_loops_goes_on_alike(crew: Any) -> None:
-    one, two = (lh.causal.sahara(model, PROMPTS, k=3, kind="zero", progress=False) for model in (alone(crew), crew))
+    one, two = (lh.ranking.sahara(model, PROMPTS, k=3, kind="zero", progress=False) for model in (alone(crew), crew))
     assert one.order == two.order
     assert one.meta["angles"] == pytest.approx(two.meta["angles"], abs=1e-3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.heads.scores import HeadScores
 from tests.plots.drawn import make, observed
 

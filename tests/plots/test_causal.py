@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from lens_heads import plots
-from lens_heads.causal.recovery_table import SMALL, Recovery
+from lens_heads.evidence.recovery_results import SMALL, Recovery
 from tests.plots.drawn import assert_whiskers, trace
 
 THEMSELVES, PLACE, FAIR = (

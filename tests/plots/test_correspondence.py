@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from lens_heads import plots
-from lens_heads.compare import HeadMatch
 from lens_heads.heads.head import Head
+from lens_heads.heads.matching import HeadMatch
 from tests.plots.drawn import trace
 
 

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import pytest
 
 from lens_heads import plots
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
 from tests.plots.drawn import assert_whiskers, trace
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.localize import Generality
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.generality import Generality
 from tests.plots.drawn import observed
 
 BASE = {"sums": 0.9, "more_sums": 0.8, "facts": -0.5}

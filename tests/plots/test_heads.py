@@ -12,7 +12,7 @@ import torch
 from lens_heads import compare, plots
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.scoring.anatomy import Source
+from lens_heads.inspection.anatomy import Source
 from tests.plots.drawn import assert_whiskers, make
 
 

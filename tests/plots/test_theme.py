@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lens_heads import plots
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.heads.scores import HeadScores
 from lens_heads.plots.theme import looks_apart, looks_of
-from lens_heads.scoring.scorers import SCORERS
+from lens_heads.ranking.one_pass.scorers import SCORERS
 from tests.plots.drawn import make, trace
 
 

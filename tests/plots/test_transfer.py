@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lens_heads import plots
-from lens_heads.compare import TransferMatrix, correlate
-from tests.compare.matrices import planted, worked
+from lens_heads.evidence.correlation import correlate
+from lens_heads.evidence.transfer_results import TransferMatrix
+from tests.evidence.matrices import planted, worked
 from tests.plots.drawn import trace
 
 WEAK = {"a": 0.5, "b_b": 0.0, "c": 0.25, "d": 0.1}

@@ -17,8 +17,8 @@ import plotly.graph_objects as go
 import pytest
 
 from lens_heads import report
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.report import Card, Example, Figure, Provenance, Section, Summary, Table, Texts
 from lens_heads.report import html as html_page

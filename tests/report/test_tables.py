@@ -11,10 +11,10 @@ import pytest
 import torch
 from rich.table import Table
 
-from lens_heads.ablation.conditions import Condition
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.scores import HeadScores
+from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.report import tables
-from lens_heads.scoring.scorers import SCORERS
 from tests import curves
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import lens_heads
-from lens_heads import localize
-from lens_heads.deploy import streaming_cache
+import lens_heads as lh
+from lens_heads.evidence.streaming import streaming_cache
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.typed import typed
@@ -24,10 +24,10 @@ TIED = HeadScores.from_trials("tied", torch.ones(2, 2, 4), ["a", "b"], order=("L
 
 
 CALLS: dict[str, Callable[[], Any]] = {
-    "held to its signature": lambda: localize.draw_masks("bernoulli", 8, 2, 3, 0.3),
+    "held to its signature": lambda: lh.ranking.draw_masks("bernoulli", 8, 2, 3, 0.3),
     "a method": lambda: TIED.top(3),
     "by a block": lambda: streaming_cache(tiny("llama-gqa"), [Head(0, 1)], 1, 4).__enter__(),
-    "by torch's decorators too": lambda: torch.no_grad()(typed(localize.draw_masks))("bernoulli", 8, 2, 3, 0.3),
+    "by torch's decorators too": lambda: torch.no_grad()(typed(lh.ranking.draw_masks))("bernoulli", 8, 2, 3, 0.3),
 }
 
 

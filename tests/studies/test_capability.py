@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from lens_heads import studies
-from lens_heads.ablation import grid
-from lens_heads.ablation.evaluation import evaluate
-from lens_heads.ablation.verdicts import DOES_NOT, UNTOLD
+from lens_heads.answering.evaluation import evaluate
+from lens_heads.evidence import grid
+from lens_heads.evidence.verdicts import DOES_NOT, UNTOLD
 from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
-from lens_heads.localize import measure
 from lens_heads.model.hooks import has_hooks
+from lens_heads.ranking.masks import measure
 from lens_heads.studies.capability_paper import finding, stages
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.judged import rejudged

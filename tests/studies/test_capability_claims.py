@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.verdicts import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.compare.universal import Universal
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
 from lens_heads.heads.head import Head
-from lens_heads.localize import Universal
 from lens_heads.studies.capability_paper import damage, stages
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.claims import claims, registered

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import torch
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.compare.universal import Universal
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize import Universal
 from lens_heads.stats import crossed_interval, sum_interval
 from lens_heads.studies.capability_paper import ablations, damage, effects, rankings
 from lens_heads.studies.capability_paper.stages import Asked, Bench

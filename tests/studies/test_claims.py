@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.verdicts import breaks, costs_more, harms, negligible, spared
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.verdicts import breaks, costs_more, harms, negligible, spared
+from lens_heads.heads.conditions import Condition
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, published
 from lens_heads.studies.locos_paper.claims import RULES, claims
 from lens_heads.studies.locos_paper.finding import LocosFinding

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lens_heads import compare
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.compare.cells import NONE, RANDOM
+import lens_heads as lh
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.transfer_cells import NONE, RANDOM
 from lens_heads.stats import Interval, wilson
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
 from lens_heads.studies.fragile_paper.claims import claims_of_model, claims_of_pair, registered
@@ -39,7 +39,7 @@ def matrix(drops: np.ndarray, noise: float = 0.0, items: int = 6, tasks: tuple[s
                 {**about, "source": source, "draw": draw, "k": 64, "logprob": base - cost}
                 for (source, draw), cost in costs.items()
             ]
-    return compare.TransferMatrix(per_item=pd.DataFrame(rows), metric="logprob")
+    return lh.evidence.TransferMatrix(per_item=pd.DataFrame(rows), metric="logprob")
 
 
 def effects(seed: int, tasks: int) -> np.ndarray:
@@ -189,7 +189,7 @@ def lead_at_random(seed: int, tasks: tuple[str, ...] = TASKS[:2]) -> tuple[Any, 
                 drawn.append(
                     {**about_draw, **dict(zip(("method", "set", "k"), condition, strict=True)), "logprob": -each}
                 )
-    found = compare.TransferMatrix(per_item=pd.DataFrame(rows), metric="logprob")
+    found = lh.evidence.TransferMatrix(per_item=pd.DataFrame(rows), metric="logprob")
     return found, AblationCurve(pd.DataFrame(drawn), {})
 
 
@@ -209,7 +209,7 @@ def test_random_heads_as_a_lead_transfer_no_more_often_than_their_level() -> Non
 def correlated(x: np.ndarray, y: np.ndarray, right: float = 0.5) -> pd.DataFrame:
     """The claims on two models with these fragilities (and disruptivities) per task, at one k."""
     a, b = (pd.DataFrame([values], [64], pd.Index(TASKS)) for values in (x, y))
-    found = {f"logprob: {name}": compare.correlate(a, b, name, strata=FORMATS) for name in JUDGED}
+    found = {f"logprob: {name}": lh.evidence.correlate(a, b, name, strata=FORMATS) for name in JUDGED}
     return claims_of_pair(("a", "b"), PLAN, found, (able(0.5), able(right))).set_index("id")
 
 

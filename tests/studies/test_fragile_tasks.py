@@ -19,9 +19,8 @@ import pytest
 import torch
 
 from lens_heads import studies
-from lens_heads.causal import recover
-from lens_heads.controls import random_ranking
 from lens_heads.model.hooks import has_hooks
+from lens_heads.sanity.rankings import random_ranking
 from lens_heads.studies.claims import DOES_NOT, UNTOLD
 from lens_heads.studies.fragile_paper import pairs, stages
 from lens_heads.studies.fragile_paper.claims import claims_of_pair
@@ -32,6 +31,8 @@ from lens_heads.studies.fragile_paper.sources import OTHERS, OWN
 from lens_heads.studies.fragile_paper.study import FragileStudy
 from lens_heads.tasks.sec10k import packaged
 from tests import zoo
+
+RECOVERY: Any = import_module("lens_heads.evidence.recovery")  # The floor shows the function of that name.
 
 FOUR = ("headquarters_city", "headquarters_state", "ceo_lastname", "holder_record_amount")
 TINY = Preset(
@@ -108,8 +109,8 @@ def test_fair_controls_cost_passes_of_their_own(
     models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = replace(TINY, fair=True, ks=(512,), headline_k=512, recovery_trials=2)
-    study, filled = FragileStudy(plan, "own"), Mock(wraps=recover._cache)
-    monkeypatch.setattr(recover, "_cache", filled)
+    study, filled = FragileStudy(plan, "own"), Mock(wraps=RECOVERY._cache)
+    monkeypatch.setattr(RECOVERY, "_cache", filled)
     bench = stages.Bench(models[0], plan, study.documents, study.tests, tmp_path)
     stages.mended(bench, dict.fromkeys(FOUR, random_ranking(models[0])))
     assert study.costs(models[0])["recovery"] == filled.call_count == 2 * 4 * (2 + 2 * plan.recovery_draws)

@@ -17,13 +17,13 @@ import torch
 
 import lens_heads as lh
 from lens_heads import studies
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.verdicts import smallest_k
-from lens_heads.explorer.stored import stored
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.verdicts import smallest_k
+from lens_heads.heads.conditions import Condition
+from lens_heads.inspection.explorer.stored import stored
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.hooks import has_hooks
-from lens_heads.scoring.scorers import SCORERS
+from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import registered, rejudged

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,14 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.ablation import grid
-from lens_heads.causal import sufficiency
-from lens_heads.explorer.stored import folders, stored
+from lens_heads.evidence import grid
 from lens_heads.heads.scores import HeadScores
+from lens_heads.inspection.explorer.stored import folders, stored
 from lens_heads.model.cost import counted, plain_work
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.plots.costs import pareto
-from lens_heads.scoring.scorers.locos import locos
+from lens_heads.ranking.one_pass.scorers.locos import locos
 from lens_heads.studies.ranking_methods import judging, material, ranking
 from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
@@ -132,7 +132,7 @@ def test_a_second_call_runs_nothing_and_says_the_same(model: Any, done: Any, mon
         (ranking, "evaluate"),
         (ranking, "counted"),
         (grid, "answer_batch"),
-        (sufficiency, "_measured"),
+        (import_module("lens_heads.evidence.faithfulness"), "_measured"),
     ):
         monkeypatch.setattr(module, name, never)
     again = run(model, out)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import lens_heads as lh
-from lens_heads.causal.pairs import make_pairs
 from lens_heads.tasks.capitals import capitals
 from lens_heads.tasks.templates import template
+from lens_heads.trials.pairs import make_pairs
 from tests import zoo
 from tests.conftest import tiny
 

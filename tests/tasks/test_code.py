@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.ablation import evaluation
-from lens_heads.ablation import grid as ablation
+from lens_heads.answering import evaluation
+from lens_heads.evidence import grid as ablation
 from lens_heads.tasks.code import humaneval, mbpp
 from lens_heads.tasks.templates import template
 from lens_heads.trials import sandbox

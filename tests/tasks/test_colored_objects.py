@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lens_heads as lh
-from lens_heads.causal.pairs import make_pairs
 from lens_heads.tasks.colored_objects import COLOURS, OBJECTS, colored_objects
+from lens_heads.trials.pairs import make_pairs
 from tests.conftest import tiny
 
 

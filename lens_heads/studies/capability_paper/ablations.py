@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from lens_heads.ablation.choices import CHOICE_METRICS, without_choices
-from lens_heads.ablation.conditions import NO_ABLATION, Condition, HeadSet, head_set
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.grid import Grid
+from lens_heads.answering.choices import CHOICE_METRICS, without_choices
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.grid import Grid
+from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, random_heads, random_like

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lens_heads import tasks
-from lens_heads.ablation.evaluation import METRICS
+from lens_heads.answering.evaluation import METRICS
 from lens_heads.studies.calls import TaskCall, trials_of
 from lens_heads.trials.trial import Trial
 

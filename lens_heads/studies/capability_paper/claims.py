@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, bound, judged_break, judged_spared
+from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, bound, judged_break, judged_spared
+from lens_heads.heads.conditions import Condition
 from lens_heads.stats import Interval, difference, n_to_tell
 from lens_heads.studies.capability_paper.effects import BEFORE, drops, gap, lost, mean_cost, over_trials, rank
 from lens_heads.studies.capability_paper.finding import CapabilityFinding

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.stats import difference
 from lens_heads.studies.capability_paper.effects import BEFORE, columns, drops, lost, mean_cost, over_trials, rank

@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 from scipy.stats import binomtest
 
-from lens_heads.ablation import statistics
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence import estimates as statistics
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.heads.conditions import Condition
 from lens_heads.stats import Interval, RandomRank, crossed_interval, rank_p, sum_interval, wilson
 from lens_heads.stats.intervals import NOTHING
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.capability_paper import damage, rankings

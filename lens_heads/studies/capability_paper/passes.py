@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lens_heads.model.geometry import HeadGeometry
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, Preset
 from lens_heads.studies.capability_paper.stages import Asked, affordable, kin_of, owner
 

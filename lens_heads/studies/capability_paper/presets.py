@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads.interventions.ablate import KINDS
-from lens_heads.localize.heads import DESIGNED, SEARCHES
-from lens_heads.localize.lasso import FOLDS
+from lens_heads.ranking.masks.lasso import FOLDS
+from lens_heads.ranking.masks.localize import DESIGNED, SEARCHES
 from lens_heads.runs import checks
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.capability_paper.capabilities import HUB, OFFLINE, Capability

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
 from lens_heads.compare import overlap
+from lens_heads.compare.universal import Universal, universal_heads
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize import Universal, universal_heads
 from lens_heads.studies.capability_paper.effects import drops
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.capability_paper.stages import Repeated

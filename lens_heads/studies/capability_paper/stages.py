@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lens_heads.ablation.independence import check_made_on
-from lens_heads.controls import permuted_answers
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize import MaskedMetric, localize
-from lens_heads.localize.heads import DESIGNED
-from lens_heads.localize.sparse_fit import NothingToExplain
+from lens_heads.interventions.independence import check_made_on
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.ranking.masks.localize import DESIGNED, localize
+from lens_heads.ranking.masks.measure import MaskedMetric
+from lens_heads.ranking.masks.sparse_fit import NothingToExplain
+from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.runs.warned import users_line
-from lens_heads.scoring.score import score_heads
+from lens_heads.sanity.answers import permuted_answers
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, Preset
 from lens_heads.trials.digests import made_on

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads import compare
+from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.stats import Interval, n_to_tell
 from lens_heads.stats.intervals import NOTHING
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, above, at_most, published
@@ -76,7 +76,7 @@ def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame]
 def claims_of_pair(
     names: tuple[str, str],
     plan: Preset,
-    found: Mapping[str, compare.Correlation],
+    found: Mapping[str, Correlation],
     answered: Sequence[pd.DataFrame],
 ) -> pd.DataFrame:
     """Are the same tasks fragile, and the same tasks' heads disruptive, in both models? One row per claim.
@@ -106,8 +106,8 @@ def unable(model: str, right: Interval) -> str:
     return f"{model} answers {right.value:.0%} of the trials without ablation"
 
 
-def _correlation(one: compare.Correlation, claim: Mapping[str, Any]) -> Found:
-    """The verdict is that of `compare.correlate`, inside answer formats; what else could explain the number stands beside it."""
+def _correlation(one: Correlation, claim: Mapping[str, Any]) -> Found:
+    """The verdict is that of `evidence.correlate`, inside answer formats; what else could explain the number stands beside it."""
     inside, beside = one.within or one.plain, []
     for name, other in (("without log-probability and length", one.partial_all), ("of random heads alone", one.random)):
         if other is not None and math.isfinite(other.r):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lens_heads import compare
-from lens_heads.ablation.curves import AblationCurve
+from lens_heads.evidence.correlation_results import Correlation
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.evidence.validation import MatchValidation
+from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.finding import Finding
 
@@ -24,7 +27,7 @@ class FragileFinding(Finding):
     """
 
     scores: Rankings
-    matrix: compare.TransferMatrix
+    matrix: TransferMatrix
     curve: AblationCurve
     sizes: dict[int, int]
     headline: int
@@ -44,11 +47,11 @@ class Pair(Finding):
     """
 
     names: tuple[str, str]
-    correlations: dict[str, compare.Correlation]
+    correlations: dict[str, Correlation]
     reasons: dict[str, str]
-    match: compare.HeadMatch
-    blind: compare.HeadMatch
-    validation: compare.MatchValidation
+    match: HeadMatch
+    blind: HeadMatch
+    validation: MatchValidation
 
     def notes(self) -> dict[str, Any]:
         match = {

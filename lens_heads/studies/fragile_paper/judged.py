@@ -8,10 +8,10 @@ from dataclasses import replace
 import pandas as pd
 import torch
 
-from lens_heads import compare
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.causal import Recovery
-from lens_heads.compare.cells import NONE
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.recovery_results import Recovery
+from lens_heads.evidence.transfer_cells import NONE
+from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.heads.grouping import groups_in
 from lens_heads.stats import are_shares, mean_interval, share_interval
 from lens_heads.studies.fragile_paper.claims import claims_of_model
@@ -22,7 +22,7 @@ from lens_heads.studies.fragile_paper.sources import sources
 
 
 def judged(
-    model: str, matrix: compare.TransferMatrix, curve: AblationCurve, restored: pd.DataFrame, plan: Preset, k: int
+    model: str, matrix: TransferMatrix, curve: AblationCurve, restored: pd.DataFrame, plan: Preset, k: int
 ) -> dict[str, pd.DataFrame]:
     """Claims, statistics, sources, related tasks and recovery. `restored` as `stages.mended`; k names the headline."""
     gap, (recovered, differences) = related_gap(matrix, k), recovery_tables(restored)
@@ -46,14 +46,14 @@ def rejudged(
     `tables` holds "matrix_trials", "headline_trials" and "recovery_examples"; `tasks` describes the tasks.
     """
     sizes, headline = plan.sizes(heads), plan.size(plan.headline_k, heads)
-    matrix = compare.TransferMatrix(tables["matrix_trials"], metric=METRIC)
+    matrix = TransferMatrix(tables["matrix_trials"], metric=METRIC)
     curve = AblationCurve(tables["headline_trials"], {})
     frames = judged(model, matrix, curve, tables["recovery_examples"], plan, sizes[headline])
     about = {"matrix": matrix, "curve": curve, "sizes": sizes, "headline": headline}
     return FragileFinding(model=model, frames={**frames, "tasks": tasks}, scores={}, **about)
 
 
-def answered(matrix: compare.TransferMatrix, plan: Preset) -> pd.DataFrame:
+def answered(matrix: TransferMatrix, plan: Preset) -> pd.DataFrame:
     """The share of trials of all tasks that the model answers right without ablation, with its interval, as a single row."""
     rows = matrix.per_item
     assert rows is not None
@@ -83,12 +83,12 @@ def recovery_tables(restored: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]
     return pd.concat(frames, ignore_index=True), pd.concat(gaps, ignore_index=True)
 
 
-def by_metric(matrix: compare.TransferMatrix, plan: Preset) -> dict[str, compare.TransferMatrix]:
+def by_metric(matrix: TransferMatrix, plan: Preset) -> dict[str, TransferMatrix]:
     """The matrix in log-probability, and in right answers."""
     return {metric: replace(matrix, metric=metric) for metric in dict.fromkeys((METRIC, plan.right))}
 
 
-def statistics(matrix: compare.TransferMatrix) -> pd.DataFrame:
+def statistics(matrix: TransferMatrix) -> pd.DataFrame:
     """Fragility, disruptivity, specificity and harm beyond random heads, with 95 % intervals over items and random draws.
 
     One row per statistic, k and task; the task `ALL` is the mean over tasks.

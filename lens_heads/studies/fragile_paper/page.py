@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads import compare, plots, report
+from lens_heads import plots, report
+from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.studies.calls import described
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.pairs import JUDGED
@@ -53,7 +54,7 @@ def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset
     return report.Page("Different heads, same fragile tasks?", summary, sections)
 
 
-def _judged(each: Pair) -> dict[str, compare.Correlation]:
+def _judged(each: Pair) -> dict[str, Correlation]:
     """The correlations that claims are about, as far as they could be computed."""
     return {name: each.correlations[f"{METRIC}: {name}"] for name in JUDGED if f"{METRIC}: {name}" in each.correlations}
 

@@ -9,8 +9,14 @@ from pathlib import Path
 import pandas as pd
 
 from lens_heads import compare
+from lens_heads.evidence.correlation import correlate
+from lens_heads.evidence.correlation_results import Correlation
+from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.evidence.validation import MatchValidation, validate_match
+from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
+from lens_heads.ranking.one_pass.common_texts import common_texts
 from lens_heads.runs.digests import digest
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding
 from lens_heads.studies.fragile_paper.judged import by_metric
@@ -26,7 +32,7 @@ DRAWS = 3
 COVARIATES = {"log-probability without ablation": "unablated", "answer length": "answer_tokens"}
 
 
-def correlation_tables(correlations: dict[str, compare.Correlation]) -> dict[str, pd.DataFrame]:
+def correlation_tables(correlations: dict[str, Correlation]) -> dict[str, pd.DataFrame]:
     """Every way to correlate each statistic, one row each; and the points behind every correlation.
 
     R² has an interval over items, and a noise ceiling, where tasks count alike; not where a statistic of both matrices is needed.
@@ -48,9 +54,7 @@ def correlation_tables(correlations: dict[str, compare.Correlation]) -> dict[str
     }
 
 
-def correlated(
-    a: FragileFinding, b: FragileFinding, plan: Preset
-) -> tuple[dict[str, compare.Correlation], dict[str, str]]:
+def correlated(a: FragileFinding, b: FragileFinding, plan: Preset) -> tuple[dict[str, Correlation], dict[str, str]]:
     """Correlations across models by metric and statistic ("logprob: fragility"), and why others could not be computed.
 
     Tasks are permuted inside answer formats. Items that both models were asked are resampled together.
@@ -71,7 +75,7 @@ def correlated(
         }
         for label, (x, y, name, how) in ways.items():
             try:
-                found[f"{metric}: {label}"] = compare.correlate(x, y, name, **how)
+                found[f"{metric}: {label}"] = correlate(x, y, name, **how)
             except ValueError as error:
                 reasons[f"{metric}: {label}"] = str(error)
     return found, reasons
@@ -83,7 +87,7 @@ def _covariates(a: FragileFinding, b: FragileFinding) -> dict[str, tuple[pd.Seri
     return {name: (tables[0][column], tables[1][column]) for name, column in COVARIATES.items()}
 
 
-def _disruptivity_beyond_random(matrix: compare.TransferMatrix) -> pd.DataFrame:
+def _disruptivity_beyond_random(matrix: TransferMatrix) -> pd.DataFrame:
     """What a task's heads cost the other tasks, less what random heads cost those."""
     disruptivity, random = matrix.disruptivity(), matrix.statistic("random")
     others = random[disruptivity.columns].rsub(random.sum(axis=1), axis=0) / (len(random.columns) - 1)
@@ -111,28 +115,28 @@ def matched(
     scores: tuple[dict[str, HeadScores], dict[str, HeadScores]] | None,
     plan: Preset,
     folder: Path,
-) -> compare.HeadMatch:
+) -> HeadMatch:
     """Match heads by all features, or without scores; computed once per folder."""
     if (folder / "match.json").exists():
-        return compare.HeadMatch.load(folder)
-    texts = compare.common_texts(plan.match_texts)
+        return HeadMatch.load(folder)
+    texts = common_texts(plan.match_texts)
     match = compare.match_heads(*models, scores=scores, texts=texts, resamples=50, permutations=200)
     match.save(folder)
     return match
 
 
 def validated(
-    match: compare.HeadMatch,
+    match: HeadMatch,
     models: tuple[Model, Model],
     a: FragileFinding,
     tests: Mapping[str, Sequence[AnyTrial]],
     plan: Preset,
     folder: Path,
-) -> compare.MatchValidation:
+) -> MatchValidation:
     """Ablate a's top heads over all tasks, and their partners in b."""
     groups = {f"{plan.lead}, {ALL}": a.scores[plan.lead][ALL]}
     k, out = a.headline, folder / "validation"
-    return compare.validate_match(
+    return validate_match(
         match, *models, tests, groups=groups, k=k, kind=plan.kind, draws=DRAWS, batch_size=plan.batch_size, out=out
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lens_heads.ablation.evaluation import FORCED_METRICS, METRICS
+from lens_heads.answering.evaluation import FORCED_METRICS, METRICS
 from lens_heads.runs import checks
 from lens_heads.stats import Precision
 from lens_heads.tasks.sec10k.settings import settings

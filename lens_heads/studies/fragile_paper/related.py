@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from lens_heads import compare
-from lens_heads.compare.cells import NONE, RANDOM
+from lens_heads.evidence.transfer_cells import NONE, RANDOM
+from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.heads.grouping import groups_in
 from lens_heads.stats import Interval, sum_interval
 from lens_heads.stats.correlation import ROUNDING
@@ -76,7 +76,7 @@ def weights(related: Bool[np.ndarray, "source target"]) -> Float[np.ndarray, "so
     return found
 
 
-def related_gap(matrix: compare.TransferMatrix, k: int) -> Gap:
+def related_gap(matrix: TransferMatrix, k: int) -> Gap:
     """Do related tasks' heads cost a task more than unrelated ones', at one k of the matrix?
 
     The interval is over the items of every task. All NaN where too few tasks leave nothing to compare.

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads import compare
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.compare.cells import NONE, RANDOM
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.transfer_cells import NONE, RANDOM
+from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.heads.conditions import Condition
 from lens_heads.stats import Interval, crossed_interval, rank_p
 from lens_heads.stats.intervals import NOTHING
 from lens_heads.studies.fragile_paper.finding import ALL
@@ -25,7 +25,7 @@ from lens_heads.studies.fragile_paper.presets import METRIC
 OWN, OTHERS = "the task's own heads", "other tasks' heads"
 
 
-def sources(matrix: compare.TransferMatrix, curve: AblationCurve, k: int) -> pd.DataFrame:
+def sources(matrix: TransferMatrix, curve: AblationCurve, k: int) -> pd.DataFrame:
     """One row per source and task, and per source over all tasks (`ALL`).
 
     Columns: source, task; drop: nats per answer token that the source costs, with drop_low, drop_high; trials; beyond: the same
@@ -83,12 +83,12 @@ def _cost(curve: AblationCurve, values: pd.Series, against: Condition) -> Cost:
     return Cost(crossed_interval(torch.from_numpy(gaps), curve.groups(draws.index)), len(draws), rank.p)
 
 
-def _targets(matrix: compare.TransferMatrix) -> dict[str, str]:
+def _targets(matrix: TransferMatrix) -> dict[str, str]:
     """The task of every item."""
     return {item: task for task in matrix.targets for item in matrix.items(task) or ()}
 
 
-def _of_tasks(matrix: compare.TransferMatrix, k: int) -> dict[str, pd.Series]:
+def _of_tasks(matrix: TransferMatrix, k: int) -> dict[str, pd.Series]:
     """The metric of every item with its own task's heads ablated, and with another task's, mean over the others."""
     rows = matrix.per_item
     assert rows is not None

@@ -11,13 +11,16 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import compare
-from lens_heads.ablation.conditions import Controls
-from lens_heads.ablation.curve import ablation_curve
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.causal import NothingFlipped, Recovery, recovery
+from lens_heads.evidence.curve import ablation_curve
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.recovery import recovery
+from lens_heads.evidence.recovery_results import NothingFlipped, Recovery
+from lens_heads.evidence.transfer import transfer_matrix
+from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.heads.conditions import Controls
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.scoring.score import score_heads
+from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.studies.fragile_paper.finding import ALL, Rankings
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.related import FORMATS, SUBJECTS
@@ -84,10 +87,10 @@ def of_tasks(scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
     return {task: found for task, found in scores.items() if task != ALL}
 
 
-def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> compare.TransferMatrix:
+def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> TransferMatrix:
     """Ablate every task's heads on every task. The matrix names numbers of heads by the k that they stand for."""
     sizes = bench.sizes
-    found = compare.transfer_matrix(
+    found = transfer_matrix(
         bench.model,
         of_tasks(scores),
         bench.tests,
@@ -151,7 +154,7 @@ def _recovered(bench: Bench, scores: Mapping[str, HeadScores], size: int) -> dic
     return found
 
 
-def about_tasks(bench: Bench, matrix: compare.TransferMatrix) -> pd.DataFrame:
+def about_tasks(bench: Bench, matrix: TransferMatrix) -> pd.DataFrame:
     """One row per task: answer format, subject, log-probability without ablation, and tokens of its answers (mean)."""
     shape, rows = geometry(bench.model), []
     for task, base in zip(matrix.targets, matrix.cells.base, strict=True):

@@ -13,9 +13,9 @@ from typing import Any, Unpack
 import pandas as pd
 
 from lens_heads import report
-from lens_heads.controls import exchanged_needles, permuted_answers
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs.typed import typed
+from lens_heads.sanity.answers import permuted_answers
 from lens_heads.studies.fragile_paper import pairs, stages
 from lens_heads.studies.fragile_paper.claims import claims_of_pair, registered
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
@@ -38,6 +38,7 @@ from lens_heads.studies.runner import (
 from lens_heads.studies.seen import Seen
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.trials.documents import DocumentTrial
+from lens_heads.trials.needle_swaps import exchanged_needles
 from lens_heads.trials.trial import AnyTrial, Trial
 
 

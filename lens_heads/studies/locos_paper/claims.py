@@ -8,9 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.ablation.verdicts import (
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.verdicts import (
     HOLDS,
     UNTOLD,
     Verdict,
@@ -21,6 +20,7 @@ from lens_heads.ablation.verdicts import (
     smallest_k,
     spared,
 )
+from lens_heads.heads.conditions import Condition
 from lens_heads.studies.claims import Found, published
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
 from lens_heads.studies.locos_paper.presets import ATTENTION, PARTS, RIVALS, TASK, Preset

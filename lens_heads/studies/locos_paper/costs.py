@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lens_heads.ablation.plan import capped
-from lens_heads.model.geometry import HeadGeometry
+from lens_heads.evidence.head_sets import capped
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, RIVALS, Preset
 
 

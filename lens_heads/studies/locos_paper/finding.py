@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.causal import Recovery
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.recovery_results import Recovery
 from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.finding import Finding, records
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lens_heads import plots, report
-from lens_heads.ablation.conditions import Condition
-from lens_heads.causal import Recovery
+from lens_heads.evidence.recovery_results import Recovery
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.calls import described
 from lens_heads.studies.locos_paper.claims import registered

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lens_heads import controls
-from lens_heads.ablation.conditions import CONTROLS
+from lens_heads import sanity
+from lens_heads.heads.conditions import CONTROLS
+from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs import checks
-from lens_heads.scoring.scorers import SCORERS
 from lens_heads.stats import Precision
 from lens_heads.studies.calls import TaskCall, described, trials_of
 from lens_heads.trials.trial import Trial
@@ -120,7 +120,7 @@ class Preset:
     def tested(self) -> list[Trial]:
         """The test trials, after the negative control if it is one of trials."""
         found = self.trials(self.test)
-        return list(getattr(controls, self.control)(found)) if self.control in CONTROLLED[1:] else found
+        return list(getattr(sanity, self.control)(found)) if self.control in CONTROLLED[1:] else found
 
     def described(self) -> dict[str, str]:
         """Every task's call, in short."""

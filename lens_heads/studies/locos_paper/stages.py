@@ -13,16 +13,18 @@ import pandas as pd
 import torch
 
 from lens_heads import compare
-from lens_heads.ablation.conditions import NO_NEEDLE, Condition, Controls
-from lens_heads.ablation.curve import ablation_curve
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.causal import NothingFlipped, Recovery, patch_heads, recovery
+from lens_heads.evidence.curve import ablation_curve
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.recovery import recovery
+from lens_heads.evidence.recovery_results import NothingFlipped, Recovery
+from lens_heads.heads.conditions import NO_NEEDLE, Condition, Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.inspection import anatomy
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.scoring import anatomy
-from lens_heads.scoring.score import score_heads
+from lens_heads.ranking.causal.patching import patch_heads
+from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.stats import Precision
 from lens_heads.studies.locos_paper.finding import LEAD
 from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, RIVALS, TASK, Preset

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import pandas as pd
 
 from lens_heads import report
-from lens_heads.ablation.verdicts import smallest_k
+from lens_heads.evidence.verdicts import smallest_k
 from lens_heads.model.directions import check_direction
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.report import tables

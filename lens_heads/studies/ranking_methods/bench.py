@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from lens_heads.controls.quality import QUALITIES, over_seeds
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.tables import write_table
 from lens_heads.runs.typed import typed_methods
+from lens_heads.sanity.quality import QUALITIES, over_seeds
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
 from lens_heads.studies.ranking_methods.stored import CELL, read_planted
 

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve
-from lens_heads.causal.faithfulness_curve import FaithfulnessCurve, trapezoid_weights
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.faithfulness_results import FaithfulnessCurve, trapezoid_weights
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.tables import write_table

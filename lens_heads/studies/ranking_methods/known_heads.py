@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lens_heads.causal.pairs import make_pairs
-from lens_heads.controls.planting import Planted, planted
 from lens_heads.model.geometry import geometry
 from lens_heads.runs.warned import users_line
+from lens_heads.sanity.planted import Planted, planted
 from lens_heads.studies.ranking_methods.material import Material, made
 from lens_heads.studies.ranking_methods.methods import Method
 from lens_heads.studies.ranking_methods.ranking import ranked
+from lens_heads.trials.pairs import make_pairs
 
 TRIALS, LENGTH = 8, 40
 NEEDED = ("copier", "writer", "feeder", "reader")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads import tasks
-from lens_heads.causal.pairs import TokenPair, make_pairs
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.needles import with_needle
+from lens_heads.trials.pairs import TokenPair, make_pairs
 
 
 @dataclass(frozen=True, eq=False)

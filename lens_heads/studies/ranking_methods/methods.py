@@ -11,25 +11,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads import probes
-from lens_heads.causal.ablated import attribute_ablation, gradient_importance
-from lens_heads.causal.attribution import attribution_patch
-from lens_heads.causal.knockout import knockout_heads
-from lens_heads.causal.patching import patch_heads
-from lens_heads.causal.runs import Positions
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.localize.heads import DESIGNED, localize
-from lens_heads.localize.measure import MaskedMetric
-from lens_heads.model.geometry import HeadGeometry, geometry
+from lens_heads.model.geometry import geometry
 from lens_heads.model.identity import identify
+from lens_heads.ranking.causal.ablated import attribute_ablation, gradient_importance
+from lens_heads.ranking.causal.attribution import attribution_patch
+from lens_heads.ranking.causal.knockout import knockout_heads
+from lens_heads.ranking.causal.patching import patch_heads
+from lens_heads.ranking.masks.localize import DESIGNED, localize
+from lens_heads.ranking.masks.measure import MaskedMetric
+from lens_heads.ranking.one_pass.repeated import repeated_blocks
+from lens_heads.ranking.one_pass.score_heads import score_heads
+from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs.code import labelled
-from lens_heads.scoring.score import score_heads
-from lens_heads.scoring.scorer import Scorer
-from lens_heads.scoring.scorers import SCORERS
 from lens_heads.studies.ranking_methods import trained
 from lens_heads.studies.ranking_methods.material import Material
+from lens_heads.trials.context_pairs import context_pairs
 from lens_heads.trials.digests import made_on
+from lens_heads.trials.pairs import Positions
 
 Rank: TypeAlias = Callable[[Material], HeadScores]
 Needs = Literal["", "needle", "pairs"]
@@ -79,7 +81,7 @@ def _repeated(name: str) -> Method:
     """A score of repeated random tokens, which needs no trials: three blocks."""
 
     def rank(material: Material) -> HeadScores:
-        blocks = [probes.repeated(material.model, BLOCK, 3, material.seed * 3 + i) for i in range(3)]
+        blocks = [repeated_blocks(material.model, BLOCK, 3, material.seed * 3 + i) for i in range(3)]
         return score_heads(material.model, blocks, [name], **QUIET)[name]
 
     return Method(name, "observational", rank)
@@ -87,7 +89,7 @@ def _repeated(name: str) -> Method:
 
 def _context(material: Material) -> HeadScores:
     name = "context_divergence"
-    return score_heads(material.model, probes.pair(material.needled), [name], **QUIET)[name]
+    return score_heads(material.model, context_pairs(material.needled), [name], **QUIET)[name]
 
 
 def measured(material: Material) -> MaskedMetric:

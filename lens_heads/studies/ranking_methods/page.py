@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from lens_heads import plots, report
-from lens_heads.ablation.conditions import Condition
-from lens_heads.causal.faithfulness_curve import FaithfulnessCurve
+from lens_heads.evidence.faithfulness_results import FaithfulnessCurve
+from lens_heads.heads.conditions import Condition
 from lens_heads.studies.pages import folded, table
 from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import METRIC, Cell

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lens_heads.ablation.evaluation import evaluate
+from lens_heads.answering.evaluation import evaluate
 from lens_heads.heads.ranks import ranks_nothing, said
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.cost import Cost, counted, plain_work

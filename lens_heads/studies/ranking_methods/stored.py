@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.ablation.conditions import Condition
-from lens_heads.ablation.curves import AblationCurve, check_table
-from lens_heads.causal.faithfulness_curve import ALL, FaithfulnessCurve
-from lens_heads.controls.quality import QUALITIES
+from lens_heads.evidence.curve_results import AblationCurve, check_table
+from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve
+from lens_heads.heads.conditions import Condition
 from lens_heads.runs.fields import Fields, check_columns
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.tables import read_table
+from lens_heads.sanity.quality import QUALITIES
 
 CELL = "cell.json"
 REMEDY = "delete its folder and run lens-heads bench again with the same --out, or save the Bench again"

@@ -1,0 +1,165 @@
+"""ablation_curve: ablate more and more of each ranking's heads, with controls, on trials the rankings never saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Unpack
+
+import pandas as pd
+
+from lens_heads.evidence.curve_results import MAIN_TASK, AblationCurve
+from lens_heads.evidence.grid import Grid, Tasks
+from lens_heads.evidence.head_sets import capped, check_names, limited, named_rankings, named_scores, plan_sets
+from lens_heads.heads.conditions import BARE, CONTROLS, NO_ABLATION, NO_NEEDLE, Condition, Controls, HeadSet, head_set
+from lens_heads.heads.head import Head
+from lens_heads.heads.ranks import check_ranks
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.options import AblationRun, ablation_run
+from lens_heads.model.belonging import check_scores_of
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.workers import shared
+from lens_heads.runs.typed import typed
+from lens_heads.stats import Precision
+from lens_heads.trials.encoding import several
+from lens_heads.trials.needle_swaps import without_needle
+from lens_heads.trials.trial import AnyTrial
+
+
+class CurveRun(AblationRun, total=False):
+    """`AblationRun`, and when to stop.
+
+    precision: evaluate the main task block after block, until the lead's damage has the wanted half-width at every k, or the
+        trials (or `at_most` of them) are used up; other tasks run whole. The sign of the damage plays no part. A `Precision`,
+        or its half-width in nats. Default: all trials.
+    selecting: the trials may be those that the rankings were made on, because they only select further (a k, a baseline).
+        No verdict is given on such a curve.
+    """
+
+    precision: Precision | float | None
+    selecting: bool
+
+
+@typed
+@shared
+def ablation_curve(
+    model: Model,
+    trials: Iterable[AnyTrial] | Tasks,
+    rankings: Mapping[str, HeadScores] | Sequence[HeadScores] | HeadScores,
+    ks: Sequence[int] | int = (1, 5, 10, 20, 50, 100),
+    kind: str | Ablation = "mean",
+    controls: Controls | Sequence[str] | str = CONTROLS,
+    specificity: Tasks | None = None,
+    specificity_for: str | Sequence[str] | None = None,
+    sets: Mapping[str, Iterable[Head | str | Sequence[int]] | Head | str] | None = None,
+    generate: bool = True,
+    **options: Unpack[CurveRun],
+) -> AblationCurve:
+    """Evaluate the model with the top k heads of every ranking ablated, for every k, and with controls.
+
+    Args:
+        trials: trials that no ranking was made on; `{name: trials}` names the task in tables and figures.
+        rankings: scores by method; the first is the lead, the baseline of paired differences.
+        ks: numbers of heads, capped at the number of heads in the model.
+        kind: as in `ablate`.
+        controls: names of controls, or `Controls(names, draws, of, trials)`, which explains them.
+        specificity: other tasks under the same ablations: {"parametric": trials, ...}.
+        specificity_for: the rankings whose ablations also run on those ("random" always does): names, or None for all.
+        sets: further sets of heads by name, each ablated as a whole (set "given", k = its size).
+        generate: also decode and judge the text; without it only teacher-forced metrics are measured.
+        **options: run options (`runs.options.RunOptions`), `precision` (`CurveRun`), and `reference` and the options of the
+            ablation, as in `ablate`.
+
+    Raises ValueError for trials shared between selection and evaluation, rankings of another model's shape, an unknown
+    control, k below 1, and everything `ablate` rejects, all before anything runs.
+    """
+    shape = geometry(model)
+    chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
+    precision, selecting = options.pop("precision", None), options.pop("selecting", False)
+    ablation, run = ablation_run(model, kind, options)
+    precision = precision if precision is None or isinstance(precision, Precision) else Precision(precision)
+    controls = controls if isinstance(controls, Controls) else Controls(controls)
+    main, tasks = _named_tasks(trials, specificity or {})
+    bare = _bare(tasks) if NO_NEEDLE in controls.names else {}
+    grid = Grid.of(model, {**tasks, **bare}, ablation, run, generate)
+    if not selecting:
+        grid.check_independent(chosen, [main])
+    check_scores_of(model, chosen)
+    check_ranks(chosen, sizes)
+    planned = plan_sets(chosen, sizes, controls)
+    check_names(sets or {}, "a set of heads")
+    for name, listed in (sets or {}).items():
+        heads = shape.check_heads(listed)
+        planned.append(head_set(Condition.given(name, len(heads)), heads))
+    if specificity_for is not None:
+        planned = limited(planned, named_rankings(specificity_for, chosen, "specificity_for"), main)
+    planned = [one if one.tasks is not None else replace(one, tasks=tuple(tasks)) for one in planned]
+    if bare:
+        planned.append(replace(NO_ABLATION, condition=Condition.no_needle(), tasks=tuple(bare)))
+    meta = {**grid.settings, "task": main, "rankings": list(chosen), "ks": sizes, "draws": controls.draws}
+    meta |= {"selecting": True} if selecting else {}
+    curve = _until(precision, grid, planned, meta)
+    if grid.folder is not None:
+        curve.save(grid.folder.path)
+    return curve
+
+
+def _until(precision: Precision | None, grid: Grid, planned: Sequence[HeadSet], meta: dict[str, Any]) -> AblationCurve:
+    """The curve of all trials, or of as many blocks of the main task's as the precision takes."""
+    if precision is None:
+        return AblationCurve(_named(grid.run(planned)), meta)
+    own = (meta["task"], _bare_name(meta["task"]))
+    most, tables, done = min(precision.at_most, len(grid.tasks[meta["task"]])), [], 0
+    while True:
+        end = min(most, done + precision.next_block(done))
+        tables.append(_named(grid.run(_on(planned, own), done, end)))
+        curve, done = AblationCurve(pd.concat(tables, ignore_index=True), {**meta, "trials": end}), end
+        if done >= most or precision.enough(_half_width(curve), done):
+            break
+    others = [task for task in grid.tasks if task not in own]
+    table = pd.concat([curve.per_trial, _named(grid.run(_on(planned, others)))], ignore_index=True) if others else None
+    return curve if table is None else AblationCurve(table, curve.meta)
+
+
+def _on(planned: Sequence[HeadSet], tasks: Sequence[str]) -> list[HeadSet]:
+    """The sets that run on any of the tasks, on those alone."""
+    kept = [replace(one, tasks=tuple(task for task in one.tasks or () if task in tasks)) for one in planned]
+    return [one for one in kept if one.tasks]
+
+
+def _half_width(curve: AblationCurve) -> float:
+    """Half of the widest interval of the lead's damage, in nats."""
+    lead = [one for one in curve.conditions() if one.set == "top" and one.method == curve.rankings[0]]
+    widths = [curve.difference(Condition.none(), one, "logprob").half_width for one in lead]
+    return math.inf if any(math.isnan(width) for width in widths) else max(widths)
+
+
+def _bare(tasks: Mapping[str, Sequence[AnyTrial]]) -> dict[str, list[AnyTrial]]:
+    """The prompts without needles, of every task whose trials have some. ValueError if the main task has none."""
+    return {
+        _bare_name(name): without_needle(trials)
+        for place, (name, trials) in enumerate(tasks.items())
+        if place == 0 or all(trial.needle for trial in trials)
+    }
+
+
+def _bare_name(task: str) -> str:
+    return f"{task}{BARE}"
+
+
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with prompts without needles as a condition of their task."""
+    bare = table["set"] == NO_NEEDLE
+    return table.assign(task=table["task"].mask(bare, table["task"].str.removesuffix(BARE)))
+
+
+def _named_tasks(trials: Any, others: Tasks) -> tuple[str, dict[str, list[AnyTrial]]]:
+    """The main task's name, and all tasks by name, the main one first."""
+    if isinstance(trials, Mapping) and len(trials) != 1:
+        raise ValueError(f"trials names {len(trials)} tasks: pass one here, and others as specificity={{name: trials}}")
+    ((main, own),) = trials.items() if isinstance(trials, Mapping) else ((MAIN_TASK, trials),)
+    if main in others:
+        raise ValueError(f"specificity task {main!r} has the name of the main task: choose another name")
+    return main, {name: list(several(listed)) for name, listed in {main: own, **others}.items()}

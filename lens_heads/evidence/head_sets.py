@@ -1,0 +1,100 @@
+"""The sets of heads that an ablation curve evaluates: the top k of each ranking, and controls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lens_heads.heads.conditions import CONTROLS, NO_ABLATION, NO_NEEDLE, Condition, Controls, HeadSet, head_set
+from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import random_heads, random_like
+from lens_heads.heads.units import to_query_heads
+from lens_heads.runs import checks
+
+RESERVED = ("none", "any", NO_NEEDLE, *CONTROLS)
+"""Names that tables use for no ablation and for controls."""
+
+
+def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
+    """The rankings by name, each of this model's shape."""
+    if isinstance(rankings, HeadScores):
+        rankings = [rankings]
+    if not isinstance(rankings, Mapping):
+        if isinstance(rankings, str) or not isinstance(rankings, Iterable):
+            raise TypeError(f"rankings={rankings!r:.60}: must be a HeadScores, several, or what score_heads returns")
+        rankings = list(rankings)
+        names = [getattr(ranking, "method", "?") for ranking in rankings]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two rankings are called {twice!r}: pass a mapping of names to rankings")
+        rankings = dict(zip(names, rankings, strict=True))
+    named = dict(rankings)
+    if not named:
+        raise ValueError("there are no rankings: pass the result of score_heads, or one HeadScores")
+    check_names(named, "a ranking")
+    for name, scores in named.items():
+        if not isinstance(scores, HeadScores):
+            raise ValueError(
+                f"ranking {name!r} must be a HeadScores, as score_heads returns, not a {type(scores).__name__}"
+            )
+        shape.check_scores(scores, f"ranking {name!r}")
+    # A kv head that one query head reads is that one.
+    return {name: to_query_heads(one, 1) if one.unit == "kv_head" else one for name, one in named.items()}
+
+
+def check_names(names: Iterable[Any], what: str) -> None:
+    """ValueError for a name that is no text, or that stands for a control or for no ablation in tables."""
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or name in RESERVED:
+            why = "the name of a control" if name in RESERVED else "but a name is a non-empty string"
+            raise ValueError(f"{what} is called {name!r}, {why}: choose another name")
+
+
+def capped(ks: Sequence[int] | int, shape: HeadGeometry) -> list[int]:
+    """Numbers of heads to ablate, ascending, capped at the number in the model. ValueError unless positive integers."""
+    listed = checks.whole_numbers("ks", ks, remedy=" (k = 0, no ablation, is always included)")
+    return sorted({min(k, shape.n_layers * shape.n_heads) for k in listed})
+
+
+def plan_sets(
+    rankings: Mapping[str, HeadScores],
+    ks: Sequence[int],
+    controls: Controls,
+) -> list[HeadSet]:
+    """No ablation; then for every k the top k of every ranking, and its controls."""
+    names, draws, few = controls.names, range(controls.draws), controls.trials
+    named = named_rankings(next(iter(rankings)) if controls.of is None else controls.of, rankings, "controls of")
+    sets = [NO_ABLATION]
+    for k in ks:
+        sets += [head_set(Condition.top(name, k), scores.ranking()[:k]) for name, scores in rankings.items()]
+        for name in named:
+            scores = rankings[name]
+            if "bottom" in names:
+                sets.append(head_set(Condition.bottom(name, k), scores.bottom(k)))
+            if "random_like" in names:
+                like = Condition.random_like(name, k)
+                chosen, heads = scores.ranking()[:k], scores.n_heads
+                sets += [head_set(like, random_like(chosen, heads, seed), seed, few) for seed in draws]
+        if "random" in names:
+            everyone = next(iter(rankings.values())).ranking()
+            sets += [
+                head_set(Condition.random(k), random_heads(sorted(everyone), (), k, seed), seed, few) for seed in draws
+            ]
+    return sets
+
+
+def limited(sets: Sequence[HeadSet], rankings: Sequence[str], task: str) -> list[HeadSet]:
+    """The sets, with those of all other rankings limited to one task; "none" and "random" run on all tasks."""
+    everywhere = ("none", "any", *rankings)
+    return [one if one.condition.method in everywhere else replace(one, tasks=(task,)) for one in sets]
+
+
+def named_rankings(names: str | Sequence[str], rankings: Mapping[str, HeadScores], what: str) -> list[str]:
+    """The names as a list, with "all" for all rankings. ValueError for an unknown name."""
+    named = list(rankings) if names == "all" else [names] if isinstance(names, str) else list(names)
+    for name in named:
+        if name not in rankings:
+            raise ValueError(f"{what}: there is no ranking {name!r}: the rankings are {', '.join(rankings)}")
+    return named

@@ -1,0 +1,231 @@
+"""Streaming: decoding with a cache in which only the best kv heads keep the whole context. What is lost, what is saved?"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+import pandas as pd
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lens_heads.answering.evaluation import range_of
+from lens_heads.heads.gates import share_count
+from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.grouping import groups_in, labels
+from lens_heads.heads.head import Head
+from lens_heads.heads.ranks import check_ranks
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head, shuffled
+from lens_heads.heads.units import to_kv_heads
+from lens_heads.interventions.independence import check_independent
+from lens_heads.model.belonging import check_scores_of
+from lens_heads.model.decoding import greedy, opened, text_of
+from lens_heads.model.forward import CHUNK, advance, prefill
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.identity import identify
+from lens_heads.model.modes import evaluating
+from lens_heads.model.run_folders import folder_for
+from lens_heads.model.streaming_cache import StreamingCache
+from lens_heads.model.support import require
+from lens_heads.model.workers import shared
+from lens_heads.runs import checks, engine
+from lens_heads.runs.digests import digest
+from lens_heads.runs.options import Run, RunOptions
+from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed, typed_methods
+from lens_heads.runs.warned import users_line
+from lens_heads.stats import crossed_interval
+from lens_heads.trials.digests import made_on, trials_digest
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.metrics import text_scores
+from lens_heads.trials.trial import AnyTrial
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
+
+
+@typed
+@contextmanager
+def streaming_cache(
+    model: Model, heads: Iterable[Head | str], sink: int = 4, recent: int = 64
+) -> Iterator[StreamingCache]:
+    """A cache in which these kv heads keep everything and all others the first `sink` and the last `recent` tokens.
+
+    Inside the block, `prefill`, `advance` and `greedy` of `lens_heads.model` take it as they take a `Cache`. ValueError for
+    a kv head that does not exist, and models that cannot (see `StreamingCache`). Warns where the heads were query heads, as the
+    best by scores of these are.
+    """
+    with StreamingCache(model, _mask(geometry(model), heads), sink, recent).attending(model) as cache:
+        yield cache
+
+
+def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "layer kv_head"]:
+    full, listed = torch.zeros(shape.n_layers, shape.n_kv_heads, dtype=torch.bool), list(heads)
+    named = [head for head in listed if isinstance(head, str) and "H" in head.upper()]
+    queries = named + [str(head) for head in listed if isinstance(head, Head) and head.unit == "query_head"]
+    if queries and shape.group > 1:
+        warnings.warn(
+            f"{', '.join(queries[:3])} are taken for kv heads of those numbers, though they are query heads: pass "
+            f"units.to_kv_heads(scores, {shape.group}).top(k), or write L0K1",
+            stacklevel=users_line(),
+        )
+    for given in listed:
+        head = Head.parse(given, "kv_head")
+        if head.layer >= shape.n_layers or head.head >= shape.n_kv_heads:
+            raise ValueError(
+                f"kv head {given} does not exist: {shape.name} has layers 0-{shape.n_layers - 1} and kv heads "
+                f"0-{shape.n_kv_heads - 1}; units.to_kv_heads makes a ranking of them"
+            )
+        full[head.layer, head.head] = True
+    return full
+
+
+@typed_methods
+@dataclass(frozen=True, eq=False)
+class StreamingTable:
+    """What deployments keep: `per_trial` has a row per trial, ranking, share and draw, with logprob (nats per token of the gold
+    answer), correct, bytes of the cache after the prompt, and `kept`, these as a share of the whole cache's."""
+
+    per_trial: pd.DataFrame
+
+    def to_frame(self, metric: str = "logprob", level: float = 0.95) -> pd.DataFrame:
+        """A row per ranking and share: the metric's mean with its interval over trials (and draws), `beyond_random`, what
+        it is more than with random heads kept, with an interval over both, and the share of the cache that is kept. ValueError
+        for another metric than those of `per_trial`."""
+        if metric not in METRICS:
+            raise ValueError(f"metric={metric!r}: use {' or '.join(map(repr, METRICS))}")
+        rows = []
+        known = self.per_trial.pivot_table(index="trial", columns=["ranking", "share", "draw"], values=metric)
+        for group, part in self.per_trial.groupby(["ranking", "share"], sort=False):
+            ranking, share = cast(tuple[str, float], group)
+            values = known[ranking][share]
+            row = {"ranking": ranking, "share": share, "kept": part["kept"].mean()}
+            row |= _interval(metric, values, self.per_trial, level)
+            if ranking != RANDOM and (RANDOM, share) in {column[:2] for column in known.columns}:
+                beyond = -known[RANDOM][share].sub(values.iloc[:, 0], axis=0)
+                row |= _interval("beyond_random", beyond, self.per_trial, level)
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def plot(self, metric: str = "logprob", title: str | None = None) -> go.Figure:
+        """The metric against the share of the cache that is kept: a line per ranking, random kv heads in grey."""
+        from lens_heads import plots
+
+        return plots.cache_curves(self.to_frame(metric), metric, title)
+
+
+def _interval(name: str, values: pd.DataFrame, rows: pd.DataFrame, level: float) -> dict[str, float]:
+    groups = groups_in(rows, values.index, "trial")
+    found = crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups, level)
+    found = found.within(*range_of(name)) if name in ("logprob", "correct") else found
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+@typed
+@shared
+def streaming(
+    model: Model,
+    trials: Iterable[AnyTrial] | AnyTrial,
+    rankings: Mapping[str, HeadScores],
+    shares: Iterable[float] = (0.25, 0.5, 0.75),
+    sink: int = 4,
+    recent: int = 64,
+    draws: int = 10,
+    seed: int = 0,
+    **run: Unpack[RunOptions],
+) -> StreamingTable:
+    """Answer trials with a cache in which only the best kv heads of each ranking keep the whole context, beside random heads.
+
+    Args:
+        trials: other trials than the rankings were made on.
+        rankings: by name; scores of query heads count for the kv head they read, by the best of its group.
+        shares: of the kv heads, how many keep everything, counted as `heads.gate_threshold` does (half of 90 are 45, a quarter of
+            18 are 5).
+        sink, recent: tokens that the others keep, as in `ablate(model, heads, "streaming")`.
+        draws: sets of random kv heads of each size.
+        **run: see `runs.options.RunOptions`; one trial runs at a time.
+
+    Returns a `StreamingTable`, which also has the whole cache ("whole", share 1) and none of it ("none", share 0). DuoAttention's
+    deployment, with any ranking in place of its gates.
+
+    Raises ValueError for rankings of another model, made on these trials, or called "whole", "none" or "random", shares outside
+    0 to 1, and models whose attention cannot be computed by another function.
+    """
+    options, shape = Run.of(run), require(model, "streaming", "pattern")
+    checks.whole_number("sink", sink, 0)
+    checks.whole_number("recent", recent)
+    checks.count("draws", draws, 1)
+    room = options.room(True)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    check_independent(rankings, None, made_on(encoded))
+    check_scores_of(model, rankings)
+    wanted = [checks.share("shares", share, "0.5") for share in shares]
+    kept = _conditions(shape, rankings, wanted, draws, checks.seed(seed))
+    settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room}
+    settings |= {"method": "streaming", "sink": sink, "recent": recent}
+    settings["kept"] = digest(
+        [[list(name), sorted(f"L{head.layer}H{head.head}" for head in heads)] for name, heads in kept.items()]
+    )
+
+    def work(batch: list[EncodedTrial]) -> list[Result]:
+        (trial,) = batch
+        rows = [
+            {"ranking": name, "share": share, "draw": draw, **_answer(model, trial, heads, sink, recent, room)}
+            for (name, share, draw), heads in kept.items()
+        ]
+        return [Result({}, {"rows": rows})]
+
+    folder = folder_for(model, options.out, settings)
+    results = engine.run(encoded, work, folder=folder, size=len, progress=options.progress, description="streaming")
+    done = [(trial, result.record["rows"]) for trial, result in zip(encoded, results, strict=True) if result.keep]
+    table = pd.DataFrame(
+        [{"trial": trial.id, **labels(trial), "tokens": len(trial), **row} for trial, rows in done for row in rows]
+    )
+    whole = table[table["ranking"] == "whole"].set_index("trial")["bytes"]
+    return StreamingTable(table.assign(kept=table["bytes"] / table["trial"].map(whole)))
+
+
+def _conditions(
+    shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: list[float], draws: int, seed: int
+) -> dict[tuple[str, float, int], list[Head]]:
+    """The kv heads that keep everything, by ranking, share and draw."""
+    everyone = every_head(shape.n_layers, shape.n_kv_heads, unit="kv_head")
+    found: dict[tuple[str, float, int], list[Head]] = {("whole", 1.0, 0): everyone, ("none", 0.0, 0): []}
+    by_kv: dict[str, HeadScores] = {}
+    for name, scores in rankings.items():
+        if name in ("whole", "none", RANDOM):
+            raise ValueError(f"ranking {name!r}: rows of that name stand beside every ranking; give it another one")
+        by_kv[name] = to_kv_heads(scores, shape.group) if scores.unit == "query_head" else scores
+        if tuple(by_kv[name].values.shape) != (shape.n_layers, shape.n_kv_heads):
+            raise ValueError(f"ranking {name!r} is of another model than {shape.name}: score this one")
+    check_ranks(by_kv, [share_count(len(everyone), share) for share in shares])
+    for share in shares:
+        k = share_count(len(everyone), share)
+        found |= {(name, share, 0): scores.ranking()[:k] for name, scores in by_kv.items()}
+        found |= {(RANDOM, share, draw): shuffled(everyone, seed + draw)[:k] for draw in range(draws)}
+    return found
+
+
+@torch.no_grad()
+def _answer(model: Model, trial: EncodedTrial, heads: list[Head], sink: int, recent: int, room: int) -> dict[str, Any]:
+    """The gold answer's log-probability, the verdict on the decoded text (with room for it), and the cache's size."""
+    tokens, gold = trial.tokens[None].to(model.W_U.device), trial.answer_tokens.to(model.W_U.device)
+    with evaluating(model), streaming_cache(model, heads, sink, recent) as cache:
+        prefill(model, tokens[:, :-1], cache, chunk=CHUNK)  # type: ignore[arg-type]  # used like a Cache
+        size, again = cache.bytes, cache.branch()
+        forced = torch.cat([tokens[:, -1:], gold[None, :-1]], 1)
+        log_p = advance(model, forced, cache, logits=len(gold))[0].float().log_softmax(-1)  # type: ignore[arg-type]
+        found = {"logprob": float(log_p[range(len(gold)), gold].mean()), "bytes": size}
+        with again.attending(model):
+            leads = opened(model, [trial])
+            (steps,) = greedy(model, tokens[:, -1:], again, None, room, [trial.judge], leads)  # type: ignore[arg-type]
+    text = text_of(model, steps, trial.judge, *leads)
+    return {**found, "correct": float(text_scores(text, (trial.answer, *trial.aliases), trial.judge)["correct"])}

@@ -1,0 +1,161 @@
+"""transfer_matrix: ablate the heads of every task and measure the effect on every other task   (the 10-K study)
+
+Differs from the study: several random sets at every k instead of one, and every metric is kept item by item.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, Unpack
+
+import pandas as pd
+
+from lens_heads.answering.evaluation import METRICS, check_metric
+from lens_heads.evidence.grid import Grid
+from lens_heads.evidence.head_sets import capped
+from lens_heads.evidence.transfer_cells import NONE, RANDOM, seed_of
+from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.grouping import COLUMNS
+from lens_heads.heads.head import AnyHeads, Head
+from lens_heads.heads.ranks import check_ranks
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head, random_heads, shuffled
+from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.options import AblationRun, ablation_run
+from lens_heads.model.belonging import check_scores_of
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.workers import shared
+from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.trial import AnyTrial
+
+Ranking: TypeAlias = HeadScores | AnyHeads
+
+
+@typed
+@shared
+def transfer_matrix(
+    model: Model,
+    rankings_by_task: Mapping[str, Ranking],
+    tasks: Mapping[str, Iterable[AnyTrial]],
+    ks: Sequence[int] = (8, 16, 32, 48, 64, 96, 128),
+    kind: str | Ablation = "zero",
+    random_draws: int = 5,
+    metric: str = "correct",
+    generate: bool = True,
+    seed: int = 0,
+    **options: Unpack[AblationRun],
+) -> TransferMatrix:
+    """Evaluate every task with the top k heads of every task ablated, with random heads ablated, and without ablation.
+
+    Heads are ablated at all positions, in prefill and decoding. A set of heads shared by several tasks or sizes runs once,
+    and all sets share one unablated prefill per trial.
+
+    Args:
+        rankings_by_task: the sources: scores, or lists of heads from best to worst, whose selection trials go unchecked. A
+            list shorter than the largest k is completed with random heads, with a warning and in `meta["completed"]`.
+        tasks: the targets: trials by task, none of them used to make a ranking. Every source must be a target.
+        ks: numbers of heads, capped at the number of heads in the model.
+        kind: as in `ablate`.
+        random_draws: random sets at every k, drawn from all heads.
+        metric: the metric of the statistics; `per_item` has a column for every metric measured.
+        generate: also decode and judge text; otherwise only "logprob" and "greedy_match" are measured.
+        **options: run options (`runs.options.RunOptions`; default max_new_tokens=30), and `reference` and the options of
+            the ablation.
+
+    A trial that fails under one set of heads is excluded from all, with a warning (`meta["left_out"]`).
+
+    Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another shape,
+    a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
+    """
+    ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
+    checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    checks.seed(seed)
+    for name in {NONE, RANDOM} & set(tasks):
+        raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
+    grid, shape = Grid.of(model, tasks, ablation, run, generate), geometry(model)
+    sizes = capped(ks, shape)
+    check_metric(metric, grid.trials, generate)
+    scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
+    orders, completed = _orders(rankings_by_task, grid.tasks, shape, sizes[-1], seed)
+    grid.check_independent(scored)
+    check_scores_of(model, scored)
+    check_ranks(scored, sizes)
+    sets, drawn = _sets(orders, sizes, shape, random_draws, seed)
+    rows, left_out = _complete(grid.run(sets), grid.tasks, len(sets))
+    heads = {name: [str(head) for head in order[: sizes[-1]]] for name, order in orders.items()}
+    meta = {**grid.settings, "heads": heads, "random_heads": drawn, "ks": sizes, "seed": seed}
+    meta |= {"completed": completed, "left_out": left_out}
+    matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
+    if grid.folder is not None:
+        matrix.save(grid.folder.path)
+    return matrix
+
+
+def _orders(
+    rankings: Mapping[str, Ranking], tasks: Mapping[str, Any], shape: HeadGeometry, most: int, seed: int
+) -> tuple[dict[str, list[Head]], dict[str, int]]:
+    """At least `most` heads of every source, best first; and the original length of each list that had to be completed."""
+    if not rankings:
+        raise ValueError("rankings_by_task is empty. Pass {task: HeadScores or list of heads}.")
+    everyone = every_head(shape.n_layers, shape.n_heads)
+    orders, completed = {}, {}
+    for name, ranking in rankings.items():
+        if name not in tasks:
+            raise ValueError(f"source {name!r} has no trials; the tasks are {', '.join(tasks)}. Add tasks[{name!r}].")
+        if isinstance(ranking, HeadScores):
+            shape.check_scores(ranking, f"ranking {name!r}")
+            orders[name] = ranking.ranking()
+            continue
+        given = shape.check_heads(ranking)
+        if not given:
+            raise ValueError(f"ranking {name!r} is empty. List its best heads in order, or omit it.")
+        orders[name] = list(dict.fromkeys([*given, *shuffled(everyone, seed_of(name, seed))]))
+        if len(given) < most:
+            completed[name] = len(given)
+    if completed:
+        listed = ", ".join(f"{name} ({given} of {most})" for name, given in completed.items())
+        warnings.warn(f"completed rankings shorter than k with random heads: {listed}", stacklevel=users_line())
+    return orders, completed
+
+
+def _sets(
+    orders: Mapping[str, Sequence[Head]], sizes: Sequence[int], shape: HeadGeometry, random_draws: int, seed: int
+) -> tuple[list[HeadSet], dict[str, list[list[str]]]]:
+    """No ablation, every source's top k, and random heads; and the names of the random heads by k."""
+    sets, names, everyone = [NO_ABLATION], {}, every_head(shape.n_layers, shape.n_heads)
+    for k in sizes:
+        tops = {name: order[:k] for name, order in orders.items()}
+        sets += [head_set(Condition.top(name, k), heads) for name, heads in tops.items()]
+        drawn = [random_heads(everyone, (), k, seed + draw) for draw in range(random_draws)]
+        sets += [head_set(Condition.random(k, RANDOM), heads, draw) for draw, heads in enumerate(drawn)]
+        if drawn:
+            names[str(k)] = [[str(head) for head in heads] for heads in drawn]
+    return sets, names
+
+
+def _complete(
+    table: pd.DataFrame, tasks: Mapping[str, Sequence[EncodedTrial]], conditions: int
+) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """One row per item and cell, without the items that any cell lacks; and those items by task."""
+    columns = {"method": "source", "task": "target", "k": "k", "seed": "draw", "trial": "item"}
+    kept = [*columns.values(), *COLUMNS, *(name for name in METRICS if name in table.columns)]
+    found = table.rename(columns=columns)[kept]
+    cells = found.groupby(["target", "item"])["k"].transform("size")
+    rows = found[cells == conditions].reset_index(drop=True)
+    left_out = {}
+    for name, trials in tasks.items():
+        kept = set(rows.loc[rows["target"] == name, "item"])
+        if not kept:
+            raise RuntimeError(f"task {name!r}: every trial failed under some set of heads. See the warnings above.")
+        if lost := [trial.id for trial in trials if trial.id not in kept]:
+            left_out[name] = lost
+    if left_out:
+        listed = "; ".join(f"{name}: {', '.join(lost)}" for name, lost in left_out.items())
+        warnings.warn(f"excluded trials that failed under some set of heads: {listed}", stacklevel=users_line())
+    return rows, left_out

@@ -1,0 +1,224 @@
+"""Do matched heads do the same? Ablate a group in one model and its partners in the other, and compare which tasks break."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lens_heads.evidence.grid import Grid, Tasks
+from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.depth import depth_bins
+from lens_heads.heads.grouping import COLUMNS, groups_in
+from lens_heads.heads.head import Head, parse_heads
+from lens_heads.heads.matching import AnyHeads, HeadMatch
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head, layer_matched
+from lens_heads.interventions.ablation import Ablation
+from lens_heads.model.belonging import check_owner, check_scores_of
+from lens_heads.model.geometry import Model, geometry
+from lens_heads.runs import checks
+from lens_heads.runs.options import Run, RunOptions
+from lens_heads.runs.result_folders import read_tables, write_tables
+from lens_heads.runs.typed import typed, typed_methods
+from lens_heads.stats import crossed_interval, pearson
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+_OF_TRIALS = {f"trial_{name}": name for name in COLUMNS}
+"""The columns of the trials' groups, since "group" is a group of heads."""
+
+
+@typed_methods
+@dataclass(frozen=True, eq=False)
+class MatchValidation:
+    """The result of `validate_match`.
+
+    `per_trial`: one row per trial and ablation: group, task, set ("a": heads of a; "matched": their partners in b; "random":
+    random heads of b from the same depth bins), draw, heads, trial, trial_group and trial_group_2 (its groups), clean and
+    ablated (log-probability of the gold answer, nats per token), drop = clean - ablated.
+    """
+
+    per_trial: pd.DataFrame
+    meta: dict[str, Any]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row per group, task and set: mean drop, its 95 % interval over trials (and draws), draws, trials.
+
+        NaN bounds below five trials, or five groups of trials.
+        """
+        rows = []
+        for (group, task, which), part in self.per_trial.groupby(["group", "task", "set"], sort=False):
+            drops = part.pivot(index="draw", columns="trial", values="drop").dropna(axis=1)
+            known = groups_in(part.drop(columns=COLUMNS[0]).rename(columns=_OF_TRIALS), drops.columns, "trial")
+            found = crossed_interval(torch.from_numpy(drops.to_numpy().copy()), known)
+            row = {"group": group, "task": task, "set": which} | dict(zip(("drop", "low", "high"), found, strict=True))
+            rows.append(row | {"draws": drops.shape[0], "trials": drops.shape[1]})
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def correlation(self) -> pd.DataFrame:
+        """Do the same tasks break? Pearson correlation over tasks between the drops in a and in b, per group and overall.
+
+        Columns: group ("all groups" in the last row, if there are several); cells; matched (partners ablated in b); random
+        (mean over draws of random heads), random_low and random_high (range). NaN with fewer than three cells or constant drops.
+        """
+        means = self.per_trial.groupby(["group", "task", "set", "draw"], sort=False)["drop"].mean()
+        drops = means.unstack(["set", "draw"])
+        parts = {str(group): part for group, part in drops.groupby("group", sort=False)}
+        if len(parts) > 1:
+            parts["all groups"] = drops
+        rows = []
+        for name, part in parts.items():
+            r = pearson(part[("a", 0)].to_numpy(), part[["matched", "random"]].to_numpy().T)
+            matched, *random = r if len(part) > 2 else np.full_like(r, np.nan)
+            row = {"group": name, "cells": len(part), "matched": matched, "random": np.mean(random)}
+            rows.append(row | {"random_low": np.min(random), "random_high": np.max(random)})
+        return pd.DataFrame(rows)
+
+    def plot(self, title: str | None = None) -> go.Figure:
+        """The drop of every task for every group: heads of a, their partners, and random heads."""
+        from lens_heads import plots
+
+        labels = {"a": self.meta["model_a"], "matched": f"{self.meta['model_b']}, partners", "random": "random"}
+        frame = self.frame.assign(name=self.frame["set"].map(labels), value=self.frame["drop"])
+        frame["group"] = frame["group"] + ": " + frame["task"]
+        return plots.drop_bars(frame, title or "Effect of ablating matched heads", axis="drop in log-probability")
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `validation.parquet` (`per_trial`) and `validation.json` (meta)."""
+        return write_tables(folder, {"validation": self.per_trial}, "validation.json", self.meta)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> MatchValidation:
+        """Read what `save` wrote. FileNotFoundError names a missing file."""
+        tables, meta = read_tables(folder, ["validation"], "validation.json", cls.__name__)
+        return cls(tables["validation"], meta)
+
+    def __repr__(self) -> str:
+        last = self.correlation.iloc[-1]
+        return (
+            f"MatchValidation({self.meta['model_a']} to {self.meta['model_b']}, {last['cells']} cells: drops correlate at "
+            f"{last['matched']:.2f} with partners ablated, at {last['random']:.2f} with random heads of the same depth)"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}")
+
+
+@typed
+def validate_match(
+    match: HeadMatch,
+    model_a: Model,
+    model_b: Model,
+    tasks_a: Tasks,
+    tasks_b: Tasks | None = None,
+    *,
+    groups: Mapping[str, HeadScores | AnyHeads],
+    k: int = 10,
+    kind: str | tuple[Ablation, Ablation] = "zero",
+    draws: int = 5,
+    seed: int = 0,
+    **run: Unpack[RunOptions],
+) -> MatchValidation:
+    """Ablate groups of heads in a, their partners in b, and random heads of b at the same depth; compare which tasks break.
+
+    Args:
+        tasks_a, tasks_b: trials by task, with the same task names for both models; b defaults to the tasks of a.
+        groups: heads of a by name, or scores of a's heads, of which the top `k` are used. Unmatched heads are skipped.
+        kind: as in `ablate`, or one `Ablation` per model if the kind needs a reference.
+        draws: random sets, each with as many heads per depth bin as the partners, and disjoint from them while heads remain.
+        **run: see `runs.options.RunOptions`; nothing is generated. `out` holds one run folder per model, `a` and `b`.
+
+    The metric is the gold answer's mean log-probability per token, teacher-forced; drops are paired by trial.
+
+    Raises ValueError for models that were not matched, different task names, no groups, groups without partners, draws below
+    1, tasks that share trials with a group's scores, and anything `ablate` rejects.
+    """
+    tasks_b = tasks_a if tasks_b is None else tasks_b
+    _check_sides(match, (model_a, model_b), tasks_a, tasks_b)
+    kinds, options = (kind, kind) if isinstance(kind, str) else kind, Run.of(run)
+    outs = [None if options.out is None else Path(options.out) / side for side in "ab"]
+    grids = [
+        Grid.of(model, tasks, Ablation.of(model, how), replace(options, out=out), generate=False)
+        for model, tasks, how, out in zip((model_a, model_b), (tasks_a, tasks_b), kinds, outs, strict=True)
+    ]
+    sets = _sets(match, groups, k, draws, seed)
+    scored = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
+    check_scores_of(model_a, scored)
+    for grid in grids:
+        grid.check_independent(scored)
+        _ = grid.folder  # Refuse one with other settings before the first model runs.
+    tables = [grid.run(mine) for grid, mine in zip(grids, sets, strict=True)]
+    meta = {"model_a": geometry(model_a).name, "model_b": geometry(model_b).name}
+    meta |= {"kind": grids[0].ablation.kind, "k": k, "seed": seed}
+    found = MatchValidation(pd.concat([_drops(table) for table in tables], ignore_index=True), meta)
+    if options.out is not None:
+        found.save(options.out)
+    return found
+
+
+def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, tasks_b: Tasks) -> None:
+    """ValueError unless these are the matched models, with tasks of the same names."""
+    if not tasks_a or set(tasks_a) != set(tasks_b):
+        raise ValueError(f"tasks of a are {sorted(tasks_a)}, those of b {sorted(tasks_b)}. Use the same names.")
+    for model, wanted, owner in zip(models, (match.shape_a, match.shape_b), match.identities, strict=True):
+        shape = geometry(model)
+        if (shape.n_layers, shape.n_heads) != wanted:
+            found = f"{shape.n_layers} layers x {shape.n_heads} heads, the match {wanted[0]} x {wanted[1]}"
+            raise ValueError(f"{shape.name} has {found}. Pass the matched models in the same order.")
+        check_owner(model, "the match was", owner, "pass the matched models in the same order, or match these")
+
+
+def _drops(table: pd.DataFrame) -> pd.DataFrame:
+    """A grid's table as drops: every row joined with the same trial without ablation, if both succeeded."""
+    columns = {"method": "group", "seed": "draw", "logprob": "ablated"} | {name: of for of, name in _OF_TRIALS.items()}
+    wide = table.rename(columns=columns)[["group", "task", "set", "draw", "heads", "trial", *_OF_TRIALS, "ablated"]]
+    clean = wide[wide["set"] == "none"].set_index(["task", "trial"])["ablated"].rename("clean")
+    found = wide[wide["set"] != "none"].join(clean, on=["task", "trial"]).dropna()
+    return found.assign(drop=found["clean"] - found["ablated"])
+
+
+def _sets(
+    match: HeadMatch, groups: Mapping[str, HeadScores | AnyHeads], k: int, draws: int, seed: int
+) -> tuple[list[HeadSet], list[HeadSet]]:
+    """The sets to ablate in a and in b: none, then those of every group."""
+    if not groups:
+        raise ValueError("groups is empty. Pass {name: heads of a, or their HeadScores}.")
+    checks.count("draws", draws)
+    checks.whole_number("k", k)
+    checks.seed(seed)
+    in_a, in_b = [NO_ABLATION], [NO_ABLATION]
+    for name, given in groups.items():
+        if isinstance(given, HeadScores) and tuple(given.values.shape) != match.shape_a:
+            found = f"{given.n_layers} layers x {given.n_heads} heads, model a {match.shape_a[0]} x {match.shape_a[1]}"
+            raise ValueError(f"group {name!r} has scores of {found}. Pass scores of model a.")
+        heads = parse_heads(given.top(k) if isinstance(given, HeadScores) else given)
+        heads = [head for head in heads if match.partner(head) is not None]
+        partners = match.matched(heads)
+        if not partners:
+            raise ValueError(f"group {name!r} has no head with a partner in {match.meta['model_b']}. Name other heads.")
+        in_a.append(head_set(Condition(name, "a", len(heads)), heads))
+        in_b.append(head_set(Condition(name, "matched", len(partners)), partners))
+        chance = Condition.random(len(partners), name)
+        in_b += [head_set(chance, _as_deep(match, partners, seed + draw), draw) for draw in range(draws)]
+    return in_a, in_b
+
+
+def _as_deep(match: HeadMatch, partners: Sequence[Head], seed: int) -> list[Head]:
+    """Random heads of b outside the partners, as many in each depth bin."""
+    layers, heads = match.shape_b
+    bins = depth_bins(layers, match.meta["depth_bins"])
+    # With bins in place of layers, matching by layer becomes matching by bin.
+    binned = {head: Head(bins[head.layer], head.layer * heads + head.head) for head in every_head(layers, heads)}
+    drawn = layer_matched([*binned.values()], [binned[head] for head in partners], seed)
+    return [Head(*divmod(head.head, heads)) for head in drawn]

@@ -1,0 +1,166 @@
+"""Attribution patching: a first-order estimate of activation patching for all heads at once, from gradients.
+
+Nanda 2023; Syed et al., arXiv 2310.10348. The integrated-gradients form is EAP-IG (Hanna et al., arXiv 2403.17806).
+TransformerLens provides the activations and gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.answering.pair_runs import PairScore, Z
+from lens_heads.answering.patch_metrics import Measure, judged, resolve
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model
+from lens_heads.model.hooks import hooked
+from lens_heads.model.modes import evaluating
+from lens_heads.model.support import require
+from lens_heads.model.workers import shared
+from lens_heads.ranking.causal.sweep import sweep
+from lens_heads.runs import checks
+from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
+from lens_heads.trials.pairs import AnyPair, Corruption, Positions, TokenPair
+
+if TYPE_CHECKING:
+    from transformer_lens.tools.analysis.attribution_patching import GradientCache
+
+EMBED = "hook_embed"
+
+
+@typed
+@shared
+def attribution_patch(
+    model: Model,
+    pairs: Iterable[AnyPair] | AnyPair,
+    metric: str | Measure = "answer_logprob",
+    positions: Positions = "all",
+    corruption: Corruption = "remove",
+    ig_steps: int = 1,
+    **run: Unpack[LoopOptions],
+) -> HeadScores:
+    """Estimate `patch_heads` for every head: sum over positions of (z_clean - z_corrupt) . d metric / d z.
+
+    Args:
+        pairs, metric, corruption, **run: as in `patch_heads`. A custom metric must be differentiable.
+        positions: as in `patch_heads`, but "all" by default: compare with `patch_heads(..., positions="all")`.
+        ig_steps: 1 takes the gradient in the corrupt run: two forward passes and one backward pass per pair. m > 1 averages
+            it over m runs whose embeddings lie 1/m, 2/m, ... m/m of the way from corrupt to clean (m more passes of each).
+            Integrated gradients suit a metric that saturates. They estimate the effect of the whole path, not of one head
+            in the corrupt run, and may rank heads less like `patch_heads` than the plain gradient does.
+
+    Returns HeadScores of method "attribution" ("eap_ig" if `ig_steps` > 1), in the metric's units. Raises as
+    `patch_heads` does.
+
+    Runs the whole prompt with gradients and with logits at every position. For long prompts, the exact `patch_heads` with
+    positions="answer" may take less time and memory.
+    """
+    checks.count("ig_steps", ig_steps)
+    shape = require(model, "attribution", "gradients", "writes")
+
+    @torch.inference_mode(False)
+    def score(pair: TokenPair) -> PairScore:
+        (start, end), tokens = pair.answer, pair.corrupt[: pair.answer[1] - 1]
+        judge = Judge(pair, metric)
+        clean = gradient_run(model, pair.clean[: end - 1], judge.note, gradient=False)
+        corrupt = gradient_run(model, tokens, judge, gradient=ig_steps == 1)
+        totals: dict[str, Tensor] = {}
+        for step in range(1, ig_steps + 1):
+            point = corrupt
+            if ig_steps > 1:
+                between = torch.lerp(corrupt.activations[EMBED], clean.activations[EMBED], step / ig_steps)
+                point = gradient_run(model, tokens, judge, gradient=True, embedding=between)
+            totals = {name: totals.get(name, 0) + gradient_at(point, name) / ig_steps for name in z_names(model)}
+        rows = slice(start - 1 if positions == "answer" else 0, end - 1)
+        scores = []
+        for name, gradient in totals.items():
+            change = clean.activations[name] - corrupt.activations[name]
+            product = (change.float() * gradient.float())[0, rows].reshape(-1, shape.n_heads, shape.d_head)
+            scores.append(product.sum((0, 2)).cpu())
+        return torch.stack(scores), {"clean": judge.clean_value, "corrupt": float(corrupt.metric)}
+
+    method = "attribution" if ig_steps == 1 else "eap_ig"
+    return sweep(model, method, pairs, score, metric, positions, corruption, run, ig_steps=ig_steps)
+
+
+class Judge:
+    """From a run's logits to the metric of one pair. The clean run is noted first; the first one judged must be the corrupt."""
+
+    def __init__(self, pair: TokenPair, metric: str | Measure) -> None:
+        self.pair, self.metric = pair, metric
+        self.clean: Tensor = torch.empty(0)
+        self.measure: Measure | None = None
+
+    def note(self, logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, ""]:
+        """Keep the clean run's answer rows, on which the metric may depend."""
+        self.clean = self._rows(logits).detach().float()
+        return logits.new_zeros(())
+
+    def __call__(self, logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, ""]:
+        rows = self._rows(logits)
+        if self.measure is None:
+            self.measure = resolve(self.metric, self.pair, self.clean[0], rows[0].detach().float())
+        return with_gradient(judged(self.measure, rows, self.pair)[0], self.pair.id)
+
+    @property
+    def clean_value(self) -> float:
+        """The metric of the clean run."""
+        assert self.measure is not None
+        return float(judged(self.measure, self.clean, self.pair)[0])
+
+    def _rows(self, logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, "1 step d_vocab"]:
+        return logits[:, self.pair.answer[0] - 1 :]
+
+
+def with_gradient(value: Float[Tensor, ""], pair: str) -> Float[Tensor, ""]:
+    """The metric. ValueError where a gradient is wanted and it has none."""
+    if torch.is_grad_enabled() and not value.requires_grad:
+        raise ValueError(f"pair {pair}: the metric has no gradient. Do not detach the logits.")
+    return value
+
+
+def z_names(model: Model) -> list[str]:
+    """The hooks at which heads hand over what they read."""
+    return [Z.format(layer) for layer in range(model.cfg.n_layers)]
+
+
+def gradient_at(run: GradientCache, name: str) -> Tensor:
+    """The gradient at a hook. ValueError if a hook of the user's blocks it."""
+    gradient = run.gradients[name]
+    if gradient is None:
+        raise ValueError(f"no gradient reaches {name}: a hook on the model blocks it. Remove that hook.")
+    return gradient
+
+
+def gradient_run(
+    model: Model,
+    tokens: Int[Tensor, " position"],
+    judge: Callable[[Tensor], Tensor],
+    gradient: bool,
+    embedding: Float[Tensor, "1 position d_model"] | None = None,
+    names: Sequence[str] = (),
+) -> GradientCache:
+    """One run by TransformerLens with the activations at every `hook_z` (and `names`), and their gradients if wanted.
+
+    The embedding is replaced if one is given.
+    """
+    # Imported with a model only: it brings transformers, whose progress bars a notebook silences first.
+    from transformer_lens.tools.analysis.attribution_patching import cache_activation_and_gradient
+
+    def embed(x: Tensor, hook: Any) -> Tensor:
+        # A fresh leaf, so that gradients also flow where the user has frozen the parameters.
+        return (x if embedding is None else embedding).detach().requires_grad_(gradient)
+
+    with evaluating(model), torch.set_grad_enabled(gradient), hooked(model, [(EMBED, embed)]):
+        return cache_activation_and_gradient(
+            model,
+            tokens[None].to(model.W_U.device).clone(),  # Autograd takes no tensor made in inference mode.
+            judge,
+            names_filter=[EMBED, *z_names(model), *names],
+            compute_gradient=gradient,
+        )

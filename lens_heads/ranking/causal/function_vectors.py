@@ -1,0 +1,39 @@
+"""Function-vector heads (Todd et al., arXiv 2310.15213): whose mean output in context, put into one run, brings the answer?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Unpack
+
+from lens_heads.answering.patch_metrics import Measure
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.vectors import HeadVectors
+from lens_heads.model.geometry import Model
+from lens_heads.ranking.causal.ablated import unchanged
+from lens_heads.ranking.causal.patching import patch_heads
+from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
+from lens_heads.trials.pairs import AnyPair
+
+
+@typed
+def aie(
+    model: Model,
+    trials: Iterable[AnyPair] | AnyPair,
+    vectors: HeadVectors,
+    metric: str | Measure = "first_token_prob",
+    **run: Unpack[LoopOptions],
+) -> HeadScores:
+    """Average indirect effect of every head: p(answer | z at the prompt's last row is the head's vector) - p(answer).
+
+    Args:
+        trials: prompts that do not show the task, with gold answers: examples with shuffled labels (the authors'), or none. Of
+            pairs, the corrupt side.
+        vectors: `task_vectors(model, trials with examples)`, a mean over prompts of the task.
+        metric: as in `patch_heads`; the first token's probability by default.
+        **run: `out` and `progress`, see `runs.options.LoopOptions`.
+
+    Returns HeadScores of method "cri", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
+    are the ten best, of 25 prompts and vectors of 100. A metric of the whole answer has the vector in all of its rows.
+    """
+    return patch_heads(model, trials, metric, "answer", unchanged, donor=vectors, **run)

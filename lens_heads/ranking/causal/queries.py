@@ -1,0 +1,90 @@
+"""The query side of attribution patching without its saturation: AtP*   (Kramár et al., arXiv 2403.00745, section 3.1)
+
+A head that attends to one key with probability near 1 has almost no gradient through its softmax, so plain attribution misses
+what another query would do. Here the softmax is computed exactly with the other run's query, and only what follows is linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Unpack
+
+import torch
+from einops import einsum, repeat
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.answering.pair_runs import PairScore
+from lens_heads.answering.patch_metrics import Measure
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.support import require
+from lens_heads.model.workers import shared
+from lens_heads.ranking.causal.attribution import Judge, gradient_at, gradient_run
+from lens_heads.ranking.causal.sweep import sweep
+from lens_heads.runs.options import LoopOptions
+from lens_heads.runs.typed import typed
+from lens_heads.trials.pairs import AnyPair, Corruption, TokenPair
+
+if TYPE_CHECKING:
+    from transformer_lens.tools.analysis.attribution_patching import GradientCache
+
+PATTERN = "blocks.{}.attn.hook_pattern"
+
+
+@typed
+@shared
+def attribute_queries(
+    model: Model,
+    pairs: Iterable[AnyPair] | AnyPair,
+    metric: str | Measure = "answer_logprob",
+    corruption: Corruption = "remove",
+    **run: Unpack[LoopOptions],
+) -> HeadScores:
+    """Estimate, for every head, the effect of giving it the clean run's queries: sum (A' - A) . d metric / d A.
+
+    A is the corrupt run's pattern, A' the one that the clean queries make with the corrupt keys, exactly. Arguments and
+    errors as in `attribution_patch`; all positions. Returns HeadScores of method "atp_query", in the metric's units.
+    ValueError for a model whose attention is not the softmax of scaled (soft-capped) products of queries and keys.
+    """
+    shape = require(model, "atp_query", "gradients", "pattern")
+    rotary = "rot_" if "blocks.0.attn.hook_rot_q" in model.hook_dict else ""
+    names = {part: f"blocks.{{}}.attn.hook_{rotary}{part}" for part in ("q", "k")}
+    hooks = [name.format(layer) for layer in range(shape.n_layers) for name in (PATTERN, *names.values())]
+
+    @torch.inference_mode(False)
+    def score(pair: TokenPair) -> PairScore:
+        end, judge = pair.answer[1] - 1, Judge(pair, metric)
+        clean = gradient_run(model, pair.clean[:end], judge.note, gradient=False, names=hooks)
+        corrupt = gradient_run(model, pair.corrupt[:end], judge, gradient=True, names=hooks)
+        rows = []
+        for layer in range(shape.n_layers):
+            pattern = corrupt.activations[PATTERN.format(layer)][0].float()
+            own, other = (_pattern(model, layer, each, corrupt, names) for each in (corrupt, clean))
+            if not torch.allclose(own, pattern, atol=1e-3):
+                raise ValueError(
+                    f"{shape.name}: the pattern of layer {layer} is not the softmax of its queries and keys"
+                )
+            gradient = gradient_at(corrupt, PATTERN.format(layer))[0].float()
+            rows.append(((other - pattern) * gradient).sum((1, 2)).cpu())
+        return torch.stack(rows), {"clean": judge.clean_value, "corrupt": float(corrupt.metric)}
+
+    return sweep(model, "atp_query", pairs, score, metric, "all", corruption, run)
+
+
+def _pattern(
+    model: Model, layer: int, asking: GradientCache, asked: GradientCache, names: dict[str, str]
+) -> Float[Tensor, "head row key"]:
+    """The attention of one run's queries to another run's keys."""
+    shape, attention = geometry(model), model.blocks[layer].attn
+    q = asking.activations[names["q"].format(layer)][0].float()
+    k = asked.activations[names["k"].format(layer)][0].float()
+    q, k = (x.reshape(len(x), -1, shape.d_head) for x in (q, k))
+    k = repeat(k, "key kv e -> key (kv group) e", group=q.shape[1] // k.shape[1])
+    scale = getattr(attention.original_component, "scaling", None) if is_bridge(model) else 1 / attention.attn_scale
+    scores = einsum(q, k, "row head e, key head e -> head row key") * float(scale or shape.d_head**-0.5)
+    if shape.attn_softcap is not None:
+        scores = shape.attn_softcap * torch.tanh(scores / shape.attn_softcap)
+    places = torch.arange(len(k), device=q.device)
+    seen = shape.reaches(layer, places[: len(q), None], places)
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1)

@@ -1,0 +1,1 @@
+"""Rankings by training something small on every head of a frozen model."""

@@ -1,0 +1,123 @@
+"""search: which masks find the most harmful heads? Judged on trials that did not select the heads."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lens_heads.heads.grouping import groups_of
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.sets import every_head, random_heads
+from lens_heads.interventions.independence import check_made_on
+from lens_heads.model.geometry import Model
+from lens_heads.ranking.masks.localize import DESIGNED, Settings, localize
+from lens_heads.ranking.masks.measure import MaskedMetric
+from lens_heads.runs import checks
+from lens_heads.runs.typed import typed
+from lens_heads.stats import crossed_interval
+from lens_heads.trials.digests import made_on
+from lens_heads.trials.trial import AnyTrial
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The result of `search`. `frame`: one row per setting, in the order tried; `best`: the scores of the most harmful one.
+
+    Columns: method, sparsity, n_masks; heads; damage = base - value on the held-out trials, with its 95 % interval (low, high;
+    NaN below five trials); held_out_r2 (on masks left out of the fit); evaluations. The row "random" ablates as many random
+    heads, over all draws. The damage of the best setting is biased upward, because it was chosen by it: measure it again on
+    a third split.
+    """
+
+    frame: pd.DataFrame
+    best: HeadScores
+    scores: list[HeadScores]
+
+    def __repr__(self) -> str:
+        row = self.frame.iloc[int(self.frame.loc[self.frame["method"] != "random", "damage"].argmax())]
+        bounds = "" if np.isnan(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
+        return (
+            f"Search(best of {len(self.scores)}: {row['method']}, sparsity {row['sparsity']:g}, {row['n_masks']:.0f} masks; "
+            f"damage {row['damage']:.3g}{bounds})"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3g}", na_rep="–")
+
+
+@typed
+def search(
+    model: Model,
+    trials: Iterable[AnyTrial],
+    held_out: Iterable[AnyTrial],
+    methods: Sequence[str] | str = ("css",),
+    sparsities: Sequence[float] | float = (0.02, 0.05, 0.1),
+    n_masks: Sequence[int] | int = (100, 200, 400),
+    metric: str = "logprob",
+    k: int = 5,
+    random_draws: int = 5,
+    seed: int = 0,
+    **options: Any,
+) -> Search:
+    """Localize with every method, sparsity and number of masks, and ablate the k heads found on held-out trials.
+
+    The paper chooses hyperparameters by the damage of the heads they find; on the trials of the fit, that would reward chance.
+    Larger numbers of masks extend smaller ones, so all together cost as much as the largest. `options`: further arguments of
+    `localize` and `MaskedMetric` (estimator, kind, level, batch_size, ...); `out` is a folder for both run folders.
+
+    Raises ValueError before running anything: for a method without masks, trials in both splits, and what `localize` refuses.
+    """
+    checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    checks.seed(seed)
+    methods = [methods] if isinstance(methods, str) else list(methods)
+    sparsities = list(sparsities) if isinstance(sparsities, Iterable) else [sparsities]
+    unknown = next((name for name in methods if name not in DESIGNED), None)
+    if unknown is not None:
+        raise ValueError(f"method {unknown!r} draws no masks: use {', '.join(DESIGNED)}")
+    none = isinstance(n_masks, Sequence) and len(n_masks) == 0
+    if none or not (methods and sparsities):
+        raise ValueError("there are no settings to try: give at least one method, sparsity and number of masks")
+    counts = sorted(checks.whole_numbers("n_masks", n_masks))
+    fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
+    tried = itertools.product(methods, sparsities, counts)
+    settings = [Settings(method, count, sparsity, k, seed=seed, **fits) for method, sparsity, count in tried]
+    out = options.pop("out", None)
+    measured, judge = (
+        MaskedMetric(model, part, metric, out=None if out is None else Path(out) / name, **options)
+        for name, part in (("fit", trials), ("held_out", held_out))
+    )
+    check_made_on("of the search", made_on(measured.trials), made_on(judge.trials))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # `localize` warns again when it measures the masks.
+        for one in settings:
+            one.masks(measured.units)
+    scores: list[HeadScores] = []
+    rows: list[dict[str, Any]] = []
+    for one in settings:
+        found = localize(measured, **vars(one))
+        scores.append(found)
+        row = {"method": one.method, "sparsity": one.sparsity, "n_masks": one.n_masks}
+        row |= _damage(judge, [found.ranking()[:k]])
+        row |= {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.meta["evaluations"]}
+        rows.append(row)
+    everyone = every_head(*judge.units)
+    draws = [random_heads(everyone, (), k, seed + draw) for draw in range(random_draws)]
+    best = scores[int(np.argmax([row["damage"] for row in rows]))]
+    if draws:
+        rows.append({"method": "random"} | _damage(judge, draws) | {"heads": f"{random_draws} draws"})
+    return Search(pd.DataFrame(rows), best, scores)
+
+
+def _damage(judge: MaskedMetric, sets: Sequence[Sequence[Head]]) -> dict[str, Any]:
+    values = judge(np.stack([judge.mask(heads) for heads in sets]))
+    damage, low, high = crossed_interval(torch.from_numpy(judge.base - values), groups_of(judge.trials))
+    return {"heads": ", ".join(map(str, sets[0])), "damage": damage, "low": low, "high": high}

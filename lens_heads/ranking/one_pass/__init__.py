@@ -1,0 +1,1 @@
+"""Rankings read off one pass over each trial: what heads look at and what they write."""

@@ -1,0 +1,54 @@
+"""The null of needle scores: the same score where other spans of the prompt stand in for the needle.
+
+Spans are as long as the needle and do not overlap it. A score there says what a head gives to any text of that length in
+that prompt. The test that compares them with the score at the needle is `HeadScores.p_values`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.scorers import is_ours, scored
+from lens_heads.runs.digests import digest
+from lens_heads.trials.encoded import EncodedTrial
+
+
+def draw_spans(trial: EncodedTrial, n: int) -> Int[Tensor, "draw 2"]:
+    """n spans [start, end) of the needle's length in the prompt, with replacement, uniform over the allowed starts.
+
+    A span does not overlap the needle and does not begin at the first position, the attention sink. The draws depend on the
+    trial's id, and the first m of n draws are those of m. ValueError if no span is left.
+    """
+    assert trial.needle is not None
+    start, end = trial.needle
+    length = end - start
+    starts = np.arange(1, len(trial) - length + 1)
+    allowed = starts[(starts + length <= start) | (starts >= end)]
+    if n and len(allowed) == 0:
+        raise ValueError(
+            f"trial {trial.id}: no other span of {length} tokens fits beside the needle {trial.needle} in {len(trial)} "
+            "tokens: use null_spans=0, or longer prompts"
+        )
+    drawn = np.random.default_rng(int(digest(["null spans", trial.id]), 16)).random(n)
+    first = torch.from_numpy(allowed[(drawn * len(allowed)).astype(int)])
+    return torch.stack([first, first + length], 1)
+
+
+def null_scores(
+    scorer: Scorer, view: LayerView, spans: Int[Tensor, "draw 2"], n_heads: int
+) -> Float[Tensor, "draw head"]:
+    """A scorer's results in one layer with each span as the needle, on the CPU.
+
+    The library's own scorers read all spans at once. A user's reads a copy of the view for every span.
+    """
+    if is_ours(scorer):
+        return scorer.score(view.across(spans.to(view.pattern.device))).float().cpu()
+    moved = [replace(view, needle=(int(start), int(end))) for start, end in spans]
+    return torch.stack([scored(scorer, one, n_heads) for one in moved])

@@ -1,0 +1,15 @@
+"""Direct logit attribution: what a head writes towards the answer, whatever its source   (Elhage et al. 2021)"""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.ranking.one_pass.layer_view import LayerView
+
+
+def dla(view: LayerView) -> Float[Tensor, " head"]:
+    """Sum over all positions of each head's contribution to the answer token's logit, mean over answer steps.
+
+    sum_j phi[h, t, j] = z[h, t] @ W_O[h] @ u_t. Units: logits. This is LOCOS without the contrast; under `exact` the scores
+    of all heads and the contributions of MLPs, embedding and biases sum to the logit.
+    """
+    return view.phi.sum(-1).mean(-1)

@@ -1,0 +1,16 @@
+"""LOCOS: does a head write the answer, and does it read it from the needle?   (Gema et al., arXiv 2607.01002)"""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.ranking.one_pass.layer_view import LayerView
+
+
+def locos(view: LayerView) -> Float[Tensor, " head"]:
+    """Needle-minus-elsewhere direct contribution of each head to the answer token's logit, mean over answer steps.
+
+    phi[h, t, j] = A[h, t, j] * v[h, j] @ W_O[h] @ u_t;  score = sum over the needle - (len_needle / len_off) * sum elsewhere.
+    Units: logits (of the raw unembedding direction unless the run says `exact`).
+    Differs from the authors' code on sliding-window layers: positions here are absolute.
+    """
+    return view.spatial_contrast(view.phi).mean(-1)

@@ -1,0 +1,87 @@
+"""Scores from weights alone: what each head's OV circuit makes of a token, read by the unembedding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from einops import repeat
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
+from lens_heads.model.hooks import hooked, recording
+from lens_heads.model.modes import evaluating
+from lens_heads.model.norms import attention_norm, frozen_norm
+from lens_heads.model.support import require
+from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
+from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.scorers import is_ours, resolve, scored
+from lens_heads.ranking.one_pass.token_maps import EncodedMap, WeightsProbe
+from lens_heads.ranking.one_pass.weights_view import WeightsView
+from lens_heads.runs.digests import digest
+from lens_heads.runs.options import Run
+from lens_heads.trials.encoding import check_unique
+
+
+def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, options: Run) -> dict[str, HeadScores]:
+    """`score_heads` for weights, which it documents."""
+    require_raw_weights(model)
+    shape, scorers = require(model, "scoring weights", "writes"), resolve(methods, "weights")
+    encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
+    check_unique(one.id for one in encoded)
+    settings = {
+        "probe": "weights",
+        "trials": digest([one.settings for one in encoded]),
+        "blind_layers": {scorer.name: [0] for scorer in scorers if is_ours(scorer)},
+    }
+
+    def work(batch: list[EncodedMap]) -> list[PassResult]:
+        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers)) for one in batch]
+
+    return score_trials(model, encoded, work, scorers, options, settings)
+
+
+@torch.no_grad()
+def _score(model: Model, one: EncodedMap, scorers: Sequence[Scorer]) -> dict[str, Float[Tensor, "layer head"]]:
+    shape, tokens = geometry(model), one.tokens.to(model.W_U.device)
+    read, raw = effective_embedding(model, tokens), raw_embedding(model, tokens)
+    readouts = model.W_U.detach()[:, tokens].float()
+    found: dict[str, list[Tensor]] = {scorer.name: [] for scorer in scorers}
+    for layer in range(shape.n_layers):
+        W_V, W_O = value_weights(model, layer), output_weights(model, layer)
+        norm = attention_norm(model, layer)
+        here = read if norm is None else frozen_norm(model, norm).unscaled(read)
+        sources, raw_sources = (known[one.sources.to(known.device)].to(W_V.device) for known in (here, raw))
+        readable, targets = readouts.to(W_V.device), one.targets.to(W_V.device)
+        view = WeightsView(layer, W_V, W_O, sources, raw_sources, readable, targets, one.lowest)
+        for scorer in scorers:
+            found[scorer.name].append(scored(scorer, view, shape.n_heads))
+    return {name: torch.stack(layers) for name, layers in found.items()}
+
+
+@torch.no_grad()
+def effective_embedding(model: Model, tokens: Int[Tensor, " token"]) -> Float[Tensor, "token d_model"]:
+    """The stream after the first block for each token alone, without position and without what that block's attention adds."""
+    none = [name for name in ("hook_pos_embed", "blocks.0.hook_attn_out") if name in model.hook_dict]
+    after = "blocks.0.hook_resid_post"
+    silent = hooked(model, [(name, lambda x, hook: torch.zeros_like(x)) for name in none])
+    with evaluating(model), silent, recording(model, [after]) as seen:
+        model(tokens[:, None], stop_at_layer=1)
+    return seen[after][0][:, 0].float()
+
+
+@torch.no_grad()
+def raw_embedding(model: Model, tokens: Int[Tensor, " token"]) -> Float[Tensor, "token d_model"]:
+    """What the first MLP makes of each token's embedding (with the scale that Gemma gives it), without norms."""
+    with evaluating(model):
+        out = model.blocks[0].mlp(model.embed(tokens[None]))
+    return (out[0] if isinstance(out, tuple) else out)[0].float()
+
+
+def value_weights(model: Model, layer: int) -> Float[Tensor, "head d_model d_head"]:
+    """W_V of a layer by query head: those of a group share it."""
+    weights, shape = model.blocks[layer].attn.W_V.detach().float(), geometry(model)
+    return weights if len(weights) == shape.n_heads else repeat(weights, "kv d e -> (kv group) d e", group=shape.group)

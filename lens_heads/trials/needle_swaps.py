@@ -1,0 +1,89 @@
+"""Prompts that do not answer their question: with the needle of another trial, or with none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+
+from lens_heads.runs.typed import typed
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import trial_list
+from lens_heads.trials.exchanges import accepted, givers, mentions, same_answer, with_needles
+from lens_heads.trials.text import normalize
+from lens_heads.trials.trial import AnyTrial, Trial
+
+
+@typed
+def exchanged_needles(trials: Iterable[AnyTrial] | AnyTrial, seed: int = 0) -> list[Trial]:
+    """The trials with each other's needles, so that no prompt answers its question; question and gold answer stay.
+
+    Controls for heads that react to any sentence that stands out in the haystack, whatever was asked. A score of finding the
+    answer, or a damage by ablation, must vanish here.
+
+    The needle comes with its `needle_focus`; depth and total length (where `length` is given) stay, and so do `group` and
+    `meta`. A needle goes only to a trial that asks another question, shares no group with its own trial, accepts none of its
+    answers, and has none of its answers in that needle. Every needle is used once.
+
+    Returns:
+        Trials in the order given, with ids such as "S03-needle-of-S07".
+
+    Raises ValueError if the trials allow no such exchange, for trials in tokens, without a needle or with repeated ids, and for
+    a seed that is no whole number; TypeError for anything but trials.
+    """
+    listed = with_needles(trials)
+    found = givers(listed, _may_give, "needle of another trial", "questions, groups and answers", seed)
+    return [
+        replace(trial, id=f"{trial.id}-needle-of-{other.id}", needle=other.needle, needle_focus=other.needle_focus)
+        for trial, other in zip(listed, found, strict=True)
+    ]
+
+
+def _may_give(giver: Trial, taker: Trial) -> bool:
+    """Whether the giver's needle leaves the taker's question without an answer."""
+    return not (
+        giver.needle == taker.needle
+        or normalize(giver.question) == normalize(taker.question)
+        or _groups(giver) & _groups(taker)
+        or same_answer(giver, taker)
+        or mentions(giver.needle, accepted(taker))
+    )
+
+
+def _groups(trial: Trial) -> set[str]:
+    return {*([trial.group] if isinstance(trial.group, str) else trial.group)} - {""}
+
+
+@typed
+def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
+    """The trials with more haystack where the needle was.
+
+    Controls for questions that the model answers from what it knows, from the question or by chance; `answerable` drops them.
+
+    A trial with a `length` is composed anew with that length: the haystack gains as many tokens as the needle had, if it has
+    that many left. With `length` 0, and for trials in tokens, the prompt becomes shorter by the needle. Ids stay the same, so
+    that both versions of a trial can be paired; `needle` of the encoded trial is None.
+
+    Raises ValueError for trials without a needle, without a haystack, with repeated ids, or with nothing but a needle; TypeError
+    for anything but trials.
+    """
+    return [_shortened(trial) if isinstance(trial, EncodedTrial) else _emptied(trial) for trial in trial_list(trials)]
+
+
+def _emptied(trial: Trial) -> Trial:
+    (trial,) = with_needles(trial)
+    if not trial.haystack.strip():
+        raise ValueError(f"trial {trial.id} has no haystack to put in the needle's place: pass a Trial with one")
+    return replace(trial, needle="", needle_focus="")
+
+
+def _shortened(trial: EncodedTrial) -> EncodedTrial:
+    """A trial in tokens without those of its needle, and of a question inside it."""
+    if trial.needle is None:
+        raise ValueError(f"trial {trial.id} has no needle: pass trials with one")
+    start, end = trial.needle
+    question = trial.question
+    if question is not None and question[1] > start:
+        question = (question[0] - (end - start), question[1] - (end - start)) if question[0] >= end else None
+    return replace(trial, tokens=torch.cat([trial.tokens[:start], trial.tokens[end:]]), needle=None, question=question)
