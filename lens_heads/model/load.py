@@ -5,6 +5,7 @@ GGUF files and the packaged models are in `gguf.py`.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Unpack
 
