@@ -259,7 +259,7 @@ def test_the_page_says_which_heads_token_maps_find(name: str, real: Any) -> None
         return f"{float(scores.values.max()):.2f}".removeprefix("0")
 
     copying, successor = (f"{best(maps[one])} ({maps[one].top(1)[0]})" for one in ("copying", "successor"))
-    page = (Path(lh.__file__).parent / "scoring" / "scorers" / "README.md").read_text(encoding="utf-8")
+    page = (Path(lh.__file__).parent / "ranking" / "one_pass" / "scorers" / "README.md").read_text(encoding="utf-8")
     assert f"| {name} | {copying} | {best(raw['copying'])} | {successor} | none |" in page
     assert not (maps["successor"].values >= 0.4).any()
     assert (maps["copying"].values >= 0.4).sum() >= 5

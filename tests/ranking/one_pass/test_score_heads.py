@@ -211,7 +211,7 @@ def test_killed_outright_and_continued_equals_uninterrupted(gqa: Any, tmp_path: 
     run = tmp_path / "run"
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script), str(run), str(torch.get_num_threads())],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
