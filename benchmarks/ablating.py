@@ -103,7 +103,11 @@ class Comparison:
     def grid(self) -> dict[str, float]:
         """The same as rows of a curve."""
         grid = Grid.of(
-            self.model, {"task": self.trials}, Ablation.of(self.model, "zero"), Run(progress=False), generate=False
+            self.model,
+            {"task": self.trials},
+            Ablation.of(self.model, "zero"),
+            Run.of({"progress": False}),
+            generate=False,
         )
         sets = [head_set(Condition.given(str(number), 5), heads) for number, heads in enumerate(self.sets)]
         places = [trial.id for trial in self.trials]

@@ -29,7 +29,6 @@ from lens_heads.compare.weights import ov_similarity as ov_similarity
 from lens_heads.compare.weights import weight_change as weight_change
 from lens_heads.heads.matching import HeadMatch as HeadMatch
 from lens_heads.heads.matching import match_accuracy as match_accuracy
-from lens_heads.heads.matching import recovery_rate as recovery_rate
 
 __all__ = [
     "CheckpointSeries",
@@ -56,7 +55,6 @@ __all__ = [
     "rank_biased_overlap",
     "rank_correlation",
     "rank_correlation_interval",
-    "recovery_rate",
     "universal_heads",
     "weight_change",
 ]

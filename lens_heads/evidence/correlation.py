@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -32,8 +31,6 @@ from lens_heads.stats import Permutation, pearson, percentile_interval, permutat
 
 Points: TypeAlias = Float[np.ndarray, "*sample k task"]
 Covariate: TypeAlias = Mapping[str, float] | pd.Series | pd.DataFrame
-OPTIONS = sorted({option for _, options in STATISTICS.values() for option in options})
-"""Of the statistics of transfer matrices."""
 FEWEST = 4
 """Fewest tasks: three have six orders, so no p below 1/6."""
 
@@ -50,14 +47,15 @@ def correlate(
     seed: int = 0,
     paired_items: bool = False,
     names: tuple[str, str] | None = None,
-    **options: bool,
+    relative: bool | None = None,
+    diagonal: bool | None = None,
 ) -> Correlation:
     """Correlate a statistic of two models over tasks and numbers of ablated heads.
 
     Args:
         a, b: transfer matrices, or frames of the statistic with k as rows (k = 0 is ignored) and tasks as columns. Tasks and
             k are matched by name; those in only one model are ignored, with a warning. The models may differ in everything.
-        statistic, **options: for matrices, as in `TransferMatrix.statistic`: "fragility" with `relative=True`, ...
+        statistic, relative, diagonal: for matrices, as in `TransferMatrix.statistic`: "fragility" with `relative=True`, ...
         strata: a label per task, such as its answer format; tasks are permuted among those with the same label.
         covariates: by name, what to take out of a and out of b: numbers by task, or a frame like those of the statistic. For
             example `{"random heads": (a.statistic("random"), b.statistic("random")), "answer length": (length, length)}`.
@@ -70,10 +68,8 @@ def correlate(
     Raises ValueError for fewer than four shared tasks, no shared k, missing or constant values, tasks without a stratum or
     covariate, and items that cannot be paired.
     """
-    for option in options:
-        if option not in OPTIONS:
-            close = get_close_matches(option, ("covariates", "strata", *OPTIONS), 1, 0.3) or OPTIONS
-            raise TypeError(f"correlate: unexpected keyword argument {option!r}: did you mean {' or '.join(close)}?")
+    given = {"relative": relative, "diagonal": diagonal}
+    options = {name: value for name, value in given.items() if value is not None}
     if permutations is not None:
         checks.count("permutations", permutations, remedy=", or None")
     checks.count("n", n)

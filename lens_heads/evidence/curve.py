@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
 import pandas as pd
 
@@ -21,7 +21,7 @@ from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.workers import shared
-from lens_heads.runs.typed import typed
+from lens_heads.runs.typed import Default, typed
 from lens_heads.stats import Precision
 from lens_heads.trials.encoding import several
 from lens_heads.trials.needle_swaps import without_needle
@@ -39,7 +39,7 @@ class CurveRun(AblationRun, total=False):
     """
 
     precision: Precision | float | None
-    selecting: bool
+    selecting: Annotated[bool, Default(False)]
 
 
 @typed

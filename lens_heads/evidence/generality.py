@@ -105,7 +105,7 @@ class Generality:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
 
 
-@typed
+@typed(batch_size=8)
 @shared
 def generality(
     model: Model,
@@ -134,7 +134,7 @@ def generality(
     Raises ValueError before running anything: for trials shared between selection and evaluation, scores of another shape or
     of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
     """
-    ablation, run = ablation_run(model, kind, options, batch_size=8)
+    ablation, run = ablation_run(model, kind, options)
     checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
     checks.seed(seed)
     shape, named, metrics = geometry(model), _named(heads), _metrics(metric, list(tasks))

@@ -57,7 +57,7 @@ class _Set(NamedTuple):
     patched: tuple[Head, ...]
 
 
-@typed
+@typed(max_new_tokens=30)
 @shared
 def recovery(
     model: Model,
@@ -91,7 +91,7 @@ def recovery(
     `NothingFlipped` if no example flips.
     """
     checks.count("draws", draws, 0, remedy="; 0 draws no random controls")
-    ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
+    ablation, run = ablation_run(model, kind, options)
     shape, room = geometry(model), run.max_new_tokens if flipped else 0
     controls = (controls,) if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)

@@ -37,7 +37,7 @@ from lens_heads.trials.trial import AnyTrial
 Ranking: TypeAlias = HeadScores | AnyHeads
 
 
-@typed
+@typed(max_new_tokens=30)
 @shared
 def transfer_matrix(
     model: Model,
@@ -73,7 +73,7 @@ def transfer_matrix(
     Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another shape,
     a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
     """
-    ablation, run = ablation_run(model, kind, options, max_new_tokens=30)
+    ablation, run = ablation_run(model, kind, options)
     checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
     checks.seed(seed)
     for name in {NONE, RANDOM} & set(tasks):

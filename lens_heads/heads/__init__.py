@@ -16,7 +16,6 @@ from lens_heads.heads.geometry import HeadGeometry as HeadGeometry
 from lens_heads.heads.head import Head as Head
 from lens_heads.heads.matching import HeadMatch as HeadMatch
 from lens_heads.heads.matching import match_accuracy as match_accuracy
-from lens_heads.heads.matching import recovery_rate as recovery_rate
 from lens_heads.heads.scores import HeadScores as HeadScores
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "match_accuracy",
     "open_gates",
     "read_gates",
-    "recovery_rate",
     "units",
     "write_gates",
 ]

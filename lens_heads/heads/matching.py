@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,6 @@ from lens_heads.heads.sets import every_head
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.result_folders import read_tables, write_tables
 from lens_heads.runs.typed import typed, typed_methods
-from lens_heads.runs.warned import users_line
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -115,10 +113,3 @@ def match_accuracy(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
         raise ValueError("truth is empty. Pass {head of a: its true partner in b}.")
     right = [match.partner(head) == Head.parse(partner) for head, partner in truth.items()]
     return sum(right) / len(right)
-
-
-@typed
-def recovery_rate(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
-    """Deprecated alias of `match_accuracy`."""
-    warnings.warn("recovery_rate is deprecated. Use match_accuracy.", DeprecationWarning, stacklevel=users_line())
-    return match_accuracy(match, truth)

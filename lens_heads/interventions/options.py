@@ -15,31 +15,33 @@ from lens_heads.runs.typed import LISTED
 
 
 class AblationRun(RunOptions, total=False):
-    """`RunOptions`, and the reference and the options of the kinds of ablation, which `ablate` explains."""
+    """`RunOptions`, and the reference and the options of the kinds of ablation, which `ablate` explains.
+
+    None is the kind's own default.
+    """
 
     reference: Annotated[Reference | None, LISTED]
-    factor: float
-    sink: float
-    recent: float
-    u: float
-    a: float
+    factor: float | None
+    sink: float | None
+    recent: float | None
+    u: float | None
+    a: float | None
     span: Span | Sequence[Span] | Part | None
-    n_chunks: int
-    chunk_size: int
+    n_chunks: int | None
+    chunk_size: int | None
 
 
 def ablation_run(
     model: Model,
     kind: str | Ablation,
     options: Mapping[str, Any],
-    **defaults: Any,
 ) -> tuple[Ablation, Run]:
     """The checked ablation and the complete run options.
 
     ValueError for an option that this kind of ablation lacks, TypeError for one that neither runs nor any kind have.
     """
     check_known(options, AblationRun.__annotations__)
-    run, other = split(options)
+    run, other = split({name: value for name, value in options.items() if value is not None or name == "span"})
     ablation = Ablation.of(model, kind, other.pop("reference", None), other)
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
-    return ablation, Run.of(run, **defaults)
+    return ablation, Run.of(run)

@@ -20,7 +20,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.model.gguf import loading, local_source
 from lens_heads.runs.options import check_known
 from lens_heads.runs.reading import user_path
-from lens_heads.runs.typed import LISTED, typed
+from lens_heads.runs.typed import LISTED, Default, typed
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -35,7 +35,7 @@ class LoadOptions(TypedDict, total=False):
     lens: Literal["bridge", "hooked"] | None
     device_map: str | dict[str, Any] | None
     revision: str | None
-    trust_remote_code: bool
+    trust_remote_code: Annotated[bool, Default(False)]
     prepend_bos: bool | None
 
 

@@ -32,7 +32,6 @@ from lens_heads.ranking.masks.search import Search as Search
 from lens_heads.ranking.masks.search import search as search
 from lens_heads.ranking.masks.sparse_fit import Fit as Fit
 from lens_heads.ranking.masks.sparse_fit import fit as fit
-from lens_heads.ranking.masks.sparse_fit import recover as recover
 from lens_heads.ranking.masks.sparse_fit import solve_masks as solve_masks
 from lens_heads.ranking.one_pass.common_texts import common_texts as common_texts
 from lens_heads.ranking.one_pass.documents import score_documents as score_documents
@@ -79,7 +78,6 @@ __all__ = [
     "path_patch",
     "probe_heads",
     "razor_heads",
-    "recover",
     "repeated_blocks",
     "sahara",
     "score_documents",

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from lens_heads.runs.checks import whole_number
+from lens_heads.runs.typed import Default, defaults_of
 
 
 class LoopOptions(TypedDict, total=False):
@@ -24,7 +25,7 @@ class LoopOptions(TypedDict, total=False):
     """
 
     out: str | Path | None
-    progress: bool
+    progress: Annotated[bool, Default(True)]
     workers: int | str | None
 
 
@@ -35,28 +36,29 @@ class RunOptions(LoopOptions, total=False):
     max_new_tokens: greedy decoding stops after this many tokens, at a newline, or at a stop token.
     """
 
-    batch_size: int
-    max_new_tokens: int
+    batch_size: Annotated[int, Default(1)]
+    max_new_tokens: Annotated[int, Default(50)]
 
 
 @dataclass(frozen=True)
 class Run:
     """The complete, checked options of one run."""
 
-    out: str | Path | None = None
-    progress: bool = True
-    batch_size: int = 1
-    max_new_tokens: int = 50
+    out: str | Path | None
+    progress: bool
+    batch_size: int
+    max_new_tokens: int
 
     def __post_init__(self) -> None:
         whole_number("batch_size", self.batch_size)
         whole_number("max_new_tokens", self.max_new_tokens, 0)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], takes: type = RunOptions, **defaults: Any) -> Run:
-        """The given options over the function's `defaults`. TypeError for an option that is not in `takes`."""
+    def of(cls, given: Mapping[str, Any], takes: type = RunOptions) -> Run:
+        """The given options, and the defaults of the others. TypeError for an option that is not in `takes`."""
         check_known(given, takes.__annotations__)
-        return cls(**{**defaults, **given})
+        every = {**defaults_of(RunOptions), **given}
+        return cls(**{field.name: every[field.name] for field in fields(cls)})
 
     def room(self, generate: bool) -> int:
         """The number of tokens to generate: 0 without `generate`, else `max_new_tokens`. ValueError if that is below 1."""

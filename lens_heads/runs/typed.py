@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 import torch
@@ -34,15 +34,37 @@ WORDS |= {Path: "a path", type(None): "None", Tensor: "a dense tensor", np.ndarr
 UNCHANGED = ("True or False", "None", "anything")
 LISTED = "listed"
 """Marks an annotation, as `Annotated[str | Preset, LISTED]`, of which the function lists what there is: all is let through."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Default:
+    """Marks an option of a TypedDict with what it is where it is not given: `Annotated[int, Default(1)]`."""
+
+    value: Any
+
+
 LISTS = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Collection, abc.Set)
 
 
-def typed(function: Function) -> Function:
-    """Hold a function to its signature.
+@overload
+def typed(function: Function, /) -> Function: ...
+@overload
+def typed(**defaults: Any) -> Callable[[Function], Function]: ...
+
+
+def typed(function: Any = None, /, **defaults: Any) -> Any:
+    """Hold a function to its signature, and show all of it.
 
     A generator given for a list becomes a list, so that it can be read twice and sent to workers. TypeError naming the argument,
-    its value and what it must be, for anything that the annotation excludes, and for arguments that there are not.
+    its value and what it must be, for anything that the annotation excludes, and for arguments that there are not. Options that a
+    function takes as `**run: Unpack[...]` stand in its signature one by one; `defaults`: those that this function changes.
     """
+    if function is None:
+        return functools.partial(_typed, defaults=defaults)
+    return _typed(function, defaults)
+
+
+def _typed(function: Function, defaults: Mapping[str, Any]) -> Function:
     signature = inspect.signature(function)
 
     @functools.cache
@@ -53,6 +75,7 @@ def typed(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {**defaults, **kwargs}
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -71,7 +94,39 @@ def typed(function: Function) -> Function:
         named = {name: options[name] if name in options else bound.arguments[name] for name in kwargs}
         return function(*listed, **named)
 
+    call.__signature__ = _in_plain_sight(signature, function, defaults)  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]  # the same function
+
+
+def _in_plain_sight(signature: inspect.Signature, function: Any, given: Mapping[str, Any]) -> inspect.Signature:
+    """The signature with every option of `**run: Unpack[...]` as a keyword with its default."""
+    parameters = []
+    for parameter in signature.parameters.values():
+        options = _options(_hint(parameter.annotation, getattr(inspect.unwrap(function), "__globals__", {})))
+        if parameter.kind is not parameter.VAR_KEYWORD or options is None:
+            parameters.append(parameter)
+            continue
+        plain = typing.get_type_hints(options)
+        for name, value in {**defaults_of(options), **given}.items():
+            parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=plain[name])
+            )
+    return signature.replace(parameters=parameters)
+
+
+def _options(hint: Any) -> type | None:
+    """The TypedDict of `Unpack[...]`."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Unpack else None
+
+
+@functools.cache
+def defaults_of(options: type) -> dict[str, Any]:
+    """What every option of a TypedDict is where it is not given: its `Default`, or else None."""
+    marked = {
+        name: [each.value for each in getattr(hint, "__metadata__", ()) if isinstance(each, Default)]
+        for name, hint in typing.get_type_hints(options, include_extras=True).items()
+    }
+    return {name: found[0] if found else None for name, found in marked.items()}
 
 
 def typed_methods(owner: Owner) -> Owner:
@@ -244,8 +299,8 @@ def _hints(function: Callable[..., Any], signature: inspect.Signature) -> dict[s
     for name, parameter in signature.parameters.items():
         hint = _hint(parameter.annotation, spaces)
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            for each in typing.get_args(hint) if typing.get_origin(hint) is typing.Unpack else ():
-                found |= typing.get_type_hints(each)
+            options = _options(hint)
+            found |= {} if options is None else typing.get_type_hints(options, include_extras=True)
         else:
             found[name] = hint
             if parameter.default is None and LISTED not in getattr(hint, "__metadata__", ()):

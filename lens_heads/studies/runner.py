@@ -34,7 +34,7 @@ from lens_heads.runs.files import check_place, plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
-from lens_heads.runs.typed import LISTED
+from lens_heads.runs.typed import LISTED, Default
 from lens_heads.sanity.models import random_initialised
 from lens_heads.studies.finding import Finding, plain
 from lens_heads.studies.seen import Seen, keep, sections
@@ -56,7 +56,7 @@ class StudyOptions(LoadOptions, total=False):
     """The options of `load_model` for models given by name, and the workers of `lh.working`."""
 
     workers: int | str | None
-    num_gpus: float
+    num_gpus: Annotated[float, Default(1)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from scipy.stats import kstest
 import lens_heads as lh
 from lens_heads.compare import match_heads
 from lens_heads.heads.head import Head
-from lens_heads.heads.matching import HeadMatch, match_accuracy, recovery_rate
+from lens_heads.heads.matching import HeadMatch, match_accuracy
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.hooks import has_hooks
 from tests import zoo
@@ -143,14 +143,6 @@ def test_partners_of_named_heads_and_heads_without_one() -> None:
         match.partner("L3H0")
     with pytest.raises(ValueError, match="truth is empty"):
         match_accuracy(match, {})
-
-
-def test_the_old_name_of_the_accuracy_warns_and_forwards() -> None:
-    match, truth = copies("llama-gqa")
-    wrong = dict(zip(truth, reversed(truth.values()), strict=True))
-    with pytest.warns(DeprecationWarning, match="Use match_accuracy") as warned:
-        assert recovery_rate(match, wrong) == match_accuracy(match, wrong) < 1
-    assert [Path(each.filename).name for each in warned] == ["test_correspondence.py"]
 
 
 def test_stability_is_low_where_trials_do_not_tell_heads_apart() -> None:

@@ -24,14 +24,14 @@ def test_a_length_is_an_integer(max_new_tokens: Any) -> None:
 
 
 def test_what_is_given_comes_before_the_functions_defaults() -> None:
-    assert Run.of({"batch_size": 3}, batch_size=8, max_new_tokens=30) == Run(batch_size=3, max_new_tokens=30)
-    assert Run.of({}, RunOptions) == Run()
+    assert Run.of({"batch_size": 3}) == Run(None, True, 3, 50)
+    assert Run.of({}, RunOptions) == Run(None, True, 1, 50)
 
 
 def test_nothing_is_generated_unless_asked_for() -> None:
-    assert (Run(max_new_tokens=7).room(True), Run(max_new_tokens=7).room(False)) == (7, 0)
+    assert (Run.of({"max_new_tokens": 7}).room(True), Run.of({"max_new_tokens": 7}).room(False)) == (7, 0)
     with pytest.raises(ValueError, match="max_new_tokens=0: must be a positive integer; use generate=False"):
-        Run(max_new_tokens=0).room(True)
+        Run.of({"max_new_tokens": 0}).room(True)
 
 
 def test_an_unknown_keyword_is_refused_with_those_there_are() -> None:

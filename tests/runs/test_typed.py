@@ -16,7 +16,7 @@ from torch import Tensor
 
 import lens_heads as lh
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
-from lens_heads.runs.typed import LISTED, typed, typed_fields
+from lens_heads.runs.typed import LISTED, Default, defaults_of, typed, typed_fields
 from tests.attack.held import refused
 
 
@@ -156,11 +156,46 @@ def public_functions() -> list[tuple[str, Any]]:
     return [(name, one) for name, one in found.items() if inspect.isfunction(one)]
 
 
-FREE = {"geometry", "sharding", "pair", "recover"}
-"""`geometry` is called in every loop; `sharding` says itself what it takes; the others pass on what they are given."""
+FREE = {"geometry", "sharding", "pair"}
+"""`geometry` is called in every loop; `sharding` says itself what it takes; the other passes on what it is given."""
 
 
 def test_every_public_function_is_held_to_its_signature() -> None:
     loose = {name for name, one in public_functions() if one.__code__.co_filename != typed.__code__.co_filename}
     assert {name.rpartition(".")[2] for name in loose} <= FREE
     assert len(public_functions()) > 100
+
+
+OPEN = {"load", "planted_quality", "ablate"}
+"""What they pass on has its own functions, tasks and kinds of ablation, which say what they take."""
+
+
+def test_every_option_of_a_public_function_stands_in_its_signature() -> None:
+    for name, one in public_functions():
+        parameters = inspect.signature(one).parameters.values()
+        hidden = [each.name for each in parameters if each.kind is each.VAR_KEYWORD]
+        assert not hidden or name.rpartition(".")[2] in OPEN, (name, hidden)
+        assert inspect.getdoc(one), name
+
+
+class Few(TypedDict, total=False):
+    one: Annotated[int, Default(1)]
+    two: int | None
+
+
+def test_the_defaults_that_are_shown_are_those_that_are_taken() -> None:
+    shown = {name: one.default for name, one in inspect.signature(lh.evidence.generality).parameters.items()}
+    assert {name: shown[name] for name in ("out", "progress", "workers", "batch_size", "max_new_tokens")} == {
+        "out": None, "progress": True, "workers": None, "batch_size": 8, "max_new_tokens": 50,
+    }  # fmt: skip
+    taken: list[dict[str, Any]] = []
+
+    @typed(one=3)
+    def function(**options: Unpack[Few]) -> None:
+        taken.append(dict(options))
+
+    assert str(inspect.signature(function)) == "(*, one: int = 3, two: int | None = None) -> 'None'"
+    function()
+    function(one=4)
+    assert taken == [{"one": 3}, {"one": 4}]
+    assert defaults_of(Few) == {"one": 1, "two": None}

@@ -112,7 +112,7 @@ def _states(model: Model, batch: Batch) -> Float[Tensor, "batch row d_model"]:
     return model.ln_final(rows[0]).float()
 
 
-@typed
+@typed(**DEFAULTS.options)
 def duo(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial | None = None,

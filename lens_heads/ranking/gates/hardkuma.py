@@ -84,7 +84,7 @@ def closed(parameter: Float[Tensor, "... 2"]) -> Float[Tensor, "..."]:
     return 1 - (1 - (-LOW / WIDTH) ** a) ** b
 
 
-@typed
+@typed(**DEFAULTS.options)
 def hardkuma(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial | None = None,

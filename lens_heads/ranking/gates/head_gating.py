@@ -94,7 +94,7 @@ class HeadRoles:
         return pd.DataFrame(rows)
 
 
-@typed
+@typed(**DEFAULTS.options)
 def head_gating(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,

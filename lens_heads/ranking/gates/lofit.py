@@ -108,7 +108,7 @@ class Lofit(Fitted):
         return replace(self.scores, values=values, per_trial=values[None], method="lofit_change")
 
 
-@typed
+@typed(**DEFAULTS.options)
 def lofit(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,

@@ -69,7 +69,7 @@ class Injected(Fitted):
     vectors: HeadVectors = None  # type: ignore[assignment]  # always given
 
 
-@typed
+@typed(**DEFAULTS.options)
 def soft_injection(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,

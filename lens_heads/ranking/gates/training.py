@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import torch
 from jaxtyping import Float
@@ -30,6 +30,7 @@ from lens_heads.runs.options import check_known
 from lens_heads.runs.shards import Result
 from lens_heads.runs.stopping import stoppable
 from lens_heads.runs.store import RunFolder
+from lens_heads.runs.typed import Default
 from lens_heads.trials.encoded import EncodedTrial
 
 WORSE = 10.0
@@ -49,10 +50,10 @@ class TrainingOptions(TypedDict, total=False):
     lr: float
     batch_size: int
     validate_every: int
-    seed: int
-    checkpoints: bool
+    seed: Annotated[int, Default(0)]
+    checkpoints: Annotated[bool, Default(False)]
     out: str | Path | None
-    progress: bool
+    progress: Annotated[bool, Default(True)]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ class Training:
     checkpoints: bool = False
     ramps: bool = False
     clip: float | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What users see of a method's own way to train."""
+        return {name: getattr(self, name) for name in ("steps", "lr", "batch_size", "validate_every")}
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "validate_every"):

@@ -106,7 +106,7 @@ class Settings:
         return masks
 
 
-@typed
+@typed(batch_size=8)
 @shared
 def localize_heads(
     model: Model,

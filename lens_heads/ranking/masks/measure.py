@@ -28,6 +28,7 @@ from lens_heads.model.run_folders import folder_for
 from lens_heads.ranking.masks.designs import as_booleans
 from lens_heads.runs import engine
 from lens_heads.runs.shards import Result
+from lens_heads.runs.typed import typed
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
@@ -56,6 +57,7 @@ class MaskedMetric:
     on these trials, and whatever `ablate` refuses.
     """
 
+    @typed(batch_size=8)
     def __init__(
         self,
         model: Model,
@@ -67,7 +69,7 @@ class MaskedMetric:
     ) -> None:
         require_raw_weights(model)
         self.model, self.metric, self.level, self.shape = model, metric, level, geometry(model)
-        self.ablation, self.options = ablation_run(model, kind, options, batch_size=8)
+        self.ablation, self.options = ablation_run(model, kind, options)
         if level not in get_args(Level):
             raise ValueError(f"level={level!r}: use {' or '.join(map(repr, get_args(Level)))}")
         self.room = 0 if metric in FORCED_METRICS else self.options.max_new_tokens

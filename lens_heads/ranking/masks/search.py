@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,12 @@ from lens_heads.heads.grouping import groups_of
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, random_heads
+from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.independence import check_made_on
+from lens_heads.interventions.options import AblationRun
 from lens_heads.model.geometry import Model
 from lens_heads.ranking.masks.localize import DESIGNED, Settings, localize
-from lens_heads.ranking.masks.measure import MaskedMetric
+from lens_heads.ranking.masks.measure import Level, MaskedMetric
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.stats import crossed_interval
@@ -54,7 +56,7 @@ class Search:
         return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3g}", na_rep="–")
 
 
-@typed
+@typed(batch_size=8)
 def search(
     model: Model,
     trials: Iterable[AnyTrial],
@@ -66,13 +68,17 @@ def search(
     k: int = 5,
     random_draws: int = 5,
     seed: int = 0,
-    **options: Any,
+    estimator: str | None = None,
+    patience: int | None = None,
+    kind: str | Ablation = "zero",
+    level: Level = "query_head",
+    **options: Unpack[AblationRun],
 ) -> Search:
     """Localize with every method, sparsity and number of masks, and ablate the k heads found on held-out trials.
 
     The paper chooses hyperparameters by the damage of the heads they find; on the trials of the fit, that would reward chance.
-    Larger numbers of masks extend smaller ones, so all together cost as much as the largest. `options`: further arguments of
-    `localize` and `MaskedMetric` (estimator, kind, level, batch_size, ...); `out` is a folder for both run folders.
+    Larger numbers of masks extend smaller ones, so all together cost as much as the largest. The other arguments are those
+    of `localize` and `MaskedMetric`; `out` is a folder for both run folders.
 
     Raises ValueError before running anything: for a method without masks, trials in both splits, and what `localize` refuses.
     """
@@ -87,12 +93,11 @@ def search(
     if none or not (methods and sparsities):
         raise ValueError("there are no settings to try: give at least one method, sparsity and number of masks")
     counts = sorted(checks.whole_numbers("n_masks", n_masks))
-    fits = {name: options.pop(name) for name in ("estimator", "patience") if name in options}
     tried = itertools.product(methods, sparsities, counts)
-    settings = [Settings(method, count, sparsity, k, seed=seed, **fits) for method, sparsity, count in tried]
+    settings = [Settings(method, count, sparsity, k, estimator, patience, seed) for method, sparsity, count in tried]
     out = options.pop("out", None)
     measured, judge = (
-        MaskedMetric(model, part, metric, out=None if out is None else Path(out) / name, **options)
+        MaskedMetric(model, part, metric, kind, level, **{**options, "out": None if out is None else Path(out) / name})
         for name, part in (("fit", trials), ("held_out", held_out))
     )
     check_made_on("of the search", made_on(measured.trials), made_on(judge.trials))

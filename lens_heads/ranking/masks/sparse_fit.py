@@ -109,14 +109,6 @@ def solve_masks(
     return (task.refit(raw != 0).mean(0) if debias else raw).reshape(task.shape)
 
 
-def recover(*args: Any, **kwargs: Any) -> Float[np.ndarray, "*unit"]:
-    """Deprecated alias of `solve_masks`."""
-    warnings.warn(
-        "localize.recover is deprecated: use localize.solve_masks", DeprecationWarning, stacklevel=users_line()
-    )
-    return solve_masks(*args, **kwargs)
-
-
 @typed
 def fit(
     masks: Bool[np.ndarray, "mask *unit"],

@@ -12,7 +12,7 @@ from sklearn.model_selection import KFold
 
 from lens_heads.ranking.masks import lasso
 from lens_heads.ranking.masks.lasso import METHODS
-from lens_heads.ranking.masks.sparse_fit import fit, recover, solve_masks
+from lens_heads.ranking.masks.sparse_fit import fit, solve_masks
 from tests.ranking.masks.linear import BASE, PLANTED, TRUE, first, planted
 
 
@@ -199,12 +199,3 @@ def test_fits_that_do_not_converge_are_reported_once_with_a_remedy(monkeypatch: 
         solve_masks(masks, response)
     assert len(caught) == 1
     assert caught[0].filename == __file__
-
-
-def test_recover_is_a_deprecated_name_of_solve_masks() -> None:
-    masks, response = planted()
-    with pytest.warns(DeprecationWarning, match="localize.recover is deprecated: use localize.solve_masks") as caught:
-        found = recover(masks, response, "paper", base=BASE, debias=False)
-    assert caught[0].filename == __file__
-    np.testing.assert_array_equal(found, solve_masks(masks, response, "paper", base=BASE, debias=False))
-    assert (found != solve_masks(masks, response)).any()
