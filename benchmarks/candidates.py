@@ -27,10 +27,12 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.ranking.baselines import scored
 from lens_heads.ranking.masks.in_turn import in_turn
+from lens_heads.ranking.masks.localize import masked_metric
 from lens_heads.ranking.masks.measure import MaskedMetric
-from lens_heads.studies.ranking_methods.material import Material
-from lens_heads.studies.ranking_methods.methods import Method, measured, scored
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
 
 ONE_PASS = ("locos_exact", "dla_exact", "locos", "attention_spatial")
 
@@ -79,20 +81,20 @@ def rank_sum(material: Material) -> HeadScores:
 
 def locos_in_turn(material: Material) -> HeadScores:
     """k passes."""
-    ablation = measured(material).ablation
+    ablation = masked_metric(material).ablation
     heads = in_turn(material.model, ablation, material.k, lambda: one_pass(material, ["locos_exact"])["locos_exact"])
     return ordered("locos_in_turn", heads, material)
 
 
 def attribute_in_turn(material: Material) -> HeadScores:
     """3 k passes."""
-    heads = in_turn(material.model, measured(material).ablation, material.k, lambda: attribute_logit(material))
+    heads = in_turn(material.model, masked_metric(material).ablation, material.k, lambda: attribute_logit(material))
     return ordered("attribute_in_turn", heads, material)
 
 
 def led(material: Material) -> tuple[MaskedMetric, HeadScores, list[Head]]:
     """The metric, the cheap ranking whose top k is most harmful, and a shortlist: its top k, then others' in turn, up to 2k."""
-    metric, found, k = measured(material), proposals(material), material.k
+    metric, found, k = masked_metric(material), proposals(material), material.k
     rankings = list(found.values())
     lead = rankings[lowest(metric, [one.top(k) for one in rankings])[0]]
     in_order = [one.top(k)[place] for place in range(k) for one in rankings]
@@ -124,7 +126,7 @@ def elimination(material: Material) -> HeadScores:
 def greedy_shortlist(material: Material) -> HeadScores:
     """Nine passes and some 1.5 k^2 runs on a third of the trials."""
     _, lead, listed = led(material)
-    metric = measured(replace(material, trials=material.trials[::3]))
+    metric = masked_metric(replace(material, trials=material.trials[::3]))
     chosen: list[Head] = []
     while len(chosen) < material.k:
         left = [head for head in listed if head not in chosen]

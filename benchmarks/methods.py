@@ -26,7 +26,6 @@ from lens_heads.model.identity import identify
 from lens_heads.runs.files import write_atomic
 from lens_heads.studies.finding import plain
 from lens_heads.studies.ranking_methods.bench import across
-from lens_heads.studies.ranking_methods.methods import METHODS
 from lens_heads.studies.ranking_methods.presets import PRESETS
 from lens_heads.studies.ranking_methods.recommend import GOALS
 
@@ -50,7 +49,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
     parser.add_argument("--tasks", default=",".join(TASKS))
-    parser.add_argument("--methods", default=",".join(METHODS), help="those of the table; the candidates come on top")
+    parser.add_argument(
+        "--methods", default=",".join(lh.methods), help="those of the table; the candidates come on top"
+    )
     parser.add_argument("--preset", default="thorough", choices=PRESETS)
     parser.add_argument(
         "--dtype", default="float32", help="float32 or bfloat16, which a processor with AVX-512 BF16 runs faster"

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lens_heads.ranking.masks.designs import draw_masks
-from lens_heads.ranking.masks.lasso import METHODS
+from lens_heads.ranking.masks.lasso import REGRESSIONS
 from lens_heads.ranking.masks.sparse_fit import solve_masks
 
 LAYERS = HEADS = 32
@@ -33,7 +33,7 @@ RESPONSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 MASKS, SPARSITIES = (100, 200, 400), (0.01, 0.02, 0.05)
 METHOD_CASES = ((100, 0.05), (200, 0.01), (200, 0.02))
 METHOD_OPTIONS: dict[str, dict[str, Any]] = {
-    **{method: {"method": method} for method in METHODS},
+    **{method: {"method": method} for method in REGRESSIONS},
     "lasso, shrunk": {"debias": False},
     "lasso_1se, shrunk": {"method": "lasso_1se", "debias": False},
 }

@@ -20,10 +20,9 @@ from record import append
 import lens_heads as lh
 from lens_heads.model.identity import identify
 from lens_heads.studies.finding import plain
-from lens_heads.studies.ranking_methods.methods import METHODS
 from lens_heads.studies.ranking_methods.presets import Preset
 
-TRAINED = tuple(name for name, method in METHODS.items() if method.family == "trained")
+TRAINED = tuple(name for name, method in lh.methods.items() if method.family == "trained")
 BESIDE = ("aie", "locos_exact", "attribute_ablation", "random_numbers")
 PRESET = Preset(8, 8, 24, 8, 8, (1, 2, 5, 12), draws=20, few=12, searched=1400, planted=0)
 

@@ -69,6 +69,7 @@ from .ranking.causal.knockout import knockout_heads as knockout_heads
 from .ranking.causal.patching import patch_heads as patch_heads
 from .ranking.causal.paths import path_patch as path_patch
 from .ranking.masks.localize import localize_heads as localize_heads
+from .ranking.method import Method as Method
 from .ranking.one_pass.documents import score_documents as score_documents
 from .ranking.one_pass.linear_probes import probe_heads as probe_heads
 from .ranking.one_pass.razor import razor_heads as razor_heads
@@ -77,6 +78,8 @@ from .ranking.one_pass.score_heads import score_heads as score_heads
 from .ranking.one_pass.scorer import Scorer as Scorer
 from .ranking.one_pass.scorers import SCORERS as SCORERS
 from .ranking.one_pass.token_maps import token_maps as token_maps
+from .ranking.rank import rank as rank
+from .ranking.registry import methods as methods
 from .runs.parts import sharding as sharding
 from .sanity.planted import planted as planted
 from .studies.ranking_methods.bench import Bench as Bench

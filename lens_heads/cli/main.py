@@ -24,6 +24,7 @@ from lens_heads.cli import localize as cli_localize
 from lens_heads.cli import options as cli_options
 from lens_heads.cli import plan as cli_plan
 from lens_heads.cli import prune as cli_prune
+from lens_heads.cli import rank as cli_rank
 from lens_heads.cli import study as cli_study
 from lens_heads.cli.loading import Loading, Sharing, loads
 from lens_heads.cli.options import MODEL, Batch, Model, NewTokens, Out, Task, Top, With
@@ -40,6 +41,8 @@ app = App(
 
 app.add_typer(cli_study.app, name="study")
 app.command("demo")(cli_study.demo)
+app.command("rank")(cli_rank.rank)
+app.command("methods")(cli_rank.methods)
 app.command("ablate")(cli_ablate.ablate)
 app.command("bench")(cli_bench.bench)
 app.command("patch")(cli_causal.patch)

@@ -33,6 +33,8 @@ from lens_heads.ranking.masks.search import search as search
 from lens_heads.ranking.masks.sparse_fit import Fit as Fit
 from lens_heads.ranking.masks.sparse_fit import fit as fit
 from lens_heads.ranking.masks.sparse_fit import solve_masks as solve_masks
+from lens_heads.ranking.material import Material as Material
+from lens_heads.ranking.method import Method as Method
 from lens_heads.ranking.one_pass.common_texts import common_texts as common_texts
 from lens_heads.ranking.one_pass.documents import score_documents as score_documents
 from lens_heads.ranking.one_pass.linear_probes import probe_heads as probe_heads
@@ -44,6 +46,8 @@ from lens_heads.ranking.one_pass.scorers import SCORERS as SCORERS
 from lens_heads.ranking.one_pass.token_maps import TokenMap as TokenMap
 from lens_heads.ranking.one_pass.token_maps import by_map as by_map
 from lens_heads.ranking.one_pass.token_maps import token_maps as token_maps
+from lens_heads.ranking.rank import rank as rank
+from lens_heads.ranking.registry import methods as methods
 
 __all__ = [
     "SCORERS",
@@ -51,6 +55,8 @@ __all__ = [
     "Fitted",
     "HeadRoles",
     "MaskedMetric",
+    "Material",
+    "Method",
     "Scorer",
     "Search",
     "TokenMap",
@@ -72,11 +78,13 @@ __all__ = [
     "localize",
     "localize_heads",
     "lofit",
+    "methods",
     "one_shot",
     "passkeys",
     "patch_heads",
     "path_patch",
     "probe_heads",
+    "rank",
     "razor_heads",
     "repeated_blocks",
     "sahara",

@@ -163,6 +163,18 @@ def planned(found: pd.DataFrame, title: str) -> Table:
     return table
 
 
+def methods(rows: pd.DataFrame) -> Table:
+    """The ranking methods."""
+    table = Table(title="Ranking methods")
+    table.add_column("method", no_wrap=True)
+    table.add_column("family", no_wrap=True)
+    for name in ("needs", "when it misleads"):
+        table.add_column(name)
+    for row in rows.to_dict("records"):
+        table.add_row(*(plain(row[name]) for name in ("method", "family", "needs", "fails")))
+    return table
+
+
 def bench(rows: pd.DataFrame) -> Table:
     """What every method costs, the damage that its top k heads do, its area over log k, and the area under faithfulness."""
     first = rows.iloc[0]

@@ -38,6 +38,8 @@ HEAVY = (
 
 BASE: dict[str, str] = {
     "score": "-m MODEL -w n=2 -o OUT",
+    "rank": "-m MODEL -w n=3 -o OUT",
+    "methods": "",
     "check": "MODEL",
     "tasks": "",
     "heads": "SCORES",
@@ -66,6 +68,7 @@ BESIDE: dict[str, str] = {
 """In place of `BASE`, for options that go with others."""
 SHARED = (
     "score",
+    "rank",
     "demo",
     "ablate",
     "bench",
@@ -89,7 +92,10 @@ WRITTEN: dict[str, tuple[str, ...]] = {
     "prune TO": (*FOLDER, "OTHERS"),
     "heads --save": TO,
     "explore --to": TO,
-    **{f"{command} --out": (*FOLDER, "OTHERS", "DAMAGED") for command in ("score", "ablate", "patch", "localize")},
+    **{
+        f"{command} --out": (*FOLDER, "OTHERS", "DAMAGED")
+        for command in ("score", "rank", "ablate", "patch", "localize")
+    },
 }
 """Places that are written; every other path is read."""
 
@@ -102,6 +108,9 @@ FINE: dict[str, tuple[str, ...]] = {
     "ablate --draws": ("0",),
     "patch --ig-steps": ("0",),
     "score --null-spans": ("0",),
+    "rank --seed": ("0",),
+    "rank --calibrate": ("0",),
+    "rank --max-new-tokens": ("0",),
     "localize --seed": ("0",),
     "localize --max-new-tokens": ("0",),
     "describe --text": ("NULL", "LIST", "CUT", "FILE"),
@@ -305,7 +314,7 @@ def faults(option: Option, value: str, code: Any, said: str, places: dict[str, s
 def test_every_command_goes_through_with_right_values(name: str, command: Ended, places: dict[str, str]) -> None:
     """Or else nothing of what follows would show anything."""
     code, said = command([filled(word, places) for word in [*name.split(), *BASE[name].split()]])
-    assert code == (0 if name in ("tasks", "heads", "explore") else "loaded"), said
+    assert code == (0 if name in ("tasks", "methods", "heads", "explore") else "loaded"), said
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=str)

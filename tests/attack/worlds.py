@@ -16,7 +16,7 @@ import lens_heads as lh
 from lens_heads import compare
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations
-from lens_heads.ranking.one_pass.scorers import NAMED_SCORERS, ONLY_NAMED, SCORERS, TEXT_SCORERS
+from lens_heads.ranking.one_pass.scorers import NAMED_SCORERS, SCORERS, TEXT_SCORERS
 from lens_heads.trials.documents import EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo
@@ -24,7 +24,7 @@ from tests.compare.permuted import TEXTS
 from tests.conftest import random_trial
 
 Row: TypeAlias = dict[str, Tensor]
-USUAL = [name for name in TEXT_SCORERS if name not in ONLY_NAMED]
+USUAL = [name for name, scorer in TEXT_SCORERS.items() if not scorer.only_named]
 LENGTHS = (18, 26, 14, 20)
 
 

@@ -31,6 +31,21 @@ def task(source: Path, needle_set: str) -> list[str]:
     return ["--task", "nolima", *[part for pair in given for part in ("--with", pair)]]
 
 
+def test_rank_by_several_methods(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = needles(tmp_path / "data"), tmp_path / "run"
+    command = ["rank", "-m", str(folder), *task(source, "one"), "--methods", "locos,random_numbers,patching_answer"]
+    assert run(*command, "--calibrate", "1", "-o", str(out), monkeypatch=monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "patching_answer" in said
+    assert "3 methods on 1 trials" in said
+    for name in ("locos", "random_numbers", "patching_answer"):
+        assert HeadScores.load(out / f"{name}.json").method == name
+    assert run("methods", monkeypatch=monkeypatch) == 0
+    assert "best_in_turn" in capsys.readouterr().out
+
+
 def test_score_then_heads_then_ablate(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,15 +22,18 @@ from lens_heads.model.cost import counted, plain_work
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.plots.costs import pareto
+from lens_heads.ranking.baselines import random_numbers
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
 from lens_heads.ranking.one_pass.scorers.locos import locos
-from lens_heads.studies.ranking_methods import judging, material, ranking
+from lens_heads.ranking.registry import resolve
+from lens_heads.studies.ranking_methods import judging, ranking
 from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
 from lens_heads.studies.ranking_methods.known_heads import planted_quality
-from lens_heads.studies.ranking_methods.material import SETUPS, Material, gather, setup_of
-from lens_heads.studies.ranking_methods.methods import METHODS, Method, random_ranking, resolve
 from lens_heads.studies.ranking_methods.presets import Preset
 from lens_heads.studies.ranking_methods.recommend import recommend
+from lens_heads.studies.ranking_methods.setups import SETUPS, Setup, gather, setup_of
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.needles import with_needle
 from tests import zoo
@@ -103,7 +106,7 @@ def test_damage_is_what_evaluate_says(model: Any, done: Any) -> None:
 
 def scores_of(cell: Cell, model: Any) -> HeadScores:
     setup = setup_of("induction", {"words": 4})
-    return METHODS["locos"].rank(gather(model, setup, TINY.select, TINY.calibrate))
+    return lh.methods["locos"].rank(gather(model, setup, TINY.select, TINY.calibrate))
 
 
 def test_costs_are_counted_in_plain_passes(model: Any, done: Any) -> None:
@@ -150,7 +153,7 @@ def test_your_own_enter_a_finished_folder_and_failing_ones_are_left_out(model: A
 
     mine = lh.Scorer("mine", lambda view: -locos(view), "answer", paper="LOCOS upside down")
     with pytest.warns(UserWarning, match="method broken failed and is left out: out of ideas"):
-        more = run(model, out, [*SOME, mine, broken, Method("twice", "own", lambda m: METHODS["locos"].rank(m))])
+        more = run(model, out, [*SOME, mine, broken, Method("twice", "own", lambda m: lh.methods["locos"].rank(m))])
     rows = more.frame.set_index("method")
     assert set(rows.index) == {*SOME, RANDOM, "mine", "twice"}
     assert more.cell().left_out == {"broken": "failed: out of ideas"}
@@ -165,7 +168,7 @@ def bottom(model: Any, bench: Bench) -> float:
     given = gather(model, setup, TINY.select, TINY.calibrate)
     test, _ = setup.load(model, "test", TINY.test)
     before = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
-    with lh.ablate(model, METHODS["locos"].rank(given).bottom(2), "mean", reference=given.reference):
+    with lh.ablate(model, lh.methods["locos"].rank(given).bottom(2), "mean", reference=given.reference):
         after = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
     return float((before - after).mean())
 
@@ -175,7 +178,7 @@ def test_a_function_that_nothing_can_identify_runs_without_a_folder_only(model: 
 
         def noting(material: Material) -> HeadScores:
             notes.write("called")
-            return random_ranking(material)
+            return random_numbers(material)
 
         assert "noting" in set(run(model, None, ["locos", noting]).frame["method"])
         with pytest.raises(ValueError, match="noting reads"):
@@ -190,7 +193,7 @@ def test_other_trials_are_refused(model: Any, done: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"methods": ["locus"]}, "unknown method 'locus': the methods are locos,"),
+        ({"methods": ["locus"]}, "unknown method 'locus': did you mean 'locos'"),
         ({"methods": ["locos", "locos"]}, "two methods are called 'locos'"),
         ({"methods": []}, "there are no methods"),
         ({"preset": "huge"}, "preset='huge': use default, quick, thorough"),
@@ -263,7 +266,7 @@ def known() -> tuple[Any, Cell]:
     """A cell on a model with planted heads: LOCOS, LOCOS upside down, and six methods that return random numbers."""
     truth = lh.planted(backups=0, seed=2)
 
-    class Planted(material.Setup):
+    class Planted(Setup):
         def load(self, model: Any, split: str, n: int) -> Any:
             seed = {"select": 0, "test": 1}[split] + 2 * (self.task == "other")
             trials, corrupt = truth.trials(n, seed=seed), truth.trials(n, seed=seed, corrupt=True)
@@ -274,9 +277,9 @@ def known() -> tuple[Any, Cell]:
             return [trial if split == "select" else replace(trial, needle=None) for trial in trials], pairs
 
     plan = Preset(6, 6, 12, 12, 6, ks=(1, 2, 4), k=4, masks=20, draws=20, few=8, kept_draws=12, planted=0)
-    flipped = Method("flipped", "own", lambda m: flip(METHODS["locos"].rank(m)))
-    blind = [Method(f"blind {i}", "own", lambda m, i=i: random_ranking(replace(m, seed=i))) for i in range(6)]
-    methods = [METHODS["locos"], METHODS["one_shot"], flipped, *blind]
+    flipped = Method("flipped", "own", lambda m: flip(lh.methods["locos"].rank(m)))
+    blind = [Method(f"blind {i}", "own", lambda m, i=i: random_numbers(replace(m, seed=i))) for i in range(6)]
+    methods = [lh.methods["locos"], lh.methods["one_shot"], flipped, *blind]
     setup = Planted("planted", {}, "remove", "other")
     given = gather(truth.model, setup, plan.select, plan.calibrate)
     found = ranking.rank_all(methods, given, plan, None)
@@ -346,8 +349,8 @@ def test_advice_for_heads_that_suffice_goes_by_faithfulness(known: Any) -> None:
 
 
 def test_planted_heads_are_found_by_locos_and_not_by_numbers_at_random() -> None:
-    upside = Method("upside down", "own", lambda m: flip(METHODS["locos"].rank(m)))
-    found = planted_quality([METHODS["locos"], METHODS["random_numbers"], METHODS["one_shot"], upside], 5, 20)
+    upside = Method("upside down", "own", lambda m: flip(lh.methods["locos"].rank(m)))
+    found = planted_quality([lh.methods["locos"], lh.methods["random_numbers"], lh.methods["one_shot"], upside], 5, 20)
     means = found.groupby("method")["auroc"].mean()
     assert means["one_shot"] > 0.95
     assert means["locos"] > 0.8

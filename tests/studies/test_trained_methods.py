@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+import lens_heads as lh
 from lens_heads.model.cost import counted
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
-from lens_heads.studies.ranking_methods.material import gather, setup_of
-from lens_heads.studies.ranking_methods.methods import METHODS
+from lens_heads.studies.ranking_methods.setups import gather, setup_of
 from tests import zoo
 
 NAMES = ("duo_gate", "hardkuma", "lofit", "head_gating", "soft_injection", "aie")
@@ -25,16 +25,16 @@ def material() -> Any:
 def test_they_rank_query_heads(name: str, material: Any) -> None:
     shape = geometry(material.model)
     with counted(material.model) as cost:
-        scores = METHODS[name].rank(material)
+        scores = lh.methods[name].rank(material)
     assert scores.values.shape == (shape.n_layers, shape.n_heads)
     assert scores.unit == "query_head"
     given = material.others if name in ("soft_injection", "aie") else ()
     assert {one.id for one in scores.made_on} == {trial.id for trial in (*material.trials, *given)}
     assert not has_hooks(material.model)
     assert cost.work > 0
-    assert METHODS[name].missing(material) == ""
+    assert lh.methods[name].missing(material) == ""
 
 
 def test_gates_of_kv_heads_tie_within_their_group(material: Any) -> None:
-    scores = METHODS["duo_gate"].rank(material)
+    scores = lh.methods["duo_gate"].rank(material)
     assert (scores.values[:, ::2] == scores.values[:, 1::2]).all()

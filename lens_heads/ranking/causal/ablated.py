@@ -24,6 +24,7 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.attribution import gradient_at, gradient_run, with_gradient, z_names
 from lens_heads.ranking.causal.sweep import sweep
+from lens_heads.ranking.method import Method
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import LISTED, typed
 from lens_heads.trials.encoded import EncodedTrial
@@ -149,3 +150,23 @@ def importance(scores: HeadScores) -> HeadScores:
     if not total > 0:
         raise ValueError(f"{scores.method}: all scores are zero, so there are no shares: score other pairs")
     return replace(found, per_trial=found.per_trial / total, values=found.values / total, score_unit="share")
+
+
+METHODS = (
+    Method(
+        "attribute_ablation",
+        "gradient",
+        lambda m: attribute_ablation(m.model, m.trials, "mean", m.reference, **m.loop("attribute_ablation")),
+        passes=lambda shape, masks, k: 3.0,
+        paper="first order of ablation, arXiv 1905.10650",
+        fails="first order: misses stand-ins, and damage that saturates",
+    ),
+    Method(
+        "gradient_importance",
+        "gradient",
+        lambda m: gradient_importance(m.model, m.trials, **m.loop("gradient_importance")),
+        passes=lambda shape, masks, k: 3.0,
+        paper="Michel et al., arXiv 1905.10650",
+        fails="without a sign: heads that harm rank beside heads that help",
+    ),
+)

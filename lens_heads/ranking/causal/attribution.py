@@ -22,6 +22,8 @@ from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.sweep import sweep
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
@@ -164,3 +166,21 @@ def gradient_run(
             names_filter=[EMBED, *z_names(model), *names],
             compute_gradient=gradient,
         )
+
+
+def _method(name: str, steps: int, paper: str, fails: str) -> Method:
+    """A clean and a corrupt pass, and one with gradients at every step of the integral."""
+
+    def rank(material: Material) -> HeadScores:
+        return attribution_patch(material.model, material.pairs, ig_steps=steps, **material.loop(name))
+
+    passes = 4.0 if steps == 1 else 2 + 3.0 * steps
+    return Method(name, "gradient", rank, "pairs", lambda shape, masks, k: passes, paper=paper, fails=fails)
+
+
+METHODS = (
+    _method(
+        "attribution", 1, "attribution patching, arXiv 2310.10348", "first order: blind where attention is saturated"
+    ),
+    _method("eap_ig", 5, "EAP-IG, arXiv 2403.17806", "walks through embeddings that no prompt has"),
+)

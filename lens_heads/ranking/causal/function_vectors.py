@@ -7,13 +7,16 @@ from typing import Unpack
 
 from lens_heads.answering.patch_metrics import Measure
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.vectors import HeadVectors
+from lens_heads.interventions.vectors import HeadVectors, task_vectors
 from lens_heads.model.geometry import Model
 from lens_heads.ranking.causal.ablated import unchanged
 from lens_heads.ranking.causal.patching import patch_heads
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method, total
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
-from lens_heads.trials.pairs import AnyPair
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.pairs import AnyPair, TokenPair
 
 
 @typed
@@ -37,3 +40,27 @@ def aie(
     are the ten best, of 25 prompts and vectors of 100. A metric of the whole answer has the vector in all of its rows.
     """
     return patch_heads(model, trials, metric, "answer", unchanged, donor=vectors, **run)
+
+
+def indirect_effect(material: Material) -> HeadScores:
+    """The average indirect effect of the mean of other clean prompts in the corrupt ones."""
+    vectors = task_vectors(material.model, material.others)
+    return aie(material.model, [corrupt_side(pair) for pair in material.pairs], vectors, **material.loop("aie"))
+
+
+def corrupt_side(pair: TokenPair) -> EncodedTrial:
+    """The corrupt side of a pair as a trial."""
+    return EncodedTrial(pair.corrupt[: pair.answer[0]], None, pair.id, pair.gold, pair.id, group=pair.group)
+
+
+METHODS = (
+    Method(
+        "aie",
+        "patching",
+        indirect_effect,
+        "pairs and others",
+        lambda shape, masks, k: 3 + total(shape) / 20,
+        paper="function vectors, arXiv 2310.15213",
+        fails="finds heads that carry the task, not this prompt's answer",
+    ),
+)

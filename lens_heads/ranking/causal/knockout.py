@@ -30,6 +30,8 @@ from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
+from lens_heads.ranking.method import Method
+from lens_heads.ranking.method import every_head as passes_for_every_head
 from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.digests import digest
@@ -251,3 +253,15 @@ def _number(value: Any, one: EncodedText, head: Head) -> float:
     if tensor.numel() != 1 or not torch.isfinite(tensor.float()).all():
         raise ValueError(f"{one.id}: the measure gave {value!r:.60} for {head}: it must be one finite number")
     return float(tensor)
+
+
+METHODS = (
+    Method(
+        "knockout",
+        "ablation",
+        lambda m: knockout_heads(m.model, m.trials, **m.loop("knockout")),
+        passes=passes_for_every_head,
+        paper="Ships, arXiv 2410.13708",
+        fails="any change of the next token counts, also to a better answer",
+    ),
+)

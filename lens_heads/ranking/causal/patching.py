@@ -24,6 +24,8 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import HookFunction
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.sweep import sweep
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method, total
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
@@ -94,3 +96,27 @@ def _patched(runs: PairRuns, donor: HeadVectors | None, heads: list[Head]) -> Fl
 
     hooks = [(Z.format(layer), swap(layer)) for layer in by_layer(heads)]
     return runs.rerun(CORRUPT, [head.layer for head in heads], hooks)
+
+
+def _method(positions: Positions, shared_by: int, fails: str) -> Method:
+    """About `shared_by` heads cost one pass, since a run starts at the head's layer or row."""
+    name = f"patching_{positions}"
+
+    def rank(material: Material) -> HeadScores:
+        return patch_heads(material.model, material.pairs, positions=positions, **material.loop(name))
+
+    return Method(
+        name,
+        "patching",
+        rank,
+        "pairs",
+        lambda shape, masks, k: 2 + total(shape) / shared_by,
+        paper="CRI, arXiv 2607.01002; arXiv 2404.15255",
+        fails=fails,
+    )
+
+
+METHODS = (
+    _method("answer", 20, "sees what a head reads out, not what later heads do with it"),
+    _method("all", 2, "misses heads for which others stand in; rests on the corruption"),
+)

@@ -13,14 +13,18 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Unit
+from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.kinds import KINDS, Setting
 from lens_heads.model.forward import fast_attention, uncached
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
-from lens_heads.ranking.gates.fitted import Fitted, Material
+from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.ranking.gates.methods import RECENT, SINK, training_method
 from lens_heads.ranking.gates.passkeys import passkeys
 from lens_heads.ranking.gates.training import Training, TrainingOptions
+from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.trials.trial import AnyTrial
@@ -161,7 +165,7 @@ def fit_streaming(
 ) -> Fitted:
     """Train gates between full and streaming attention. ValueError if the streaming branch reads everything that there is."""
     given = passkeys(model, seed=training.get("seed", 0)) if trials is None else trials
-    material = Material.of(model, gate, given, defaults, training)
+    material = TrainingData.of(model, gate, given, defaults, training)
     longest = max(len(trial) for trial in material.trials)
     if longest <= gate.sink + gate.recent:
         raise ValueError(
@@ -169,3 +173,21 @@ def fit_streaming(
             "give longer trials, or use smaller numbers"
         )
     return material.fit(gate)
+
+
+def rank_by_duo(material: Material, how: dict[str, Any]) -> HeadScores:
+    """Gates spread over the query heads, with a streaming branch for prompts of some hundred tokens."""
+    found = duo(material.model, material.trials, SINK, RECENT, **how)
+    return to_query_heads(found.scores, geometry(material.model).group)
+
+
+METHODS = (
+    training_method(
+        "duo_gate",
+        rank_by_duo,
+        2,
+        teacher=1,
+        paper="DuoAttention, arXiv 2410.10819",
+        fails="asks which heads need the far context, whatever they do with it",
+    ),
+)

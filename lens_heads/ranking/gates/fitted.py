@@ -41,7 +41,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class TrainingData:
     """A model with its trials in tokens, those for validation apart, and the run folder."""
 
     model: Model
@@ -61,7 +61,7 @@ class Material:
         given: TrainingOptions,
         validates: bool = False,
         about: Mapping[str, Any] | None = None,
-    ) -> Material:
+    ) -> TrainingData:
         """Checked before anything runs. `validates`: every fifth trial is for validation. `about`: further settings of the run.
 
         ValueError for trials that do not fit the context window, and fewer than five where some are for validation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Unpack, get_args
+from typing import Any, ClassVar, Literal, Unpack, get_args
 
 import pandas as pd
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
-from lens_heads.ranking.gates.fitted import Fitted, Material
+from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
+from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.trial import AnyTrial
@@ -118,7 +120,7 @@ def head_gating(
     weight = checks.finite("weight", weight, 0)
     if weight == 0:
         raise ValueError("weight=0: without pressure there are no roles to tell apart; the authors' is 0.1")
-    material = Material.of(model, HeadGate(0.0), trials, DEFAULTS, training, about={"pressure": weight})
+    material = TrainingData.of(model, HeadGate(0.0), trials, DEFAULTS, training, about={"pressure": weight})
     free = material.fit(HeadGate(0.0), name="head_gating_free")
     begin = free.parameter.clamp(-CLAMP, CLAMP)
     fits = {
@@ -126,3 +128,20 @@ def head_gating(
         for name, sign in (("kept", 1), ("removed", -1))
     }
     return HeadRoles(free, **fits)
+
+
+def rank_by_gating(material: Material, how: dict[str, Any]) -> HeadScores:
+    """Facilitation."""
+    return head_gating(material.model, material.trials, **how).scores()
+
+
+METHODS = (
+    training_method(
+        "head_gating",
+        rank_by_gating,
+        8,
+        fits=3,
+        paper="causal head gating, arXiv 2505.13737",
+        fails="heads that stand in for each other share one gate between them",
+    ),
+)

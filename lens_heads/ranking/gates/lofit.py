@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,9 +17,11 @@ from lens_heads.interventions.activations import run_activations
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.ranking.gates.fitted import Fitted, Material
+from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
+from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.encoding import encode_all
@@ -134,7 +136,7 @@ def lofit(
     shape = geometry(model)
     checks.whole_number("k", k, 0, shape.n_layers * shape.n_heads, ", the number of heads")
     gate = Scaling(checks.finite("weight", weight, 0))
-    material = Material.of(model, gate, trials, DEFAULTS, training, validates=True, about={"k": k})
+    material = TrainingData.of(model, gate, trials, DEFAULTS, training, validates=True, about={"k": k})
     found = material.fit(gate)
     if not k:
         return Lofit(found.scores, found.parameter, found.history)
@@ -150,3 +152,19 @@ def lofit(
         tuple(best),
         HeadVectors(shifted.parameter, trial_ids=trained, meta=about, model=shifted.scores.model),
     )
+
+
+def rank_by_lofit(material: Material, how: dict[str, Any]) -> HeadScores:
+    """The scalings."""
+    return lofit(material.model, material.trials, **how).scores
+
+
+METHODS = (
+    training_method(
+        "lofit",
+        rank_by_lofit,
+        8,
+        paper="LoFiT, arXiv 2406.01563",
+        fails="finds heads whose change helps, not those that are needed",
+    ),
+)

@@ -14,13 +14,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.independence import check_reference
-from lens_heads.interventions.vectors import HeadVectors
+from lens_heads.interventions.vectors import HeadVectors, task_vectors
 from lens_heads.model.geometry import Model, geometry
-from lens_heads.ranking.gates.fitted import Fitted, Material
+from lens_heads.ranking.causal.function_vectors import corrupt_side
+from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
+from lens_heads.ranking.material import Material
 from lens_heads.runs.typed import typed
 from lens_heads.trials.digests import made_on, prompt_digest
 from lens_heads.trials.encoding import encode_all
@@ -94,9 +98,27 @@ def soft_injection(
     check_reference(vectors, made_on(encoded), "trials that gates are trained on", "make the vectors on others")
     first = [replace(trial, answer_tokens=trial.answer_tokens[:1]) for trial in encoded]
     gate = Injection(vectors.digest, vectors.z)
-    found = Material.of(model, gate, first, DEFAULTS, training, validates=True).fit(gate)
+    found = TrainingData.of(model, gate, first, DEFAULTS, training, validates=True).fit(gate)
     scores = replace(found.scores, made_on=(*found.scores.made_on, *vectors.made_on))
     trained = (*vectors.trial_ids, *(trial.id for trial in encoded))
     prompts = (*vectors.prompts, *map(prompt_digest, encoded)) if vectors.prompts else ()
     gated = replace(vectors, gates=scores.values, trial_ids=trained, prompts=prompts)
     return Injected(scores, found.parameter, found.history, gated)
+
+
+def rank_by_injection(material: Material, how: dict[str, Any]) -> HeadScores:
+    """Gates by which the mean of other clean prompts goes into the corrupt ones."""
+    vectors = task_vectors(material.model, material.others)
+    return soft_injection(material.model, [corrupt_side(pair) for pair in material.pairs], vectors, **how).scores
+
+
+METHODS = (
+    training_method(
+        "soft_injection",
+        rank_by_injection,
+        2,
+        needs="pairs and others",
+        paper="SITE, arXiv 2507.20906",
+        fails="says where a vector works, not where it is made",
+    ),
+)

@@ -95,7 +95,7 @@ def bic(problem: Problem) -> Solution:
     return model.coef_, float(model.alpha_)
 
 
-class Method(NamedTuple):
+class Regression(NamedTuple):
     """The regression; whether it has an intercept (else it fits the change against the base), and cross-validates alpha."""
 
     solve: Callable[[Problem], Solution]
@@ -103,13 +103,13 @@ class Method(NamedTuple):
     cross_validates: bool = True
 
 
-METHODS = {
-    "lasso": Method(lasso),
-    "lasso_1se": Method(partial(lasso, one_se=True)),
-    "bic": Method(bic),
-    "paper": Method(partial(lasso, intercept=False), intercept=False),
-    "script": Method(script, cross_validates=False),
-    "elastic_net": Method(partial(lasso, l1_ratio=0.5)),
+REGRESSIONS = {
+    "lasso": Regression(lasso),
+    "lasso_1se": Regression(partial(lasso, one_se=True)),
+    "bic": Regression(bic),
+    "paper": Regression(partial(lasso, intercept=False), intercept=False),
+    "script": Regression(script, cross_validates=False),
+    "elastic_net": Regression(partial(lasso, l1_ratio=0.5)),
 }
 
 
@@ -117,7 +117,7 @@ def solve(method: str, problem: Problem) -> Solution:
     """The method's solution; all 0 for a constant response."""
     if np.ptp(problem.response) == 0:
         return np.zeros(problem.masks.shape[1]), problem.alpha or 0.0
-    return METHODS[method].solve(problem)
+    return REGRESSIONS[method].solve(problem)
 
 
 def cross_validated(problem: Problem, l1_ratio: float = 1.0, intercept: bool = True) -> ElasticNetCV:

@@ -21,19 +21,23 @@ import torch
 from jaxtyping import Bool, Float
 
 from lens_heads import tasks
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.workers import shared
 from lens_heads.ranking.masks.designs import draw_masks, share
 from lens_heads.ranking.masks.greedy import greedy, one_shot, others
 from lens_heads.ranking.masks.in_turn import best_in_turn
-from lens_heads.ranking.masks.lasso import FOLDS, METHODS
+from lens_heads.ranking.masks.lasso import FOLDS, REGRESSIONS
 from lens_heads.ranking.masks.measure import Level, MaskedMetric
 from lens_heads.ranking.masks.sparse_fit import Fit, fit, solve_masks
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method, total
+from lens_heads.ranking.method import every_head as passes_for_every_head
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
@@ -73,8 +77,8 @@ class Settings:
             raise ValueError(f"unknown method {self.method!r}: use {', '.join((*DESIGNED, *SEARCHES))}")
         if self.estimator is not None and self.method in SEARCHES:
             raise ValueError(f"estimator={self.estimator!r}: {self.method} uses no regression, so omit it")
-        if self.estimator is not None and self.estimator not in METHODS:
-            raise ValueError(f"estimator={self.estimator!r}: use {', '.join(METHODS)}")
+        if self.estimator is not None and self.estimator not in REGRESSIONS:
+            raise ValueError(f"estimator={self.estimator!r}: use {', '.join(REGRESSIONS)}")
         if self.method in DESIGNED:
             checks.count("n_masks", self.n_masks, FOLDS, remedy=" for cross-validation, better a few hundred")
             checks.share("sparsity", self.sparsity, "0.02")
@@ -141,7 +145,7 @@ def localize_heads(
         kind: as in `ablate`. The paper uses "zero". "best_in_turn" takes "zero" and "mean".
         level: "query_head", or "kv_group" to ablate all query heads of a kv head together and score kv heads.
         seed: for the masks, folds and resamples.
-        estimator: a regression from `ranking.masks.lasso.METHODS` instead of the method's own.
+        estimator: a regression from `ranking.masks.lasso.REGRESSIONS` instead of the method's own.
         patience: stop once the top k heads stay the same for this many rounds of 25 masks (`meta["stopped_early"]`).
         **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and `reference` and the options of
             the ablation. The run folder holds finished masks, which any method reuses, and each method's latest scores as
@@ -289,3 +293,54 @@ def _until_settled(
             break
         before = first
     return values
+
+
+BATCH = 16
+"""Trials in a batch of masked runs."""
+
+
+def masked_metric(material: Material, name: str = "masks") -> MaskedMetric:
+    """The answer's log-probability on the selection trials, as a function of the heads that mean ablation takes."""
+    how: dict[str, Any] = {"kind": "mean", "reference": material.reference, "batch_size": BATCH}
+    return MaskedMetric(material.model, material.trials, **how, **material.loop(name))
+
+
+def _method(name: str, family: str, fails: str, **about: Any) -> Method:
+    def rank(material: Material) -> HeadScores:
+        sparsity = max(0.05, 2 / total(geometry(material.model)))
+        more = {"n_masks": material.masks, "sparsity": sparsity} if name in DESIGNED else {}
+        return localize(masked_metric(material), name, k=material.k, seed=material.seed, **more)
+
+    return Method(name, family, rank, fails=fails, **about)
+
+
+def _every_mask(shape: HeadGeometry, masks: int, k: int) -> float:
+    return float(masks)
+
+
+def _k_rounds(shape: HeadGeometry, masks: int, k: int) -> float:
+    return float(sum(total(shape) - chosen for chosen in range(k)))
+
+
+_SENSING: dict[str, Any] = {
+    "passes": _every_mask,
+    "halves": True,
+    "paper": "compressed sensing for capability localization",
+}
+METHODS = (
+    _method("one_shot", "ablation", "misses heads for which others stand in", passes=passes_for_every_head),
+    _method("css", "masks", "assumes few heads whose damages add up; few masks leave heads untold", **_SENSING),
+    _method("csl", "masks", "as css; layers weigh the same however many heads matter in them", **_SENSING),
+    _method("elastic_net", "masks", "as css; spreads the blame over heads that were ablated together", **_SENSING),
+    _method(
+        "greedy", "search", "costs k rounds over all heads; a first wrong head stays", passes=_k_rounds, halves=True
+    ),
+    _method(
+        "best_in_turn",
+        "combined",
+        "misses heads that none of three cheap rankings proposes",
+        needs="needle",
+        passes=lambda shape, masks, k: 7 + 1.5 * k,
+        halves=True,
+    ),
+)

@@ -17,7 +17,7 @@ from sklearn.model_selection import KFold
 
 from lens_heads.heads.head import Head
 from lens_heads.ranking.masks.designs import check_masks
-from lens_heads.ranking.masks.lasso import FOLDS, METHODS, Problem, Solution, convergence_in_words, solve
+from lens_heads.ranking.masks.lasso import FOLDS, REGRESSIONS, Problem, Solution, convergence_in_words, solve
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
@@ -93,7 +93,7 @@ def solve_masks(
     Args:
         masks: True where a head is ablated.
         response: the metric under each mask, per trial or not; the mean over trials is fitted. The result is in its unit.
-        method: one of `lasso.METHODS`.
+        method: one of `lasso.REGRESSIONS`.
         base: the metric without ablation. Only "paper" uses it; the other methods estimate it as the intercept.
         alpha: the weight of the penalty; None lets the method choose.
         debias: False returns the coefficients as the penalty shrank them. They are too small, but rank heads slightly better
@@ -177,8 +177,8 @@ class _Task:
     def checked(
         cls, masks: np.ndarray, response: np.ndarray, method: str, base: object, alpha: float | None, seed: int
     ) -> _Task:
-        if method not in METHODS:
-            raise ValueError(f"unknown method {method!r}: use {', '.join(METHODS)}")
+        if method not in REGRESSIONS:
+            raise ValueError(f"unknown method {method!r}: use {', '.join(REGRESSIONS)}")
         checks.seed(seed)
         if alpha is not None and not checks.finite("alpha", alpha) > 0:
             raise ValueError(f"alpha={alpha}: must be positive and finite, or None to let the method choose")
@@ -186,7 +186,7 @@ class _Task:
         if response.ndim not in (1, 2) or len(response) != len(masks) or response.size == 0:
             found = f"response of shape {list(response.shape)} for {len(masks)} masks"
             raise ValueError(f"{found}: must be [mask] or [mask, trial]")
-        needed = FOLDS if METHODS[method].cross_validates and alpha is None else 2
+        needed = FOLDS if REGRESSIONS[method].cross_validates and alpha is None else 2
         if len(response) < needed:
             remedy = ", or give alpha" if needed == FOLDS else ""
             raise ValueError(f"{len(response)} masks: {method} needs at least {needed}. Evaluate more masks{remedy}.")
@@ -225,14 +225,14 @@ class _Task:
     ) -> tuple[Float[np.ndarray, "chosen column"], int]:
         """The minimum-norm solution on some masks, and how many heads these masks separate."""
         design, target = self.masks[rows][:, heads], target[rows]
-        if METHODS[self.method].intercept:
+        if REGRESSIONS[self.method].intercept:
             design, target = design - design.mean(0), target - target.mean(0)
         solution, _, rank, _ = np.linalg.lstsq(design, target, rcond=None)
         return solution, int(rank)
 
     def intercept(self, coefficients: Float[np.ndarray, " head"], rows: np.ndarray | slice = slice(None)) -> float:
         """The response without ablation: the base, or the value that makes the mean residual 0."""
-        if not METHODS[self.method].intercept:
+        if not REGRESSIONS[self.method].intercept:
             return float(self.base.mean())
         return float(self.response[rows].mean() - self.masks[rows].mean(0) @ coefficients)
 
@@ -297,7 +297,7 @@ def _number(value: float) -> float | None:
 
 def _base(method: str, base: object, trials: int) -> Float[np.ndarray, " trial"]:
     """What to subtract from each trial's response before the fit. ValueError if the method needs a base and has none."""
-    if METHODS[method].intercept:
+    if REGRESSIONS[method].intercept:
         return np.zeros(trials)
     if base is None:
         raise ValueError(f"{method} fits the change against the model without ablation: give base=, its response")

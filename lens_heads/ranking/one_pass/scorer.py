@@ -44,6 +44,8 @@ class Scorer:
     `direction`: the read-out that `view.phi` has, "run" (the `direction=` of `score_heads`) or always "exact".
     `within_layers`: scores of different layers have different scales, so that heads rank inside their layer
     (`sets.best_of_each_layer`).
+    `only_named`: it runs only if it is named, since short texts or models without rotary positions have none, or another corrects
+    it. `fails`: when it misleads.
     `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
     """
 
@@ -62,6 +64,8 @@ class Scorer:
     needs: frozenset[str] = frozenset()
     prompt_rows: int = 8
     within_layers: bool = False
+    only_named: bool = False
+    fails: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

@@ -16,8 +16,8 @@ from lens_heads.heads.conditions import Controls
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model
-from lens_heads.studies.ranking_methods.material import SETUPS, Setup
 from lens_heads.studies.ranking_methods.presets import Preset
+from lens_heads.studies.ranking_methods.setups import SETUPS, Setup
 
 
 @dataclass(frozen=True, eq=False)

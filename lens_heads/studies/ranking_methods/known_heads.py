@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lens_heads.model.geometry import geometry
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
 from lens_heads.runs.warned import users_line
 from lens_heads.sanity.planted import Planted, planted
-from lens_heads.studies.ranking_methods.material import Material, made
-from lens_heads.studies.ranking_methods.methods import Method
 from lens_heads.studies.ranking_methods.ranking import ranked
 from lens_heads.trials.pairs import make_pairs
 
@@ -46,4 +46,4 @@ def _material(truth: Planted, masks: int) -> Material:
     model = truth.model
     trials, others = truth.trials(TRIALS, LENGTH), truth.trials(TRIALS, LENGTH, seed=1)
     pairs = make_pairs(trials, model.tokenizer, geometry(model), "remove")
-    return made(model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))
+    return Material.of(model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))

@@ -14,11 +14,13 @@ from lens_heads.heads.ranks import ranks_nothing, said
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.cost import Cost, counted, plain_work
 from lens_heads.model.geometry import geometry
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
+from lens_heads.ranking.rank import ranked as ranked_by
+from lens_heads.ranking.registry import identity
 from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.warned import users_line
-from lens_heads.studies.ranking_methods.material import Material
-from lens_heads.studies.ranking_methods.methods import Method
 from lens_heads.studies.ranking_methods.presets import Preset
 from lens_heads.trials.digests import trials_digest
 
@@ -77,19 +79,16 @@ def ranked(method: Method, material: Material, folder: Path | None = None, part:
     file = None if folder is None else folder / "scores" / f"{plain_name(method.name, 'method')}{part}.json"
     label: list[Any] = []
     if file is not None:  # What is not stored need not be identified.
-        label = [method.identity, trials_digest(list(material.trials)), material.masks, material.k, material.seed]
+        label = [identity(method), trials_digest(list(material.trials)), material.masks, material.k, material.seed]
     if file is not None and file.exists():
         stored = HeadScores.load(file)
         if stored.meta.get("label") == label:
             return stored
     with counted(material.model) as cost, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # About ties and weak fits, whose price the table shows.
-        found: Any = method.rank(material)
-    if not isinstance(found, HeadScores):
-        raise TypeError(f"method {method.name} returned {type(found).__name__}: it must return HeadScores")
-    geometry(material.model).check_scores(found, f"method {method.name!r}")
+        found = ranked_by(method, material)
     noted = {"label": label, "cost": {"work": cost.work, "seconds": cost.seconds}}
-    scores = replace(found, method=method.name, meta={**found.meta, **noted})
+    scores = replace(found, meta={**found.meta, **noted})
     if file is not None:
         scores.save(file)
     return scores

@@ -17,6 +17,8 @@ from rich.console import Console
 from lens_heads import report
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.identity import identify
+from lens_heads.ranking.method import Method
+from lens_heads.ranking.registry import identity, resolve
 from lens_heads.report import tables
 from lens_heads.runs.digests import digest
 from lens_heads.runs.files import check_place, plain_name, write_atomic
@@ -28,11 +30,10 @@ from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
 from lens_heads.studies.ranking_methods.cell import Cell
 from lens_heads.studies.ranking_methods.judging import judge
 from lens_heads.studies.ranking_methods.known_heads import planted_quality
-from lens_heads.studies.ranking_methods.material import Setup, gather, setup_of
-from lens_heads.studies.ranking_methods.methods import Method, resolve
 from lens_heads.studies.ranking_methods.page import page
 from lens_heads.studies.ranking_methods.presets import PRESETS, Preset
 from lens_heads.studies.ranking_methods.ranking import rank_all
+from lens_heads.studies.ranking_methods.setups import Setup, gather, setup_of
 from lens_heads.studies.runner import (
     Models,
     PresetOf,
@@ -140,7 +141,7 @@ def _planted(chosen: Sequence[Method], plan: Preset, out: Path | None) -> pd.Dat
     """Every method on models with planted heads, stored for these methods."""
     file = None
     if out is not None:
-        label = digest([[method.identity for method in chosen], plan.planted, plan.masks])[:12]
+        label = digest([[identity(method) for method in chosen], plan.planted, plan.masks])[:12]
         file = out / f"planted-{label}.parquet"
     if file is not None and file.exists():
         return read_table(file)

@@ -11,7 +11,7 @@ from sklearn.linear_model import Lasso, LassoCV, lars_path
 from sklearn.model_selection import KFold
 
 from lens_heads.ranking.masks import lasso
-from lens_heads.ranking.masks.lasso import METHODS
+from lens_heads.ranking.masks.lasso import REGRESSIONS
 from lens_heads.ranking.masks.sparse_fit import fit, solve_masks
 from tests.ranking.masks.linear import BASE, PLANTED, TRUE, first, planted
 
@@ -111,7 +111,7 @@ def test_bic_takes_the_step_of_the_path_with_the_least_criterion(n_masks: int) -
     assert first(found.coefficients) == set(PLANTED)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", REGRESSIONS)
 def test_planted_heads_come_first_with_their_cost_and_not_from_a_flipped_response(method: str) -> None:
     masks, response = planted()
     found = solve_masks(masks, response, method, base=BASE)

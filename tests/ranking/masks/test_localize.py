@@ -17,7 +17,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import geometry
 from lens_heads.model.hooks import has_hooks
-from lens_heads.ranking.masks.lasso import METHODS
+from lens_heads.ranking.masks.lasso import REGRESSIONS
 from lens_heads.ranking.masks.localize import DESIGNED, localize, localize_heads
 from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.ranking.masks.sparse_fit import fit
@@ -53,7 +53,7 @@ def test_the_planted_writers_come_first(method: str) -> None:
         assert scores[SUPPRESSOR] > 0
 
 
-@pytest.mark.parametrize("estimator", METHODS)
+@pytest.mark.parametrize("estimator", REGRESSIONS)
 def test_so_they_do_by_every_regression(estimator: str) -> None:
     scores = localize(measured(), "css", **MASKS, estimator=estimator)
     check(scores)

@@ -12,191 +12,45 @@ from torch import Tensor
 from lens_heads.model.support import Need
 from lens_heads.ranking.one_pass.layer_view import copied
 from lens_heads.ranking.one_pass.scorer import Probe, Scorer
-from lens_heads.ranking.one_pass.scorers.attention_mass import attention_mass, attention_mass_no_sink
-from lens_heads.ranking.one_pass.scorers.attention_spatial import attention_spatial, attention_spatial_no_sink
-from lens_heads.ranking.one_pass.scorers.context_divergence import (
-    context_divergence,
-    context_divergence_cosine,
-    context_divergence_relative,
-)
-from lens_heads.ranking.one_pass.scorers.contrastive import contrastive
-from lens_heads.ranking.one_pass.scorers.copy import copy, copy_tokens
-from lens_heads.ranking.one_pass.scorers.core import core
-from lens_heads.ranking.one_pass.scorers.dla import dla
-from lens_heads.ranking.one_pass.scorers.duplicate import duplicate
-from lens_heads.ranking.one_pass.scorers.entropy import entropy
-from lens_heads.ranking.one_pass.scorers.far_mass import far_mass
-from lens_heads.ranking.one_pass.scorers.headkv import headkv
-from lens_heads.ranking.one_pass.scorers.induction import echo, induction
-from lens_heads.ranking.one_pass.scorers.locos import locos
-from lens_heads.ranking.one_pass.scorers.locos_parts import locos_beside, locos_name, locos_rest
-from lens_heads.ranking.one_pass.scorers.previous import previous
-from lens_heads.ranking.one_pass.scorers.qr import qr, qr_ndcg
-from lens_heads.ranking.one_pass.scorers.receiver import receiver
-from lens_heads.ranking.one_pass.scorers.sink import sink
-from lens_heads.ranking.one_pass.scorers.span import span, span_tokens
-from lens_heads.ranking.one_pass.scorers.summed_attention import summed_attention
-from lens_heads.ranking.one_pass.scorers.task_kv import task_kv, task_kv_write
-from lens_heads.ranking.one_pass.scorers.token_map import token_map, token_map_raw
+from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENTION_MASS
+from lens_heads.ranking.one_pass.scorers.attention_spatial import SCORERS as ATTENTION_SPATIAL
+from lens_heads.ranking.one_pass.scorers.context_divergence import SCORERS as CONTEXT_DIVERGENCE
+from lens_heads.ranking.one_pass.scorers.contrastive import SCORERS as CONTRASTIVE
+from lens_heads.ranking.one_pass.scorers.copy import SCORERS as COPY
+from lens_heads.ranking.one_pass.scorers.core import SCORERS as CORE
+from lens_heads.ranking.one_pass.scorers.dla import SCORERS as DLA
+from lens_heads.ranking.one_pass.scorers.duplicate import SCORERS as DUPLICATE
+from lens_heads.ranking.one_pass.scorers.entropy import SCORERS as ENTROPY
+from lens_heads.ranking.one_pass.scorers.far_mass import SCORERS as FAR_MASS
+from lens_heads.ranking.one_pass.scorers.headkv import SCORERS as HEADKV
+from lens_heads.ranking.one_pass.scorers.induction import SCORERS as INDUCTION
+from lens_heads.ranking.one_pass.scorers.locos import SCORERS as LOCOS
+from lens_heads.ranking.one_pass.scorers.locos_parts import SCORERS as LOCOS_PARTS
+from lens_heads.ranking.one_pass.scorers.previous import SCORERS as PREVIOUS
+from lens_heads.ranking.one_pass.scorers.qr import SCORERS as QR
+from lens_heads.ranking.one_pass.scorers.receiver import SCORERS as RECEIVER
+from lens_heads.ranking.one_pass.scorers.sink import SCORERS as SINK
+from lens_heads.ranking.one_pass.scorers.span import SCORERS as SPAN
+from lens_heads.ranking.one_pass.scorers.summed_attention import SCORERS as SUMMED_ATTENTION
+from lens_heads.ranking.one_pass.scorers.task_kv import SCORERS as TASK_KV
+from lens_heads.ranking.one_pass.scorers.token_map import SCORERS as TOKEN_MAP
 from lens_heads.runs import checks
 
-SCORERS: dict[str, Scorer] = {
-    scorer.name: scorer
-    for scorer in (
-        Scorer("locos", locos, "answer", True, "Gema et al., arXiv 2607.01002"),
-        Scorer("locos_exact", locos, "answer", True, "LOCOS through the norms, arXiv 2607.01002", direction="exact"),
-        Scorer("attention_spatial", attention_spatial, "answer", True, "the attention half of LOCOS, arXiv 2607.01002"),
-        Scorer(
-            "attention_spatial_no_sink", attention_spatial_no_sink, paper="attention_spatial without the first position"
-        ),
-        Scorer("attention_mass", attention_mass, "answer", True, "attention to the needle, no contrast", signed=False),
-        Scorer(
-            "attention_mass_no_sink",
-            attention_mass_no_sink,
-            paper="attention_mass without the first position",
-            signed=False,
-        ),
-        Scorer("dla", dla, "answer", True, "direct logit attribution; Elhage et al. 2021", reads_needle=False),
-        Scorer("dla_exact", dla, paper="Elhage et al. 2021, through the norms", direction="exact", reads_needle=False),
-        Scorer("copy", copy, "generated", True, "retrieval score; Wu et al., arXiv 2404.15574", signed=False),
-        Scorer("contrastive", contrastive, "generated", True, "answer steps against other steps", signed=False),
-        Scorer("headkv", headkv, "prompt", False, "HeadKV; Fu et al., arXiv 2410.19258", signed=False),
-    )
-}
+
+def _table(*files: tuple[Scorer, ...]) -> dict[str, Scorer]:
+    return {scorer.name: scorer for file in files for scorer in file}
 
 
-NAMED_SCORERS: dict[str, Scorer] = {
-    scorer.name: scorer
-    for scorer in (
-        Scorer(
-            "copy_tokens", copy_tokens, "generated", True, "Wu et al., arXiv 2404.15574, as published", signed=False
-        ),
-        Scorer("locos_name", locos_name, paper="the part of LOCOS from the answer's own tokens", reads_needle=False),
-        Scorer("locos_beside", locos_beside, paper="the part of LOCOS beside these", reads_needle=False),
-        Scorer("locos_rest", locos_rest, paper="the part of LOCOS from the rest of the needle", reads_needle=False),
-        Scorer(
-            "task_kv",
-            task_kv,
-            "prompt",
-            False,
-            "Task-KV, semantic distance",
-            False,
-            reads_needle=False,
-            prompt_rows=32,
-            within_layers=True,
-        ),
-        Scorer(
-            "task_kv_write",
-            task_kv_write,
-            "prompt",
-            False,
-            "Task-KV, of writes",
-            False,
-            reads_needle=False,
-            prompt_rows=32,
-        ),
-    )
-}
+_NEEDLE = _table(LOCOS, ATTENTION_SPATIAL, ATTENTION_MASS, DLA, COPY, CONTRASTIVE, HEADKV, LOCOS_PARTS, TASK_KV)
+SCORERS = {name: scorer for name, scorer in _NEEDLE.items() if not scorer.only_named}
+"""Methods of needles."""
+NAMED_SCORERS = {name: scorer for name, scorer in _NEEDLE.items() if scorer.only_named}
 """Methods of needles that run only if they are named."""
-
-
-DOCUMENT_SCORERS: dict[str, Scorer] = {
-    scorer.name: scorer
-    for scorer in (
-        Scorer("qr", qr, "query", False, "QRScore; Zhang et al., EMNLP 2025", rule="gold_mass"),
-        Scorer("qr_ndcg", qr_ndcg, "query", False, "QRScore; Zhang et al., EMNLP 2025", signed=False, rule="ndcg"),
-        Scorer("core", core, "query", False, "CoRe, contrastive retrieval heads", signed=False, contrastive=True),
-        Scorer(
-            "summed_attention", summed_attention, "query", False, "attention from the query, no contrast", signed=False
-        ),
-    )
-}
-
-
-REPEATED_SCORERS: dict[str, Scorer] = {
-    scorer.name: scorer
-    for scorer in (
-        Scorer(
-            "induction",
-            induction,
-            probe="repeated",
-            counted="repeats",
-            paper="RazorAttention; Olsson et al.",
-            signed=False,
-        ),
-        Scorer("echo", echo, probe="repeated", counted="repeats", paper="RazorAttention", signed=False),
-    )
-}
-
-
-TEXT_SCORERS: dict[str, Scorer] = {
-    scorer.name: scorer
-    for scorer in (
-        Scorer("previous", previous, probe="text", paper="previous-token heads; Olsson et al. 2022", signed=False),
-        Scorer(
-            "duplicate",
-            duplicate,
-            probe="text",
-            counted="seen_before",
-            paper="duplicate-token heads; Wang et al., arXiv 2211.00593",
-            signed=False,
-        ),
-        Scorer(
-            "span", span, probe="text", paper="local and global heads, relative to the row's position", signed=False
-        ),
-        Scorer("span_tokens", span_tokens, probe="text", paper="Attention Illuminates", signed=False),
-        Scorer("sink", sink, probe="text", paper="attention sinks; Xiao et al., arXiv 2309.17453", signed=False),
-        Scorer("entropy", entropy, probe="text", paper="entropy of attention, normalised", signed=False),
-        Scorer(
-            "receiver",
-            receiver,
-            "totals",
-            probe="text",
-            needs=frozenset({"received"}),
-            paper="Thought Anchors, arXiv 2506.19143",
-        ),
-        Scorer(
-            "far_mass",
-            far_mass,
-            "totals",
-            probe="text",
-            needs=frozenset({"q_mean"}),
-            paper="forward-only stand-in for DuoAttention (kvpress)",
-            signed=False,
-        ),
-    )
-}
-
-
-PAIR_SCORERS: dict[str, Scorer] = {
-    scorer.name: scorer
-    for scorer in (
-        Scorer("context_divergence", context_divergence, probe="pair", paper="VHD, arXiv 2412.13949", signed=False),
-        Scorer(
-            "context_divergence_relative",
-            context_divergence_relative,
-            probe="pair",
-            paper="VHD, arXiv 2412.13949",
-            signed=False,
-        ),
-        Scorer(
-            "context_divergence_cosine",
-            context_divergence_cosine,
-            probe="pair",
-            paper="VHD, arXiv 2412.13949",
-            signed=False,
-        ),
-    )
-}
-
-
-WEIGHT_SCORERS: dict[str, Scorer] = {
-    scorer.name: scorer
-    for scorer in (
-        Scorer("token_map", token_map, probe="weights", paper="Successor Heads, arXiv 2312.09230", signed=False),
-        Scorer("token_map_raw", token_map_raw, probe="weights", paper="its printed formula", signed=False),
-    )
-}
+DOCUMENT_SCORERS = _table(QR, CORE, SUMMED_ATTENTION)
+REPEATED_SCORERS = _table(INDUCTION)
+TEXT_SCORERS = _table(PREVIOUS, DUPLICATE, SPAN, SINK, ENTROPY, RECEIVER, FAR_MASS)
+PAIR_SCORERS = _table(CONTEXT_DIVERGENCE)
+WEIGHT_SCORERS = _table(TOKEN_MAP)
 
 
 TABLES: dict[Probe, dict[str, Scorer]] = {
@@ -208,8 +62,6 @@ TABLES: dict[Probe, dict[str, Scorer]] = {
     "weights": WEIGHT_SCORERS,
 }
 """The methods by what they are computed on. A repeated probe is a text, so it also has the methods of texts."""
-ONLY_NAMED = ("receiver", "far_mass", "token_map_raw")
-"""Methods that run only if they are named: short texts or models without rotary positions have none, or another corrects them."""
 
 
 def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe = "needle") -> list[Scorer]:
@@ -220,7 +72,7 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe 
     table, every = TABLES[probe], dict(NAMED_SCORERS)
     every |= {name: found for known in TABLES.values() for name, found in known.items()}
     chosen: list[Scorer] = []
-    usual = [name for name in table if name not in ONLY_NAMED]
+    usual = [name for name, scorer in table.items() if not scorer.only_named]
     for method in usual if methods is None else [methods] if isinstance(methods, str | Scorer) else methods:
         found = table.get(method, every.get(method)) if isinstance(method, str) else method
         if not isinstance(found, Scorer) and callable(found):

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def attention_mass(view: LayerView) -> Float[Tensor, " head"]:
@@ -25,3 +26,23 @@ def attention_mass_no_sink(view: LayerView) -> Float[Tensor, " head"]:
     begins there. A row with all its attention on the sink has 0.
     """
     return view.needle_sum(view.pattern_without_sink).mean(-1)
+
+
+SCORERS = (
+    Scorer(
+        "attention_mass",
+        attention_mass,
+        "answer",
+        True,
+        "attention to the needle, no contrast",
+        signed=False,
+        fails="heads that look everywhere score as well as heads that choose",
+    ),
+    Scorer(
+        "attention_mass_no_sink",
+        attention_mass_no_sink,
+        paper="attention_mass without the first position",
+        signed=False,
+        fails="rests on little attention where the sink takes nearly all",
+    ),
+)

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def attention_spatial(view: LayerView) -> Float[Tensor, " head"]:
@@ -22,3 +23,21 @@ def attention_spatial_no_sink(view: LayerView) -> Float[Tensor, " head"]:
     share of the attention outside the sink.
     """
     return view.spatial_contrast(view.pattern_without_sink, sink=False).mean(-1)
+
+
+SCORERS = (
+    Scorer(
+        "attention_spatial",
+        attention_spatial,
+        "answer",
+        True,
+        "the attention half of LOCOS, arXiv 2607.01002",
+        fails="says where a head looks, not what it writes; the sink takes most of many heads' attention",
+    ),
+    Scorer(
+        "attention_spatial_no_sink",
+        attention_spatial_no_sink,
+        paper="attention_spatial without the first position",
+        fails="rests on little attention where the sink takes nearly all",
+    ),
+)

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.pair_view import PairView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def context_divergence(view: PairView) -> Float[Tensor, " head"]:
@@ -32,3 +33,29 @@ def context_divergence_relative(view: PairView) -> Float[Tensor, " head"]:
 def context_divergence_cosine(view: PairView) -> Float[Tensor, " head"]:
     """Mean over answer rows of 1 - cos(w[t | context], w[t | without]); 0 to 2. A head that writes nothing scores 1."""
     return (1 - torch.cosine_similarity(view.writes, view.other_writes, dim=-1)).mean(0)
+
+
+SCORERS = (
+    Scorer(
+        "context_divergence",
+        context_divergence,
+        probe="pair",
+        paper="VHD, arXiv 2412.13949",
+        signed=False,
+        fails="any change of what a head writes counts, whatever it is for",
+    ),
+    Scorer(
+        "context_divergence_relative",
+        context_divergence_relative,
+        probe="pair",
+        paper="VHD, arXiv 2412.13949",
+        signed=False,
+    ),
+    Scorer(
+        "context_divergence_cosine",
+        context_divergence_cosine,
+        probe="pair",
+        paper="VHD, arXiv 2412.13949",
+        signed=False,
+    ),
+)

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.runs import checks
 
 
@@ -26,3 +27,16 @@ def _share_of_top(view: LayerView, top_k: int) -> Float[Tensor, "*span head row"
     # Masked keys fill up the top k of short rows, but with attention 0 they do not count as attended.
     inside = view.in_needle(keys) & (attention > 0)
     return inside.float().mean(-1)
+
+
+SCORERS = (
+    Scorer(
+        "contrastive",
+        contrastive,
+        "generated",
+        True,
+        "answer steps against other steps",
+        signed=False,
+        fails="zero for heads that look at the needle at every step",
+    ),
+)

@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def copy(view: LayerView) -> Float[Tensor, " head"]:
@@ -28,3 +29,25 @@ def copy_tokens(view: LayerView) -> Float[Tensor, " head"]:
 def _hits(view: LayerView, same: Bool[Tensor, "head row"]) -> Float[Tensor, " head"]:
     start, end = view.needle
     return (view.in_needle(view.pattern.argmax(-1)) & same).float().sum(-1) / (end - start)
+
+
+SCORERS = (
+    Scorer(
+        "copy",
+        copy,
+        "generated",
+        True,
+        "retrieval score; Wu et al., arXiv 2404.15574",
+        signed=False,
+        fails="sees literal copies alone, of the most attended token alone",
+    ),
+    Scorer(
+        "copy_tokens",
+        copy_tokens,
+        "generated",
+        True,
+        "Wu et al., arXiv 2404.15574, as published",
+        signed=False,
+        only_named=True,
+    ),
+)

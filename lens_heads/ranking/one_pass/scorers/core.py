@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import DocumentView, document_sums
+from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.runs import checks
 
 
@@ -22,3 +23,6 @@ def core(view: DocumentView, tau: float = 0.01) -> Float[Tensor, " head"]:
     gold[list(view.gold)] = True
     others = torch.logsumexp(sums.masked_fill(gold, -torch.inf), -1, keepdim=True)
     return torch.sigmoid(sums[:, gold] - others).mean(-1)
+
+
+SCORERS = (Scorer("core", core, "query", False, "CoRe, contrastive retrieval heads", signed=False, contrastive=True),)

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def dla(view: LayerView) -> Float[Tensor, " head"]:
@@ -13,3 +14,24 @@ def dla(view: LayerView) -> Float[Tensor, " head"]:
     of all heads and the contributions of MLPs, embedding and biases sum to the logit.
     """
     return view.phi.sum(-1).mean(-1)
+
+
+SCORERS = (
+    Scorer(
+        "dla",
+        dla,
+        "answer",
+        True,
+        "direct logit attribution; Elhage et al. 2021",
+        reads_needle=False,
+        fails="counts what a head writes from anywhere, whether or not the needle is read",
+    ),
+    Scorer(
+        "dla_exact",
+        dla,
+        paper="Elhage et al. 2021, through the norms",
+        direction="exact",
+        reads_needle=False,
+        fails="counts what a head writes from anywhere, whether or not the needle is read",
+    ),
+)

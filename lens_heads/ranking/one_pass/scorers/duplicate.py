@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.row_view import RowView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def duplicate(view: RowView) -> Float[Tensor, "head row"]:
@@ -12,3 +13,15 @@ def duplicate(view: RowView) -> Float[Tensor, "head row"]:
     On a repeated block of distinct tokens it equals `echo`; on a text it needs no repeated block.
     """
     return view.to_same_token
+
+
+SCORERS = (
+    Scorer(
+        "duplicate",
+        duplicate,
+        probe="text",
+        counted="seen_before",
+        paper="duplicate-token heads; Wang et al., arXiv 2211.00593",
+        signed=False,
+    ),
+)

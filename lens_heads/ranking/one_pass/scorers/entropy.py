@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.row_view import RowView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def entropy(view: RowView) -> Float[Tensor, "head row"]:
@@ -13,3 +14,6 @@ def entropy(view: RowView) -> Float[Tensor, "head row"]:
     A sliding window holds fewer positions than t + 1, so heads with one stay below 1.
     """
     return torch.special.entr(view.pattern).sum(-1) / torch.log(view.row_positions.clamp(min=1) + 1.0)
+
+
+SCORERS = (Scorer("entropy", entropy, probe="text", paper="entropy of attention, normalised", signed=False),)

@@ -5,6 +5,7 @@ from einops import repeat
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.totals import TextTotals
 
 
@@ -25,3 +26,17 @@ def far_mass(view: TextTotals) -> Float[Tensor, " head"]:
     if view.window is not None:
         logits[:, : max(n - view.window, 0)] = -torch.inf
     return logits.softmax(-1).cumsum(-1).mean(-1)
+
+
+SCORERS = (
+    Scorer(
+        "far_mass",
+        far_mass,
+        "totals",
+        probe="text",
+        needs=frozenset({"q_mean"}),
+        paper="forward-only stand-in for DuoAttention (kvpress)",
+        signed=False,
+        only_named=True,
+    ),
+)

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def headkv(view: LayerView) -> Float[Tensor, " head"]:
@@ -12,3 +13,16 @@ def headkv(view: LayerView) -> Float[Tensor, " head"]:
     Units: attention mass, 0 to 1.
     """
     return view.needle_sum(view.pattern).amax(-1)
+
+
+SCORERS = (
+    Scorer(
+        "headkv",
+        headkv,
+        "prompt",
+        False,
+        "HeadKV; Fu et al., arXiv 2410.19258",
+        signed=False,
+        fails="reads the end of the prompt, before an answer begins",
+    ),
+)

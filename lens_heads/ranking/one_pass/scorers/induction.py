@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.row_view import RowView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def induction(view: RowView) -> Float[Tensor, "head row"]:
@@ -17,3 +18,25 @@ def induction(view: RowView) -> Float[Tensor, "head row"]:
 def echo(view: RowView) -> Float[Tensor, "head row"]:
     """sum_m A[t, t - m block]: attention to the same token in the earlier copies; 0 to 1, rows and mean as in `induction`."""
     return view.to_copies(shift=0)
+
+
+SCORERS = (
+    Scorer(
+        "induction",
+        induction,
+        probe="repeated",
+        counted="repeats",
+        paper="RazorAttention; Olsson et al.",
+        fails="repeated random tokens: heads that match meaning do not show",
+        signed=False,
+    ),
+    Scorer(
+        "echo",
+        echo,
+        probe="repeated",
+        counted="repeats",
+        paper="RazorAttention",
+        fails="repeated random tokens: heads that match meaning do not show",
+        signed=False,
+    ),
+)

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def locos(view: LayerView) -> Float[Tensor, " head"]:
@@ -14,3 +15,24 @@ def locos(view: LayerView) -> Float[Tensor, " head"]:
     Differs from the authors' code on sliding-window layers: positions here are absolute.
     """
     return view.spatial_contrast(view.phi).mean(-1)
+
+
+SCORERS = (
+    Scorer(
+        "locos",
+        locos,
+        "answer",
+        True,
+        "Gema et al., arXiv 2607.01002",
+        fails="credits a head with the token it names; heads that say that an answer follows write other tokens",
+    ),
+    Scorer(
+        "locos_exact",
+        locos,
+        "answer",
+        True,
+        "LOCOS through the norms, arXiv 2607.01002",
+        direction="exact",
+        fails="as locos; norms are frozen at their values, which ablation would change",
+    ),
+)

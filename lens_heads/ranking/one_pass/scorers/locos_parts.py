@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 BESIDE = 2
 
@@ -42,3 +43,22 @@ def _near(names: Bool[Tensor, " position"]) -> Bool[Tensor, " position"]:
 
 def _part(view: LayerView, which: Bool[Tensor, " position"]) -> Float[Tensor, " head"]:
     return (view.phi[..., slice(*view.needle)] * which).sum(-1).mean(-1)
+
+
+SCORERS = (
+    Scorer(
+        "locos_name",
+        locos_name,
+        paper="the part of LOCOS from the answer's own tokens",
+        reads_needle=False,
+        only_named=True,
+    ),
+    Scorer("locos_beside", locos_beside, paper="the part of LOCOS beside these", reads_needle=False, only_named=True),
+    Scorer(
+        "locos_rest",
+        locos_rest,
+        paper="the part of LOCOS from the rest of the needle",
+        reads_needle=False,
+        only_named=True,
+    ),
+)

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import DocumentView, masked_sums
+from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.runs import checks
 
 
@@ -36,3 +37,9 @@ def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
     )
     gains = (above[better + equal] - above[better]) / equal
     return gains.sum(-1) / above[len(view.gold)]
+
+
+SCORERS = (
+    Scorer("qr", qr, "query", False, "QRScore; Zhang et al., EMNLP 2025", rule="gold_mass"),
+    Scorer("qr_ndcg", qr_ndcg, "query", False, "QRScore; Zhang et al., EMNLP 2025", signed=False, rule="ndcg"),
+)

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.totals import TextTotals
 
 
@@ -30,3 +31,16 @@ def receiver(view: TextTotals) -> Float[Tensor, " head"]:
             "is not defined: pass a longer text, or leave this method out"
         )
     return (centred.pow(4).mean(-1) / variance.pow(2) - 3).float()
+
+
+SCORERS = (
+    Scorer(
+        "receiver",
+        receiver,
+        "totals",
+        probe="text",
+        needs=frozenset({"received"}),
+        paper="Thought Anchors, arXiv 2506.19143",
+        only_named=True,
+    ),
+)

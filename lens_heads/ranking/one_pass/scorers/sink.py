@@ -4,8 +4,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.row_view import RowView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def sink(view: RowView) -> Float[Tensor, "head row"]:
     """A[t, 0]; 0 to 1. A sliding window that no longer reaches the first position gives 0."""
     return view.pattern[..., 0]
+
+
+SCORERS = (Scorer("sink", sink, probe="text", paper="attention sinks; Xiao et al., arXiv 2309.17453", signed=False),)

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.row_view import RowView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def span(view: RowView) -> Float[Tensor, "head row"]:
@@ -22,3 +23,9 @@ def span(view: RowView) -> Float[Tensor, "head row"]:
 def span_tokens(view: RowView) -> Float[Tensor, "head row"]:
     """sum_s A[t, s] (t - s), in tokens, as in the paper. On uniform attention a row at position t scores t / 2."""
     return (view.pattern * view.distances).sum(-1)
+
+
+SCORERS = (
+    Scorer("span", span, probe="text", paper="local and global heads, relative to the row's position", signed=False),
+    Scorer("span_tokens", span_tokens, probe="text", paper="Attention Illuminates", signed=False),
+)

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import DocumentView, document_sums
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def summed_attention(view: DocumentView) -> Float[Tensor, " head"]:
@@ -12,3 +13,8 @@ def summed_attention(view: DocumentView) -> Float[Tensor, " head"]:
     Units: attention mass, 0 to 1. The simplest baseline for the query-focused scores.
     """
     return document_sums(view.attention, view.documents)[:, list(view.gold)].sum(-1)
+
+
+SCORERS = (
+    Scorer("summed_attention", summed_attention, "query", False, "attention from the query, no contrast", signed=False),
+)

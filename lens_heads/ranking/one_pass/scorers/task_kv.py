@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.ranking.one_pass.layer_view import LayerView
+from lens_heads.ranking.one_pass.scorer import Scorer
 
 KEYS = 256
 
@@ -34,3 +35,30 @@ def _read(view: LayerView) -> Float[Tensor, "head d_head"]:
     group = len(weights) // len(view.values)
     values = repeat(view.values, "kv key e -> (kv group) key e", group=group)
     return einsum(weights, values, "head key, head key e -> head e")
+
+
+SCORERS = (
+    Scorer(
+        "task_kv",
+        task_kv,
+        "prompt",
+        False,
+        "Task-KV, semantic distance",
+        False,
+        reads_needle=False,
+        prompt_rows=32,
+        within_layers=True,
+        only_named=True,
+    ),
+    Scorer(
+        "task_kv_write",
+        task_kv_write,
+        "prompt",
+        False,
+        "Task-KV, of writes",
+        False,
+        reads_needle=False,
+        prompt_rows=32,
+        only_named=True,
+    ),
+)

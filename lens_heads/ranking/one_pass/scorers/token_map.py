@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.weights_view import WeightsView
 
 
@@ -31,3 +32,9 @@ def _told(view: WeightsView, logits: Float[Tensor, "head pair token"]) -> Float[
     logits = -logits if view.lowest else logits
     told = (logits.amax(-1) > logits.amin(-1)) & (logits.argmax(-1) == view.targets)
     return told.float().mean(-1) * (view.layer > 0)
+
+
+SCORERS = (
+    Scorer("token_map", token_map, probe="weights", paper="Successor Heads, arXiv 2312.09230", signed=False),
+    Scorer("token_map_raw", token_map_raw, probe="weights", paper="its printed formula", signed=False, only_named=True),
+)

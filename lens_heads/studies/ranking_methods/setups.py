@@ -1,51 +1,18 @@
-"""Material: what every method is given. The same model, selection trials, pairs and means of calibration trials for all."""
+"""Setups: the tasks of the table of methods, with their arguments, corruption and the other task that shows specificity."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads import tasks
-from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model, geometry
+from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.needles import with_needle
 from lens_heads.trials.pairs import TokenPair, make_pairs
-
-
-@dataclass(frozen=True, eq=False)
-class Material:
-    """What a method may use to rank heads.
-
-    `trials`: selection trials in tokens. `needled`: the same with a needle, their own or the one that `with_needle` finds; () if
-    there is none. `pairs`: the same trials beside their corruption; () if they have none. `reference`: means of `others`, trials
-    of the same task that rank no heads. `masks`: how many random masks a method that draws masks measures. `k`: how many heads a
-    search looks for.
-    """
-
-    model: Model
-    trials: tuple[EncodedTrial, ...]
-    needled: tuple[EncodedTrial, ...]
-    pairs: tuple[TokenPair, ...]
-    reference: MeanActivations
-    others: tuple[EncodedTrial, ...]
-    masks: int = 100
-    k: int = 5
-    seed: int = 0
-
-    def half(self, which: int) -> Material:
-        """Every other trial, and another seed for what is drawn."""
-        return replace(
-            self,
-            trials=self.trials[which::2],
-            needled=self.needled[which::2],
-            pairs=self.pairs[which::2],
-            seed=self.seed + 1 + which,
-        )
 
 
 @dataclass(frozen=True)
@@ -122,21 +89,9 @@ def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
 
 
 def gather(model: Model, setup: Setup, select: int, calibrate: int, **more: Any) -> Material:
-    """The material of a task: its first `select` selection trials, and means of the next `calibrate`."""
+    """The material of a task: its first `select` selection trials, and the next `calibrate` as others."""
     checks.whole_number("select", select, 2)
     trials, pairs = setup.load(model, "select", select + calibrate)
-    return made(model, trials[:select], pairs[:select], trials[select:], **more)
-
-
-def made(
-    model: Model,
-    trials: Sequence[EncodedTrial],
-    pairs: Sequence[TokenPair],
-    calibration: Sequence[EncodedTrial],
-    **more: Any,
-) -> Material:
-    """Material from trials, pairs and the trials whose means replace ablated heads."""
-    found = [with_needle(trial, model.tokenizer) for trial in trials]
-    needled = tuple(one for one in found if one is not None) if all(found) else ()
-    reference = mean_activations(model, calibration, n=None, progress=False)
-    return Material(model, tuple(trials), needled, tuple(pairs), reference, tuple(calibration), **more)
+    found = Material.of(model, trials[:select], pairs[:select], trials[select:], **more)
+    _ = found.reference  # Now, since it is no method's cost.
+    return found

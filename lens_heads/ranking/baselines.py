@@ -1,0 +1,60 @@
+"""Baselines: what a ranking is worth that knows nothing of heads, or of layers alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import geometry
+from lens_heads.model.identity import identify
+from lens_heads.ranking.masks.localize import masked_metric
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
+from lens_heads.trials.digests import made_on
+
+
+def random_numbers(material: Material) -> HeadScores:
+    """Random numbers: what a method that knows nothing gets."""
+    shape, rng = geometry(material.model), np.random.default_rng(material.seed)
+    values = torch.from_numpy(rng.normal(size=(len(material.trials), shape.n_layers, shape.n_heads))).float()
+    return scored("random_numbers", values, material)
+
+
+def by_layer(material: Material) -> HeadScores:
+    """Heads ranked by their layer alone: what ablating the whole layer costs. Heads of a layer are in random order."""
+    metric, rng = masked_metric(material), np.random.default_rng(material.seed)
+    layers, heads = metric.units
+    cost = metric.base - metric(np.eye(layers, dtype=bool)[:, :, None].repeat(heads, 2))
+    values = torch.from_numpy(cost.T.copy()).float()[:, :, None].expand(-1, -1, heads)
+    order = [Head(int(layer), int(head)) for layer in np.argsort(-cost.mean(1)) for head in rng.permutation(heads)]
+    return scored("by_layer", values, material, order=tuple(order))
+
+
+def scored(name: str, per_trial: Float[Tensor, "trial layer head"], material: Material, **more: Any) -> HeadScores:
+    """HeadScores of the material's trials. `more`: further attributes of `HeadScores`."""
+    about: dict[str, Any] = {"model": identify(material.model), "made_on": made_on(list(material.trials)), **more}
+    return HeadScores.from_trials(name, per_trial, [trial.id for trial in material.trials], **about)
+
+
+METHODS = (
+    Method(
+        "by_layer",
+        "baseline",
+        by_layer,
+        passes=lambda shape, masks, k: float(shape.n_layers),
+        fails="knows layers, not heads: what finds no more than it finds layers",
+    ),
+    Method(
+        "random_numbers",
+        "baseline",
+        random_numbers,
+        passes=lambda shape, masks, k: 0.0,
+        fails="knows nothing: what does no better ranks nothing",
+    ),
+)

@@ -1,0 +1,62 @@
+"""Scorers as methods: one teacher-forced pass over needles, repeated tokens, or runs with and without context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lens_heads.heads.scores import HeadScores
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
+from lens_heads.ranking.one_pass.repeated import repeated_blocks
+from lens_heads.ranking.one_pass.score_heads import score_heads
+from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.scorers import PAIR_SCORERS, REPEATED_SCORERS, SCORERS
+from lens_heads.trials.context_pairs import context_pairs
+
+BLOCK = 50
+"""Tokens in a block of the repeated-token scores, which is written three times."""
+
+
+def by_scorer(scorer: Scorer, family: str = "observational") -> Method:
+    """A scorer of needles: one teacher-forced pass."""
+
+    def rank(material: Material) -> HeadScores:
+        how: dict[str, Any] = material.loop(scorer.name)
+        return score_heads(material.model, material.needled, [scorer], teacher_forced=True, **how)[scorer.name]
+
+    return Method(scorer.name, family, rank, "needle", paper=scorer.paper, fails=scorer.fails, scorer=scorer)
+
+
+def _repeated(scorer: Scorer) -> Method:
+    """A score of repeated random tokens, which needs no trials: three blocks."""
+
+    def rank(material: Material) -> HeadScores:
+        blocks = [repeated_blocks(material.model, BLOCK, 3, material.seed * 3 + i) for i in range(3)]
+        return score_heads(material.model, blocks, [scorer], **material.loop(scorer.name))[scorer.name]
+
+    return Method(scorer.name, "observational", rank, paper=scorer.paper, fails=scorer.fails)
+
+
+def _context(scorer: Scorer) -> Method:
+    """What changes in what a head writes where the needle is left out: two passes."""
+
+    def rank(material: Material) -> HeadScores:
+        pairs = context_pairs(material.needled)
+        return score_heads(material.model, pairs, [scorer], **material.loop(scorer.name))[scorer.name]
+
+    return Method(
+        scorer.name,
+        "observational",
+        rank,
+        "needle",
+        lambda shape, masks, k: 2.0,
+        paper=scorer.paper,
+        fails=scorer.fails,
+    )
+
+
+METHODS = (
+    *(by_scorer(one, "exact" if one.direction == "exact" else "observational") for one in SCORERS.values()),
+    *map(_repeated, REPEATED_SCORERS.values()),
+    _context(PAIR_SCORERS["context_divergence"]),
+)

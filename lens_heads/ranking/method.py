@@ -1,0 +1,67 @@
+"""Method: a way to rank heads, as a value, with what there is to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.scores import HeadScores
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.one_pass.scorer import Scorer
+
+Rank: TypeAlias = Callable[[Material], HeadScores]
+Needs = Literal["", "needle", "pairs", "pairs and others"]
+Passes: TypeAlias = Callable[[HeadGeometry, int, int], float]
+LACKS = {
+    "needle": "the prompts hold neither a needle nor their answer",
+    "pairs": "the task has no counterfactual prompts",
+    "others": "there are no other trials of the task: give calibration=",
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to rank heads: a function from `Material` to `HeadScores`, and what there is to know of it.
+
+    `family`: what kind of method it is; figures colour methods by it. `needs`: what the material must have. `passes`: about how
+    many plain passes over the trials it takes on a model of this shape, with so many masks and a search for k heads. `halves`:
+    per-trial scores cannot be halved, because all trials together choose what is scored, so that stability takes two runs on
+    half of the trials each. `paper`: its source. `fails`: when it misleads.
+    `scorer`: what it reads off a pass; such methods share one.
+    """
+
+    name: str
+    family: str
+    rank: Rank
+    needs: Needs = ""
+    passes: Passes = lambda shape, masks, k: 1.0
+    halves: bool = False
+    paper: str = ""
+    fails: str = ""
+    scorer: Scorer | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValueError(f"method name {self.name!r}: must be a non-empty string")
+        if not callable(self.rank):
+            raise TypeError(f"method {self.name}: {self.rank!r} must be a function of Material")
+
+    def missing(self, material: Material) -> str:
+        """What the material lacks for this method, in words; empty if nothing."""
+        if "needle" in self.needs and not material.needled:
+            return LACKS["needle"]
+        if "pairs" in self.needs and not material.pairs:
+            return LACKS["pairs"]
+        return LACKS["others"] if "others" in self.needs and not material.others else ""
+
+
+def total(shape: HeadGeometry) -> int:
+    """How many heads a model has."""
+    return shape.n_layers * shape.n_heads
+
+
+def every_head(shape: HeadGeometry, masks: int, k: int) -> float:
+    """Passes of a method that runs the model once for every head."""
+    return float(total(shape))

@@ -1,0 +1,152 @@
+"""rank: the heads of a model by any method, or by several that share what they can."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Unpack
+
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.workers import working
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
+from lens_heads.ranking.one_pass.score_heads import score_heads
+from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.registry import methods as registry
+from lens_heads.ranking.registry import resolve
+from lens_heads.runs import checks
+from lens_heads.runs.options import Run, RunOptions
+from lens_heads.runs.reading import user_path
+from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.pairs import Corruption, TokenPair, make_pairs
+from lens_heads.trials.trial import AnyTrial
+
+
+@typed
+def rank(
+    model: Model,
+    trials: Iterable[AnyTrial] | AnyTrial,
+    methods: Any = None,
+    k: int = 5,
+    masks: int = 100,
+    calibration: Iterable[AnyTrial] | AnyTrial | None = None,
+    corruption: Corruption | None = None,
+    teacher_forced: bool = True,
+    seed: int = 0,
+    **run: Unpack[RunOptions],
+) -> dict[str, HeadScores]:
+    """Rank all heads by each of the methods, from the same trials.
+
+    Args:
+        model: a TransformerBridge or HookedTransformer with raw weights.
+        trials: the trials that rank. Evidence about the heads found has to come from others.
+        methods: names of `lh.methods`, your own `Method`s or `Scorer`s, or functions of `Material` that return `HeadScores`.
+            None: all that are read off one pass over needles.
+        k: how many heads a search looks for. masks: how many random sets of heads the methods that draw some ablate.
+        calibration: other trials of the task, whose mean activations stand in for ablated heads; None for means of ordinary
+            prompts.
+        corruption: as in `make_pairs`, of the methods that compare a clean with a corrupt run. None: "counterfactual" for trials
+            that have one, otherwise "remove".
+        teacher_forced: whether scores are read at the gold answer, as all other methods do; otherwise at what the model writes,
+            of the trials that it answers.
+        seed: of everything drawn.
+        **run: see `runs.options.RunOptions`. In `out` every method has a folder of its own, and its scores in `<method>.json`.
+
+    Scorers share one pass, whatever their number. Of several methods one that fails is left out, with a warning.
+
+    Returns:
+        HeadScores by the methods' names, in the order given.
+
+    Raises:
+        ValueError: an unknown method, trials that lack what a method needs (naming it), and what the methods refuse; the error
+            of the first method, if all fail.
+
+    Cost: `lh.methods[name].passes`, in plain passes over the trials.
+
+    Example:
+        >>> found = lh.rank(model, trials, ["locos", "attention_mass"], progress=False)
+        >>> list(found)
+        ['locos', 'attention_mass']
+    """
+    options = Run.of(run)
+    checks.whole_number("masks", masks)
+    checks.seed(seed)
+    chosen = [one for one in registry.values() if one.scorer is not None] if methods is None else resolve(methods)
+    require_raw_weights(model)
+    shape = geometry(model)
+    checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
+    encoded = _encoded(model, trials, 0 if teacher_forced else options.max_new_tokens)
+    others = () if calibration is None else tuple(_encoded(model, calibration, 0))
+    wants = any("pairs" in method.needs for method in chosen)
+    material = Material.of(
+        model,
+        encoded,
+        _pairs(model, encoded, corruption) if wants else (),
+        others,
+        masks=masks,
+        k=k,
+        seed=seed,
+        out=None if options.out is None else user_path(options.out, "out"),
+        progress=options.progress,
+        batch_size=options.batch_size,
+    )
+    for method in chosen:
+        if missing := method.missing(material):
+            raise ValueError(f"method {method.name!r}: {missing}")
+    with working(model, run.get("workers")):
+        found = _by_one_pass(material, [one.scorer for one in chosen if one.scorer], teacher_forced, options)
+        errors: list[Exception] = []
+        for method in chosen:
+            if method.name in found:
+                continue
+            try:
+                found[method.name] = ranked(method, material)
+            except Exception as error:  # One method's failure must not cost what the others found.
+                errors.append(error)
+                if len(chosen) > 1:
+                    warnings.warn(f"method {method.name} failed and is left out: {error}", stacklevel=users_line())
+    if not found:
+        raise errors[0]
+    if material.out is not None:
+        for name, scores in found.items():
+            scores.save(material.out / f"{name}.json")
+    return {method.name: found[method.name] for method in chosen if method.name in found}
+
+
+def ranked(method: Method, material: Material) -> HeadScores:
+    """One method's ranking, under its name. TypeError if it returns no HeadScores, ValueError if they are of another model."""
+    found: Any = method.rank(material)
+    if not isinstance(found, HeadScores):
+        raise TypeError(f"method {method.name} returned {type(found).__name__}: it must return HeadScores")
+    geometry(material.model).check_scores(found, f"method {method.name!r}")
+    return replace(found, method=method.name)
+
+
+def _by_one_pass(
+    material: Material, scorers: list[Scorer], teacher_forced: bool, options: Run
+) -> dict[str, HeadScores]:
+    """All scorers of needles, from one pass."""
+    if not scorers:
+        return {}
+    how: dict[str, Any] = {**material.loop("one_pass"), "batch_size": options.batch_size}
+    how |= {} if teacher_forced else {"max_new_tokens": options.max_new_tokens}
+    return score_heads(material.model, material.needled, scorers, teacher_forced, **how)
+
+
+def _encoded(model: Model, trials: Iterable[AnyTrial] | AnyTrial, room: int) -> list[EncodedTrial]:
+    shape = geometry(model)
+    return encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+
+
+def _pairs(model: Model, trials: list[EncodedTrial], corruption: Corruption | None) -> list[TokenPair]:
+    """The trials beside their corruption; none where they have neither a counterfactual nor a needle."""
+    if corruption is None:
+        corruption = "counterfactual" if any("corrupt" in trial.meta for trial in trials) else "remove"
+        if corruption == "remove" and not any(trial.needle for trial in trials):
+            return []
+    return make_pairs(trials, model.tokenizer, geometry(model), corruption)

@@ -1,0 +1,129 @@
+"""The registry of methods: every one that ranks heads from trials of a task, or from none, and how your own enters."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pandas as pd
+
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.geometry import geometry
+from lens_heads.ranking import baselines, from_scorers
+from lens_heads.ranking.causal import ablated, attribution, function_vectors, knockout, patching
+from lens_heads.ranking.from_scorers import by_scorer
+from lens_heads.ranking.gates import duo, hardkuma, head_gating, lofit, soft_injection
+from lens_heads.ranking.masks import localize
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method, Rank
+from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.runs.code import labelled
+
+FILES: tuple[tuple[Method, ...], ...] = (
+    from_scorers.METHODS,
+    ablated.METHODS,
+    attribution.METHODS,
+    patching.METHODS,
+    knockout.METHODS,
+    localize.METHODS,
+    *(file.METHODS for file in (duo, hardkuma, lofit, head_gating, soft_injection)),
+    function_vectors.METHODS,
+    baselines.METHODS,
+)
+"""The methods of each file, in the order in which they are shown."""
+
+
+class Methods(Mapping[str, Method]):
+    """The methods by name, as a table in a notebook."""
+
+    def __init__(self, files: Iterable[Iterable[Method]]) -> None:
+        self._held = {method.name: method for file in files for method in file}
+
+    def __getitem__(self, name: str) -> Method:
+        if name not in self._held:
+            close = difflib.get_close_matches(str(name), self._held, 1)
+            meant = f": did you mean {close[0]!r}?" if close else ""
+            raise KeyError(f"unknown method {name!r}{meant} The methods are {', '.join(self._held)}")
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per method: method, family, needs (of the trials), paper, fails (when it misleads)."""
+        rows = [
+            {"method": name, "family": one.family, "needs": one.needs, "paper": one.paper, "fails": one.fails}
+            for name, one in self._held.items()
+        ]
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        return f"Methods({', '.join(self._held)})"
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False)
+
+
+methods = Methods(FILES)
+
+
+def identity(method: Method) -> str:
+    """The name; for a method of your own, with a hash of its code."""
+    return method.name if methods.get(method.name) is method else labelled(method.name, method.rank, True)
+
+
+def resolve(given: Any) -> list[Method]:
+    """Methods by name, `Scorer`s, `Method`s, finished `HeadScores`, or functions from Material to HeadScores; None: all.
+
+    ValueError for an unknown name and for two of one name; TypeError for anything else.
+    """
+    if given is None:
+        return list(methods.values())
+    if isinstance(given, Mapping):
+        raise TypeError("methods is a mapping: pass a list, e.g. [Method(name, 'own', function)]")
+    single = isinstance(given, str | Scorer | Method | HeadScores) or not isinstance(given, Iterable)
+    found = [_method(one) for one in cast(Iterable[Any], (given,) if single else given)]
+    names = [method.name for method in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two methods are called {twice!r}: give one of them another name")
+    if not found:
+        raise ValueError(f"there are no methods: choose from {', '.join(methods)}, or None for all")
+    return found
+
+
+def _method(given: Any) -> Method:
+    if isinstance(given, Method):
+        return given
+    if isinstance(given, str):
+        try:
+            return methods[given]
+        except KeyError as error:
+            raise ValueError(error.args[0]) from None
+    if isinstance(given, Scorer):
+        return by_scorer(given, "own")
+    if isinstance(given, HeadScores):
+        return Method(given.method, "own", _Finished(given), passes=lambda shape, masks, k: 0.0)
+    if callable(given):
+        return Method(getattr(given, "__name__", type(given).__name__), "own", cast(Rank, given))
+    raise TypeError(
+        f"methods holds {given!r:.60}: use a name, a Scorer, a Method, HeadScores, or a function of Material"
+    )
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """Scores that exist already, whatever the material."""
+
+    scores: HeadScores
+
+    def __call__(self, material: Material) -> HeadScores:
+        shape = geometry(material.model)
+        shape.check_scores(self.scores, f"method {self.scores.method!r}")
+        return self.scores

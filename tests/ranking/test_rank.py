@@ -1,0 +1,137 @@
+"""rank: one way in to every method, equal to the function behind it; the registry, and how your own methods enter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lens_heads as lh
+from lens_heads.heads.scores import HeadScores
+from lens_heads.model.cost import counted
+from lens_heads.model.hooks import has_hooks
+from lens_heads.ranking.material import Material
+from lens_heads.ranking.method import Method
+from lens_heads.ranking.registry import identity, resolve
+from tests.conftest import random_trial, tiny
+
+Q: dict[str, Any] = {"progress": False}
+TRIALS = [random_trial(seed) for seed in range(4)]
+
+
+def model() -> Any:
+    return tiny("llama-gqa")
+
+
+def test_scorers_are_those_of_score_heads_and_share_one_pass() -> None:
+    names = ["dla", "locos", "attention_mass"]
+    with counted(model()) as all_of_them:
+        found = lh.rank(model(), TRIALS, names, **Q)
+    with counted(model()) as one:
+        lh.rank(model(), TRIALS, "locos", **Q)
+    assert all_of_them.work == one.work
+    plain = lh.score_heads(model(), TRIALS, names, teacher_forced=True, **Q)
+    assert list(found) == names
+    for name in names:
+        torch.testing.assert_close(found[name].per_trial, plain[name].per_trial, rtol=0, atol=0)
+    assert not has_hooks(model())
+
+
+def test_without_names_all_that_one_pass_gives() -> None:
+    assert list(lh.rank(model(), TRIALS, **Q)) == list(lh.SCORERS)
+
+
+@pytest.mark.parametrize("positions", ["answer", "all"])
+def test_patching_is_that_of_patch_heads(positions: Any) -> None:
+    name = f"patching_{positions}"
+    (found,) = lh.rank(model(), TRIALS, [name], **Q).values()
+    plain = lh.patch_heads(model(), TRIALS, positions=positions, **Q)
+    torch.testing.assert_close(found.per_trial, plain.per_trial, rtol=0, atol=0)
+    assert found.method == name
+
+
+def test_means_of_other_trials_stand_in_and_those_that_rank_are_refused() -> None:
+    others = [random_trial(seed) for seed in range(10, 14)]
+    (found,) = lh.rank(model(), TRIALS, "attribute_ablation", calibration=others, **Q).values()
+    means = lh.mean_activations(model(), others, n=None, **Q)
+    plain = lh.attribute_ablation(model(), TRIALS, "mean", means, **Q)
+    torch.testing.assert_close(found.per_trial, plain.per_trial, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="computed on 4 of the"):
+        lh.rank(model(), TRIALS, "attribute_ablation", calibration=TRIALS, **Q)
+
+
+def test_what_a_method_lacks_is_named_before_anything_runs() -> None:
+    bare = [random_trial(seed, needle=(0, 1)) for seed in range(3)]
+    bare = [type(one)(one.tokens, None, "x", one.answer_tokens, one.id) for one in bare]
+    with (
+        counted(model()) as cost,
+        pytest.raises(ValueError, match="method 'patching_all': the task has no counterfactual"),
+    ):
+        lh.rank(model(), bare, ["random_numbers", "patching_all"], **Q)
+    assert cost.work == 0
+    with pytest.raises(ValueError, match="method 'aie': there are no other trials of the task: give calibration="):
+        lh.rank(model(), TRIALS, "aie", **Q)
+    with pytest.raises(ValueError, match="unknown method 'locoss': did you mean 'locos'"):
+        lh.rank(model(), TRIALS, "locoss", **Q)
+    with pytest.raises(ValueError, match="k=0"):
+        lh.rank(model(), TRIALS, "locos", k=0, **Q)
+
+
+def test_your_own_enter_in_the_same_way() -> None:
+    def mine(material: Material) -> HeadScores:
+        return lh.rank(material.model, material.trials, "locos", **Q)["locos"]
+
+    def half(view: Any) -> Any:
+        return view.pattern.mean((1, 2)) / 2
+
+    listed = [mine, Method("again", "own", mine), lh.Scorer("half", half)]
+    found = lh.rank(model(), TRIALS, listed, **Q)
+    assert list(found) == ["mine", "again", "half"]
+    assert found["mine"].method == "mine"
+    torch.testing.assert_close(found["mine"].values, found["again"].values, rtol=0, atol=0)
+
+
+def test_one_that_fails_costs_no_other_its_result() -> None:
+    def broken(material: Material) -> HeadScores:
+        raise RuntimeError("boom")
+
+    def wrong(material: Material) -> Any:
+        return 3
+
+    with pytest.warns(UserWarning, match="method broken failed and is left out: boom"):
+        assert list(lh.rank(model(), TRIALS, ["locos", broken], **Q)) == ["locos"]
+    with pytest.raises(RuntimeError, match="boom"):
+        lh.rank(model(), TRIALS, broken, **Q)
+    with pytest.raises(TypeError, match="method wrong returned int: it must return HeadScores"):
+        lh.rank(model(), TRIALS, wrong, **Q)
+    assert not has_hooks(model())
+
+
+def test_a_folder_keeps_what_was_run(tmp_path: Path) -> None:
+    names = ["locos", "patching_answer"]
+    found = lh.rank(model(), TRIALS, names, out=tmp_path / "run", **Q)
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*.safetensors")}
+    assert len(kept) == 2 * len(TRIALS)
+    again = lh.rank(model(), TRIALS, names, out=tmp_path / "run", **Q)
+    assert {file: file.stat().st_mtime_ns for file in kept} == kept
+    for name in names:
+        torch.testing.assert_close(again[name].per_trial, found[name].per_trial, rtol=0, atol=0)
+        stored = lh.HeadScores.load(tmp_path / "run" / f"{name}.json")
+        torch.testing.assert_close(stored.values, found[name].values, rtol=0, atol=0)
+
+
+def test_the_registry_says_what_there_is_to_know() -> None:
+    table = lh.methods.frame
+    assert list(table["method"]) == list(lh.methods)
+    assert set(table["needs"]) == {"", "needle", "pairs", "pairs and others"}
+    assert (table["fails"].str.len() > 0).all(), table.loc[table["fails"] == "", "method"].tolist()
+    own = {"by_layer", "random_numbers", "one_shot", "greedy", "best_in_turn"}
+    assert set(table.loc[table["paper"] == "", "method"]) == own
+    assert "locos" in lh.methods._repr_html_()
+    with pytest.raises(KeyError, match="did you mean 'greedy'"):
+        lh.methods["greed"]
+    assert identity(lh.methods["locos"]) == "locos"
+    assert identity(Method("locos", "own", lambda m: None)) != "locos"  # type: ignore[arg-type,return-value]
+    assert [one.name for one in resolve(None)] == list(lh.methods)
