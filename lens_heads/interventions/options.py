@@ -41,7 +41,8 @@ def ablation_run(
     ValueError for an option that this kind of ablation lacks, TypeError for one that neither runs nor any kind have.
     """
     check_known(options, AblationRun.__annotations__)
-    run, other = split({name: value for name, value in options.items() if value is not None or name == "span"})
+    run, other = split(options)
+    other = {name: value for name, value in other.items() if value is not None or name == "span"}
     ablation = Ablation.of(model, kind, other.pop("reference", None), other)
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
     return ablation, Run.of(run)
