@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lens_heads as lh
-
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+from tests.scripts import BENCHMARKS, script
 
 
 def write(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCHMARKS / "results_page.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@cache
-def script(name: str) -> Any:
-    """A script of benchmarks as a module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        return importlib.import_module(name)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the 10-K tasks know: questions, patterns, states and abbreviations; words and patterns of the fictional filings."""
+"""What the 10-K tasks know: questions, patterns, states and abbreviations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,3 @@ def settings() -> dict[str, Any]:
     known: dict[str, Any] = read_json(data("sec10k.json"))
     tasks = known["tasks"]
     return known | {"tasks": {name: tasks.get(task.get("like"), {}) | task for name, task in tasks.items()}}
-
-
-@lru_cache(maxsize=8)
-def fiction(name: str) -> Any:
-    """One of the files of `data/filings`: "words" (names, cities), "industries", "sections", "statements", "phrases"."""
-    return read_json(data("filings", f"{name}.json"))

@@ -5,7 +5,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_heads.tasks.sec10k.companies import amounts, count, counts, dates
+from tests.scripts import script
+
+MADE = script("annual_reports")
+amounts, count, counts, dates = MADE.amounts, MADE.count, MADE.counts, MADE.dates
 
 seeds = st.integers(0, 10**9)
 

@@ -1,20 +1,22 @@
 """Made-up annual reports: every value stands where it is stated and nowhere else, among things to be told apart."""
 
 import json
+import lzma
 import random
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lens_heads.tasks.sec10k import packaged
 from lens_heads.tasks.sec10k.filings import Filing
 from lens_heads.tasks.sec10k.packaged import packaged_filings
+from tests.scripts import BENCHMARKS, script
 
-DATA = Path(packaged.__file__).parent.parent / "data" / "filings"
+MADE = script("annual_reports")
+"""What made them."""
+DATA = BENCHMARKS / "annual_reports"
 WORDS, PHRASES = (json.loads((DATA / f"{name}.json").read_text()) for name in ("words", "phrases"))
 SECTIONS, INDUSTRIES = (json.loads((DATA / f"{name}.json").read_text()) for name in ("sections", "industries"))
 USUAL = {
@@ -71,19 +73,21 @@ def strays(filing: Filing) -> list[tuple[str, str]]:
     return found
 
 
-def test_one_seed_gives_one_set_of_filings_and_longer_lists_begin_with_shorter_ones(filings: list[Filing]) -> None:
-    assert packaged_filings(5) == filings[:5]
-    assert packaged_filings(5, seed=1) != filings[:5]
+def test_the_reports_are_those_of_the_script(filings: list[Filing]) -> None:
+    assert MADE.made_filings() == filings
+    assert lzma.decompress(MADE.FILE.read_bytes()) == lzma.decompress(MADE.packed(filings))
+    assert packaged_filings(5) == MADE.made_filings(5) == filings[:5]
+    assert MADE.made_filings(5, seed=1) != filings[:5]
 
 
-@pytest.mark.parametrize("n", [0, -3, 481])
-def test_a_number_of_companies_that_there_are_no_names_for_is_refused(n: int) -> None:
-    with pytest.raises(ValueError, match=rf"n={n} is out of range: there are 480 names .*; use 1 to 480"):
+@pytest.mark.parametrize("n", [0, -3, 241])
+def test_a_number_of_reports_that_there_are_not_is_refused(n: int) -> None:
+    with pytest.raises(ValueError, match=rf"n={n} is out of range: there are 240 fictional companies; use 1 to 240"):
         packaged_filings(n)
 
 
 def test_every_company_is_another_one() -> None:
-    many = packaged_filings(480)
+    many = MADE.made_filings(480)
     assert len({f.company.split()[0] for f in many}) == len({f.cik for f in many}) == len({f.id for f in many}) == 480
 
 
@@ -102,7 +106,7 @@ def test_every_value_stands_in_the_sentences_that_state_it_and_nowhere_else(fili
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**9))
 def test_the_same_for_any_seed(seed: int) -> None:
-    for filing in packaged_filings(2, seed):
+    for filing in MADE.made_filings(2, seed):
         assert strays(filing) == []
         assert set(filing.facts) == set(USUAL)
 
@@ -220,5 +224,5 @@ def test_no_pattern_has_a_number_of_its_own_that_a_fact_could_have() -> None:
 def test_every_slot_of_every_pattern_has_words_in_some_industry() -> None:
     text = "".join(file.read_text() for file in DATA.glob("*.json"))
     slots = {slot.lower() for slot in re.findall(r"\{([A-Za-z_]+)[^{}]*\}", text)} - {"stem", "second"}
-    reports = [packaged._Report(company, random.Random(0)) for company in packaged.companies(12, 0)]
+    reports = [MADE._Report(company, random.Random(0)) for company in MADE.companies(12, 0)]
     assert slots <= set.union(*(report.known for report in reports))
