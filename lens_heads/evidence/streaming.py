@@ -30,7 +30,6 @@ from lens_heads.model.geometry import Model, geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
-from lens_heads.model.streaming_cache import StreamingCache
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
@@ -49,6 +48,8 @@ from lens_heads.trials.trial import AnyTrial
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from lens_heads.model.streaming_cache import StreamingCache
+
 RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
 
 
@@ -63,6 +64,8 @@ def streaming_cache(
     a kv head that does not exist, and models that cannot (see `StreamingCache`). Warns where the heads were query heads, as the
     best by scores of these are.
     """
+    from lens_heads.model.streaming_cache import StreamingCache  # transformers, which takes seconds
+
     with StreamingCache(model, _mask(geometry(model), heads), sink, recent).attending(model) as cache:
         yield cache
 

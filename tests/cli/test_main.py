@@ -334,7 +334,7 @@ def test_help_and_import_do_not_import_torch() -> None:
 
 def test_finding_and_comparing_heads_import_transformers_only_with_a_model() -> None:
     """Notebooks silence its progress bars after their imports."""
-    code = "import sys, lens_heads.compare, lens_heads.ranking; print('huggingface_hub' in sys.modules)"
+    code = "import sys, lens_heads.compare, lens_heads.evidence; print('huggingface_hub' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
