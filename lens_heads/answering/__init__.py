@@ -3,9 +3,9 @@
 Knows no ranking: it never chooses heads.
 """
 
-from lens_heads.answering.answerable import Answerable as Answerable
-from lens_heads.answering.answerable import answerable as answerable
-from lens_heads.answering.evaluation import Evaluation as Evaluation
-from lens_heads.answering.evaluation import evaluate as evaluate
+from lens_heads.answering.answerable import Answerable, answerable
+from lens_heads.answering.evaluation import Evaluation, evaluate
 
-__all__ = ["Answerable", "Evaluation", "answerable", "evaluate"]
+__all__ = [
+    "Answerable", "Evaluation", "answerable", "evaluate",
+]  # fmt: skip

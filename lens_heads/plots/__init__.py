@@ -45,4 +45,4 @@ __all__ = [
     "token_curve",
     "transfer_map",
     "transfer_scatter",
-]
+]  # fmt: skip

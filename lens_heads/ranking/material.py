@@ -24,7 +24,7 @@ class Material:
     `trials`: selection trials in tokens. `needled`: the same with a needle, their own or the one that `with_needle` finds; () if
     there is none. `pairs`: the same trials beside their corruption; () if they have none. `others`: trials of the same task that
     rank no heads, whose means stand in for ablated heads; () for means of ordinary prompts. `masks`: how many random masks a
-    method that draws masks measures. `k`: how many heads a search looks for. `out`, `progress`, `batch_size`: as in
+    method that draws masks measures. `k`: how many heads a search looks for. `out`, `progress`: as in
     `runs.options.RunOptions`; every method has a folder of its own in `out`.
     """
 
@@ -38,7 +38,6 @@ class Material:
     seed: int = 0
     out: Path | None = None
     progress: bool = False
-    batch_size: int = 1
 
     @cached_property
     def reference(self) -> MeanActivations:

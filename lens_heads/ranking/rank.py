@@ -93,7 +93,6 @@ def rank(
         seed=seed,
         out=None if options.out is None else user_path(options.out, "out"),
         progress=options.progress,
-        batch_size=options.batch_size,
     )
     for method in chosen:
         if missing := method.missing(material):

@@ -5,17 +5,6 @@ from lens_heads.report.html import page, write_report
 from lens_heads.report.parts import Card, Example, Figure, Page, Provenance, Section, Summary, Table, Texts
 
 __all__ = [
-    "Card",
-    "Example",
-    "Figure",
-    "Page",
-    "Provenance",
-    "Section",
-    "Summary",
-    "Table",
-    "Texts",
-    "page",
-    "write_explorer",
-    "write_report",
-    "write_why",
-]
+    "Card", "Example", "Figure", "Page", "Provenance", "Section", "Summary", "Table", "Texts", "page",
+    "write_explorer", "write_report", "write_why",
+]  # fmt: skip

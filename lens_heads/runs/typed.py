@@ -252,10 +252,10 @@ def _said(hint: Any) -> str:
 
 def _remedy(value: Any, hint: Any) -> str:
     """How to make what is wanted of a path, which is to be read, of scores, which rank heads, and of texts, which make a pair."""
-    kinds = {getattr(_array(each), "__name__", ""): _array(each) for each in _members(hint)}
+    kinds = {_named(each): _array(each) for each in _members(hint)}
     readable = [name for name, kind in kinds.items() if hasattr(kind, "load")]
     if readable and isinstance(value, str | os.PathLike):
-        return f": read it with {readable[0].removesuffix('Like')}.load"
+        return f": read it with {readable[0]}.load"
     if hasattr(value, "ranking") and "Head" in kinds:
         return ": select the best with .top(k)"
     return ": make a pair from texts with lh.pair" if "TokenPair" in kinds else ""
@@ -276,8 +276,13 @@ def _word(hint: Any) -> str:
     if origin in LISTS:
         return f"a list of {' or '.join(_several(each) for each in _members(inner[0]))}"
     kind = _array(hint)
-    name = getattr(kind, "__name__", str(kind)).removesuffix("Like")  # What stands for a class of a higher floor.
+    name = _named(hint)
     return WORDS.get(kind) or f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"
+
+
+def _named(hint: Any) -> str:
+    """The name of an annotation's class; of a protocol, that of the class of another floor for which it stands."""
+    return getattr(_array(hint), "__name__", str(hint)).removesuffix("Like")
 
 
 def _several(hint: Any) -> str:

@@ -155,7 +155,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         lh.sanity.planted_quality,
         lambda: dict(rank=lambda one: lh.sanity.random_ranking(one.model), seeds=1),
     ),
-    "without_needle": (lh.trials.without_needle, lambda: dict(trials=TWO)),
+    "without_needle": (lh.sanity.without_needle, lambda: dict(trials=TWO)),
     "repeated": (lh.repeated_blocks, lambda: dict(model=M())),
     "plain_texts": (lh.plain_texts, lambda: dict(texts="hello world")),
     "context_pairs": (lh.context_pairs, lambda: dict(pairs=TWO)),

@@ -244,7 +244,7 @@ def test_the_floor_is_the_prompt_without_its_needle() -> None:
     ranking = lh.sanity.random_ranking(model)
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "generate": False, "progress": False}
     curve = lh.ablation_curve(model, asked, {"lead": ranking}, controls="no_needle", **options)
-    bare = lh.evaluate(model, lh.trials.without_needle(asked), generate=False, progress=False)
+    bare = lh.evaluate(model, lh.sanity.without_needle(asked), generate=False, progress=False)
     found = curve.values(Condition.no_needle(), "logprob")
     np.testing.assert_allclose(found[list(bare.trial_ids)], bare.metrics["logprob"], atol=1e-5)
     assert len(curve.values(Condition.top("lead", 2), "logprob")) == 6

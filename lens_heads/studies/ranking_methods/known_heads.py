@@ -10,9 +10,9 @@ import pandas as pd
 from lens_heads.model.geometry import geometry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
+from lens_heads.ranking.rank import ranked
 from lens_heads.runs.warned import users_line
 from lens_heads.sanity.planted import Planted, planted
-from lens_heads.studies.ranking_methods.ranking import ranked
 from lens_heads.trials.pairs import make_pairs
 
 TRIALS, LENGTH = 8, 40

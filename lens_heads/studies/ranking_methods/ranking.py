@@ -16,7 +16,7 @@ from lens_heads.model.cost import Cost, counted, plain_work
 from lens_heads.model.geometry import geometry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
-from lens_heads.ranking.rank import ranked as ranked_by
+from lens_heads.ranking.rank import ranked
 from lens_heads.ranking.registry import identity
 from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
@@ -52,7 +52,7 @@ def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder
             found.left_out[method.name] = why
             continue
         try:
-            scores = ranked(method, material, folder)
+            scores = stored_ranking(method, material, folder)
         except Exception as error:  # One method's failure must not end hours of others'.
             warnings.warn(f"method {method.name} failed and is left out: {error}", stacklevel=users_line())
             found.left_out[method.name] = f"failed: {error}"
@@ -66,12 +66,14 @@ def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder
         found.passes[method.name] = cost.get("work", 0) / plain.work
         found.seconds[method.name] = cost.get("seconds", 0.0) / plain.seconds
         if method.halves and method.name in plan.rerun:
-            one, other = (ranked(method, material.half(which), folder, f", half {which + 1}") for which in (0, 1))
+            one, other = (
+                stored_ranking(method, material.half(which), folder, f", half {which + 1}") for which in (0, 1)
+            )
             found.halves[method.name] = one, other
     return found
 
 
-def ranked(method: Method, material: Material, folder: Path | None = None, part: str = "") -> HeadScores:
+def stored_ranking(method: Method, material: Material, folder: Path | None = None, part: str = "") -> HeadScores:
     """One method's ranking, stored or new, with what it cost in `meta["cost"]`.
 
     TypeError if a method of your own returns no HeadScores, ValueError if they are of another model.
@@ -86,7 +88,7 @@ def ranked(method: Method, material: Material, folder: Path | None = None, part:
             return stored
     with counted(material.model) as cost, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # About ties and weak fits, whose price the table shows.
-        found = ranked_by(method, material)
+        found = ranked(method, material)
     noted = {"label": label, "cost": {"work": cost.work, "seconds": cost.seconds}}
     scores = replace(found, meta={**found.meta, **noted})
     if file is not None:
