@@ -61,9 +61,7 @@ def rank(
     with loading.model(model, out) as loaded:
         scores = ranking(loaded, selected, names, k, teacher_forced=not generated, **how)
     tables.show(tables.top_heads(scores, top))
-    left = [method.name for method in chosen if method.name not in scores]
-    done = f"{len(scores)} of {len(chosen)} methods" if left else f"{len(scores)} methods"
-    cli_options.say(f"{done} on {len(selected)} trials", out)
+    cli_options.say(f"{len(scores)} of {len(chosen)} methods on {len(selected)} trials", out)
 
 
 def methods() -> None:

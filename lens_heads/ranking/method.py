@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from lens_heads.heads.geometry import HeadGeometry
@@ -34,13 +34,13 @@ class Method:
 
     name: str
     family: str
-    rank: Rank
+    rank: Rank = field(repr=False)
     needs: Needs = ""
-    passes: Passes = lambda shape, masks, k: 1.0
+    passes: Passes = field(default=lambda shape, masks, k: 1.0, repr=False)
     halves: bool = False
     paper: str = ""
     fails: str = ""
-    scorer: Scorer | None = None
+    scorer: Scorer | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

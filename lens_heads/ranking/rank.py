@@ -10,13 +10,13 @@ from typing import Any, Unpack
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, geometry, require_raw_weights
 from lens_heads.model.workers import working
+from lens_heads.ranking import registry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.ranking.one_pass.scorer import Scorer
-from lens_heads.ranking.registry import methods as registry
-from lens_heads.ranking.registry import resolve
 from lens_heads.runs import checks
+from lens_heads.runs.files import plain_name
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.typed import typed
@@ -76,7 +76,11 @@ def rank(
     options = Run.of(run)
     checks.whole_number("masks", masks)
     checks.seed(seed)
-    chosen = [one for one in registry.values() if one.scorer is not None] if methods is None else resolve(methods)
+    chosen = (
+        [one for one in registry.methods.values() if one.scorer is not None]
+        if methods is None
+        else registry.resolve(methods)
+    )
     require_raw_weights(model)
     shape = geometry(model)
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
@@ -97,6 +101,8 @@ def rank(
     for method in chosen:
         if missing := method.missing(material):
             raise ValueError(f"method {method.name!r}: {missing}")
+        if material.out is not None:
+            plain_name(method.name, "method")
     with working(model, run.get("workers")):
         found = _by_one_pass(material, [one.scorer for one in chosen if one.scorer], teacher_forced, options)
         errors: list[Exception] = []

@@ -39,7 +39,7 @@ def test_rank_by_several_methods(
     assert run(*command, "--calibrate", "1", "-o", str(out), monkeypatch=monkeypatch) == 0
     said = capsys.readouterr().out
     assert "patching_answer" in said
-    assert "3 methods on 1 trials" in said
+    assert "3 of 3 methods on 1 trials" in said
     for name in ("locos", "random_numbers", "patching_answer"):
         assert HeadScores.load(out / f"{name}.json").method == name
     assert run("methods", monkeypatch=monkeypatch) == 0

@@ -123,6 +123,16 @@ def test_a_folder_keeps_what_was_run(tmp_path: Path) -> None:
         torch.testing.assert_close(stored.values, found[name].values, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["../x", "a/b", "..", "nul\0"])
+def test_a_name_that_leads_out_of_the_folder_is_refused_before_anything_runs(name: str, tmp_path: Path) -> None:
+    def never(material: Material) -> HeadScores:
+        raise AssertionError("it ran")
+
+    with pytest.raises(ValueError, match="method"):
+        lh.rank(model(), TRIALS, [Method(name, "own", never)], out=tmp_path / "run", **Q)
+    assert list(tmp_path.rglob("*.json")) == []
+
+
 def test_the_registry_says_what_there_is_to_know() -> None:
     table = lh.methods.frame
     assert list(table["method"]) == list(lh.methods)
@@ -134,6 +144,7 @@ def test_the_registry_says_what_there_is_to_know() -> None:
     with pytest.raises(KeyError, match="did you mean 'greedy'"):
         lh.methods["greed"]
     assert identity(lh.methods["locos"]) == "locos"
+    assert repr(lh.methods["echo"]).startswith("Method(name='echo', family='observational', needs='', halves=False")
     assert identity(Method("locos", "own", lambda m: None)) != "locos"  # type: ignore[arg-type,return-value]
     assert [one.name for one in resolve(None)] == list(lh.methods)
 
