@@ -87,7 +87,7 @@ class Comparison:
 
     def __init__(self, name: str, trials: list[lh.Trial], sample: int) -> None:
         self.model = lh.load_model(name)
-        shape = lh.geometry(self.model)
+        shape = lh.head_geometry(self.model)
         self.heads = every_head(shape.n_layers, shape.n_heads)
         self.loop = Loop(name, shape.d_head)
         self.trials = without_choices(encode_all(trials, self.model.tokenizer, shape.n_ctx, 0, shape.d_vocab))
@@ -125,7 +125,7 @@ class Comparison:
         first = self.trials[0].tokens
         intact = self.loop.logits(first, (), 1)[0]
         return self.compare(
-            lambda: lh.knockout_heads(self.model, self.trials[:1], "zero", progress=False).values.reshape(-1, 1),
+            lambda: lh.knockout_heads(self.model, self.trials[:1], kind="zero", progress=False).values.reshape(-1, 1),
             lambda row: [float(kl(intact, self.loop.logits(first, [self.heads[row]], 1)[0]))],
         )
 

@@ -45,7 +45,9 @@ def one_pass(material: Material, names: Sequence[str]) -> dict[str, HeadScores]:
 def attribute_logit(material: Material) -> HeadScores:
     """Three passes: one with gradients."""
     means = material.reference
-    return lh.attribute_ablation(material.model, material.trials, "mean", means, "answer_logit", progress=False)
+    return lh.attribute_ablation(
+        material.model, material.trials, kind="mean", reference=means, metric="answer_logit", progress=False
+    )
 
 
 def proposals(material: Material) -> dict[str, HeadScores]:
@@ -62,7 +64,7 @@ def lowest(metric: MaskedMetric, sets: Sequence[Sequence[Head]]) -> list[int]:
 def ordered(name: str, heads: Iterable[Head], material: Material) -> HeadScores:
     """A ranking that is only an order: the heads as given, each where it is named first."""
     order = list(dict.fromkeys(heads))
-    shape = lh.geometry(material.model)
+    shape = lh.head_geometry(material.model)
     values = torch.zeros(shape.n_layers, shape.n_heads)
     for place, head in enumerate(order):
         values[head.layer, head.head] = len(order) - place
@@ -74,7 +76,7 @@ def rank_sum(material: Material) -> HeadScores:
     """Four passes."""
     means = material.reference
     both = [one_pass(material, ["locos_exact"])["locos_exact"]]
-    both.append(lh.attribute_ablation(material.model, material.trials, "mean", means, progress=False))
+    both.append(lh.attribute_ablation(material.model, material.trials, kind="mean", reference=means, progress=False))
     places = [{head: place for place, head in enumerate(one.ranking())} for one in both]
     return ordered("rank_sum", sorted(places[0], key=lambda head: sum(one[head] for one in places)), material)
 

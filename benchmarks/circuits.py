@@ -42,7 +42,7 @@ def effect(curve: AblationCurve) -> dict[str, Any]:
         change, beyond = (curve.difference(moved, other, metric) for other in (none, like))
         means = {name: float(curve.values(one, metric).mean()) for name, one in (("before", none), ("after", moved))}
         means["random"] = float(curve.values(like, metric).mean())
-        rank = lh.stats.rank_p(means["after"], curve.draws(like, metric).mean().to_numpy(), "higher")
+        rank = lh.stats.rank_p(means["after"], curve.draws(like, metric).mean().to_numpy(), harmful="higher")
         found[metric] = {**means, "change": change, "beyond": beyond, "rank": rank.rank, "p": rank.p}
     return found
 
@@ -54,7 +54,9 @@ def one(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "colored_objects": lh.tasks.colored_objects(n=args.pairs, split="select", seed=0),
     }
     circuits = {
-        task: lh.ranking.trace_circuit(model, trials, COMPONENTS, SHARE, out=args.out / name / task, progress=False)
+        task: lh.ranking.trace_circuit(
+            model, trials, components=COMPONENTS, share=SHARE, out=args.out / name / task, progress=False
+        )
         for task, trials in tasks.items()
     }
     reuse = compare.circuit_reuse(circuits).iloc[0].to_dict()
@@ -62,8 +64,8 @@ def one(name: str, args: argparse.Namespace) -> dict[str, Any]:
     test = lh.tasks.colored_objects(n=args.trials, split="test", seed=1)
     writers, steering = (circuits["ioi"].stages[number].heads for number in (0, 1))
     repairs = {
-        "others": effect(lh.evidence.repair(model, steering, test, "others", DRAWS, progress=False)),
-        "answer": effect(lh.evidence.repair(model, writers, test, "answer", DRAWS, progress=False)),
+        "others": effect(lh.evidence.repair(model, test, steering, towards="others", draws=DRAWS, progress=False)),
+        "answer": effect(lh.evidence.repair(model, test, writers, towards="answer", draws=DRAWS, progress=False)),
     }
     print(repairs, flush=True)
     traced = {

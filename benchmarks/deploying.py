@@ -40,20 +40,22 @@ def rankings(model: Any, name: str, length: int, out: Path) -> dict[str, HeadSco
     means = lh.mean_activations(
         model, lh.tasks.packaged(split="select", n=8, context_length=length, seed=1), progress=False
     )
-    found["attribute_ablation"] = lh.attribute_ablation(model, trials, "mean", means, progress=False)
+    found["attribute_ablation"] = lh.attribute_ablation(model, trials, kind="mean", reference=means, progress=False)
     texts = lh.plain_texts(lh.ranking.common_texts(4))
     found |= lh.score_heads(model, texts, ["far_mass"], progress=False)
-    found["induction"] = lh.score_heads(model, lh.repeated_blocks(model, 50, 3), ["induction"], progress=False)[
-        "induction"
-    ]
-    passkeys = lh.ranking.passkeys(model, 40, (400, 600), keys=2, words=6)
-    found["duo_gate"] = lh.ranking.duo(model, passkeys, SINK, RECENT, steps=120, out=out / name / "duo").scores
+    found["induction"] = lh.score_heads(
+        model, lh.repeated_blocks(model, block=50, copies=3), ["induction"], progress=False
+    )["induction"]
+    passkeys = lh.ranking.passkeys(model, n=40, lengths=(400, 600), keys=2, words=6)
+    found["duo_gate"] = lh.ranking.duo(
+        model, passkeys, sink=SINK, recent=RECENT, steps=120, out=out / name / "duo"
+    ).scores
     return found
 
 
 def agreement(model: Any, ranked: dict[str, HeadScores]) -> dict[str, float]:
     """Spearman of every ranking's kv heads with DuoAttention's gates."""
-    group = lh.geometry(model).group
+    group = lh.head_geometry(model).group
     by_kv = {name: one if one.unit == "kv_head" else lh.units.to_kv_heads(one, group) for name, one in ranked.items()}
     gates = by_kv["duo_gate"]
     return {name: lh.compare.rank_correlation(one, gates) for name, one in by_kv.items() if name != "duo_gate"}
@@ -63,7 +65,7 @@ def cached(model: Any, ranked: dict[str, HeadScores], length: int, n: int, out: 
     """The table of streaming caches at one length."""
     trials = lh.tasks.packaged(split="test", n=n, context_length=length, seed=2)
     how: dict[str, Any] = {"max_new_tokens": TOKENS, "out": out / f"streaming-{length}"}
-    table = lh.streaming(model, trials, ranked, SHARES, SINK, RECENT, DRAWS, **how)
+    table = lh.streaming(model, trials, ranked, shares=SHARES, sink=SINK, recent=RECENT, draws=DRAWS, **how)
     log, right = table.to_frame(), table.to_frame("correct")
     frame = log.assign(correct=right["correct"], tokens=int(table.per_trial["tokens"].mean()))
     whole = table.per_trial[table.per_trial["ranking"] == "whole"]["bytes"].mean()
@@ -74,7 +76,7 @@ def cached(model: Any, ranked: dict[str, HeadScores], length: int, n: int, out: 
 def decoded(model: Any, ranked: dict[str, HeadScores], length: int, n: int) -> list[dict[str, Any]]:
     """Plain decoding, contrast and reinforcement on the same trials, each beside plain decoding, trial by trial."""
     trials = lh.tasks.packaged(split="test", n=n, context_length=length, seed=3)
-    shape = lh.geometry(model)
+    shape = lh.head_geometry(model)
     everyone = every_head(shape.n_layers, shape.n_heads)
     k = max(1, round(CONTRASTED * len(everyone)))
     how: dict[str, Any] = {"max_new_tokens": TOKENS, "progress": False}
@@ -87,7 +89,7 @@ def decoded(model: Any, ranked: dict[str, HeadScores], length: int, n: int) -> l
     rows = []
     for name, found in runs.items():
         gain = found.metrics["logprob"] - plainly.metrics["logprob"]
-        low, high = mean_interval(gain, plainly.groups)
+        low, high = mean_interval(gain, groups=plainly.groups)
         row = {"decoding": name, "k": k, "logprob": found.mean("logprob"), "correct": found.mean("correct")}
         rows.append(row | {"gain": float(gain.mean()), "gain_low": float(low), "gain_high": float(high)})
         print(rows[-1])
@@ -96,11 +98,11 @@ def decoded(model: Any, ranked: dict[str, HeadScores], length: int, n: int) -> l
 
 def checkpoints(model: Any, ranked: dict[str, HeadScores], length: int, n: int) -> list[dict[str, Any]]:
     """Checkpoints without one kv head in each layer, the lowest of a ranking or a random one, where there are several."""
-    shape = lh.geometry(model)
+    shape = lh.head_geometry(model)
     if shape.n_kv_heads < 2:
         return []
     trials = lh.tasks.packaged(split="test", n=n, context_length=length, seed=3)
-    sets = {name: lowest_groups(ranked[name], shape, 1) for name in ("locos_exact", "attribute_ablation", "duo_gate")}
+    sets = {name: lowest_groups(ranked[name], shape, k=1) for name in ("locos_exact", "attribute_ablation", "duo_gate")}
     for draw in range(3):
         kv = [(layer, (draw + 7 * layer) % shape.n_kv_heads) for layer in range(shape.n_layers)]
         sets[f"arbitrary {draw}"] = lh.units.query_heads(kv, shape.group)
@@ -108,7 +110,7 @@ def checkpoints(model: Any, ranked: dict[str, HeadScores], length: int, n: int) 
     for name, heads in sets.items():
         with tempfile.TemporaryDirectory() as folder:
             pruned, spent = timed(
-                lambda heads=heads, folder=folder: lh.prune(model, heads, Path(folder) / "model", "remove")
+                lambda heads=heads, folder=folder: lh.prune(model, heads, Path(folder) / "model", how="remove")
             )
             again = lh.load_model(pruned.path)
             found = lh.evaluate(again, trials, generate=False, progress=False)

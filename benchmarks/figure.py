@@ -50,7 +50,7 @@ def methods() -> None:
     rows = pd.DataFrame(json.loads((RESULTS / "methods_overall.json").read_text()))
     cells = rows.set_index("method").loc["greedy", "cells"]
     what = f"share of greedy search's damage, {cells} cells"
-    drawn = plots.quality_cost(rows, "share_shared", what, "What a ranking of heads costs, and what it finds")
+    drawn = plots.quality_cost(rows, "share_shared", what, title="What a ranking of heads costs, and what it finds")
     drawn.write_image(RESULTS / "methods_costs.png", width=1000, height=620, scale=2)
 
 

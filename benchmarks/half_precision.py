@@ -29,7 +29,7 @@ def measured(name: str, dtype: torch.dtype) -> tuple[dict[str, lh.HeadScores], l
     scores = lh.score_heads(model, select, METHODS, teacher_forced=True, batch_size=8)
     controls = lh.Controls(("random", "no_needle"), draws=DRAWS)
     means, how = lh.mean_activations(model, select), {"generate": False, "batch_size": 8}
-    curve = lh.ablation_curve(model, {"retrieval": test}, scores, (K,), controls=controls, reference=means, **how)
+    curve = lh.ablation_curve(model, {"retrieval": test}, scores, ks=(K,), controls=controls, reference=means, **how)
     return scores, curve
 
 

@@ -36,7 +36,7 @@ def probability(
     """Of each answer's first token, with the vectors mixed into these heads at the prompt's last row."""
     found = []
     for trial in trials:
-        with torch.no_grad(), lh.ablate(model, heads, "mix", vectors, span=(len(trial) - 1, len(trial))):
+        with torch.no_grad(), lh.ablate(model, heads, kind="mix", reference=vectors, span=(len(trial) - 1, len(trial))):
             logits = model(trial.tokens[None])[0, -1].float()
         found.append(logits.softmax(-1)[trial.answer_tokens[0]])
     return torch.stack(found)
@@ -50,14 +50,14 @@ def shuffled_gates(vectors: lh.HeadVectors, seed: int) -> lh.HeadVectors:
 
 def measured(model: Any, relation: str) -> dict[str, Any]:
     """Probabilities of the test half's answers, by what was put in."""
-    shape = lh.geometry(model)
+    shape = lh.head_geometry(model)
 
     def made(split: str, shots: int, labels: Any = "true") -> list[Any]:
         trials = word_pairs(relation=relation, split=split, shots=shots, labels=labels)
         return encode_all(trials, model.tokenizer, shape.n_ctx)
 
     vectors = lh.task_vectors(model, made("select", 10))
-    effects = lh.aie(model, made("select", 10, "shuffled"), vectors, progress=False)
+    effects = lh.average_indirect_effect(model, made("select", 10, "shuffled"), vectors=vectors, progress=False)
     injected = lh.ranking.soft_injection(model, made("select", 0), vectors, progress=False)
     test, everyone = made("test", 0), every_head(shape.n_layers, shape.n_heads)
     plainly = lh.HeadVectors(vectors.z)

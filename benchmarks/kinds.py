@@ -51,7 +51,7 @@ def trials_of(behaviour: str, split: str, n: int) -> list[Any]:
 
 def without_trials(model: Any) -> dict[str, HeadScores]:
     """The rankings of a model that need no trials."""
-    blocks = [lh.repeated_blocks(model, BLOCK, COPIES, seed) for seed in range(3)]
+    blocks = [lh.repeated_blocks(model, block=BLOCK, copies=COPIES, seed=seed) for seed in range(3)]
     found = dict(lh.score_heads(model, blocks, ["induction", "echo", "previous"], progress=False))
     texts = lh.plain_texts(lh.ranking.common_texts(4))
     found |= lh.score_heads(model, texts, ["sink", "span"], progress=False)
@@ -62,7 +62,7 @@ def without_trials(model: Any) -> dict[str, HeadScores]:
 
 def on_trials(model: Any, trials: list[Any], means: Any) -> dict[str, HeadScores]:
     """The rankings that are measured on a behaviour's selection trials."""
-    found = {"attribute_ablation": lh.attribute_ablation(model, trials, "mean", means, progress=False)}
+    found = {"attribute_ablation": lh.attribute_ablation(model, trials, kind="mean", reference=means, progress=False)}
     if trials[0].needle:  # Elsewhere there is nothing to leave out.
         found |= lh.score_heads(model, lh.context_pairs(trials), ["context_divergence_relative"], progress=False)
     return found
@@ -77,7 +77,7 @@ def judged(model: Any, behaviour: str, fixed: dict[str, HeadScores], n: int, out
     k = max(1, round(SHARE * model.cfg.n_layers * model.cfg.n_heads))
     controls = lh.Controls(("random", "random_like"), draws=DRAWS, trials=RANDOM_TRIALS, of=CLAIMS[behaviour])
     how: dict[str, Any] = {"generate": False, "batch_size": 8, "reference": means, "out": out, "progress": False}
-    curve = lh.ablation_curve(model, {behaviour: test}, rankings, (k,), controls=controls, **how)
+    curve = lh.ablation_curve(model, {behaviour: test}, rankings, ks=(k,), controls=controls, **how)
     rows = []
     for method in rankings:
         verdict = lh.verdicts.harms(curve, method)

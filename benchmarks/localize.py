@@ -53,7 +53,7 @@ GREEDY_UP_TO = 100
 def damage(judge: MaskedMetric, heads: Sequence[lh.Head]) -> dict[str, Any]:
     """What ablating the heads costs on trials they were not found on."""
     lost = torch.from_numpy(judge.base - judge(judge.mask(heads)[None]))
-    damage, low, high = crossed_interval(lost, groups_of(judge.trials))
+    damage, low, high = crossed_interval(lost, groups=groups_of(judge.trials))
     return {"damage": damage, "low": low, "high": high, "heads": [str(head) for head in heads]}
 
 
@@ -64,15 +64,15 @@ def searches(measured: MaskedMetric, judge: MaskedMetric, masks: int, seeds: int
         found[method] = []
         for seed in range(seeds):
             for n in range(STEP, masks + 1, STEP):
-                scores = localize(measured, method, n, SPARSITY, K, seed=seed)
+                scores = localize(measured, method=method, n_masks=n, sparsity=SPARSITY, k=K, seed=seed)
                 row = {"seed": seed, "evaluations": scores.meta["evaluations"], **damage(judge, scores.top(K))}
                 row |= {"held_out_r2": scores.meta["fit"]["held_out_r2"], "layers": layers_run(measured)}
                 found[method].append(row)
-    scores = localize(measured, "one_shot")
+    scores = localize(measured, method="one_shot")
     row = {"seed": 0, "evaluations": scores.meta["evaluations"], "layers": layers_run(measured)}
     found["one_shot"] = [row | damage(judge, scores.top(K))]
     if int(np.prod(measured.units)) <= GREEDY_UP_TO:
-        order = localize(measured, "greedy", k=K).top(K)
+        order = localize(measured, method="greedy", k=K).top(K)
         rounds = np.cumsum([1] + [int(np.prod(measured.units)) - i for i in range(K)])
         found["greedy"] = [
             {"seed": 0, "evaluations": int(rounds[i]), "layers": layers_run(measured), **damage(judge, order[:i])}
@@ -223,7 +223,7 @@ def agreement(model: Any, trials: Sequence[Any], scores: lh.HeadScores) -> list[
     rows = []
     for other, ranking in others.items():
         for k in (K, 2 * K):
-            found = lh.compare.overlap(scores, ranking, k)
+            found = lh.compare.overlap(scores, ranking, k=k)
             row = {"with": other, "k": k, "shared": len(found.both), "chance": found.expected_overlap}
             rows.append(
                 row | {"p": found.p_value, "layer_matched": found.layer_matched_overlap, "trials": len(answered)}
@@ -260,7 +260,7 @@ def one(name: str, cost: dict[str, Any], args: argparse.Namespace) -> dict[str, 
             f"{reference:.2f} after {listed}",
             flush=True,
         )
-    scores = localize(measured, "css", args.masks, SPARSITY, K)
+    scores = localize(measured, method="css", n_masks=args.masks, sparsity=SPARSITY, k=K)
     return {
         "trials": args.trials,
         "context_length": LENGTH,

@@ -107,7 +107,7 @@ def speed(name: str, repeats: int, sample: int) -> dict[str, Any]:
     assert source is not None
     hf = folders.load_local(source, torch.float32)["hf_model"].eval()
     hf.set_attn_implementation("sdpa")
-    shape = lh.geometry(model)
+    shape = lh.head_geometry(model)
     alone, drawn = (
         make_pairs(lh.tasks.packaged(n=n, context_length=LENGTH, seed=3), model.tokenizer, shape) for n in (1, DRAWN)
     )
@@ -127,7 +127,7 @@ def against_loops(
 
     A loop runs the clean prompt, the corrupt one, and the corrupt one again for every head.
     """
-    shape = lh.geometry(model)
+    shape = lh.head_geometry(model)
     every = [lh.Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
     heads = shuffled(every, 0)[:sample]
     loops: dict[str, Callable[[], list[float]]] = {

@@ -41,7 +41,7 @@ LONGEST = 1000
 
 def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
     """What is measured, by the name of its job, and its sizes."""
-    scored, shape = trials(model.tokenizer, length, SCORED), lh.geometry(model)
+    scored, shape = trials(model.tokenizer, length, SCORED), lh.head_geometry(model)
     encoded = scored[0]
     pairs = make_pairs([encoded], model.tokenizer, shape)
     changed = len(pairs[0]) - pairs[0].divergence

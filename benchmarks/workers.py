@@ -39,7 +39,7 @@ def measure(model: Any, workers: int, trials: int) -> dict[str, float]:
     torch.set_num_threads(workers)  # Workers divide them.
     found: dict[str, float] = {}
     started = time.perf_counter()
-    with lh.working(model, workers):
+    with lh.worker_pool(model, workers):
         found["start"] = time.perf_counter() - started
         for name, call in calls(model, trials).items():
             with tempfile.TemporaryDirectory() as warm, tempfile.TemporaryDirectory() as fresh:

@@ -58,13 +58,13 @@ from .interventions.patch import patch as patch
 from .interventions.steer import steer as steer
 from .interventions.vectors import HeadVectors as HeadVectors
 from .interventions.vectors import task_vectors as task_vectors
-from .model.check import check as check
-from .model.geometry import geometry as geometry
+from .model.check import check_model as check_model
+from .model.geometry import head_geometry as head_geometry
 from .model.load import load_model as load_model
-from .model.workers import working as working
+from .model.workers import worker_pool as worker_pool
 from .ranking.causal.ablated import attribute_ablation as attribute_ablation
 from .ranking.causal.attribution import attribution_patch as attribution_patch
-from .ranking.causal.function_vectors import aie as aie
+from .ranking.causal.function_vectors import average_indirect_effect as average_indirect_effect
 from .ranking.causal.knockout import knockout_heads as knockout_heads
 from .ranking.causal.patching import patch_heads as patch_heads
 from .ranking.causal.paths import path_patch as path_patch
@@ -72,7 +72,7 @@ from .ranking.masks.localize import localize_heads as localize_heads
 from .ranking.method import Method as Method
 from .ranking.one_pass.documents import score_documents as score_documents
 from .ranking.one_pass.linear_probes import probe_heads as probe_heads
-from .ranking.one_pass.razor import razor_heads as razor_heads
+from .ranking.one_pass.razor import razor_attention_heads as razor_attention_heads
 from .ranking.one_pass.repeated import repeated_blocks as repeated_blocks
 from .ranking.one_pass.score_heads import score_heads as score_heads
 from .ranking.one_pass.scorer import Scorer as Scorer
@@ -81,7 +81,7 @@ from .ranking.one_pass.token_maps import token_maps as token_maps
 from .ranking.rank import rank as rank
 from .ranking.registry import methods as methods
 from .runs.parts import sharding as sharding
-from .sanity.planted import planted as planted
+from .sanity.planted import planted_model as planted_model
 from .studies.ranking_methods.bench import Bench as Bench
 from .studies.ranking_methods.recommend import recommend as recommend
 from .trials.context_pairs import context_pairs as context_pairs

@@ -1,4 +1,4 @@
-"""A tiny model whose heads do known things: `lh.planted`'s weights, with the heads in fixed places.
+"""A tiny model whose heads do known things: `lh.planted_model`'s weights, with the heads in fixed places.
 
 Two layers of four heads. `COPIER` looks at the answer and writes it, `WRITER` looks at the clue and writes the answer (what copy
 scores miss), `DECOY` looks at the answer and writes nothing, `SUPPRESSOR` writes minus half of the answer; the other four attend

@@ -49,12 +49,12 @@ def real(name: str) -> Any:
 
 
 def test_every_check_holds(real: Any) -> None:
-    report = lh.check(real)
+    report = lh.check_model(real)
     assert report.passed, report.frame.to_string()
 
 
 def test_the_shapes_are_the_published_ones() -> None:
-    gemma, smol = lh.geometry(real_model("gemma-3-270m")), lh.geometry(real_model("smollm2-135m-instruct"))
+    gemma, smol = lh.head_geometry(real_model("gemma-3-270m")), lh.head_geometry(real_model("smollm2-135m-instruct"))
     assert (gemma.n_layers, gemma.n_heads, gemma.n_kv_heads, gemma.d_head, gemma.d_model) == (18, 4, 1, 256, 640)
     assert [layer for layer, window in enumerate(gemma.windows) if window is None] == [5, 11, 17]
     assert gemma.post_norm
@@ -160,9 +160,9 @@ def test_ablation_works_while_generating(real: Any) -> None:
     prompt = "The old ferryman lived near the harbour. Every morning the old"
     tokens = real.to_tokens(prompt)
     means = lh.mean_activations(real, lh.tasks.packaged(n=2, context_length=300), progress=False)
-    every = [(layer, head) for layer in range(4) for head in range(lh.geometry(real).n_heads)]
+    every = [(layer, head) for layer in range(4) for head in range(lh.head_geometry(real).n_heads)]
     plain = real.generate(tokens, max_new_tokens=5, do_sample=False, verbose=False)
-    with lh.ablate(real, every, "mean", reference=means):
+    with lh.ablate(real, every, kind="mean", reference=means):
         broken = real.generate(tokens, max_new_tokens=5, do_sample=False, verbose=False)
         step_by_step = tokens
         for _ in range(5):
@@ -178,7 +178,7 @@ def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> 
     encoded = trial.encode(real.tokenizer)
     found = lh.patch_heads(real, [encoded], positions="all", progress=False)
     estimate = lh.attribution_patch(real, [encoded], progress=False)
-    (pair,) = lh.trials.make_pairs([encoded], real.tokenizer, lh.geometry(real))
+    (pair,) = lh.trials.make_pairs([encoded], real.tokenizer, lh.head_geometry(real))
     rows = slice(pair.answer[0] - 1, pair.answer[1] - 1)
 
     def metric(logits: torch.Tensor) -> float:
@@ -245,7 +245,7 @@ def test_why_explains_a_prompt_of_one_s_own() -> None:
 def test_a_part_of_a_prompt_is_marked_in_whole_tokens() -> None:
     tokenizer = real_model("smollm2-135m-instruct").tokenizer
     for chat in (False, True):
-        trial = lh.prompt_trial(tokenizer, "Anna lives in Bergen. Where?", "Bergen", "Bergen", chat=chat)
+        trial = lh.prompt_trial(tokenizer, "Anna lives in Bergen. Where?", "Bergen", needle="Bergen", chat=chat)
         start, end = trial.needle or (0, 0)
         assert tokenizer.decode(trial.tokens[start:end]) == " Bergen"
         assert ("<|im_start|>user" in tokenizer.decode(trial.tokens)) == chat

@@ -42,7 +42,7 @@ class Answerable:
 
 @typed
 def answerable(
-    trials: Iterable[AnyTrial] | AnyTrial, with_needle: Evaluated, without: Evaluated, metric: str = "correct"
+    trials: Iterable[AnyTrial] | AnyTrial, with_needle: Evaluated, without: Evaluated, *, metric: str = "correct"
 ) -> Answerable:
     """The trials whose answer comes from the needle: right with it, not right without it.
 

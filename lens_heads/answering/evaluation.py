@@ -78,9 +78,9 @@ class Evaluation:
         """
         values = self._values(metric)
         if are_shares(values.numpy()):
-            _, low, high = share_interval(values.numpy(), self.groups, level)
+            _, low, high = share_interval(values.numpy(), groups=self.groups, level=level)
             return low, high
-        low, high = map(float, mean_interval(values, self.groups, level))
+        low, high = map(float, mean_interval(values, groups=self.groups, level=level))
         return Interval(self.mean(metric), low, high).within(*range_of(metric))[1:]
 
     @property
@@ -109,6 +109,7 @@ class Evaluation:
 def evaluate(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
+    *,
     generate: bool = True,
     **run: Unpack[RunOptions],
 ) -> Evaluation:

@@ -21,7 +21,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.interventions.replay import at_once
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, noting_tuples, prefill, shares_prefix
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
@@ -166,7 +166,7 @@ def run_pair(
     cache = after.branch()
     cache.crop(first)
     kept = {name: torch.cat(parts, 1) for name, parts in seen.items()}
-    return PairRuns(model, geometry(model), pair, rows, cache, kept, logits, any(noted))
+    return PairRuns(model, head_geometry(model), pair, rows, cache, kept, logits, any(noted))
 
 
 def _last(rows: int, x: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ def ablate(
     with loading.model(model, out) as loaded:
         reference = activations.mean_activations(loaded, calibration) if needs_means else None
         curve = ablation.ablation_curve(
-            loaded, {task: trials}, rankings, numbers, kind, reference=reference, **run, **options
+            loaded, {task: trials}, rankings, ks=numbers, kind=kind, reference=reference, **run, **options
         )
     for name in [task, *others]:
         tables.show(tables.curve(curve, task=name))

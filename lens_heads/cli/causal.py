@@ -45,8 +45,10 @@ def patch(
     check_corruptible(trials, corruption)  # type: ignore[arg-type]  # checked above
     with loading.model(model, out) as loaded:
         if ig_steps:
-            scores = attribution_patch(loaded, trials, metric, positions, corruption, ig_steps, out=out)  # type: ignore[arg-type]
+            scores = attribution_patch(
+                loaded, trials, metric=metric, positions=positions, corruption=corruption, ig_steps=ig_steps, out=out
+            )  # type: ignore[arg-type]
         else:
-            scores = patch_heads(loaded, trials, metric, positions, corruption, out=out)  # type: ignore[arg-type]
+            scores = patch_heads(loaded, trials, metric=metric, positions=positions, corruption=corruption, out=out)  # type: ignore[arg-type]
     tables.show(tables.ranking(scores, top, 0))
     cli_options.say(f"{len(scores.trial_ids)} pairs", out)

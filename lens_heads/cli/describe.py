@@ -44,7 +44,7 @@ def describe(
     if out is not None:
         check_place(out)
     loaded = loading.load(model)
-    cards = described(loaded, None if out else chosen, written, further)
+    cards = described(loaded, None if out else chosen, text=written, rankings=further)
     tables.show(tables.cards(cards, chosen))
     if out is not None:
         kinds.write(cards, out)

@@ -58,7 +58,7 @@ def why(
     check_place(out)
     loaded = loading.load(model)
     options = {"k": k, "kind": kind, "chat": chat, "draws": draws, "max_new_tokens": max_new_tokens}
-    found = explained(loaded, text, answer, needle, question, **options)  # type: ignore[arg-type]  # checked there
+    found = explained(loaded, text, answer, needle=needle, question=question, **options)  # type: ignore[arg-type]  # checked there
     typer.echo(visible(found, keep="\n"))
     tables.show(tables.why(found.frame, f"Why “{found.trial.answer}”?"))
     _written(explored.write_why(found, out / "why.html"), open_)

@@ -88,14 +88,14 @@ class Sharing(Loading):
     @contextmanager
     def model(self, name: str, out: Path | None) -> Iterator[Any]:
         """The model of this name, its workers and its part of the run."""
-        from lens_heads.model.workers import working
+        from lens_heads.model.workers import worker_pool
         from lens_heads.runs.store import check_run_folder
 
         if out is not None:
             check_run_folder(out)
         with self.part(out):
             model = self.load(name)
-            with working(model, self.workers, self.gpus_per_worker or 1):
+            with worker_pool(model, self.workers, num_gpus=self.gpus_per_worker or 1):
                 yield model
 
     @contextmanager

@@ -57,7 +57,7 @@ def localize(
     options: dict[str, Any] = {"out": out, "max_new_tokens": max_new_tokens, "batch_size": batch_size}
     options |= {"n_masks": n_masks, "sparsity": sparsity, "estimator": estimator, "patience": patience, "seed": seed}
     with loading.model(model, out) as loaded:
-        scores = localize_heads(loaded, trials, method, metric=metric, k=k, kind=kind, level=level, **options)  # type: ignore[arg-type]  # checked there
+        scores = localize_heads(loaded, trials, method=method, metric=metric, k=k, kind=kind, level=level, **options)  # type: ignore[arg-type]  # checked there
     tables.show(tables.ranking(scores, top, 0))
     fit = scores.meta.get("fit", {})
     held_out = float("nan") if fit.get("held_out_r2") is None else fit["held_out_r2"]

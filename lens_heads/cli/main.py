@@ -98,7 +98,7 @@ def score(
     if not of_documents:  # Those are not decoded, and run one by one.
         run |= {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
     with loading.model(model, out) as loaded:
-        scores = score_heads(loaded, trials, chosen, teacher_forced, direction, **run)
+        scores = score_heads(loaded, trials, chosen, teacher_forced=teacher_forced, direction=direction, **run)
         tables.show(tables.top_heads(scores, top))
         if out is not None and not of_documents:
             counted = {id for found in scores.values() for id in found.trial_ids}
@@ -115,7 +115,7 @@ def check(
     loading: Loading,
 ) -> None:
     """Check that a model meets the assumptions of every formula: hooks, attention patterns, sums that equal the logit."""
-    from lens_heads.model.check import check as checked
+    from lens_heads.model.check import check_model as checked
     from lens_heads.report import tables
 
     report = checked(loading.load(model))

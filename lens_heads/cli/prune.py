@@ -48,7 +48,7 @@ def prune(
     check_target(to)
     loaded = loading.load(model)
     chosen: Any = _lowest(loaded, ranking, scores, lowest, remove) if named is None else named
-    found = pruned(loaded, chosen, to, "remove" if remove else "zero")
+    found = pruned(loaded, chosen, to, how="remove" if remove else "zero")
     again = {name: value for name, value in loading.options.items() if name != "revision"}  # It is a local folder now.
     ratio = prefill_ratio(loaded, load_model(found.path, **again))
     sizes = " -> ".join(f"{each / 2**20:,.1f} MiB" for each in found.bytes)
@@ -63,11 +63,11 @@ def _lowest(model: Any, scores: Any, file: Path | None, k: int, remove: bool) ->
     """The k lowest heads of a ranking, or the k lowest kv groups of each layer."""
     from lens_heads.deploy.prune import lowest_groups
     from lens_heads.model.belonging import check_scores_of
-    from lens_heads.model.geometry import geometry
+    from lens_heads.model.geometry import head_geometry
 
-    shape = geometry(model)
+    shape = head_geometry(model)
     if remove:
-        return list(lowest_groups(scores, shape, k))
+        return list(lowest_groups(scores, shape, k=k))
     shape.check_scores(scores, f"ranking {file}")
     check_scores_of(model, {str(file): scores})
     return list(scores.bottom(k))

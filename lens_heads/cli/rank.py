@@ -59,7 +59,7 @@ def rank(
     how: dict[str, Any] = {"out": out, "batch_size": batch_size, "max_new_tokens": max_new_tokens}
     how |= {"masks": n_masks, "calibration": others or None, "corruption": corruption, "seed": seed}
     with loading.model(model, out) as loaded:
-        scores = ranking(loaded, selected, names, k, teacher_forced=not generated, **how)
+        scores = ranking(loaded, selected, names, k=k, teacher_forced=not generated, **how)
     tables.show(tables.top_heads(scores, top))
     cli_options.say(f"{len(scores)} of {len(chosen)} methods on {len(selected)} trials", out)
 

@@ -26,6 +26,7 @@ from lens_heads.stats.intervals import FEWEST
 def compare_checkpoints(
     before: HeadScores,
     after: HeadScores,
+    *,
     k: int = 20,
     paired: bool | None = None,
     alpha: float = 0.05,
@@ -64,7 +65,7 @@ def compare_checkpoints(
     checks.seed(seed)
     before, after = highest_first(before), highest_first(after)
     sides, paired = _sides(before, after, paired)
-    means = [bootstrap_means(side.whole, n, seed if paired else seed + i) for i, side in enumerate(sides)]
+    means = [bootstrap_means(side.whole, n=n, seed=seed if paired else seed + i) for i, side in enumerate(sides)]
     heads, rank_after = before.ranking(), {head: rank for rank, head in enumerate(after.ranking(), 1)}
     gaps, effects = means[1] - means[0], _effect(*means)
     rarer = torch.minimum((gaps <= 0).sum(0), (gaps >= 0).sum(0))  # The side of zero with fewer resamples.
@@ -121,8 +122,8 @@ def _bounds(
     """(low, high) of the mean of after - before."""
     before, after = sides
     if paired:
-        return mean_interval(after.per_trial - before.per_trial, before.groups or after.groups, n=n, seed=seed)
-    return gap_interval(after.per_trial, before.per_trial, (after.groups, before.groups), n=n, seed=seed)
+        return mean_interval(after.per_trial - before.per_trial, groups=before.groups or after.groups, n=n, seed=seed)
+    return gap_interval(after.per_trial, before.per_trial, groups=(after.groups, before.groups), n=n, seed=seed)
 
 
 def _effect(before: Float[Tensor, "..."], after: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -133,6 +134,6 @@ def _effect(before: Float[Tensor, "..."], after: Float[Tensor, "..."]) -> Float[
 def _status(frame: pd.DataFrame, k: int, alpha: float) -> np.ndarray:
     was, now, gap = frame["rank_before"] <= k, frame["rank_after"] <= k, frame["difference"]
     either, changed = was | now, pd.Series(False, frame.index)
-    changed[either] = benjamini_hochberg(torch.tensor(frame.loc[either, "p"].to_numpy()), alpha).numpy()
+    changed[either] = benjamini_hochberg(torch.tensor(frame.loc[either, "p"].to_numpy()), alpha=alpha).numpy()
     cases = [was & now, now & changed & (gap > 0), was & changed & (gap < 0), either]
     return np.select(cases, ["kept", "emergent", "lost", "unclear"], "")

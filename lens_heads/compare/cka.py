@@ -26,7 +26,7 @@ Grams: TypeAlias = Sequence[Float[Tensor, "head pair"]]
 
 @typed
 def linear_cka(
-    x: Float[Tensor, "row head_a d_a"], y: Float[Tensor, "row head_b d_b"], chunk: int = CHUNK
+    x: Float[Tensor, "row head_a d_a"], y: Float[Tensor, "row head_b d_b"], *, chunk: int = CHUNK
 ) -> Float[Tensor, "head_a head_b"]:
     """Unbiased minibatch linear CKA between every head of x and every head of y; the rows of both are the same stimuli.
 

@@ -23,7 +23,7 @@ from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.belonging import check_scores_of
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identify
 from lens_heads.ranking.one_pass.common_texts import common_texts
 from lens_heads.runs import checks
@@ -42,8 +42,9 @@ _READ = {"patterns", "cka"}
 def match_heads(
     model_a: Model,
     model_b: Model,
+    *,
     signatures: Sequence[str] | str | None = None,
-    scores: Scores | None = None,
+    rankings: Scores | None = None,
     texts: Sequence[str] | None = None,
     weights: Mapping[str, float] | None = None,
     resamples: int = 100,
@@ -60,8 +61,8 @@ def match_heads(
     (`scipy.optimize.linear_sum_assignment`); some heads of the larger model stay unmatched.
 
     Args:
-        signatures: the parts; by default all that have input ("scores" only if `scores` is given).
-        scores: ({name: HeadScores of a}, {name: HeadScores of b}) with the same names: methods, tasks, or both.
+        signatures: the parts; by default all that have input ("scores" only if `rankings` are given).
+        rankings: ({name: HeadScores of a}, {name: HeadScores of b}) with the same names: methods, tasks, or both.
         texts: at least two, of at least four words, read by both models (default: `common_texts()`). Keep them short: each
             is read twice in a row, and one layer's patterns of it must fit into memory.
         weights: weights of the parts; 1 if omitted.
@@ -75,10 +76,10 @@ def match_heads(
     texts that are too few, too short or too long for a context, or too few resamples or permutations; TypeError for a model
     that is not a TransformerLens model. All checks precede the first forward pass.
     """
-    shapes = geometry(model_a), geometry(model_b)
-    parts = _parts(signatures, scores, texts, shapes)
+    shapes = head_geometry(model_a), head_geometry(model_b)
+    parts = _parts(signatures, rankings, texts, shapes)
     weighed = _weights(weights, parts)
-    for model, given in zip((model_a, model_b), scores or (), strict=False):
+    for model, given in zip((model_a, model_b), rankings or (), strict=False):
         check_scores_of(model, given)
     for name, value, least in (("resamples", resamples, 2), ("permutations", permutations, 1)):
         checks.whole_number(name, value, least)
@@ -87,7 +88,7 @@ def match_heads(
     bins = min(4, layers) if depth_bins is None else depth_bins
     checks.whole_number("depth_bins", bins, 1, layers, ", the layers of the smaller model")
     read = None if not set(parts) & _READ else common_texts() if texts is None else texts
-    sides = _sides((model_a, model_b), shapes, read, scores, progress)
+    sides = _sides((model_a, model_b), shapes, read, rankings, progress)
     meta = {"model_a": shapes[0].name, "model_b": shapes[1].name, "weights": weighed, "depth_bins": bins, "seed": seed}
     meta |= {"identities": [identify(model).record for model in (model_a, model_b)]}
     meta |= {"texts": len(read or ()), "text_digest": digest(read)}
@@ -138,10 +139,10 @@ def _parts(
     if not set(chosen) - {"depth"}:
         raise ValueError(f"signatures={list(chosen)} cannot separate heads of a layer. Add patterns, scores or cka.")
     if "scores" in chosen and scores is None:
-        raise ValueError("signatures include 'scores'. Pass scores=({name: HeadScores of a}, {name: HeadScores of b}).")
+        raise ValueError("signatures include 'scores'. Pass rankings=({name: HeadScores of a}, {name: HeadScores of b}).")
     if scores is not None:
         if "scores" not in chosen:
-            raise ValueError("scores are given, but signatures do not include 'scores'. Add it, or omit scores.")
+            raise ValueError("rankings are given, but signatures do not include 'scores'. Add it, or omit rankings.")
         _check_scores(scores, shapes)
     if texts is not None and not set(chosen) & _READ:
         raise ValueError(f"signatures={list(chosen)} use no texts. Add 'patterns' or 'cka', or omit texts.")
@@ -151,13 +152,13 @@ def _parts(
 def _check_scores(scores: Scores, shapes: Shapes) -> None:
     names_a, names_b = (sorted(given) for given in scores)
     if not names_a or names_a != names_b:
-        raise ValueError(f"scores of a are named {names_a}, those of b {names_b}. Pass the same names, at least one.")
+        raise ValueError(f"rankings of a are named {names_a}, those of b {names_b}. Pass the same names, at least one.")
     for shape, given in zip(shapes, scores, strict=True):
         for name, found in given.items():
             if found.unit != "query_head":
-                what = f"scores[{name!r}] of {shape.name} must score query heads, not {found.unit}s"
+                what = f"rankings[{name!r}] of {shape.name} must score query heads, not {found.unit}s"
                 raise ValueError(f"{what}. Convert them with lens_heads.units.to_query_heads.")
-            shape.check_scores(found, f"scores[{name!r}]")
+            shape.check_scores(found, f"rankings[{name!r}]")
 
 
 def _weights(weights: Mapping[str, float] | None, parts: Sequence[str]) -> dict[str, float]:
@@ -178,7 +179,11 @@ def _sides(
     for model in models if texts is not None else ():
         readings(model, texts or ())
     return [
-        Side(shape, head_signatures(model, texts, progress) if texts is not None else None, dict(sorted(given.items())))
+        Side(
+            shape,
+            head_signatures(model, texts, progress=progress) if texts is not None else None,
+            dict(sorted(given.items())),
+        )
         for model, shape, given in zip(models, shapes, scores or ({}, {}), strict=True)
     ]
 

@@ -51,6 +51,7 @@ class DepthOverlap:
 def overlap_by_depth(
     a: HeadScores,
     b: HeadScores,
+    *,
     k: int,
     k_b: int | None = None,
     bins: int = 10,

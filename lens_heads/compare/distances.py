@@ -61,7 +61,7 @@ class Evidence:
         """n resamples: of the texts, identical for both models, and of the trials of scores, independently for each model."""
         rng, count = np.random.default_rng(seed), self._texts
         scores = [
-            [bootstrap_means(found.per_trial, n, own_seed) for found in side.scores.values()]
+            [bootstrap_means(found.per_trial, n=n, seed=own_seed) for found in side.scores.values()]
             for side, own_seed in ((self.a, seed + 1), (self.b, seed + 2))
         ]
         for i in range(n):

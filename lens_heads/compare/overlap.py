@@ -59,7 +59,7 @@ class Overlap:
 
 
 @typed
-def overlap(a: HeadScores, b: HeadScores, k: int, k_b: int | None = None) -> Overlap:
+def overlap(a: HeadScores, b: HeadScores, *, k: int, k_b: int | None = None) -> Overlap:
     """Which top heads two methods share, and how many they would share by chance.
 
     The sets are `a.top(k)` and `b.top(k_b)`; `k_b` defaults to `k`. Ties are broken by layer, then head, so two methods
@@ -103,6 +103,7 @@ def _of_sets(names: tuple[str, str], a: Sequence[Head], b: Sequence[Head], n_lay
 @typed
 def head_overlaps(
     rankings: Mapping[str, HeadScores | Iterable[Head | str | Sequence[int]]],
+    *,
     k: int | None = None,
     shape: tuple[int, int] | None = None,
 ) -> pd.DataFrame:
@@ -154,7 +155,7 @@ def _cut(name: str, heads: list[Head], k: int | None, n_layers: int, n_heads: in
 
 
 @typed
-def jaccard_curve(a: HeadScores, b: HeadScores, ks: Iterable[int] | None = None) -> pd.DataFrame:
+def jaccard_curve(a: HeadScores, b: HeadScores, *, ks: Iterable[int] | None = None) -> pd.DataFrame:
     """Agreement of two methods as a function of set size: one row per k, in ascending order.
 
     Columns: k; jaccard; chance (its exact mean under the plain null); chance_low and chance_high (central 95 % of that
@@ -165,7 +166,7 @@ def jaccard_curve(a: HeadScores, b: HeadScores, ks: Iterable[int] | None = None)
     sizes = [step * 10**power for power in range(len(str(n))) for step in (1, 2, 5)]
     rows = []
     for k in sorted({k for k in sizes if k <= n} if ks is None else set(checks.whole_numbers("ks", ks))):
-        found = overlap(a, b, k)
+        found = overlap(a, b, k=k)
         shared = np.asarray(hypergeom.ppf([0.025, 0.975], n, k, k))
         band = shared / (2 * k - shared)
         rows.append((k, found.jaccard, found.expected_jaccard, *band, found.layer_matched_jaccard, len(found.both)))

@@ -22,7 +22,7 @@ from lens_heads.stats.intervals import FEWEST
 
 
 @typed
-def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
+def rank_biased_overlap(a: HeadScores, b: HeadScores, *, p: float = 0.9) -> float:
     """Rank-biased overlap of two full rankings   (Webber, Moffat & Zobel, ACM TOIS 28(4), 2010, RBO_ext, eq. 23)
 
     A_d = fraction of the top d heads that both rankings share;  RBO = (1 - p) * sum_{d=1}^{n} p^(d-1) A_d + p^n A_n.
@@ -41,7 +41,7 @@ def rank_biased_overlap(a: HeadScores, b: HeadScores, p: float = 0.9) -> float:
 
 
 @typed
-def rank_correlation(a: HeadScores, b: HeadScores, kind: Literal["spearman", "kendall"] = "spearman") -> float:
+def rank_correlation(a: HeadScores, b: HeadScores, *, kind: Literal["spearman", "kendall"] = "spearman") -> float:
     """Spearman's rho or Kendall's tau-b between the scores of all heads.
 
     Ties share their mean rank, unlike in `HeadScores.ranking`. NaN if a method gives all heads the same score.
@@ -56,7 +56,7 @@ def rank_correlation(a: HeadScores, b: HeadScores, kind: Literal["spearman", "ke
 
 
 @typed
-def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1000, seed: int = 0) -> pd.DataFrame:
+def by_layer_third(a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int = 1000, seed: int = 0) -> pd.DataFrame:
     """Spearman correlation of two methods' scores within the early, middle and late third of the layers.
 
     A correlation over all layers mixes agreement on depth with agreement on heads; this shows what remains within a third.
@@ -77,7 +77,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
     for third, layers in zip(("early", "middle", "late"), np.array_split(np.arange(a.n_layers), 3), strict=True):
         x, y = (scores.sign * scores.values[layers].double().flatten().numpy() for scores in (a, b))
         picked = np.random.default_rng(seed).integers(len(x), size=(n, len(x)))
-        low, high = percentile_interval(spearman(x[picked], y[picked]), level)
+        low, high = percentile_interval(spearman(x[picked], y[picked]), level=level)
         row = {"third": third, "first_layer": int(layers[0]), "last_layer": int(layers[-1]), "heads": len(x)}
         rows.append(row | {"spearman": float(spearman(x, y)), "low": float(low), "high": float(high)})
     return pd.DataFrame(rows)
@@ -85,7 +85,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 1
 
 @typed
 def rank_correlation_interval(
-    a: HeadScores, b: HeadScores, level: float = 0.95, n: int = 200, seed: int = 0
+    a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int = 200, seed: int = 0
 ) -> tuple[float, float, float]:
     """(Spearman, low, high), with the trials of the two rankings resampled independently.
 
@@ -99,13 +99,13 @@ def rank_correlation_interval(
     sides = [(scores.sign * scores.per_trial.flatten(1), seed + i) for i, scores in enumerate((a, b))]
     if min(len(values) for values, _ in sides) < FEWEST:
         return rho, math.nan, math.nan
-    x, y = (bootstrap_means(values, n, own_seed).numpy() for values, own_seed in sides)
-    low, high = percentile_interval(spearman(x, y), level)
+    x, y = (bootstrap_means(values, n=n, seed=own_seed).numpy() for values, own_seed in sides)
+    low, high = percentile_interval(spearman(x, y), level=level)
     return rho, float(low), float(high)
 
 
 @typed
-def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
+def pool_scores(rankings: Mapping[str, HeadScores]) -> HeadScores:
     """The scores of one method over the trials of all tasks, as if they had been scored together.
 
     Every trial counts once, so a task with more trials weighs more. `meta` is the first task's, with all trials and outcomes.
@@ -113,11 +113,11 @@ def pool_scores(scores_by_task: Mapping[str, HeadScores]) -> HeadScores:
     Raises ValueError for no tasks, scores of different models or methods, a trial in two tasks, and scores with an explicit
     `order` (`localize_heads`), which cannot be pooled.
     """
-    if not scores_by_task:
+    if not rankings:
         raise ValueError("scores_by_task is empty. Pass {task: scores}.")
-    every = list(scores_by_task.values())
-    name, first = next(iter(scores_by_task.items()))
-    for task, found in scores_by_task.items():
+    every = list(rankings.values())
+    name, first = next(iter(rankings.items()))
+    for task, found in rankings.items():
         check_pair(first, found)
         if found.order:
             raise ValueError(f"{task}: {found.method} has an explicit order of heads. Localize on all trials instead.")

@@ -49,12 +49,12 @@ class CheckpointSeries:
         kinds = self.heads["status"].where(self.heads["status"].isin(STATUSES), "")
         frame = self.heads.assign(layer=[head.layer for head in at], index=[head.head for head in at], kind=kinds)
         last = self.steps.iloc[-1]
-        return plots.kind_map(frame, STATUSES, title or f"Heads from {last['before']} to {last['after']}")
+        return plots.kind_map(frame, STATUSES, title=title or f"Heads from {last['before']} to {last['after']}")
 
 
 @typed
 def checkpoint_series(
-    checkpoints: Mapping[str, HeadScores], k: int = 20, alpha: float = 0.05, n: int = 4000, seed: int = 0
+    checkpoints: Mapping[str, HeadScores], *, k: int = 20, alpha: float = 0.05, n: int = 4000, seed: int = 0
 ) -> CheckpointSeries:
     """Compare the scores of one architecture at several checkpoints, in order.
 
@@ -77,7 +77,7 @@ def checkpoint_series(
     rows = []
     frame = pd.DataFrame()
     for before, after in pairs:
-        frame = compare_checkpoints(checkpoints[before], checkpoints[after], k, alpha=alpha, n=n, seed=seed)
+        frame = compare_checkpoints(checkpoints[before], checkpoints[after], k=k, alpha=alpha, n=n, seed=seed)
         tops = {name: checkpoints[name].top(k) for name in (before, after)}
         shape = (checkpoints[after].n_layers, checkpoints[after].n_heads)
         (shared,) = head_overlaps(tops, shape=shape).to_dict("records")

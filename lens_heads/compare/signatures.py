@@ -23,7 +23,7 @@ from lens_heads.heads.depth import relative_depths
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import Cache, advance
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
@@ -77,7 +77,7 @@ class Reading:
 
 
 @typed
-def head_signatures(model: Model, texts: Sequence[str] | None = None, progress: bool = True) -> Signatures:
+def head_signatures(model: Model, texts: Sequence[str] | None = None, *, progress: bool = True) -> Signatures:
     """Pattern statistics and Gram matrices of every head on `texts` (default: `common_texts()`).
 
     Texts begin as the model's own tokenizer begins them (BOS or none). Words are separated by white space, and a word is
@@ -146,7 +146,7 @@ def pattern_statistics(
 
 def readings(model: Model, texts: Sequence[str]) -> list[Reading]:
     """All texts in tokens, checked: raises ValueError as `head_signatures` does."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     if len(texts) < 2:
         raise ValueError(f"{len(texts)} texts: at least 2 are required to estimate stability by resampling")
     if not getattr(model.tokenizer, "is_fast", False):

@@ -60,7 +60,7 @@ class Universal:
 
 
 @typed
-def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_least: int = 3) -> Universal:
+def universal_heads(rankings: Mapping[str, HeadScores], *, k: int = 5, at_least: int = 3) -> Universal:
     """Heads among the k best of at least `at_least` tasks   (Compressed Sensing for Capability Localization)
 
     These heads serve every task (some are attention sinks; in Llama-3.1-8B: L0H31, L1H29, L1H31), and `Universal.specific`
@@ -70,14 +70,14 @@ def universal_heads(scores_by_task: Mapping[str, HeadScores], k: int = 5, at_lea
     Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
     number of heads.
     """
-    tasks = len(scores_by_task)
+    tasks = len(rankings)
     if tasks < 2:
         raise ValueError(f"{tasks} tasks: at least 2 are required for heads to be shared")
     checks.whole_number("at_least", at_least, 2, tasks, ", the number of tasks")
     checks.whole_number("k", k)
-    first = next(iter(scores_by_task.values()))
+    first = next(iter(rankings.values()))
     found: dict[Head, tuple[str, ...]] = {}
-    for name, scores in scores_by_task.items():
+    for name, scores in rankings.items():
         check_pair(first, scores)
         for head in scores.top(k):
             if scores.sign * scores[head] > 0:

@@ -14,7 +14,7 @@ from torch import Tensor
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
 from lens_heads.model.identity import identify
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.weighing import value_weights
@@ -50,11 +50,11 @@ class Similarity:
         from lens_heads import plots
 
         names = [str(head) for head in self.heads]
-        return plots.similarity_map(names, self.values.numpy(), title or "Cosine of OV circuits")
+        return plots.similarity_map(names, self.values.numpy(), title=title or "Cosine of OV circuits")
 
 
 @typed
-def ov_similarity(model: Model, layer: int | None = None) -> Similarity:
+def ov_similarity(model: Model, *, layer: int | None = None) -> Similarity:
     """Cosine of the OV matrices W_V W_O of every two heads (of one layer, or of all), under the trace inner product.
 
     <M, M'> = tr((W_V^T W_V') (W_O' W_O^T)), so no d_model x d_model matrix is formed. It does not depend on the basis of a
@@ -93,7 +93,7 @@ def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
     """
     for model in (before, after):
         require_raw_weights(model)
-    shape, other = geometry(before), geometry(after)
+    shape, other = head_geometry(before), head_geometry(after)
     sizes = [(one.n_layers, one.n_heads, one.n_kv_heads, one.d_head, one.d_model) for one in (shape, other)]
     if sizes[0] != sizes[1]:
         raise ValueError(
@@ -116,7 +116,7 @@ def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
 
 
 def _weights(model: Model, layer: int, name: str) -> Float[Tensor, "head row column"]:
-    weights, shape = getattr(model.blocks[layer].attn, name).detach().float().cpu(), geometry(model)
+    weights, shape = getattr(model.blocks[layer].attn, name).detach().float().cpu(), head_geometry(model)
     if name in ("W_K", "W_V") and len(weights) == shape.n_heads:  # A HookedTransformer repeats those of a group.
         return weights[:: shape.group]
     return weights.reshape(shape.n_heads, shape.d_head, -1) if name == "W_O" else weights

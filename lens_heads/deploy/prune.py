@@ -21,7 +21,7 @@ from lens_heads.heads.units import query_heads, to_kv_heads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.copies import Packed, copied, packed, set_output_weights
-from lens_heads.model.geometry import Model, geometry, is_bridge, output_weights
+from lens_heads.model.geometry import Model, head_geometry, is_bridge, output_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
@@ -46,7 +46,7 @@ class Pruned:
 
 
 @typed
-def prune(model: Model, heads: AnyHeads, path: str | Path, how: How = "zero") -> Pruned:
+def prune(model: Model, heads: AnyHeads, path: str | Path, *, how: How = "zero") -> Pruned:
     """Save the model without some heads, as a folder that `load_model` and transformers read.
 
     Args:
@@ -145,26 +145,26 @@ def _check_logits(model: Model, chosen: Sequence[Head], fresh: Any) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(model.cfg.d_vocab, (1, 24), generator=generator)
-    with evaluating(model), ablate(model, chosen, "zero"):
+    with evaluating(model), ablate(model, chosen, kind="zero"):
         expected = model(tokens.to(model.W_U.device)).float().cpu()
     try:
         found = fresh(tokens).logits.float()
     except RuntimeError as error:  # Shapes that do not meet, e.g. of a norm over all heads.
         raise ValueError(
-            f"{geometry(model).name}: {type(fresh).__name__} does not run with fewer heads ({reason(error)}), so nothing was "
-            "written: use how='zero'"
+            f"{head_geometry(model).name}: {type(fresh).__name__} does not run with fewer heads ({reason(error)}), so nothing "
+            "was written: use how='zero'"
         ) from error
     error = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
-    bound = 1e-3 if fresh.dtype == torch.float32 else 5e-2  # As in `check`: bfloat16 carries 8 bits.
+    bound = 1e-3 if fresh.dtype == torch.float32 else 5e-2  # As in `check_model`: bfloat16 carries 8 bits.
     if not error <= bound:
         raise ValueError(
-            f"{geometry(model).name}: a checkpoint without these heads would give other logits than the model with these heads "
-            f"ablated (relative difference {error:.2g}), so nothing was written: use ablate(model, heads, 'zero')"
+            f"{head_geometry(model).name}: a checkpoint without these heads would give other logits than the model with these "
+            f"heads ablated (relative difference {error:.2g}), so nothing was written: use ablate(model, heads, kind='zero')"
         )
 
 
 @typed
-def lowest_groups(scores: HeadScores, shape: HeadGeometry, k: int) -> list[Head]:
+def lowest_groups(scores: HeadScores, shape: HeadGeometry, *, k: int) -> list[Head]:
     """All query heads of the k lowest kv heads of every layer, for how="remove".
 
     Scores of query heads count for the kv head that they read, by the best of its group. Of kv heads that tie, the last of the
@@ -189,7 +189,7 @@ def lowest_groups(scores: HeadScores, shape: HeadGeometry, k: int) -> list[Head]
 
 def _without_output(model: Model, chosen: Sequence[Head]) -> Model:
     """A copy whose W_O has zeros for these heads."""
-    fresh = copied(model, geometry(model).name)
+    fresh = copied(model, head_geometry(model).name)
     for layer, indices in by_layer(chosen).items():
         W_O = output_weights(fresh, layer).clone()
         W_O[indices] = 0

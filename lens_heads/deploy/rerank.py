@@ -23,9 +23,10 @@ from lens_heads.trials.fields import text
 @typed
 def rerank(
     model: Model,
-    heads: AnyHeads,
     query: str,
     documents: Iterable[Document | str],
+    heads: AnyHeads,
+    *,
     frame: str | None = None,
     chunk: int = CHUNK,
 ) -> pd.DataFrame:
@@ -35,8 +36,9 @@ def rerank(
     (tokens at or below the document's mean - 2 unbiased standard deviations are dropped), then summed over tokens.
 
     Args:
-        heads: e.g. the best of `score_heads(..., methods="qr")`; the paper uses 16.
+        query: what is asked of the documents.
         documents: texts, or `Document`s with titles and ids.
+        heads: e.g. the best of `score_heads(..., methods="qr")`; the paper uses 16.
         frame: as in `score_documents`.
 
     Returns one row per document, best first: rank (from 1), id, title, score (attention mass summed over heads), position (in

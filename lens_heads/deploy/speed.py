@@ -8,7 +8,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 from lens_heads.model.forward import Cache, fast_attention, prefill
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.modes import evaluating
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
@@ -18,7 +18,7 @@ ROUNDS = 7
 
 @typed
 @torch.no_grad()
-def prefill_ratio(before: Model, after: Model, tokens: int = 512) -> float:
+def prefill_ratio(before: Model, after: Model, *, tokens: int = 512) -> float:
     """The time of a prefill of so many tokens (at most the context window) by `after`, as a share of that by `before`.
 
     Both are timed in turn, several times, and the median of the ratios is returned: other work on the machine disturbs it least.
@@ -31,7 +31,7 @@ def prefill_ratio(before: Model, after: Model, tokens: int = 512) -> float:
 
 
 def _timer(model: Model, tokens: int) -> Timer:
-    given = torch.ones(1, min(tokens, geometry(model).n_ctx), dtype=torch.long, device=model.W_U.device)
+    given = torch.ones(1, min(tokens, head_geometry(model).n_ctx), dtype=torch.long, device=model.W_U.device)
 
     def run() -> None:
         with fast_attention(model):

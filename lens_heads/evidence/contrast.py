@@ -18,7 +18,7 @@ from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import decode, opened, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
@@ -53,6 +53,7 @@ def contrast(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
     heads: AnyHeads,
+    *,
     alpha: float | None = None,
     cap: float | None = None,
     kind: str | Ablation = "zero",
@@ -74,7 +75,7 @@ def contrast(
         if value is not None:
             checks.finite(name, value, 0)
     ablation, run = ablation_run(model, kind, options)
-    shape, room = geometry(model), run.room(True)
+    shape, room = head_geometry(model), run.room(True)
     chosen = shape.check_heads(heads)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     ablation.check_spans(len(encoded))
@@ -116,7 +117,7 @@ def _answer(
         def both(given: Tensor, caches: tuple[Cache, Cache], rows: int = 1) -> Tensor:
             with fast_attention(model):
                 one = advance(model, given, caches[0], logits=rows)
-            with ablate(model, heads, ablation), fast_attention(model):
+            with ablate(model, heads, kind=ablation), fast_attention(model):
                 other = advance(model, given, caches[1], logits=rows)
             return contrasted(one, other, alpha, cap)
 

@@ -39,6 +39,7 @@ FEWEST = 4
 def correlate(
     a: TransferMatrix | pd.DataFrame,
     b: TransferMatrix | pd.DataFrame,
+    *,
     statistic: str = "fragility",
     strata: Mapping[str, Hashable] | None = None,
     covariates: Mapping[str, tuple[Covariate, Covariate]] | None = None,
@@ -137,9 +138,9 @@ def _left(
     }
     every = tuple(np.stack(each) for each in zip(*sides.values(), strict=True))
     return {
-        "within": None if labels is None else test(x, y, labels),
-        "partial": {name: test(x, y, labels, (of_a[None], of_b[None])) for name, (of_a, of_b) in sides.items()},
-        "partial_all": test(x, y, labels, every) if every else None,
+        "within": None if labels is None else test(x, y, strata=labels),
+        "partial": {name: test(x, y, strata=labels, covariates=(of_a[None], of_b[None])) for name, (of_a, of_b) in sides.items()},
+        "partial_all": test(x, y, strata=labels, covariates=every) if every else None,
     }
 
 

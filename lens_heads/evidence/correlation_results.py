@@ -88,7 +88,7 @@ class Correlation:
         """One point per k and task: controlled values of a (x) against b (y), with intervals."""
         from lens_heads import plots
 
-        return plots.transfer_scatter(self, title)
+        return plots.transfer_scatter(self, title=title)
 
     def __repr__(self) -> str:
         bounds = "" if self.interval is None else f" [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"

@@ -19,7 +19,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs.typed import Default, typed
 from lens_heads.stats import Precision
@@ -48,6 +48,7 @@ def ablation_curve(
     model: Model,
     trials: Iterable[AnyTrial] | Tasks,
     rankings: Mapping[str, HeadScores] | Sequence[HeadScores] | HeadScores,
+    *,
     ks: Sequence[int] | int = (1, 5, 10, 20, 50, 100),
     kind: str | Ablation = "mean",
     controls: Controls | Sequence[str] | str = CONTROLS,
@@ -75,7 +76,7 @@ def ablation_curve(
     Raises ValueError for trials shared between selection and evaluation, rankings of another model's shape, an unknown
     control, k below 1, and everything `ablate` rejects, all before anything runs.
     """
-    shape = geometry(model)
+    shape = head_geometry(model)
     chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
     precision, selecting = options.pop("precision", None), options.pop("selecting", False)
     ablation, run = ablation_run(model, kind, options)

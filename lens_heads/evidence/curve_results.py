@@ -251,7 +251,7 @@ class AblationCurve:
         """The metric against k: one line per ranking with its interval, controls dashed."""
         from lens_heads import plots
 
-        return plots.ablation_curves(self, metric or self.metrics[0], task, title)
+        return plots.ablation_curves(self, metric or self.metrics[0], task=task, title=title)
 
     def save(self, folder: str | Path) -> Path:
         """Write `per_trial.parquet`, `summary.parquet` and `curve.json` (meta)."""

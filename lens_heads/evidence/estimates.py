@@ -37,11 +37,11 @@ def mean(draws: Draws, groups: Groups, level: float = 0.95) -> Interval:
         return NOTHING
     shares, single = are_shares(values), values.shape[1] == 1
     if shares and single:
-        return share_interval(values[:, 0], groups, level)
-    found = crossed_interval(_tensor(values.T), groups, level)
+        return share_interval(values[:, 0], groups=groups, level=level)
+    found = crossed_interval(_tensor(values.T), groups=groups, level=level)
     if not shares or math.isnan(found.low):
         return found
-    low, high = wilson(found.value, effective_n(values.mean(1), groups), level)
+    low, high = wilson(found.value, effective_n(values.mean(1), groups), level=level)
     return Interval(found.value, min(low, found.low), max(high, found.high))
 
 
@@ -52,9 +52,9 @@ def paired(one: Draws, other: Draws, groups: Groups, level: float = 0.95) -> Int
         return NOTHING
     if are_shares(a, b):
         if a.shape[1] == b.shape[1] == 1:
-            return paired_share_interval(a[:, 0], b[:, 0], groups, level)
+            return paired_share_interval(a[:, 0], b[:, 0], groups=groups, level=level)
         return difference(mean(one, groups, level), mean(other, groups, level))
-    return crossed_interval(_tensor(gaps(one, other)), groups, level)
+    return crossed_interval(_tensor(gaps(one, other)), groups=groups, level=level)
 
 
 def gaps(one: Draws, other: Draws) -> Float[np.ndarray, "draw trial"]:
@@ -70,10 +70,10 @@ def share_lost(before: Draws, after: Draws, nothing: Draws | None, groups: Group
     if not len(a):
         return NOTHING
     if nothing is None and a.shape[1] == b.shape[1] == 1 and are_shares(a, b):
-        return relative_loss_interval(a[:, 0], b[:, 0], groups, level)
+        return relative_loss_interval(a[:, 0], b[:, 0], groups=groups, level=level)
     above = _tensor(gaps(before, after))
     below = _tensor(a.T if nothing is None else gaps(before, nothing)).expand_as(above)
-    return ratio_interval(above, below, groups, level)
+    return ratio_interval(above, below, groups=groups, level=level)
 
 
 def _tensor(values: Float[np.ndarray, "draw trial"]) -> Float[Tensor, "draw trial"]:

@@ -94,8 +94,9 @@ class _How:
 @shared
 def faithfulness(
     model: Model,
-    pairs: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyPair] | AnyPair,
     rankings: Any,
+    *,
     ks: Sequence[int] | int | Literal["mib"] = "mib",
     metric: str | Measure = "answer_logprob",
     outside: Outside = "corrupt",
@@ -136,7 +137,7 @@ def faithfulness(
     chosen, shares = named_scores(rankings, shape), _shares(ks, shape.n_layers * shape.n_heads)
     check_ranks(chosen, sorted({k for _, k in shares}))
     sets = _sets(shape, chosen, shares, controls if isinstance(controls, Controls) else Controls(controls))
-    made, identity = make_pairs(pairs, model.tokenizer, shape, corruption), identify(model)
+    made, identity = make_pairs(trials, model.tokenizer, shape, corruption), identify(model)
     check_weights(chosen, identity)
     check_independent(chosen, reference, [pair.made_on for pair in made])
     settings = {

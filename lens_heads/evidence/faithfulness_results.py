@@ -98,7 +98,7 @@ class FaithfulnessCurve:
         sign = math.copysign(1.0, float(below.mean()))
         values = torch.from_numpy(sign * above.to_numpy(float).T.copy())
         whole = torch.from_numpy(sign * below.to_numpy(float))[None].expand_as(values)
-        return ratio_interval(values, whole, self._groups(above.index), level)
+        return ratio_interval(values, whole, groups=self._groups(above.index), level=level)
 
     def faithfulness(self, condition: Condition, level: float = 0.95) -> Interval:
         """f of one condition with its interval over pairs (and draws). Exactly 0 for no head and 1 for all."""
@@ -228,7 +228,7 @@ class FaithfulnessCurve:
         """f against the number of heads kept: a line per ranking, controls in grey."""
         from lens_heads import plots
 
-        return plots.faithfulness_curves(self.frame, self.meta["mlps"], title)
+        return plots.faithfulness_curves(self.frame, self.meta["mlps"], title=title)
 
     def __repr__(self) -> str:
         areas = ", ".join(f"{name} {self.cpr(name).value:.2f}" for name in self.rankings)

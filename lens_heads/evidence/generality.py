@@ -29,7 +29,7 @@ from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.files import write_atomic
@@ -90,7 +90,7 @@ class Generality:
         """Heat map of `matrix(column)`."""
         from lens_heads import plots
 
-        return plots.generality_map(self, column, title)
+        return plots.generality_map(self, column=column, title=title)
 
     def save(self, folder: str | Path) -> Path:
         """Write every trial (Parquet) and the frame (`generality.json`)."""
@@ -109,8 +109,9 @@ class Generality:
 @shared
 def generality(
     model: Model,
-    heads: Mapping[str, Ranking] | Ranking | str,
     tasks: Tasks,
+    heads: Mapping[str, Ranking] | Ranking | str,
+    *,
     metric: str | Mapping[str, str] = "logprob",
     k: int = 5,
     kind: str | Ablation = "zero",
@@ -121,9 +122,9 @@ def generality(
     """Ablate a capability's heads on several tasks: its own, other data of the same capability, and unrelated ones.
 
     Args:
+        tasks: trials by name. No ranking may have been made on them.
         heads: scores (their k best heads) or lists of heads (taken whole), one or several by name. Only for scores can the
             trials that selected the heads be checked.
-        tasks: trials by name. No ranking may have been made on them.
         metric: one of `evaluate`'s for all tasks, or one per task by name.
         k: heads of each ranking.
         kind: as in `ablate`.
@@ -137,7 +138,7 @@ def generality(
     ablation, run = ablation_run(model, kind, options)
     checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
     checks.seed(seed)
-    shape, named, metrics = geometry(model), _named(heads), _metrics(metric, list(tasks))
+    shape, named, metrics = head_geometry(model), _named(heads), _metrics(metric, list(tasks))
     generate = any(name not in FORCED_METRICS for name in metrics.values())
     grid = Grid.of(model, tasks, ablation, run, generate)
     for task, name in metrics.items():

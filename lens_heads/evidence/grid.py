@@ -23,7 +23,7 @@ from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.independence import check_independent
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled, together
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.rope import batched
 from lens_heads.model.run_folders import folder_for
@@ -72,7 +72,7 @@ class Grid:
         """Encode the trials of every task. ValueError naming the task at fault."""
         if not tasks:
             raise ValueError("there are no tasks: pass {name: trials}")
-        shape, room = geometry(model), options.room(generate)
+        shape, room = head_geometry(model), options.room(generate)
         encoded: dict[str, list[EncodedTrial]] = {}
         for name, trials in tasks.items():
             try:

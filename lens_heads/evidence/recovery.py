@@ -30,7 +30,7 @@ from lens_heads.interventions.spans import parts_of
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import recording
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
@@ -61,9 +61,10 @@ class _Set(NamedTuple):
 @shared
 def recovery(
     model: Model,
+    trials: Iterable[AnyTrial] | AnyTrial,
     ablated: AnyHeads,
     patched: AnyHeads,
-    examples: Iterable[AnyTrial] | AnyTrial,
+    *,
     controls: Sequence[str] = CONTROLS,
     scores: HeadScores | None = None,
     draws: int = 20,
@@ -78,8 +79,8 @@ def recovery(
     The clean `z` is written at the rows that produce the answer; everything else stays ablated.
 
     Args:
+        trials: trials. `flipped` uses only those whose text is right when clean and wrong when ablated.
         ablated, patched: sets of heads, usually the same.
-        examples: trials. `flipped` uses only those whose text is right when clean and wrong when ablated.
         controls: heads patched instead of `patched`, outside both sets if enough heads are left: "random" and
             "matched_layers" (`draws` draws each), "same_layer" (the next free heads of each layer; fewer if a layer is
             full), "bottom" (the lowest of `scores`; omitted without them).
@@ -87,15 +88,15 @@ def recovery(
         kind: as in `ablate`.
         **options: `reference` and options of the ablation, and run options (`runs.options.RunOptions`; 30 new tokens).
 
-    Raises ValueError for heads that do not exist, empty sets, unknown controls, or examples that `scores` were made on;
-    `NothingFlipped` if no example flips.
+    Raises ValueError for heads that do not exist, empty sets, unknown controls, or trials that `scores` were made on;
+    `NothingFlipped` if no trial flips.
     """
     checks.count("draws", draws, 0, remedy="; 0 draws no random controls")
     ablation, run = ablation_run(model, kind, options)
-    shape, room = geometry(model), run.max_new_tokens if flipped else 0
+    shape, room = head_geometry(model), run.max_new_tokens if flipped else 0
     controls = (controls,) if isinstance(controls, str) else controls
     broken, mended = _check(shape, ablated, patched, controls, flipped, room)
-    encoded = encode_all(examples, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     ablation.check_spans(len(encoded))
     rankings = {} if scores is None else {scores.method: scores}
     if scores is not None:
@@ -169,7 +170,7 @@ def _example(model: Model, trial: EncodedTrial, sets: list[_Set], ablation: Abla
     record: dict[str, Any] = {"sets": []}
     filled = prefilled(model, [trial])
     with evaluating(model):
-        cache, shape = _cache(model, trial, filled), geometry(model)
+        cache, shape = _cache(model, trial, filled), head_geometry(model)
         with recording(model, map(Z.format, range(shape.n_layers))) as kept:
             record["clean"] = _logprob(model, trial, cache.branch())
         record["right_clean"] = _right(model, trial, cache, max_new_tokens)
@@ -179,7 +180,7 @@ def _example(model: Model, trial: EncodedTrial, sets: list[_Set], ablation: Abla
             flipped = record["right_clean"] and not record.get("right_ablated")
             if max_new_tokens and group != sets[0].ablated and not flipped:
                 break  # The example is not used, so skip its controls.
-            with ablate(model, group, ablation):
+            with ablate(model, group, kind=ablation):
                 cache = _cache(model, trial, filled, group)
                 before = _logprob(model, trial, cache.branch())
                 if group == sets[0].ablated:

@@ -82,7 +82,7 @@ class Recovery:
         rows = []
         for (name, fair), part in self._by_set().items():
             cost, gain, groups = _cost_and_gain(part)
-            ratio, low, high = ratio_interval(gain, cost, groups)
+            ratio, low, high = ratio_interval(gain, cost, groups=groups)
             rows.append(
                 {"set": name, "fair": fair, "recovery": ratio, "low": low, "high": high}
                 | {"median": float(part["recovery"].replace([np.inf, -np.inf], np.nan).median())}
@@ -104,7 +104,9 @@ class Recovery:
         for (name, fair), part in controls:
             other_cost, other_gain, _ = _cost_and_gain(part)
             beyond = cost - other_cost if fair else gain - other_gain
-            found = crossed_interval(beyond, groups) if fair else ratio_interval(beyond, other_cost, groups)
+            found = (
+                crossed_interval(beyond, groups=groups) if fair else ratio_interval(beyond, other_cost, groups=groups)
+            )
             row = dict(zip(("difference", "low", "high"), found, strict=True))
             rows.append({"set": name, "fair": fair, "of": "cost" if fair else "recovery"} | row)
         return pd.DataFrame(rows, columns=["set", "fair", "of", "difference", "low", "high"])
@@ -117,7 +119,7 @@ class Recovery:
         """Bars of recovery per set with intervals, next to the controls; fair controls are hatched."""
         from lens_heads import plots
 
-        return plots.recovery_bars(self.frame, title)
+        return plots.recovery_bars(self.frame, title=title)
 
     def __repr__(self) -> str:
         first = self.frame.iloc[0]

@@ -15,7 +15,7 @@ from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.replay import prefilled
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import Model, geometry, output_weights
+from lens_heads.model.geometry import Model, head_geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
@@ -37,7 +37,7 @@ Z = "blocks.{}.attn.hook_z"
 
 @typed
 @torch.no_grad()
-def reinforced_heads(model: Model, both: ContextPair, factor: float = 2.0) -> list[Head]:
+def reinforced_heads(model: Model, both: ContextPair, *, factor: float = 2.0) -> list[Head]:
     """The heads that VHR reinforces for one prompt, chosen layer by layer while those below are already scaled.
 
     A head diverges by |w_with - w_without| at the prompt's last row, w = z W_O. In each layer, those above the layer's median are
@@ -46,7 +46,7 @@ def reinforced_heads(model: Model, both: ContextPair, factor: float = 2.0) -> li
     Source: Vision-aware Head Reinforcement (He et al., arXiv 2412.13949), where the context is an image. Written from the paper,
     not compared with the authors' code.
     """
-    shape, chosen = geometry(model), list[Head]()
+    shape, chosen = head_geometry(model), list[Head]()
     names = [Z.format(layer) for layer in range(shape.n_layers)]
 
     def last(tokens: Tensor, hooks: list[tuple[str, Any]]) -> dict[str, list[Tensor]]:
@@ -89,6 +89,7 @@ def _written(
 def reinforce(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
+    *,
     factor: float = 2.0,
     without: Without = "needle",
     **run: Unpack[RunOptions],
@@ -107,14 +108,14 @@ def reinforce(
     checks.finite("factor", factor, 0)
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-    pairs = {one.id: one for one in context_pairs(encoded, without).encode(model.tokenizer, shape)}
+    pairs = {one.id: one for one in context_pairs(encoded, without=without).encode(model.tokenizer, shape)}
     settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room}
     settings |= {"method": "reinforce", "factor": factor, "without": without}
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
         (trial,) = batch
-        heads, filled = reinforced_heads(model, pairs[trial.id], factor), prefilled(model, [trial])
-        with ablate(model, heads, "scale", factor=factor):
+        heads, filled = reinforced_heads(model, pairs[trial.id], factor=factor), prefilled(model, [trial])
+        with ablate(model, heads, kind="scale", factor=factor):
             return finite(batch, answer_batch(model, batch, room, filled=filled, begins=(shape.n_layers,)))
 
     folder = folder_for(model, options.out, settings)

@@ -21,7 +21,7 @@ from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.sets import every_head, random_heads, random_like
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
@@ -46,8 +46,9 @@ NAME = "moved"
 @shared
 def repair(
     model: Model,
-    heads: AnyHeads,
     trials: Iterable[AnyTrial] | AnyTrial,
+    heads: AnyHeads,
+    *,
     towards: Towards = "others",
     draws: int = 40,
     batch_size: int = 32,
@@ -141,7 +142,7 @@ def _measured(model: Model, trial: EncodedTrial, aim: list[int], sets: Sequence[
         with fast_attention(model):
             cache = Cache(model, 1)
             prefill(model, trial.tokens[None, :-1].to(device), cache)
-        with hooked(model, _hooks(geometry(model), len(trial), aim, sets)):
+        with hooked(model, _hooks(head_geometry(model), len(trial), aim, sets)):
             tokens = rows.expand(len(sets), -1).to(device)
             logits = advance(model, tokens, cache.branch(0, len(sets)), logits=len(rows)).float()
     gold = trial.answer_tokens.to(device).expand(len(sets), -1)

@@ -26,7 +26,7 @@ from lens_heads.interventions.independence import check_independent
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, advance, prefill
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
@@ -56,7 +56,7 @@ RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
 @typed
 @contextmanager
 def streaming_cache(
-    model: Model, heads: Iterable[Head | str], sink: int = 4, recent: int = 64
+    model: Model, heads: Iterable[Head | str], *, sink: int = 4, recent: int = 64
 ) -> Iterator[StreamingCache]:
     """A cache in which these kv heads keep everything and all others the first `sink` and the last `recent` tokens.
 
@@ -66,7 +66,7 @@ def streaming_cache(
     """
     from lens_heads.model.streaming_cache import StreamingCache  # transformers, which takes seconds
 
-    with StreamingCache(model, _mask(geometry(model), heads), sink, recent).attending(model) as cache:
+    with StreamingCache(model, _mask(head_geometry(model), heads), sink, recent).attending(model) as cache:
         yield cache
 
 
@@ -122,12 +122,12 @@ class StreamingTable:
         """The metric against the share of the cache that is kept: a line per ranking, random kv heads in grey."""
         from lens_heads import plots
 
-        return plots.cache_curves(self.to_frame(metric), metric, title)
+        return plots.cache_curves(self.to_frame(metric), metric, title=title)
 
 
 def _interval(name: str, values: pd.DataFrame, rows: pd.DataFrame, level: float) -> dict[str, float]:
     groups = groups_in(rows, values.index, "trial")
-    found = crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups, level)
+    found = crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups=groups, level=level)
     found = found.within(*range_of(name)) if name in ("logprob", "correct") else found
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
@@ -138,6 +138,7 @@ def streaming(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
     rankings: Mapping[str, HeadScores],
+    *,
     shares: Iterable[float] = (0.25, 0.5, 0.75),
     sink: int = 4,
     recent: int = 64,
@@ -221,7 +222,7 @@ def _conditions(
 def _answer(model: Model, trial: EncodedTrial, heads: list[Head], sink: int, recent: int, room: int) -> dict[str, Any]:
     """The gold answer's log-probability, the verdict on the decoded text (with room for it), and the cache's size."""
     tokens, gold = trial.tokens[None].to(model.W_U.device), trial.answer_tokens.to(model.W_U.device)
-    with evaluating(model), streaming_cache(model, heads, sink, recent) as cache:
+    with evaluating(model), streaming_cache(model, heads, sink=sink, recent=recent) as cache:
         prefill(model, tokens[:, :-1], cache, chunk=CHUNK)  # type: ignore[arg-type]  # used like a Cache
         size, again = cache.bytes, cache.branch()
         forced = torch.cat([tokens[:, -1:], gold[None, :-1]], 1)

@@ -26,7 +26,7 @@ from lens_heads.heads.sets import every_head, random_heads, shuffled
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
@@ -41,8 +41,9 @@ Ranking: TypeAlias = HeadScores | AnyHeads
 @shared
 def transfer_matrix(
     model: Model,
-    rankings_by_task: Mapping[str, Ranking],
     tasks: Mapping[str, Iterable[AnyTrial]],
+    rankings: Mapping[str, Ranking],
+    *,
     ks: Sequence[int] = (8, 16, 32, 48, 64, 96, 128),
     kind: str | Ablation = "zero",
     random_draws: int = 5,
@@ -57,9 +58,9 @@ def transfer_matrix(
     and all sets share one unablated prefill per trial.
 
     Args:
-        rankings_by_task: the sources: scores, or lists of heads from best to worst, whose selection trials go unchecked. A
-            list shorter than the largest k is completed with random heads, with a warning and in `meta["completed"]`.
         tasks: the targets: trials by task, none of them used to make a ranking. Every source must be a target.
+        rankings: the sources, by task: scores, or lists of heads from best to worst, whose selection trials go unchecked. A
+            list shorter than the largest k is completed with random heads, with a warning and in `meta["completed"]`.
         ks: numbers of heads, capped at the number of heads in the model.
         kind: as in `ablate`.
         random_draws: random sets at every k, drawn from all heads.
@@ -78,11 +79,11 @@ def transfer_matrix(
     checks.seed(seed)
     for name in {NONE, RANDOM} & set(tasks):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
-    grid, shape = Grid.of(model, tasks, ablation, run, generate), geometry(model)
+    grid, shape = Grid.of(model, tasks, ablation, run, generate), head_geometry(model)
     sizes = capped(ks, shape)
     check_metric(metric, grid.trials, generate)
-    scored = {name: ranking for name, ranking in rankings_by_task.items() if isinstance(ranking, HeadScores)}
-    orders, completed = _orders(rankings_by_task, grid.tasks, shape, sizes[-1], seed)
+    scored = {name: ranking for name, ranking in rankings.items() if isinstance(ranking, HeadScores)}
+    orders, completed = _orders(rankings, grid.tasks, shape, sizes[-1], seed)
     grid.check_independent(scored)
     check_scores_of(model, scored)
     check_ranks(scored, sizes)

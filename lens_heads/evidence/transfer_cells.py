@@ -160,7 +160,7 @@ class Items:
         return self.values.mean(1)
 
     def resampled(self, n: int, seed: int) -> Means:
-        return bootstrap_means(torch.from_numpy(self._whole.T.copy()), n, seed).numpy()
+        return bootstrap_means(torch.from_numpy(self._whole.T.copy()), n=n, seed=seed).numpy()
 
     def halves(self, n: int, seed: int) -> tuple[Means, Means]:
         whole, count = self._whole, self._whole.shape[1]

@@ -54,7 +54,7 @@ def contributions(
         values, groups, bounded = own.values, own.groups, fewest_clusters(own.groups, own.n) >= FEWEST
         lost = _lost(layout, name)
         if relative and bounded:
-            bounded = bool(mean_interval(torch.from_numpy(values[0].copy()), groups)[0] > 0)
+            bounded = bool(mean_interval(torch.from_numpy(values[0].copy()), groups=groups)[0] > 0)
         if are_shares(values):
             values = np.concatenate([values, lost, 1 - lost], axis=1)
             groups = [(*labels, "", "") for labels in groups]
@@ -73,7 +73,7 @@ def of_items(
     if not used or not all(one.bounded for one in used):
         return math.nan, math.nan
     tables = [torch.from_numpy(one.tables[:, :, k][..., tasks].mean(-1)) for one in used]
-    _, low, high = sum_interval(tables, [one.groups for one in used], level, *draw)
+    _, low, high = sum_interval(tables, [one.groups for one in used], level=level, n=draw[0], seed=draw[1])
     return low, high
 
 
@@ -83,7 +83,7 @@ def of_samples(
     """Percentiles of the resampled statistic's mean over the tasks of each column; samples without a value are omitted."""
     with np.errstate(invalid="ignore"):
         means = np.where(averaged, samples[:, :, None], 0.0).sum(-1) / averaged.sum(-1)
-    return np.stack(percentile_interval(means, level), -1)
+    return np.stack(percentile_interval(means, level=level), -1)
 
 
 def _of_items(

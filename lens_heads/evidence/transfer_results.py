@@ -233,7 +233,7 @@ class TransferMatrix:
         """Heat map of the drops, source by target, at one k (default: the largest)."""
         from lens_heads import plots
 
-        return plots.transfer_map(self, self.ks[-1] if k is None else k, relative, title)
+        return plots.transfer_map(self, k=self.ks[-1] if k is None else k, relative=relative, title=title)
 
     def save(self, folder: str | Path) -> Path:
         """Write the long table (`per_item.parquet` or `counts.parquet`) and `transfer.json` (metric, meta)."""

@@ -22,7 +22,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, layer_matched
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.model.belonging import check_owner, check_scores_of
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.result_folders import read_tables, write_tables
@@ -60,7 +60,7 @@ class MatchValidation:
         for (group, task, which), part in self.per_trial.groupby(["group", "task", "set"], sort=False):
             drops = part.pivot(index="draw", columns="trial", values="drop").dropna(axis=1)
             known = groups_in(part.drop(columns=COLUMNS[0]).rename(columns=_OF_TRIALS), drops.columns, "trial")
-            found = crossed_interval(torch.from_numpy(drops.to_numpy().copy()), known)
+            found = crossed_interval(torch.from_numpy(drops.to_numpy().copy()), groups=known)
             row = {"group": group, "task": task, "set": which} | dict(zip(("drop", "low", "high"), found, strict=True))
             rows.append(row | {"draws": drops.shape[0], "trials": drops.shape[1]})
         return pd.DataFrame(rows)
@@ -92,7 +92,7 @@ class MatchValidation:
         labels = {"a": self.meta["model_a"], "matched": f"{self.meta['model_b']}, partners", "random": "random"}
         frame = self.frame.assign(name=self.frame["set"].map(labels), value=self.frame["drop"])
         frame["group"] = frame["group"] + ": " + frame["task"]
-        return plots.drop_bars(frame, title or "Effect of ablating matched heads", axis="drop in log-probability")
+        return plots.drop_bars(frame, title=title or "Effect of ablating matched heads", axis="drop in log-probability")
 
     def save(self, folder: str | Path) -> Path:
         """Write `validation.parquet` (`per_trial`) and `validation.json` (meta)."""
@@ -159,7 +159,7 @@ def validate_match(
         grid.check_independent(scored)
         _ = grid.folder  # Refuse one with other settings before the first model runs.
     tables = [grid.run(mine) for grid, mine in zip(grids, sets, strict=True)]
-    meta = {"model_a": geometry(model_a).name, "model_b": geometry(model_b).name}
+    meta = {"model_a": head_geometry(model_a).name, "model_b": head_geometry(model_b).name}
     meta |= {"kind": grids[0].ablation.kind, "k": k, "seed": seed}
     found = MatchValidation(pd.concat([_drops(table) for table in tables], ignore_index=True), meta)
     if options.out is not None:
@@ -172,7 +172,7 @@ def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, 
     if not tasks_a or set(tasks_a) != set(tasks_b):
         raise ValueError(f"tasks of a are {sorted(tasks_a)}, those of b {sorted(tasks_b)}. Use the same names.")
     for model, wanted, owner in zip(models, (match.shape_a, match.shape_b), match.identities, strict=True):
-        shape = geometry(model)
+        shape = head_geometry(model)
         if (shape.n_layers, shape.n_heads) != wanted:
             found = f"{shape.n_layers} layers x {shape.n_heads} heads, the match {wanted[0]} x {wanted[1]}"
             raise ValueError(f"{shape.name} has {found}. Pass the matched models in the same order.")

@@ -66,7 +66,7 @@ class Circuit:
             row = {"head": str(head), "layer": head.layer, "index": head.head, "kind": kind}
             rows.append(row | {name: stage.scores[head] for name, stage in named.items()})
         return plots.kind_map(
-            pd.DataFrame(rows), list(named), title or f"A circuit of {self.meta.get('model', 'a model')}"
+            pd.DataFrame(rows), list(named), title=title or f"A circuit of {self.meta.get('model', 'a model')}"
         )
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ _STEP = 2.0**-23
 
 
 @typed
-def read_gates(path: str | Path, model: str = "") -> HeadScores:
+def read_gates(path: str | Path, *, model: str = "") -> HeadScores:
     """Gates of kv heads from a table of numbers, a line per layer, separated by tabs or spaces (full_attention_heads.tsv).
 
     Clipped to 0 to 1, as the authors' loader does. A gate near 1 keeps the whole cache of its head, one near 0 only the sink and
@@ -64,7 +64,7 @@ def read_gates(path: str | Path, model: str = "") -> HeadScores:
 
 
 @typed
-def open_gates(scores: HeadScores, threshold: float = 0.5) -> list[Head]:
+def open_gates(scores: HeadScores, *, threshold: float = 0.5) -> list[Head]:
     """The heads whose gate is at or above a threshold, the most open first: those that keep the whole context.
 
     With `gate_threshold(scores, share)` they are that share of all heads, also where gates tie: see there.
@@ -76,7 +76,7 @@ def open_gates(scores: HeadScores, threshold: float = 0.5) -> list[Head]:
 
 
 @typed
-def gate_threshold(scores: HeadScores, share: float) -> float:
+def gate_threshold(scores: HeadScores, *, share: float) -> float:
     """The threshold at or above which this share of all heads lies: DuoAttention's `sparsify_attention_heads`.
 
     The quantile 1 - share of the gates, by linear interpolation, so that `share_count` heads reach it; no head does at share 0,

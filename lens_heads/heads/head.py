@@ -59,7 +59,7 @@ class Head:
             if found[2] in "Kk" and unit == "query_head":
                 raise ValueError(
                     f"{value!r} is a kv head, but query heads are expected: write L12H1 for each of its query heads, "
-                    "k * group to (k + 1) * group - 1 with group = geometry(model).group"
+                    "k * group to (k + 1) * group - 1 with group = head_geometry(model).group"
                 )
             return cls(int(found[1]), int(found[3]), unit)
         if not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:

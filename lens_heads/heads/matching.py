@@ -76,7 +76,7 @@ class HeadMatch:
         """Both models side by side, with a line from each head (or each of `heads`) to its partner."""
         from lens_heads import plots
 
-        return plots.match_diagram(self, None if heads is None else parse_heads(heads), title)
+        return plots.match_diagram(self, heads=None if heads is None else parse_heads(heads), title=title)
 
     def save(self, folder: str | Path) -> Path:
         """Write `pairs.parquet`, `distance.parquet` and `match.json` (everything else)."""

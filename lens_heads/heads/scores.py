@@ -185,7 +185,7 @@ class HeadScores:
         checks.seed(seed)
         if self.selected:
             return self.values * torch.nan, self.values * torch.nan
-        return stats.mean_interval(self.per_trial, self.groups, level=level, n=n, seed=seed)
+        return stats.mean_interval(self.per_trial, groups=self.groups, level=level, n=n, seed=seed)
 
     def p_values(self) -> Float[Tensor, "layer head"]:
         """One-sided p per head, float64: is its score above the null's (below, if the lowest are best)?
@@ -206,7 +206,7 @@ class HeadScores:
         """
         self._check_tested(checks.share("alpha", alpha, "0.05"))
         p = self.p_values()
-        return stats.benjamini_hochberg(p, alpha) if self.null is None else p <= alpha
+        return stats.benjamini_hochberg(p, alpha=alpha) if self.null is None else p <= alpha
 
     def untested(self, alpha: float = 0.05) -> str:
         """Why `significant(alpha)` has no answer, and what to do about it; empty if it has one."""
@@ -248,7 +248,7 @@ class HeadScores:
                 f"{self.method} chose its heads on all of these trials: compare two rankings of other trials"
             )
         scores = (self.sign * self.per_trial).flatten(1).double().numpy()
-        return stats.top_k_stability(scores, self._count(k), n, seed)
+        return stats.top_k_stability(scores, k=self._count(k), n_splits=n, seed=seed)
 
     def to_frame(self, interval: bool = True) -> pd.DataFrame:
         """One row per head, best first: layer, head, name, score, and the 95 % `interval` (low, high)."""

@@ -20,7 +20,7 @@ LARGEST_GROUP = 1024
 
 @typed
 def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
-    """Scores of kv heads [layer, kv head]: each takes those of the best of its `group` query heads (`geometry(model).group`).
+    """Scores of kv heads [layer, kv head]: each takes those of the best of its `group` query heads.
 
     An `order` of heads becomes that of the kv heads they read.
     Raises ValueError as `check_group` does.
@@ -56,7 +56,7 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
 
 @typed
 def query_heads(kv_heads: AnyHeads, group: int) -> list[Head]:
-    """All query heads that read these kv heads (`geometry(model).group` of them each). ValueError for a group below 1.
+    """All query heads that read these kv heads (`head_geometry(model).group` of them each). ValueError for a group below 1.
 
     Kv heads as `scores.top(k)` of their scores gives them, "L12K1" strings, or pairs.
     """
@@ -87,5 +87,5 @@ def check_group(scores: HeadScores, unit: str, group: int) -> None:
     number = checks.whole(group) or 0
     if not 1 <= number <= LARGEST_GROUP or (unit == "query_head" and scores.n_heads % number):
         raise ValueError(
-            f"group={group!r} does not fit {scores.n_heads} {unit}s per layer: pass geometry(model).group of their model"
+            f"group={group!r} does not fit {scores.n_heads} {unit}s per layer: pass head_geometry(model).group of their model"
         )

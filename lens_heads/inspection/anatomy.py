@@ -22,7 +22,7 @@ from torch import Tensor
 from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import check_group
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.score_heads import score_heads
@@ -56,11 +56,11 @@ class KvGroups:
 
 
 @typed
-def kv_groups(scores: HeadScores, k: int, group: int) -> KvGroups:
+def kv_groups(scores: HeadScores, *, k: int, group: int) -> KvGroups:
     """How many kv groups the top k heads cover, compared with random heads.
 
     A group is missed by k random heads of N with probability C(N - group, k) / C(N, k) (hypergeometric), so
-    expected = N / group * (1 - that). `group` is `geometry(model).group`, query heads per kv head.
+    expected = N / group * (1 - that). `group` is `head_geometry(model).group`, query heads per kv head.
 
     Raises ValueError for scores of kv heads, a group that does not divide the heads of a layer, or k outside 1 to the
     number of heads.
@@ -114,6 +114,7 @@ def concentration(scores: HeadScores) -> Concentration:
 def literalness(
     model: Model,
     trials: Iterable[AnyTrial],
+    *,
     teacher_forced: bool = False,
     direction: str | Path = "raw",
     **run: Unpack[RunOptions],
@@ -135,7 +136,7 @@ def literalness(
         Scorer("literal contribution", partial(_positive, literal=True), signed=False),
         Scorer("needle contribution", partial(_positive, literal=False), signed=False),
     ]
-    found = score_heads(model, trials, parts, teacher_forced, direction, **run)
+    found = score_heads(model, trials, parts, teacher_forced=teacher_forced, direction=direction, **run)
     copied, whole = (found[part.name] for part in parts)
     values = _share(copied.per_trial.double().sum(0), whole.per_trial.double().sum(0))
     return replace(whole, method="literal_share", values=values, per_trial=_share(copied.per_trial, whole.per_trial))
@@ -161,6 +162,7 @@ def provenance(
     model: Model,
     trials: Iterable[AnyTrial],
     heads: AnyHeads,
+    *,
     sink: bool = True,
     teacher_forced: bool = False,
     **run: Unpack[RunOptions],
@@ -183,12 +185,12 @@ def provenance(
 
     Raises ValueError as `score_heads` does, and for no heads or a head that the model does not have.
     """
-    chosen = geometry(model).check_heads(heads)
+    chosen = head_geometry(model).check_heads(heads)
     if not chosen:
         raise ValueError("no heads given: pass some, e.g. ['L12H1'], or select the best with scores.top(k)")
     kinds: tuple[Source, ...] = get_args(Source)
     looks = [Scorer(f"attention to {kind}", partial(_looks_at, kind=kind, sink=sink), signed=False) for kind in kinds]
-    found = score_heads(model, trials, looks, teacher_forced, **run)
+    found = score_heads(model, trials, looks, teacher_forced=teacher_forced, **run)
     shares = {kind: [found[f"attention to {kind}"][head] for head in chosen] for kind in kinds}
     trials_counted = len(found["attention to bulk"].trial_ids)
     return pd.DataFrame({"head": [str(head) for head in chosen], **shares, "trials": trials_counted})

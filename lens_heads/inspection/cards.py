@@ -21,7 +21,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations
 from lens_heads.model.belonging import check_scores_of
-from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
 from lens_heads.model.identity import identify
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
@@ -84,7 +84,7 @@ class HeadCards:
         """A map of the heads, coloured by kind."""
         from lens_heads import plots
 
-        return plots.kind_map(self.frame, list(THRESHOLDS), title or f"Kinds of heads in {self.model}")
+        return plots.kind_map(self.frame, list(THRESHOLDS), title=title or f"Kinds of heads in {self.model}")
 
     def __repr__(self) -> str:
         counted = ", ".join(f"{n} {kind or 'other'}" for kind, n in self.kinds.items())
@@ -98,8 +98,9 @@ class HeadCards:
 def describe(
     model: Model,
     heads: AnyHeads | None = None,
+    *,
     text: AnyText | Sequence[AnyText] | None = None,
-    scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores = (),
+    rankings: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores = (),
     k: int = 5,
     progress: bool = True,
 ) -> HeadCards:
@@ -108,7 +109,7 @@ def describe(
     Args:
         heads: those to describe; None for all.
         text: one text or several for `sink`, `entropy`, `span` and what heads promote; None for four packaged paragraphs.
-        scores: further HeadScores of this model, a column each: one, several, or a mapping as `score_heads` returns it.
+        rankings: further HeadScores of this model, a column each: one, several, or a mapping as `score_heads` returns it.
         k: how many tokens `promotes` and `writes` list.
 
     `previous`, `induction` and `duplicate` are on three random blocks of 50 tokens, three times; `copying`, `successor` and
@@ -121,7 +122,7 @@ def describe(
     everyone = every_head(shape.n_layers, shape.n_heads)
     chosen = everyone if heads is None else shape.check_heads(heads)
     checks.whole_number("k", k, 1, shape.d_vocab)
-    named = named_scores(scores)
+    named = named_scores(rankings)
     more = {name: _by_query_head(one, shape) for name, one in named.items()}
     check_scores_of(model, named)
     texts = common_texts(TEXTS) if text is None else text
@@ -146,19 +147,19 @@ def kind_of(scores: dict[str, float]) -> str:
 
 def measured(model: Model, texts: Any, progress: bool) -> dict[str, Float[Tensor, "layer head"]]:
     """The `SCORES` of all heads."""
-    block = min(BLOCK, (geometry(model).n_ctx - 1) // COPIES)
-    blocks = [repeated_blocks(model, block, COPIES, seed) for seed in range(SEEDS)]
+    block = min(BLOCK, (head_geometry(model).n_ctx - 1) // COPIES)
+    blocks = [repeated_blocks(model, block=block, copies=COPIES, seed=seed) for seed in range(SEEDS)]
     found = score_heads(model, blocks, ["previous", "induction", "duplicate"], progress=progress)
     found |= score_heads(model, plain_texts(texts), ["sink", "entropy", "span"], progress=progress)
     values = {name: scores.values for name, scores in found.items()}
-    for name, one in packaged_maps(model.tokenizer, geometry(model).d_vocab).items():
+    for name, one in packaged_maps(model.tokenizer, head_geometry(model).d_vocab).items():
         values[name] = _of_map(model, name, one)
     return {name: values[name] for name in SCORES}
 
 
 def _of_map(model: Model, name: str, one: TokenMap) -> Float[Tensor, "layer head"]:
     """The shares of one map; NaN, with a warning, where the tokenizer lacks its words."""
-    probe, shape = token_maps({name: one}), geometry(model)
+    probe, shape = token_maps({name: one}), head_geometry(model)
     try:
         probe.encode(model.tokenizer, shape)
     except ValueError as error:
@@ -178,7 +179,7 @@ def named_scores(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadS
 
 def promotes(model: Model, texts: Any, k: int, progress: bool) -> list[str]:
     """The tokens that each head's mean write on the texts raises most, for all heads in order."""
-    encoded = plain_texts(texts).encode(model.tokenizer, geometry(model))
+    encoded = plain_texts(texts).encode(model.tokenizer, head_geometry(model))
     unread: Any = piece(model.tokenizer, "-")  # A trial has an answer, which means do not read.
     trials = [EncodedTrial(one.tokens, None, "-", unread, one.id) for one in encoded]
     means = mean_activations(model, trials, n=None, progress=progress).z

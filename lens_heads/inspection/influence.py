@@ -17,7 +17,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
@@ -75,7 +75,7 @@ class Influence:
             raise ValueError(f"document={document!r}: the documents are {', '.join(self.frame['document'])}")
         values = rows["difference"].to_numpy()
         return plots.token_curve(
-            "loss without the heads, minus loss (nats)", list(rows["token"]), values, title or name
+            "loss without the heads, minus loss (nats)", list(rows["token"]), values, title=title or name
         )
 
 
@@ -83,15 +83,16 @@ class Influence:
 @shared
 def influence(
     model: Model,
-    documents: Iterable[AnyText] | AnyText,
+    texts: Iterable[AnyText] | AnyText,
     heads: AnyHeads,
+    *,
     kind: str | Ablation = "uniform",
     **options: Unpack[AblationRun],
 ) -> Influence:
     """How much worse each document, and each of its tokens, is predicted without the heads.
 
     Args:
-        documents: strings, (prompt, response) pairs of which the response is predicted, or token ids.
+        texts: strings, (prompt, response) pairs of which the response is predicted, or token ids.
         heads: as in `ablate`. The paper's are the best 5 % by `copy` on look-ups (`tasks.key_value`), with uniform attention;
             compare with random heads, and rank documents of one domain only.
         kind, **options: as in `ablate`, and `out` and `progress`.
@@ -99,9 +100,9 @@ def influence(
     Raises ValueError as `ablate` does, and for no documents.
     """
     ablation, run = ablation_run(model, kind, options)
-    shape = geometry(model)
+    shape = head_geometry(model)
     chosen = shape.check_heads(heads)
-    encoded = placed(plain_texts(documents).encode(model.tokenizer, shape))
+    encoded = placed(plain_texts(texts).encode(model.tokenizer, shape))
     ablation.check_spans(len(encoded), "documents")
     settings = {**identify(model).settings, **ablation.settings, "heads": ",".join(map(str, sorted(chosen)))}
     settings["documents"] = digest([one.settings for one in encoded])
@@ -109,7 +110,7 @@ def influence(
     def work(batch: list[EncodedText]) -> list[Result]:
         (one,) = batch
         whole = losses(model, one)
-        with ablate(model, chosen, ablation):
+        with ablate(model, chosen, kind=ablation):
             without = losses(model, one)
         return [Result({"loss": whole, "loss_without": without}, {})]
 

@@ -17,7 +17,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.inspection.look_results import Look
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK, advance, fast_attention
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.modes import evaluating
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
@@ -35,8 +35,9 @@ from lens_heads.trials.trial import AnyTrial
 def look(
     model: Model,
     trial: Annotated[AnyTrial, LISTED],
-    steps: Sequence[int] | int | None = None,
     heads: AnyHeads | None = None,
+    *,
+    steps: Sequence[int] | int | None = None,
     direction: str | Path = "exact",
     k: int = 8,
     generated: bool = False,
@@ -64,7 +65,7 @@ def look(
     require_raw_weights(model)
     if not isinstance(trial, AnyTrial):
         raise TypeError(f"look takes one trial, got {type(trial).__name__}: call it once for each")
-    shape = geometry(model)
+    shape = head_geometry(model)
     checks.whole_number("k", k, 1, shape.d_vocab, ", the size of the vocabulary")
     checks.whole_number("chunk", chunk)
     chosen = every_head(shape.n_layers, shape.n_heads) if heads is None else shape.check_heads(heads)
@@ -137,7 +138,7 @@ def _made(
     sides = [joined([part[side].unflatten(0, (-1, len(seen.steps))) for part in tops]) for side in (0, 1)]
     words = token_words(model.tokenizer, [*tokens.tolist(), *produced.tolist(), *sides[0].flatten().tolist()])
     return Look(
-        model=geometry(model).name,
+        model=head_geometry(model).name,
         trial=trial.id,
         answer=trial.answer,
         direction=direction,

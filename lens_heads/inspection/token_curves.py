@@ -65,13 +65,14 @@ class TokenCurve:
         """The curve over the text, with every token named on hover."""
         from lens_heads import plots
 
-        return plots.token_curve(self.name, self.words, self.values.numpy(), title)
+        return plots.token_curve(self.name, self.words, self.values.numpy(), title=title)
 
 
 @typed
 def token_curves(
     model: Model,
     text: AnyText,
+    *,
     span: HeadScores | None = None,
     window: int = WINDOW,
     near: int = NEAR,

@@ -22,7 +22,7 @@ from lens_heads.inspection.explorer.trying import MOST_DRAWS, Tried, attempt
 from lens_heads.inspection.look import look
 from lens_heads.inspection.look_results import Look
 from lens_heads.interventions.activations import MeanActivations
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.runs import checks
 from lens_heads.runs.showing import visible
 from lens_heads.runs.typed import typed
@@ -154,6 +154,7 @@ def why(
     model: Model,
     prompt: str,
     answer: str | None = None,
+    *,
     needle: str | None = None,
     question: str | None = None,
     k: int = 5,
@@ -186,7 +187,7 @@ def why(
     context window, k beyond the number of heads, and a model that writes nothing where `answer` is None.
     """
     require_raw_weights(model)
-    shape = geometry(model)
+    shape = head_geometry(model)
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
     check_asked(prompt, answer, needle, question, k, kind, draws, max_new_tokens)
     given = answer if answer is not None else _own_answer(model, prompt, chat, max_new_tokens)

@@ -15,7 +15,7 @@ from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.ablation import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, NEEDS, Clock, Setting
 from lens_heads.model.changes import changing
-from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import HookFunction, attach, hooked, running
 from lens_heads.model.support import require
 from lens_heads.runs.typed import LISTED, typed
@@ -26,6 +26,7 @@ from lens_heads.runs.typed import LISTED, typed
 def ablate(
     model: Model,
     heads: AnyHeads,
+    *,
     kind: str | Ablation = "mean",
     reference: Annotated[Reference | None, LISTED] = None,
     **options: Any,
@@ -74,7 +75,7 @@ def ablate_each(
     The cache of a forward says which variant a row is (`Cache.assign`). Layers may hold only the first of the variants
     (`model.joining`), so sets come in the order of their lowest layers. One set is ablated in every row. Otherwise as `ablate`.
     """
-    shape, clock = geometry(model), Clock()
+    shape, clock = head_geometry(model), Clock()
     ablation = Ablation.of(model, kind, reference, options)
     chosen = torch.zeros(shape.n_layers, len(sets), shape.n_heads, dtype=torch.bool)
     for variant, heads in enumerate(sets):

@@ -13,7 +13,7 @@ from lens_heads.interventions.kinds import KINDS, REQUIRED
 from lens_heads.interventions.spans import check_number, spans_of
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_owner
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest, tensor_digest
 
@@ -141,7 +141,7 @@ def _check_reference(kind: str, reference: Any, model: Model) -> None:
 
 def check_belongs(model: Model, reference: Reference, again: bool = True) -> None:
     """ValueError unless means, vectors or a run are of this model's shape and weights, and finite. `again`: see `identify`."""
-    reference.check(geometry(model))
+    reference.check(head_geometry(model))
     for name in ("z", "q", "gates"):
         values = getattr(reference, name, None)
         if values is not None and not values.isfinite().all():

@@ -17,7 +17,7 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.made_on import MadeOn, records
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
@@ -156,11 +156,11 @@ def _by_head(x: Float[Tensor, "1 position ..."], shape: HeadGeometry) -> Float[T
 @typed
 @shared
 def mean_activations(
-    model: Model, trials: Iterable[AnyTrial] | AnyTrial, n: int | None = 50, progress: bool = True
+    model: Model, trials: Iterable[AnyTrial] | AnyTrial, *, n: int | None = 50, progress: bool = True
 ) -> MeanActivations:
     """Mean `z` and `q` over the prompt positions of the first `n` trials (None: all), the usual ablation reference.
 
-    All positions have equal weight. `workers=` as in `lh.working`. A trial that fails is left out, with a warning. Raises
+    All positions have equal weight. `workers=` as in `lh.worker_pool`. A trial that fails is left out, with a warning. Raises
     ValueError for no trials, prompts beyond the context window, and processed weights; TypeError for anything but a
     TransformerLens model.
     """
@@ -195,7 +195,7 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
 
     Memory: 4 bytes per layer, position, head and d_head. ValueError for a prompt longer than the context window.
     """
-    shape = geometry(model)
+    shape = head_geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     found = run_activations(model, encoded.tokens, encoded.id)
     return replace(found, model=identify(model), prompt=prompt_digest(encoded))
@@ -203,7 +203,7 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
 
 def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:
     """`z` of every head on these tokens, from position `first` on; if one chunk suffices, bit-identical to a plain forward."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     names = [f"blocks.{layer}.attn.hook_z" for layer in range(shape.n_layers)]
     seen = _collect(model, tokens, names, lambda x: _by_head(x, shape).cpu(), first, fast=len(tokens) > CHUNK)
     return TrialActivations(torch.stack([torch.cat(parts) for parts in seen.values()]), id, first)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.support import require
 from lens_heads.runs.typed import typed
 from lens_heads.trials.pairs import Positions, TokenPair, check_positions, make_pairs
@@ -21,6 +21,7 @@ def patch(
     model: Model,
     heads: AnyHeads,
     clean: TokenPair | AnyTrial | TrialActivations,
+    *,
     positions: Positions = "answer",
 ) -> Iterator[None]:
     """Inside the block, the heads write what they wrote in the clean run, at the positions of that run.
@@ -38,12 +39,12 @@ def patch(
     check_positions(positions)
     require(model, "patch", "writes").check_heads(heads)
     reference = clean if isinstance(clean, TrialActivations) else _clean_run(model, clean, positions)
-    with ablate(model, heads, "patch", reference=reference):
+    with ablate(model, heads, kind="patch", reference=reference):
         yield
 
 
 def _clean_run(model: Model, clean: TokenPair | AnyTrial, positions: Positions) -> TrialActivations:
     # Only the clean side is run, so a trial needs no corruption.
-    (pair,) = make_pairs(clean, model.tokenizer, geometry(model), lambda trial: trial.tokens, distinct=False)
+    (pair,) = make_pairs(clean, model.tokenizer, head_geometry(model), lambda trial: trial.tokens, distinct=False)
     start, end = pair.answer
     return run_activations(model, pair.clean[: end - 1], pair.id, start - 1 if positions == "answer" else 0)

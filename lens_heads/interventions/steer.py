@@ -19,6 +19,7 @@ def steer(
     model: Model,
     heads: AnyHeads,
     vectors: HeadVectors,
+    *,
     factor: float = 1.0,
     span: Span | Sequence[Span] | Part | None = None,
 ) -> Iterator[None]:
@@ -27,5 +28,5 @@ def steer(
     `span`: only in these rows of the prompt, as in `ablate`. Vectors come from `task_vectors`, a difference of two of them, or
     `ranking.lofit`. Raises as `ablate` does.
     """
-    with ablate(model, heads, "add", vectors, factor=factor, span=span):
+    with ablate(model, heads, kind="add", reference=vectors, factor=factor, span=span):
         yield

@@ -11,6 +11,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "check": ["CheckReport"],
         "load": ["load_model"],
-        "workers": ["working"],
+        "workers": ["worker_pool"],
     },
 )

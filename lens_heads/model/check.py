@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model import identities
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.identities import Check, Run
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import LENGTH, architecture, measured, prompt, tolerance_of
@@ -27,7 +27,7 @@ LONGEST = 1024
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The result of `check`: `passed`, and one row per statement in `frame`."""
+    """The result of `check_model`: `passed`, and one row per statement in `frame`."""
 
     model: str
     shape: HeadGeometry
@@ -61,7 +61,9 @@ NEEDS = ("pattern", "values", "edits", "queries", "writes", "closing", "causal",
 
 @typed
 @torch.no_grad()
-def check(model: Model, tokens: Int[Tensor, " position"] | None = None, tolerance: float | None = None) -> CheckReport:
+def check_model(
+    model: Model, *, tokens: Int[Tensor, " position"] | None = None, tolerance: float | None = None
+) -> CheckReport:
     """Measure every identity that scores, ablations and patches rest on, on one short text or your own `tokens`.
 
     These are the identities that are measured on any model before its first use; here all of them, on a text that is longer
@@ -71,7 +73,7 @@ def check(model: Model, tokens: Int[Tensor, " position"] | None = None, toleranc
     ValueError for processed weights; every other failure is a row.
     """
     require_raw_weights(model)
-    shape = geometry(model)
+    shape = head_geometry(model)
     tolerance = tolerance_of(model) if tolerance is None else checks.finite("tolerance", tolerance, 0)
     ids = prompt(model, _length(shape)) if tokens is None else torch.as_tensor(tokens)
     with evaluating(model):

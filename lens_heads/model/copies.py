@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.model.beginning import agree
-from lens_heads.model.geometry import Model, geometry, is_bridge, output_weights, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, is_bridge, output_weights, require_raw_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.load import boot_bridge
 
@@ -45,7 +45,7 @@ def packed(model: Model) -> Packed:
     """A model to send to another process. ValueError for processed weights and for a model with hooks."""
     if has_hooks(model):
         raise ValueError(
-            f"{geometry(model).name} has hooks attached (an ablation?), which no copy has: remove them first"
+            f"{head_geometry(model).name} has hooks attached (an ablation?), which no copy has: remove them first"
         )
     held: dict[Any, list[str]] = {}  # A tensor that has several names is sent once.
     tensors = dict(_weights(model))
@@ -69,7 +69,7 @@ def unpacked(parts: Packed, device: torch.device | str) -> Model:
 def _parts(model: Model) -> Packed:
     """What a model is made of, without weights."""
     require_raw_weights(model)
-    bridge, shape = is_bridge(model), geometry(model)
+    bridge, shape = is_bridge(model), head_geometry(model)
     whole = model.original_model if bridge else model
     config = copy.deepcopy(whole.config if bridge else model.cfg)
     return Packed(bridge, type(whole), config, model.tokenizer, model.cfg.dtype, shape.name, [])
@@ -111,7 +111,7 @@ def copied(model: Model, name: str) -> Model:
     ValueError for processed weights, and for a model with other parts than its configuration says.
     """
     fresh = redrawn(model, name, 0)
-    _fill(fresh, _weights(model), geometry(model).name)
+    _fill(fresh, _weights(model), head_geometry(model).name)
     return fresh
 
 
@@ -145,4 +145,4 @@ def set_output_weights(model: Model, layer: int, W_O: Float[Tensor, "head d_head
     weights = model.blocks[layer].attn.W_O
     weights.data.copy_(W_O.reshape(weights.shape))
     if not torch.equal(output_weights(model, layer), W_O.float()):
-        raise ValueError(f"{geometry(model).name}: the output weights of layer {layer} cannot be written")
+        raise ValueError(f"{head_geometry(model).name}: the output weights of layer {layer} cannot be written")

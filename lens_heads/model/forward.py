@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lens_heads.model import attending
 from lens_heads.model.attending import Attend
 from lens_heads.model.changes import changing
-from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import attach, running
 from lens_heads.model.norms import unwatched_norms
 from lens_heads.model.rope import OUTGROWN, fixed_below, rotating
@@ -316,7 +316,7 @@ def takes_attention(model: Model) -> bool:
 def _sdpa_is_exact(model: Model) -> bool:
     if _avoids(model, "fast"):
         return False
-    shape = geometry(model)
+    shape = head_geometry(model)
     q_norm = getattr(model.blocks[0].attn, "q_norm", None)
     # In half precision the bridge's norm over a whole projection (OLMo) leaves the keys in float32, unlike those in a cache
     # filled by sdpa, so eager attention and sdpa cannot share one.

@@ -30,7 +30,7 @@ def is_bridge(model: Model) -> bool:
     )
 
 
-def geometry(model: Model) -> HeadGeometry:
+def head_geometry(model: Model) -> HeadGeometry:
     """The geometry of a loaded model. d_head is not always d_model / n_heads (Qwen3, Gemma 3).
 
     ValueError for a bridge of the caller's own that lacks what every function reads, as `load_model` refuses it.
@@ -100,7 +100,7 @@ def _reach(model: Model, layer: int, bridge: bool) -> tuple[int | None, int | No
 
 def require_raw_weights(model: Model) -> None:
     """ValueError if norms were folded or weights centered, which changes the meaning of head contributions."""
-    geometry(model)  # A TypeError or ValueError for other models before an attribute is missing.
+    head_geometry(model)  # A TypeError or ValueError for other models before an attribute is missing.
     folded = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
     folded = folded or str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
     rows = {"W_U": model.W_U.detach(), "W_O": output_weights(model, 0).flatten(0, 1)}
@@ -108,7 +108,7 @@ def require_raw_weights(model: Model) -> None:
     if folded or centered:
         why = "norms folded into weights" if folded else f"{' and '.join(centered)} centered"
         raise ValueError(
-            f"{geometry(model).name} has processed weights ({why}), but scores are defined on the weights as stored: load "
+            f"{head_geometry(model).name} has processed weights ({why}), but scores are defined on the weights as stored: load "
             "it with lens_heads.load_model(name), HookedTransformer.from_pretrained_no_processing(name), or "
             "TransformerBridge.enable_compatibility_mode(no_processing=True)"
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lens_heads.model.changes import changing
 from lens_heads.model.delegated import pattern_first, restore
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 
 HookFunction: TypeAlias = Callable[..., Tensor | None]
 
@@ -32,7 +32,7 @@ def hooked(model: Model, hooks: Iterable[tuple[str, HookFunction]]) -> Iterator[
             if name not in points:
                 close = difflib.get_close_matches(name, points, n=1)
                 raise ValueError(
-                    f"{geometry(model).name} has no hook {name!r}"
+                    f"{head_geometry(model).name} has no hook {name!r}"
                     + (f"; the nearest is {close[0]!r}" if close else "")
                     + ": a bridge needs enable_compatibility_mode(no_processing=True)"
                 )

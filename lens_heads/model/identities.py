@@ -28,7 +28,7 @@ from lens_heads.model.forward import (
     prefill,
     uncached,
 )
-from lens_heads.model.geometry import Model, attention_out, geometry, output_weights
+from lens_heads.model.geometry import Model, attention_out, head_geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.joining import joining
 from lens_heads.model.multipliers import logit_multiplier, residual_multiplier
@@ -116,7 +116,7 @@ STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 
 def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: Any = ()) -> Run:
     """Run a prompt under some hooks and note everything."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
     found, cache = Run(model, shape, ids, tolerance), Cache(model, 1)
     points = model.hook_dict

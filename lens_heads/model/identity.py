@@ -13,7 +13,7 @@ import torch
 import xxhash
 from torch.nn.modules import module as torch_hooks
 
-from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import has_hooks, hook_tables, is_the_librarys
 from lens_heads.runs.digests import bytes_of, digest
 from lens_heads.runs.identity import ModelIdentity
@@ -39,7 +39,7 @@ def identify(model: Model, again: bool = True) -> ModelIdentity:
         found = fingerprint(model)
         if (state := _state(model)) is not None:
             _KNOWN[model] = state, found
-    return ModelIdentity(geometry(model).name, found, str(model.cfg.dtype), type(model).__name__)
+    return ModelIdentity(head_geometry(model).name, found, str(model.cfg.dtype), type(model).__name__)
 
 
 def _state(model: Model) -> Any:

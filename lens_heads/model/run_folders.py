@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import changed_by, scales
 from lens_heads.model.support import FIRST, architecture, support
 from lens_heads.runs.files import create
@@ -29,7 +29,7 @@ def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -
     changed = changed_by(model)
     if changed is not None:
         raise ValueError(
-            f"{geometry(model).name} has {changed}, which a run folder cannot identify: omit out=, or remove them first"
+            f"{head_geometry(model).name} has {changed}, which a run folder cannot identify: omit out=, or remove them first"
         )
     rules = prompt_rules(model.tokenizer) if model.tokenizer is not None else {}
     folder = RunFolder(out, {**settings, "scales": scales(model), **rules})
@@ -37,6 +37,6 @@ def folder_for(model: Model, out: str | Path | None, settings: dict[str, Any]) -
         known = support(model).checks
         found = [check for need in FIRST for check in known[need]]  # The same for every call and way of sharing it.
         rows = [{**asdict(check), "error": repr(check.error), "passed": check.passed} for check in found]
-        about = {"model": geometry(model).name, "architecture": architecture(model), "checks": rows}
+        about = {"model": head_geometry(model).name, "architecture": architecture(model), "checks": rows}
         create(folder.path / SUPPORT, json.dumps(about, indent=1) + "\n")
     return folder

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lens_heads.model.forward import fast_attention, hooked_inside_attention, takes_attention
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 
 
@@ -84,7 +84,7 @@ class StreamingCache:
     alone = True  # No other cache may be used while it attends (`attending.check_free`).
 
     def __init__(self, model: Model, full: Bool[Tensor, "layer kv_head"], sink: int = 4, recent: int = 64) -> None:
-        shape = geometry(model)
+        shape = head_geometry(model)
         checks.whole_number("sink", sink, 0)
         checks.whole_number("recent", recent, remedy=": a token always reads itself")
         if not takes_attention(model) or any(

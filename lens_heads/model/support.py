@@ -23,7 +23,7 @@ from lens_heads.model import identities
 from lens_heads.model.attending import check_free
 from lens_heads.model.changes import changing
 from lens_heads.model.forward import avoid
-from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import hook_tables
 from lens_heads.model.identities import Check, Run
 from lens_heads.model.identity import fingerprint, replaced_forwards, scales
@@ -106,7 +106,7 @@ def require(model: Model, what: str, *needs: Need) -> HeadGeometry:
 
     Everything needs that no token sees the future, and that a forward over a cache is a forward.
     """
-    shape, known = geometry(model), support(model, *needs)
+    shape, known = head_geometry(model), support(model, *needs)
     for need in ("causal", "cached", *needs):
         check = known.failed(need)
         if check is not None:
@@ -132,7 +132,7 @@ def architecture(model: Model) -> str:
 
 def prompt(model: Model, length: int = LENGTH) -> Int[Tensor, " position"]:
     """So many tokens of text, begun as the model's prompts are; of numbers, if the model has no tokenizer that fits it."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     length = min(length, shape.n_ctx)
     if model.tokenizer is not None:
         text = TEXT * (1 + length // 30)

@@ -22,7 +22,7 @@ import torch
 from lens_heads.model.copies import SEVERAL, packed, unpacked
 from lens_heads.model.cost import add, counted
 from lens_heads.model.foreign_code import brought_along
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.worker_devices import devices_of, each_takes
 from lens_heads.runs.crew import Done, current, in_crew, portable
@@ -32,12 +32,12 @@ from lens_heads.runs.warned import users_line
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 OPEN: list[Crew] = []
-"""The crews of the `with working(...)` blocks that are open."""
+"""The crews of the `with worker_pool(...)` blocks that are open."""
 
 
 @typed
 @contextmanager
-def working(model: Model, workers: int | str | None, num_gpus: float = 1) -> Iterator[None]:
+def worker_pool(model: Model, workers: int | str | None, *, num_gpus: float = 1) -> Iterator[None]:
     """Inside, every call on this model shares its units among workers, which start once and keep their copies of the model.
 
     Args:
@@ -65,7 +65,7 @@ def working(model: Model, workers: int | str | None, num_gpus: float = 1) -> Ite
 
 
 def shared(function: Call) -> Call:
-    """A function of a model that takes `workers=`, as `working` explains, and shares its loops among them."""
+    """A function of a model that takes `workers=`, as `worker_pool` explains, and shares its loops among them."""
 
     @functools.wraps(function)
     def call(model: Model, *args: Any, workers: int | str | None = None, **options: Any) -> Any:
@@ -73,7 +73,7 @@ def shared(function: Call) -> Call:
             return function(model, *args, **options)
         crew = next((crew for crew in reversed(OPEN) if crew.model is model), None)
         if crew is None:
-            with working(model, workers):
+            with worker_pool(model, workers):
                 return (function if workers is None else call)(model, *args, **options)
         with crew.running(function, args, options), in_crew(crew):
             return function(model, *args, **options)
@@ -130,7 +130,7 @@ class Crew:
         """Inside, the workers run the same call. Nothing is stored there, and no progress shown."""
         if has_hooks(self.model):
             raise ValueError(
-                f"{geometry(self.model).name} has hooks attached (an ablation?), which the workers' copies lack"
+                f"{head_geometry(self.model).name} has hooks attached (an ablation?), which the workers' copies lack"
             )
         given = {name: value for name, value in options.items() if name not in ("out", "progress")}
         name = function.__module__, function.__name__

@@ -19,7 +19,7 @@ _CHANCE = ["k", "chance", "chance_low", "chance_high"]
 _CHANCE_LABEL = "chance, with 95 % band"
 
 
-def similarity_map(names: Sequence[str], values: np.ndarray, title: str) -> go.Figure:
+def similarity_map(names: Sequence[str], values: np.ndarray, *, title: str) -> go.Figure:
     """How alike every two heads are, from -1 to 1."""
     trace = heat(values, 1.0, True, "cosine").update(
         x=list(names), y=list(names), hovertemplate="<b>%{x}</b> and <b>%{y}</b>: %{z:.2f}<extra></extra>"
@@ -29,12 +29,12 @@ def similarity_map(names: Sequence[str], values: np.ndarray, title: str) -> go.F
     return figure.update_yaxes(autorange="reversed")
 
 
-def method_agreement(scores: Mapping[str, ScoresLike], title: str | None = None) -> go.Figure:
+def method_agreement(rankings: Mapping[str, ScoresLike], *, title: str | None = None) -> go.Figure:
     """Spearman correlation between the methods' scores over all heads; hover text adds how many of the top ten they share."""
-    check_one_model("method_agreement", scores.items())
-    names = [look(name).label for name in scores]
-    matrix = np.array([[spearman(a, b) for b in scores.values()] for a in scores.values()])
-    k = min(10, next(iter(scores.values())).values.numel())
+    check_one_model("method_agreement", rankings.items())
+    names = [look(name).label for name in rankings]
+    matrix = np.array([[spearman(a, b) for b in rankings.values()] for a in rankings.values()])
+    k = min(10, next(iter(rankings.values())).values.numel())
     trace = heat(matrix, 1.0, True, "Spearman ρ").update(
         x=names,
         y=names,
@@ -42,7 +42,7 @@ def method_agreement(scores: Mapping[str, ScoresLike], title: str | None = None)
         texttemplate="%{text}",
         textfont={"size": 13},
         customdata=[
-            [len(set(a.ranking()[:k]) & set(b.ranking()[:k])) for b in scores.values()] for a in scores.values()
+            [len(set(a.ranking()[:k]) & set(b.ranking()[:k])) for b in rankings.values()] for a in rankings.values()
         ],
         hovertemplate=f"%{{y}} and %{{x}}: ρ = %{{z:.3f}}<br>%{{customdata}} of the top {k} shared<extra></extra>",
     )
@@ -51,7 +51,7 @@ def method_agreement(scores: Mapping[str, ScoresLike], title: str | None = None)
     return figure.update_xaxes(**BARE, tickangle=-30).update_yaxes(**BARE, autorange="reversed")
 
 
-def jaccard_curves(curves: Mapping[str, pd.DataFrame], title: str | None = None) -> go.Figure:
+def jaccard_curves(curves: Mapping[str, pd.DataFrame], *, title: str | None = None) -> go.Figure:
     """Overlap of two methods' top k heads by k (solid), with the overlap expected by chance (dashed).
 
     `curves` are `compare.jaccard_curve` tables by name. The band holds 95 % of chance; the dotted line is chance with the same

@@ -41,7 +41,7 @@ _KINDS = {
 
 
 def drop_bars(
-    frame: pd.DataFrame, title: str | None = None, unit: str = "nats per token", axis: str = "drop", groups: str = ""
+    frame: pd.DataFrame, *, title: str | None = None, unit: str = "nats per token", axis: str = "drop", groups: str = ""
 ) -> go.Figure:
     """Grouped bars with their intervals: one group of bars per `group`, one bar per `name`, both in order of appearance.
 
@@ -81,7 +81,7 @@ def drop_bars(
     return legend_below(figure, 22 + 16 * lines + (36 if groups else 0))
 
 
-def recovery_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
+def recovery_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figure:
     """The share of the ablation cost that patching recovers, per set of heads, with its interval; takes `Recovery.frame`.
 
     Each control stands beside its fair variant (hatched), whose heads were themselves ablated. A bar is pale if ablation cost

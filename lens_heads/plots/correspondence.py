@@ -24,7 +24,7 @@ _COLUMNS = (0.0, 2.0)
 
 
 def match_diagram(
-    match: MatchLike, heads: Iterable[HeadLike | str] | None = None, title: str | None = None
+    match: MatchLike, *, heads: Iterable[HeadLike | str] | None = None, title: str | None = None
 ) -> go.Figure:
     """A dot per head in its layer, a on the left and b on the right, and a line from each head of a to its partner.
 

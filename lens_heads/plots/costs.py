@@ -26,7 +26,7 @@ FREE = 0.3
 """Where a method without any pass is drawn on the logarithmic axis."""
 
 
-def quality_cost(frame: Any, value: str, what: str, title: str) -> go.Figure:
+def quality_cost(frame: Any, value: str, what: str, *, title: str) -> go.Figure:
     """`value`, with its bounds, against passes on a logarithmic axis: a dot per method, coloured by family.
 
     `frame`: method, family, passes, `value`, and `<value>_low` and `<value>_high` where it has an interval; the row "random

@@ -26,7 +26,7 @@ from lens_heads.plots.theme import (
 
 
 def ablation_curves(
-    curve: CurveLike, metric: str, task: str | None = None, title: str | None = None, height: int | None = None
+    curve: CurveLike, metric: str, *, task: str | None = None, title: str | None = None, height: int | None = None
 ) -> go.Figure:
     """The metric against the number k of heads ablated: a line per ranking's top k; controls are grey and dashed or dotted.
 
@@ -101,7 +101,7 @@ def _baseline(row: Any, start: float, end: float, name: str = "no ablation") -> 
     return go.Scatter(x=[start, end], y=value, error_y=whiskers(value, low, high, INK), **drawn)
 
 
-def task_curves(frame: pd.DataFrame, title: str = "", unit: str = "nats") -> go.Figure:
+def task_curves(frame: pd.DataFrame, *, title: str = "", unit: str = "nats") -> go.Figure:
     """Damage against the number k of heads ablated, all tasks in one figure: each one's own heads, and random heads dashed.
 
     `frame` has the columns capability, set ("top" or "random"), k, damage, damage_low, damage_high. Whiskers are 95 %
@@ -133,7 +133,7 @@ def task_curves(frame: pd.DataFrame, title: str = "", unit: str = "nats") -> go.
     return figure.update_yaxes(title=f"damage ({escape(unit)})")
 
 
-def faithfulness_curves(frame: Any, mlps: str, title: str | None = None) -> go.Figure:
+def faithfulness_curves(frame: Any, mlps: str, *, title: str | None = None) -> go.Figure:
     """Faithfulness against the share of heads kept: a line per ranking; controls are grey and dashed or dotted.
 
     `frame`: method, set, share, value, low, high, as in `faithfulness`. Whiskers are 95 % intervals over pairs; 1 is all heads.
@@ -153,7 +153,7 @@ def faithfulness_curves(frame: Any, mlps: str, title: str | None = None) -> go.F
     return figure.update_yaxes(title="faithfulness")
 
 
-def cache_curves(frame: pd.DataFrame, metric: str, title: str | None = None) -> go.Figure:
+def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) -> go.Figure:
     """A metric against the share of the cache that is kept: a line per ranking, random heads in grey, the whole cache in black.
 
     `frame`: ranking, share, kept, and the metric with its `_low` and `_high`, as of `StreamingTable.to_frame`. Every line begins

@@ -21,7 +21,7 @@ _PLOT = (740, 400)
 """Width and height of the plot area of `score_scatter` in pixels, precise enough to keep its labels apart."""
 
 
-def scatter(a: ScoresLike, b: ScoresLike, mark: int = 5, title: str | None = None) -> go.Figure:
+def scatter(a: ScoresLike, b: ScoresLike, *, mark: int = 5, title: str | None = None) -> go.Figure:
     """Every head's score by one method (x) against another (y); the best `mark` heads of either are named."""
     check_one_model("scatter", [(a.method, a), (b.method, b)])
     x, y, every = look_of(a), look_of(b), a.ranking()
@@ -45,7 +45,7 @@ def scatter(a: ScoresLike, b: ScoresLike, mark: int = 5, title: str | None = Non
 
 
 def score_scatter(
-    a: ScoresLike, b: ScoresLike, thirds: pd.DataFrame, title: str | None = None, mark: int = 5
+    a: ScoresLike, b: ScoresLike, thirds: pd.DataFrame, *, title: str | None = None, mark: int = 5
 ) -> go.Figure:
     """Every head's score by one method (x) against another (y), by layer third; the best `mark` of either are named.
 

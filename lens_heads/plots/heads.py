@@ -35,7 +35,7 @@ KIND_LETTERS = {"copy_suppression": "X", "copying": "C", "successor": "S", "sink
 """What `kind_map` writes in a head's cell, so that colour is not all that tells; else the kind's first letter."""
 
 
-def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.Figure:
+def head_map(scores: ScoresLike, *, title: str | None = None, mark: int = 5) -> go.Figure:
     """Scores by layer (0 at the bottom) and head; the best `mark` heads are outlined, and named or numbered by rank.
 
     Orange is negative, white zero, blue positive; without negative scores the scale starts at zero.
@@ -68,7 +68,7 @@ def head_map(scores: ScoresLike, title: str | None = None, mark: int = 5) -> go.
     return figure.update_yaxes(title="layer", **whole_axis(layers))
 
 
-def kind_map(frame: pd.DataFrame, kinds: Sequence[str], title: str) -> go.Figure:
+def kind_map(frame: pd.DataFrame, kinds: Sequence[str], *, title: str) -> go.Figure:
     """Layer (0 at the bottom) by head, coloured by kind and lettered; `frame` as in `describe`. Hover has a head's scores.
 
     Kinds that `describe` does not know take its colours in their order.
@@ -115,7 +115,7 @@ def kind_map(frame: pd.DataFrame, kinds: Sequence[str], title: str) -> go.Figure
     return legend_below(figure)
 
 
-def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> go.Figure:
+def ranking_bars(scores: ScoresLike, *, k: int = 10, title: str | None = None) -> go.Figure:
     """The k best heads, best on top, each with its 95 % interval over trials; without whiskers where there is none."""
     best, shown, trials = scores.ranking()[:k], look_of(scores), len(scores.trial_ids)
     at = [head.layer for head in best], [head.head for head in best]
@@ -135,7 +135,7 @@ def ranking_bars(scores: ScoresLike, k: int = 10, title: str | None = None) -> g
     return figure.update_yaxes(**BARE, autorange="reversed")
 
 
-def provenance_bars(frame: pd.DataFrame, title: str | None = None) -> go.Figure:
+def provenance_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figure:
     """What each head attends to most at the answer steps: a stacked bar per head, the first on top.
 
     `frame` is the table of `inspection.provenance`. Shares of at least 7 % are written in the bar.

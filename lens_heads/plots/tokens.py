@@ -14,7 +14,7 @@ WRITTEN = 60
 """Up to so many tokens are written along the axis."""
 
 
-def token_curve(name: str, words: Sequence[str], values: np.ndarray, title: str | None = None) -> go.Figure:
+def token_curve(name: str, words: Sequence[str], values: np.ndarray, *, title: str | None = None) -> go.Figure:
     """A line over the positions of a text; hover names the token."""
     trace = go.Scatter(
         x=list(range(len(words))),

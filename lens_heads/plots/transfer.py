@@ -23,7 +23,7 @@ from lens_heads.plots.theme import (
 RANDOM = "random heads"
 
 
-def transfer_map(matrix: TransferLike, k: int, relative: bool = False, title: str | None = None) -> go.Figure:
+def transfer_map(matrix: TransferLike, *, k: int, relative: bool = False, title: str | None = None) -> go.Figure:
     """The drop in each task (columns) when the top k heads of each task (rows) are ablated; last row: mean over random sets.
 
     Blue is a loss, orange a gain; each task's own heads are outlined. Below each target is its metric without ablation.
@@ -41,7 +41,7 @@ def transfer_map(matrix: TransferLike, k: int, relative: bool = False, title: st
     return _cells(table, table, what, unit, heading, f"top {k} heads of the row's task")
 
 
-def generality_map(found: GeneralityLike, column: str = "damage", title: str | None = None) -> go.Figure:
+def generality_map(found: GeneralityLike, *, column: str = "damage", title: str | None = None) -> go.Figure:
     """Damage to each task (columns) when each set of heads (rows) is ablated, in the task's own metric; last row: random heads.
 
     Tasks have different metrics, so colours are relative to the largest value of a task. Blue is a loss, orange a gain; each
@@ -86,7 +86,7 @@ def _cells(table: pd.DataFrame, shares: pd.DataFrame, what: str, unit: str, titl
     return figure.update_yaxes(**BARE, title="heads of", autorange="reversed")
 
 
-def transfer_scatter(found: CorrelationLike, title: str | None = None) -> go.Figure:
+def transfer_scatter(found: CorrelationLike, *, title: str | None = None) -> go.Figure:
     """A point per task and k: one model (x) against the other (y), minus the mean at each k, with 95 % intervals over items.
 
     Each task has its own colour and symbol; larger points have more heads ablated. The line is the least-squares fit.

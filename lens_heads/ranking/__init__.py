@@ -6,7 +6,7 @@ A method ranks and says nothing of what its heads do: that is `evidence`, which 
 from lens_heads.ranking.causal.ablated import attribute_ablation, gradient_importance, importance
 from lens_heads.ranking.causal.attribution import attribution_patch
 from lens_heads.ranking.causal.circuits import trace_circuit
-from lens_heads.ranking.causal.function_vectors import aie
+from lens_heads.ranking.causal.function_vectors import average_indirect_effect
 from lens_heads.ranking.causal.knockout import knockout_heads, sahara
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.causal.paths import path_patch
@@ -29,7 +29,7 @@ from lens_heads.ranking.method import Method
 from lens_heads.ranking.one_pass.common_texts import common_texts
 from lens_heads.ranking.one_pass.documents import score_documents
 from lens_heads.ranking.one_pass.linear_probes import probe_heads
-from lens_heads.ranking.one_pass.razor import razor_heads
+from lens_heads.ranking.one_pass.razor import razor_attention_heads
 from lens_heads.ranking.one_pass.repeated import repeated_blocks
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.ranking.one_pass.scorer import Scorer
@@ -49,10 +49,10 @@ __all__ = [
     "Scorer",
     "Search",
     "TokenMap",
-    "aie",
     "attribute_ablation",
     "attribute_queries",
     "attribution_patch",
+    "average_indirect_effect",
     "by_map",
     "common_texts",
     "draw_masks",
@@ -74,7 +74,7 @@ __all__ = [
     "path_patch",
     "probe_heads",
     "rank",
-    "razor_heads",
+    "razor_attention_heads",
     "repeated_blocks",
     "sahara",
     "score_documents",

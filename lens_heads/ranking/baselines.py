@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.identity import identify
 from lens_heads.ranking.masks.localize import masked_metric
 from lens_heads.ranking.material import Material
@@ -21,7 +21,7 @@ from lens_heads.trials.digests import made_on
 
 def random_numbers(material: Material) -> HeadScores:
     """Random numbers: what a method that knows nothing gets."""
-    shape, rng = geometry(material.model), np.random.default_rng(material.seed)
+    shape, rng = head_geometry(material.model), np.random.default_rng(material.seed)
     values = torch.from_numpy(rng.normal(size=(len(material.trials), shape.n_layers, shape.n_heads))).float()
     return scored("random_numbers", values, material)
 

@@ -31,7 +31,7 @@ def _repeated(scorer: Scorer) -> Method:
     """A score of repeated random tokens, which needs no trials: three blocks."""
 
     def rank(material: Material) -> HeadScores:
-        blocks = [repeated_blocks(material.model, BLOCK, 3, material.seed * 3 + i) for i in range(3)]
+        blocks = [repeated_blocks(material.model, block=BLOCK, copies=3, seed=material.seed * 3 + i) for i in range(3)]
         return score_heads(material.model, blocks, [scorer], **material.loop(scorer.name))[scorer.name]
 
     return Method(scorer.name, "observational", rank, paper=scorer.paper, fails=scorer.fails)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
-from lens_heads.model.workers import working
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
+from lens_heads.model.workers import worker_pool
 from lens_heads.ranking import registry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
@@ -32,6 +32,7 @@ def rank(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
     methods: Any = None,
+    *,
     k: int = 5,
     masks: int = 100,
     calibration: Iterable[AnyTrial] | AnyTrial | None = None,
@@ -82,7 +83,7 @@ def rank(
         else registry.resolve(methods)
     )
     require_raw_weights(model)
-    shape = geometry(model)
+    shape = head_geometry(model)
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
     encoded = _encoded(model, trials, 0 if teacher_forced else options.max_new_tokens)
     others = () if calibration is None else tuple(_encoded(model, calibration, 0))
@@ -103,7 +104,7 @@ def rank(
             raise ValueError(f"method {method.name!r}: {missing}")
         if material.out is not None:
             plain_name(method.name, "method")
-    with working(model, run.get("workers")):
+    with worker_pool(model, run.get("workers")):
         found = _by_one_pass(material, [one.scorer for one in chosen if one.scorer], teacher_forced, options)
         errors: list[Exception] = []
         for method in chosen:
@@ -128,7 +129,7 @@ def ranked(method: Method, material: Material) -> HeadScores:
     found: Any = method.rank(material)
     if not isinstance(found, HeadScores):
         raise TypeError(f"method {method.name} returned {type(found).__name__}: it must return HeadScores")
-    geometry(material.model).check_scores(found, f"method {method.name!r}")
+    head_geometry(material.model).check_scores(found, f"method {method.name!r}")
     return replace(found, method=method.name)
 
 
@@ -140,11 +141,11 @@ def _by_one_pass(
         return {}
     how: dict[str, Any] = {**material.loop("one_pass"), "batch_size": options.batch_size}
     how |= {} if teacher_forced else {"max_new_tokens": options.max_new_tokens}
-    return score_heads(material.model, material.needled, scorers, teacher_forced, **how)
+    return score_heads(material.model, material.needled, scorers, teacher_forced=teacher_forced, **how)
 
 
 def _encoded(model: Model, trials: Iterable[AnyTrial] | AnyTrial, room: int) -> list[EncodedTrial]:
-    shape = geometry(model)
+    shape = head_geometry(model)
     return encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
 
 
@@ -154,4 +155,4 @@ def _pairs(model: Model, trials: list[EncodedTrial], corruption: Corruption | No
         corruption = "counterfactual" if any("corrupt" in trial.meta for trial in trials) else "remove"
         if corruption == "remove" and not any(trial.needle for trial in trials):
             return []
-    return make_pairs(trials, model.tokenizer, geometry(model), corruption)
+    return make_pairs(trials, model.tokenizer, head_geometry(model), corruption)

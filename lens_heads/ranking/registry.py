@@ -10,7 +10,7 @@ from typing import Any, cast
 import pandas as pd
 
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.ranking import baselines, from_scorers
 from lens_heads.ranking.causal import ablated, attribution, function_vectors, knockout, patching
 from lens_heads.ranking.from_scorers import by_scorer
@@ -124,6 +124,6 @@ class _Finished:
     scores: HeadScores
 
     def __call__(self, material: Material) -> HeadScores:
-        shape = geometry(material.model)
+        shape = head_geometry(material.model)
         shape.check_scores(self.scores, f"method {self.scores.method!r}")
         return self.scores

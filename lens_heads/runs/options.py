@@ -21,7 +21,7 @@ class LoopOptions(TypedDict, total=False):
         call with different settings is an error that lists the differences. Default: nothing is stored.
     progress: whether to show a progress bar. Default: True.
     workers: processes, each with a copy of the model, that share the prompts or other units: a number, "auto", "cuda:0,cuda:1" or
-        "ray://HOST:PORT"; see `lh.working`. Default: this process alone.
+        "ray://HOST:PORT"; see `lh.worker_pool`. Default: this process alone.
     """
 
     out: str | Path | None

@@ -5,12 +5,12 @@ A method that finds heads where there are none is wrong; so is one that misses t
 
 from lens_heads.sanity.answers import permuted_answers
 from lens_heads.sanity.models import random_initialised, shuffled_outputs
-from lens_heads.sanity.planted import Planted, planted
+from lens_heads.sanity.planted import Planted, planted_model
 from lens_heads.sanity.quality import planted_quality
 from lens_heads.sanity.rankings import random_ranking
 from lens_heads.trials.needle_swaps import exchanged_needles, without_needle
 
 __all__ = [
-    "Planted", "exchanged_needles", "permuted_answers", "planted", "planted_quality", "random_initialised",
+    "Planted", "exchanged_needles", "permuted_answers", "planted_model", "planted_quality", "random_initialised",
     "random_ranking", "shuffled_outputs", "without_needle",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ _IN_TOKENS = (*_LABEL, "answer_tokens", "choice_tokens")
 
 
 @typed
-def permuted_answers(trials: Iterable[AnyTrial] | AnyTrial, seed: int = 0) -> list[AnyTrial]:
+def permuted_answers(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) -> list[AnyTrial]:
     """The trials with each other's gold answers; the prompts, with their needles, stay.
 
     Controls for whatever holds for any answer of the task: its frequency, its form, its length. Heads chosen for writing these

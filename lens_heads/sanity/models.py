@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from lens_heads.model.copies import copied, redrawn, set_output_weights
-from lens_heads.model.geometry import Model, geometry, output_weights
+from lens_heads.model.geometry import Model, head_geometry, output_weights
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 
 
 @typed
-def random_initialised(model: Model, seed: int = 0) -> Model:
+def random_initialised(model: Model, *, seed: int = 0) -> Model:
     """An untrained model: same class, configuration, dtype and tokenizer, with weights drawn as before training.
 
     Controls for what the architecture and the prompts alone produce. Its heads have learned nothing, so a score, a damage or
@@ -23,12 +23,12 @@ def random_initialised(model: Model, seed: int = 0) -> Model:
     Raises ValueError for processed weights and a seed that is no whole number; TypeError for anything but a TransformerLens
     model.
     """
-    name, seed = geometry(model).name, checks.seed(seed)
+    name, seed = head_geometry(model).name, checks.seed(seed)
     return redrawn(model, f"{name} random-initialised seed {seed}", seed)
 
 
 @typed
-def shuffled_outputs(model: Model, seed: int = 0) -> Model:
+def shuffled_outputs(model: Model, *, seed: int = 0) -> Model:
     """A copy whose heads have exchanged their output weights W_O inside each layer; no head keeps its own.
 
     Controls for scores that come from attention and values alone. Every head still computes its pattern and values with its
@@ -41,7 +41,7 @@ def shuffled_outputs(model: Model, seed: int = 0) -> Model:
     Raises ValueError for processed weights, layers of a single head and a seed that is no whole number; TypeError for
     anything but a TransformerLens model.
     """
-    shape, seed = geometry(model), checks.seed(seed)
+    shape, seed = head_geometry(model), checks.seed(seed)
     if shape.n_heads < 2:
         raise ValueError(
             f"{shape.name} has one head per layer, which has no other to exchange W_O with: use another model"

@@ -19,7 +19,7 @@ from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.beginning import begin_as_own
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed, typed_methods
@@ -120,7 +120,7 @@ class Planted:
         """
         from sklearn.metrics import average_precision_score, roc_auc_score
 
-        shape = geometry(self.model)
+        shape = head_geometry(self.model)
         wanted = set(self.matters if truth is None else shape.check_heads(truth))
         heads = list(self.roles)
         if (scores.n_layers, scores.n_heads) != (self.model.cfg.n_layers, self.model.cfg.n_heads):
@@ -139,7 +139,8 @@ class Planted:
 
 
 @typed
-def planted(
+def planted_model(
+    *,
     layers: int = 4,
     heads: int = 4,
     kv_heads: int | None = None,

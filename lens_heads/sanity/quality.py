@@ -11,7 +11,7 @@ import torch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.sanity.planted import Planted, planted
+from lens_heads.sanity.planted import Planted, planted_model
 from lens_heads.stats import mean_interval
 
 QUALITIES = ("auroc", "average_precision", "precision")
@@ -20,6 +20,7 @@ QUALITIES = ("auroc", "average_precision", "precision")
 @typed
 def planted_quality(
     rank: Callable[[Planted], HeadScores],
+    *,
     seeds: Sequence[int] | int = 10,
     roles: Sequence[str] | None = None,
     level: float = 0.95,
@@ -34,18 +35,18 @@ def planted_quality(
         roles: the roles to find; None for every head whose ablation alone changes the answer (`Planted.matters`), suppressors
             included, which signed scores put last.
         level: of the intervals.
-        **options: of `planted`.
+        **options: of `planted_model`.
 
     Returns a row per metric (auroc, average_precision, precision at k): value, low, high, over seeds (NaN below five), chance
     (the mean over seeds of what random numbers are expected to get), seeds.
 
-    Raises ValueError for no seeds and whatever `planted` and `Planted.quality` refuse.
+    Raises ValueError for no seeds and whatever `planted_model` and `Planted.quality` refuse.
     """
     listed = list(range(checks.count("seeds", seeds))) if checks.whole(seeds) is not None else _seeds(seeds)
     checks.share("level", level)
     rows = []
     for seed in listed:
-        truth = planted(seed=seed, **options)
+        truth = planted_model(seed=seed, **options)
         wanted = truth.matters if roles is None else truth.of(*roles)
         rows.append({**truth.quality(rank(truth), wanted), "share": len(wanted) / len(truth.roles)})
     found = pd.DataFrame(rows)

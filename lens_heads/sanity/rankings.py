@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identify
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
@@ -14,7 +14,7 @@ METHOD = "random lead"
 
 
 @typed
-def random_ranking(model: Model | HeadScores, seed: int = 0) -> HeadScores:
+def random_ranking(model: Model | HeadScores, *, seed: int = 0) -> HeadScores:
     """A "method" that ranks the heads of a model at random, to run through an analysis as if it were one.
 
     Controls for the analysis itself: how often does it call k heads drawn at random special? (Not how much k random heads
@@ -34,7 +34,7 @@ def random_ranking(model: Model | HeadScores, seed: int = 0) -> HeadScores:
     if isinstance(model, HeadScores):
         shape, unit, owner = (model.n_layers, model.n_heads), model.unit, model.model
     else:
-        found = geometry(model)
+        found = head_geometry(model)
         shape, unit, owner = (found.n_layers, found.n_heads), "query_head", identify(model)
     n = shape[0] * shape[1]
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))

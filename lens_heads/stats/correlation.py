@@ -64,7 +64,7 @@ def spearman_brown(r: Float[np.ndarray, " split"]) -> float:
 
 
 @typed
-def split_half_reliability(values: Float[Tensor, "trial item"], n: int = 100, seed: int = 0) -> float:
+def split_half_reliability(values: Float[Tensor, "trial item"], *, n: int = 100, seed: int = 0) -> float:
     """Spearman between item means of two random halves of the trials, Spearman-Brown corrected, mean over n splits.
 
     Would other trials of the same kind rank the items alike? Skips splits in which all items of a half tie. NaN with fewer

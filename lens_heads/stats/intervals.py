@@ -57,6 +57,7 @@ NOTHING = Interval(math.nan, math.nan, math.nan)
 @typed
 def mean_interval(
     values: Float[Tensor, "trial *item"],
+    *,
     groups: Groups = None,
     level: float = 0.95,
     n: int = 2000,
@@ -79,6 +80,7 @@ def mean_interval(
 def gap_interval(
     first: Float[Tensor, "trial_a *item"],
     second: Float[Tensor, "trial_b *item"],
+    *,
     groups: Sequence[Groups] = (None, None),
     level: float = 0.95,
     n: int = 2000,
@@ -92,7 +94,7 @@ def gap_interval(
 
 @typed
 def crossed_interval(
-    values: Float[Tensor, "draw trial"], groups: Groups = None, level: float = 0.95, n: int = 2000, seed: int = 0
+    values: Float[Tensor, "draw trial"], *, groups: Groups = None, level: float = 0.95, n: int = 2000, seed: int = 0
 ) -> Interval:
     """The mean over a table of random draws by trials, and bounds that cover the luck of both.
 
@@ -101,13 +103,14 @@ def crossed_interval(
     """
     if values.ndim != 2 or len(values) == 0:
         raise ValueError(f"values of shape {list(values.shape)}: must be [draw, trial], with at least one draw")
-    return sum_interval([values], [groups], level, n, seed)
+    return sum_interval([values], [groups], level=level, n=n, seed=seed)
 
 
 @typed
 def sum_interval(
     tables: Sequence[Float[Tensor, "draw trial"]],
     groups: Sequence[Groups],
+    *,
     level: float = 0.95,
     n: int = 2000,
     seed: int = 0,
@@ -130,6 +133,7 @@ def sum_interval(
 def ratio_interval(
     above: Float[Tensor, "draw trial"],
     below: Float[Tensor, "draw trial"],
+    *,
     groups: Groups = None,
     level: float = 0.95,
     n: int = 2000,
@@ -140,18 +144,20 @@ def ratio_interval(
     All NaN unless sum(below) is positive. The bounds are NaN where they would be unbounded: where the lower bound of the
     mean of `below` is not above zero (Fieller 1954).
     """
-    whole = crossed_interval(below, groups, level, n, seed)
+    whole = crossed_interval(below, groups=groups, level=level, n=n, seed=seed)
     if not whole.value > 0:
         return NOTHING
     ratio = float(above.double().mean()) / whole.value
     if not whole.low > 0:
         return Interval(ratio, math.nan, math.nan)
-    _, low, high = crossed_interval((above.double() - ratio * below.double()) / whole.value, groups, level, n, seed)
+    _, low, high = crossed_interval(
+        (above.double() - ratio * below.double()) / whole.value, groups=groups, level=level, n=n, seed=seed
+    )
     return Interval(ratio, ratio + low, ratio + high)
 
 
 @typed
-def difference(first: Interval, second: Interval, correlation: float = 0.0) -> Interval:
+def difference(first: Interval, second: Interval, *, correlation: float = 0.0) -> Interval:
     """first - second from their own intervals: the method of variance estimates recovery (Zou and Donner 2008).
 
     It keeps the asymmetry of both. `correlation` of the two estimates; 0 is on the safe side if it is positive.
@@ -166,7 +172,7 @@ def difference(first: Interval, second: Interval, correlation: float = 0.0) -> I
 
 
 @typed
-def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
+def bootstrap_means(values: Float[Tensor, "trial ..."], *, n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
     """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts."""
     trials = _trials(values, n, seed)
     weights = _weights(trials, n, seed)
@@ -176,7 +182,7 @@ def bootstrap_means(values: Float[Tensor, "trial ..."], n: int = 1000, seed: int
 
 @typed
 def percentile_interval(
-    samples: Float[np.ndarray, "sample ..."], level: float = 0.95
+    samples: Float[np.ndarray, "sample ..."], *, level: float = 0.95
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
     """(low, high) that enclose a share `level` of the finite samples; NaN where no sample is finite."""
     tails, finite = _tails(level), np.where(np.isfinite(samples), samples, np.nan)

@@ -64,6 +64,7 @@ class Permutation:
 def permutation_test(
     a: Table,
     b: Table,
+    *,
     strata: Sequence[Hashable] | str | None = None,
     covariates: tuple[Covariates, Covariates] | None = None,
     n: int | None = None,

@@ -31,6 +31,7 @@ class RandomRank(NamedTuple):
 def rank_p(
     observed: float | Float[np.ndarray, " trial"],
     random: Float[np.ndarray, " draw"] | Float[np.ndarray, "draw trial"],
+    *,
     harmful: Literal["lower", "higher"] = "lower",
 ) -> RandomRank:
     """Rank and one-sided p of a lead among random sets: (1 + #{random at least as harmful}) / (draws + 1). Ties count.

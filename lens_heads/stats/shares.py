@@ -25,7 +25,7 @@ def are_shares(*values: Float[np.ndarray, "..."]) -> bool:
 
 
 @typed
-def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
+def share_interval(hits: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval:
     """The share of right answers with Wilson's score interval; NaN bounds below five trials or clusters.
 
     With clusters, the number of trials is the effective one, less what few clusters take: times the squared ratio of Student's
@@ -39,11 +39,13 @@ def share_interval(hits: Hits, groups: Groups = None, level: float = 0.95) -> In
     share = float(hits.mean())
     if fewest_clusters(groups, len(hits)) < FEWEST:
         return Interval(share, math.nan, math.nan)
-    return Interval(share, *wilson(share, effective_n(hits, groups) * _few_clusters(groups, len(hits), level), level))
+    return Interval(
+        share, *wilson(share, effective_n(hits, groups) * _few_clusters(groups, len(hits), level), level=level)
+    )
 
 
 @typed
-def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
+def paired_share_interval(first: Hits, second: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval:
     """The difference first - second of two shares on the same trials.   (Newcombe 1998, method 10)
 
     Wilson's intervals of both, combined with the correlation phi of the pairs, continuity-corrected where positive (method 8
@@ -53,16 +55,16 @@ def paired_share_interval(first: Hits, second: Hits, groups: Groups = None, leve
     level = checks.share("level", level)
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     n, gap = len(first), first - second
-    one, other = share_interval(first, None, level), share_interval(second, None, level)
+    one, other = share_interval(first, groups=None, level=level), share_interval(second, groups=None, level=level)
     if fewest_clusters(groups, n) < FEWEST:
         return Interval(one.value - other.value, math.nan, math.nan)
     if groups is not None and gap.var() > 0:
         n = max(1.0, effective_n(gap, groups) * _few_clusters(groups, n, level))
-        one, other = (Interval(each.value, *wilson(each.value, n, level)) for each in (one, other))
+        one, other = (Interval(each.value, *wilson(each.value, n, level=level)) for each in (one, other))
     spread = float(first.std() * second.std())
     together = float(((first - one.value) * (second - other.value)).mean())
     together = max(together - 1 / (2 * len(first)), 0.0) if together > 0 else together
-    return difference(one, other, together / spread if spread > 0 else 0.0)
+    return difference(one, other, correlation=together / spread if spread > 0 else 0.0)
 
 
 def _few_clusters(groups: Groups, trials: int, level: float) -> float:
@@ -72,22 +74,22 @@ def _few_clusters(groups: Groups, trials: int, level: float) -> float:
 
 
 @typed
-def relative_loss_interval(before: Hits, after: Hits, groups: Groups = None, level: float = 0.95) -> Interval:
+def relative_loss_interval(before: Hits, after: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval:
     """The share of right answers that is lost, (before - after) / before, on the same trials; NaN if none was right.
 
     The linearized ratio, and never narrower than Wilson's interval of the loss on as many trials as were right before.
     """
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     above, below = (torch.tensor(values)[None] for values in (before - after, before))
-    ratio = ratio_interval(above, below, groups, level)
+    ratio = ratio_interval(above, below, groups=groups, level=level)
     if math.isnan(ratio.value) or fewest_clusters(groups, len(before)) < FEWEST:
         return Interval(ratio.value, math.nan, math.nan)
-    low, high = wilson(min(max(ratio.value, 0.0), 1.0), before.sum(), level)
+    low, high = wilson(min(max(ratio.value, 0.0), 1.0), before.sum(), level=level)
     return Interval(ratio.value, min(low, ratio.low), max(high, ratio.high))
 
 
 @typed
-def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+def wilson(share: float, n: float, *, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score bounds of a share; n need not be a whole number, unlike in scipy's `proportion_ci`."""
     z2 = float(scipy_stats.norm.ppf((1 + level) / 2)) ** 2
     centre, reach = share + z2 / (2 * n), math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)

@@ -11,7 +11,7 @@ from lens_heads.runs.typed import typed
 
 
 @typed
-def benjamini_hochberg(p: Float[Tensor, "..."], alpha: float = 0.05) -> Bool[Tensor, "..."]:
+def benjamini_hochberg(p: Float[Tensor, "..."], *, alpha: float = 0.05) -> Bool[Tensor, "..."]:
     """Which hypotheses the Benjamini-Hochberg procedure rejects at false discovery rate alpha."""
     adjusted = scipy_stats.false_discovery_control(p.double().numpy().ravel())
     return torch.from_numpy(adjusted <= alpha).reshape(p.shape)

@@ -52,7 +52,7 @@ class TopKStability:
 
 @typed
 def top_k_stability(
-    per_trial: Float[np.ndarray, "trial head"], k: int, n_splits: int = 100, seed: int = 0, target: float = 0.8
+    per_trial: Float[np.ndarray, "trial head"], *, k: int, n_splits: int = 100, seed: int = 0, target: float = 0.8
 ) -> TopKStability:
     """Mean Jaccard of the top k heads of random halves of the trials, beside chance, and the trials that `target` takes.
 

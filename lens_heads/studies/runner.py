@@ -23,11 +23,11 @@ from lens_heads import report
 from lens_heads.answering.evaluation import evaluate
 from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identify
 from lens_heads.model.load import LoadOptions, check_loading, load_model
 from lens_heads.model.worker_devices import check_workers
-from lens_heads.model.workers import working
+from lens_heads.model.workers import worker_pool
 from lens_heads.report import tables
 from lens_heads.runs import checks
 from lens_heads.runs.files import check_place, plain_name, write_atomic
@@ -53,7 +53,7 @@ Found = TypeVar("Found", bound=Finding)
 
 
 class StudyOptions(LoadOptions, total=False):
-    """The options of `load_model` for models given by name, and the workers of `lh.working`."""
+    """The options of `load_model` for models given by name, and the workers of `lh.worker_pool`."""
 
     workers: int | str | None
     num_gpus: Annotated[float, Default(1)]
@@ -164,7 +164,7 @@ def run_study(
     for given in listed:
         with at_work(given, loading, plan) as model:
             study.check(model)
-            name = geometry(model).name
+            name = head_geometry(model).name
             console.rule(tables.plain(name))
             settings = {**identify(model).settings, "preset": asdict(plan), **study.extra}  # type: ignore[call-overload]  # a dataclass
             run = StageRun.begin(out / plain_name(Path(name).name, "model"), settings, console)
@@ -197,7 +197,7 @@ def plan_study(study: Study[Any, Any], models: Models, loading: StudyOptions) ->
     rows = []
     for given in ready(models, loading):
         model = loaded(given, loading)
-        shape, trials = geometry(model), study.probe()
+        shape, trials = head_geometry(model), study.probe()
         minutes = minutes_per_pass(model, trials)
         rows += [
             {"model": shape.name, "stage": stage, "passes": passes, "minutes": passes * minutes}
@@ -210,8 +210,8 @@ def plan_study(study: Study[Any, Any], models: Models, loading: StudyOptions) ->
 
 def minutes_per_pass(model: Model, trials: Sequence[AnyTrial], batch_size: int = 1) -> float:
     """What one trial under one set of heads takes, measured on these trials, ablated from the middle layer on."""
-    heads = [Head(geometry(model).n_layers // 2, 0)]
-    with ablate(model, heads, "zero"):
+    heads = [Head(head_geometry(model).n_layers // 2, 0)]
+    with ablate(model, heads, kind="zero"):
         evaluate(model, trials[:1], generate=False, progress=False)  # The first pass is slower.
         started = time.monotonic()
         evaluate(model, trials, generate=False, batch_size=batch_size, progress=False)
@@ -263,7 +263,7 @@ def several(models: Models) -> list[Any]:
     listed: list[Any] = [models] if single else list(models)  # type: ignore[arg-type]  # not single
     if not listed:
         raise ValueError("there are no models: name at least one")
-    names = [Path(str(one) if isinstance(one, str | Path) else geometry(one).name).name for one in listed]
+    names = [Path(str(one) if isinstance(one, str | Path) else head_geometry(one).name).name for one in listed]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(
@@ -294,7 +294,7 @@ def loaded(given: Any, loading: StudyOptions) -> Model:
 def at_work(given: Any, loading: StudyOptions, plan: Any = None) -> Iterator[Model]:
     """The model that a plan is about, with the workers that the options of a study may name (`workers`, `num_gpus`)."""
     model = controlled(loaded(given, loading), plan)
-    with working(model, loading.get("workers"), loading.get("num_gpus", 1)):
+    with worker_pool(model, loading.get("workers"), num_gpus=loading.get("num_gpus", 1)):
         yield model
 
 

@@ -94,11 +94,11 @@ class PairProbe:
 
 
 @typed
-def context_pairs(pairs: Iterable[AnyContext] | AnyContext, without: Without = "needle") -> PairProbe:
+def context_pairs(trials: Iterable[AnyContext] | AnyContext, *, without: Without = "needle") -> PairProbe:
     """A probe of runs with and without context.
 
     Args:
-        pairs: trials, or your own `ContextPair`s.
+        trials: trials, or your own `ContextPair`s.
         without: what the second run of a trial lacks. "needle": the needle, so that the prompt is shorter. "filler": its needle
             is replaced by full stops, so that positions stay, the control for "needle". "context": haystack and needle, so that
             template, chat frame and question are left; for `Trial`s, whose parts are known.
@@ -107,7 +107,7 @@ def context_pairs(pairs: Iterable[AnyContext] | AnyContext, without: Without = "
     """
     if without not in get_args(Without):
         raise ValueError(f"without={without!r}: use one of {', '.join(get_args(Without))}")
-    listed = [pairs] if isinstance(pairs, ContextPair | Trial | EncodedTrial) else list(pairs)
+    listed = [trials] if isinstance(trials, ContextPair | Trial | EncodedTrial) else list(trials)
     if not listed:
         raise ValueError("there are no pairs: pass trials, or ContextPairs")
     return PairProbe(tuple(listed), without)

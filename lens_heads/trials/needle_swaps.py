@@ -16,7 +16,7 @@ from lens_heads.trials.trial import AnyTrial, Trial
 
 
 @typed
-def exchanged_needles(trials: Iterable[AnyTrial] | AnyTrial, seed: int = 0) -> list[Trial]:
+def exchanged_needles(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) -> list[Trial]:
     """The trials with each other's needles, so that no prompt answers its question; question and gold answer stay.
 
     Controls for heads that react to any sentence that stands out in the haystack, whatever was asked. A score of finding the

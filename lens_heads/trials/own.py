@@ -20,6 +20,7 @@ def prompt_trial(
     model: Any,
     prompt: str,
     answer: str,
+    *,
     needle: str | None = None,
     question: str | None = None,
     chat: bool | None = False,

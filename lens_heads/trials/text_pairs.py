@@ -18,6 +18,7 @@ def pair(
     clean: str,
     corrupt: str,
     answer: str,
+    *,
     wrong: str | None = None,
     id: str | None = None,
     chat: bool | None = False,

@@ -94,7 +94,7 @@ def listed_texts(texts: Any) -> list[Any]:
 
 
 @typed
-def plain_texts(texts: Iterable[AnyText] | AnyText, min_distance: int = MIN_DISTANCE) -> TextProbe:
+def plain_texts(texts: Iterable[AnyText] | AnyText, *, min_distance: int = MIN_DISTANCE) -> TextProbe:
     """A probe of plain texts.
 
     Args:

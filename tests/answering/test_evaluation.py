@@ -89,7 +89,7 @@ def test_under_ablation_it_is_the_ablated_plain_models(arch: str, model: Any, ki
     with handmade.by_hand(hf, heads, kind, means and means.z, **options):
         expected = expected_logprobs(hf)
         texts = [handmade.greedy_text(hf, zoo.tokenizer(), t.tokens, 3, {2}) for t in trials()]
-    with lh.ablate(model, heads, kind, means, **options):
+    with lh.ablate(model, heads, kind=kind, reference=means, **options):
         found = evaluate(model, trials(), max_new_tokens=3, batch_size=3, progress=False)
     same(found.metrics["logprob"], expected)
     assert list(found.texts) == texts
@@ -211,16 +211,16 @@ def test_intervals_are_those_of_shares_and_means_by_groups() -> None:
     texts = ("",) * 12
     alone = Evaluation(tuple("abcdefghijkl"), {"logprob": nats, "correct": right}, texts, texts)
     for level in (0.9, 0.95):
-        assert alone.interval("correct", level) == share_interval(right.numpy(), None, level)[1:]
-        assert alone.interval("logprob", level) == tuple(map(float, mean_interval(nats, None, level)))
+        assert alone.interval("correct", level) == share_interval(right.numpy(), groups=None, level=level)[1:]
+        assert alone.interval("logprob", level) == tuple(map(float, mean_interval(nats, groups=None, level=level)))
     grouped = replace(alone, groups=(pairs,))
-    assert grouped.interval("correct") == share_interval(right.numpy(), pairs)[1:]
-    assert grouped.interval("logprob") == tuple(map(float, mean_interval(nats, pairs)))
+    assert grouped.interval("correct") == share_interval(right.numpy(), groups=pairs)[1:]
+    assert grouped.interval("logprob") == tuple(map(float, mean_interval(nats, groups=pairs)))
     for metric in ("correct", "logprob"):
         (low, high), (one, other) = alone.interval(metric), grouped.interval(metric)
         assert other - one > high - low, "pairs of trials that agree tell less"
     crossed = replace(alone, groups=(pairs, tuple("abcdefabcdef")))
-    assert crossed.interval("logprob") == tuple(map(float, mean_interval(nats, [pairs, "abcdefabcdef"])))
+    assert crossed.interval("logprob") == tuple(map(float, mean_interval(nats, groups=[pairs, "abcdefabcdef"])))
     with pytest.raises(ValueError, match="level=95"):
         alone.interval("correct", 95)
 
@@ -368,7 +368,7 @@ def test_the_judge_decides_and_the_text_stays_whole(gqa: Any) -> None:
 def test_results_under_an_ablation_are_never_stored_as_those_without(gqa: Any, tmp_path: Path) -> None:
     """A folder that holds the one would hand it out as the other."""
     options: dict[str, Any] = {"generate": False, "progress": False}
-    with lh.ablate(gqa, ["L0H0", "L1H1"], "zero"):
+    with lh.ablate(gqa, ["L0H0", "L1H1"], kind="zero"):
         with pytest.raises(ValueError, match=r"has hooks attached .an ablation.., which a run folder cannot identify"):
             evaluate(gqa, trials(), out=tmp_path / "run", **options)
         ablated = evaluate(gqa, trials(), **options).mean("logprob")

@@ -259,7 +259,7 @@ def unknown_score(view: Any) -> torch.Tensor:
 
 
 def patch(out: Path | None, metric: Any) -> Any:
-    return lh.patch_heads(tiny("gpt2"), TRIAL, metric, out=out, progress=False)
+    return lh.patch_heads(tiny("gpt2"), TRIAL, metric=metric, out=out, progress=False)
 
 
 def score(out: Path | None, function: Any) -> Any:

@@ -17,7 +17,7 @@ import lens_heads as lh
 from lens_heads.interventions.ablation import reference_digest
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.model.directions import Directions
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.identity import changed_by, fingerprint, scales
 from tests import zoo
 from tests.attack.held import refused
@@ -248,9 +248,9 @@ def test_a_tuned_lens_changed_in_place_is_another_run(tmp_path: Path, change: Ca
     save_file(lens, file)
     options: dict[str, Any] = {"teacher_forced": True, "progress": False, "out": tmp_path / "run", "direction": file}
     lh.score_heads(model, TRIALS, "locos", **options)
-    before = Directions(model, geometry(model), file).identity
+    before = Directions(model, head_geometry(model), file).identity
     lens = load_file(file)
     change(lens)
     save_file({name: tensor.contiguous() for name, tensor in lens.items()}, file)
-    assert Directions(model, geometry(model), file).identity != before
+    assert Directions(model, head_geometry(model), file).identity != before
     refused(lambda: lh.score_heads(model, TRIALS, "locos", **options), "direction: lens.safetensors", model)

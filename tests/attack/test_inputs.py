@@ -33,7 +33,7 @@ def inside(context: Any) -> None:
 
 
 def ablated(kind: str, **options: Any) -> None:
-    inside(lh.ablate(M(), "L0H1", kind, **options))
+    inside(lh.ablate(M(), "L0H1", kind=kind, **options))
 
 
 def mine(view: Any) -> Any:
@@ -62,34 +62,34 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("passkeys without end", lambda: lh.ranking.passkeys(M(), n=1, lengths=(10**8, 10**8)), "lengths=100000000"),
     ("rankings in a list", lambda: lh.streaming(M(), TWO, [scores()], **Q), "must be a dictionary of HeadScores by name"),  # type: ignore[arg-type]
     ("a ranking of none", lambda: lh.streaming(M(), TWO, {"r": None}, **Q), "rankings={'r': None}"),  # type: ignore[dict-item]
-    ("one share", lambda: lh.streaming(M(), TWO, {"r": scores()}, 0.5, **Q), "shares=0.5: must be a list of numbers"),  # type: ignore[arg-type]
-    ("a cache of nothing", lambda: inside(streaming_cache(M(), [], 4, 0)), "recent=0: must be a positive integer"),
-    ("a negative sink", lambda: inside(streaming_cache(M(), [], -4, 3)), "sink=-4: must be a non-negative integer"),
-    ("half a token", lambda: inside(streaming_cache(M(), [], 4, 2.5)), "recent=2.5"),  # type: ignore[arg-type]
-    ("a sink of true", lambda: inside(streaming_cache(M(), [], True, 3)), "sink=True"),
-    ("tokens below zero", lambda: prefill_ratio(M(), M(), -5), "tokens=-5: must be a positive integer"),
+    ("one share", lambda: lh.streaming(M(), TWO, {"r": scores()}, shares=0.5, **Q), "shares=0.5: must be a list of numbers"),  # type: ignore[arg-type]
+    ("a cache of nothing", lambda: inside(streaming_cache(M(), [], sink=4, recent=0)), "recent=0: must be a positive integer"),
+    ("a negative sink", lambda: inside(streaming_cache(M(), [], sink=-4, recent=3)), "sink=-4: must be a non-negative integer"),
+    ("half a token", lambda: inside(streaming_cache(M(), [], sink=4, recent=2.5)), "recent=2.5"),  # type: ignore[arg-type]
+    ("a sink of true", lambda: inside(streaming_cache(M(), [], sink=True, recent=3)), "sink=True"),
+    ("tokens below zero", lambda: prefill_ratio(M(), M(), tokens=-5), "tokens=-5: must be a positive integer"),
     ("steps in halves", lambda: lh.look(M(), TRIALS[0], steps=1.5), "steps=1.5: must be an integer from 0 to 2"),  # type: ignore[arg-type]
     ("a chunk of none", lambda: lh.look(M(), TRIALS[0], chunk=0), "chunk=0: must be a positive integer"),
     ("a chunk below zero", lambda: lh.look(M(), TRIALS[0], chunk=-1), "chunk=-1: must be a positive integer"),
     ("half a character", lambda: lh.why(M(), "\ud800a", "x", kind="zero", draws=1), "half of a character"),
     ("half a character alone", lambda: lh.knockout_heads(M(), "a\udc00", **Q), "half of a character"),
     ("no tokenizer", lambda: lh.prompt_trial(None, "a", "x"), "NoneType is no model with a tokenizer"),
-    ("a window of true", lambda: lh.planted(window=True), "window=True: must be a positive integer, or None"),
-    ("layers without end", lambda: lh.planted(layers=10**6), "layers=1000000: must be an integer from 1 to 128"),
+    ("a window of true", lambda: lh.planted_model(window=True), "window=True: must be a positive integer, or None"),
+    ("layers without end", lambda: lh.planted_model(layers=10**6), "layers=1000000: must be an integer from 1 to 128"),
     ("draws without end", lambda: lh.why(M(), "a b", "c", kind="zero", draws=10**9), "draws=1000000000: must be an integer"),
     ("a measure of none", lambda: lh.knockout_heads(M(), TWO, measure=lambda a, b: None, **Q), "the measure gave None for L0H0"),  # type: ignore[arg-type,return-value]
     ("no rankings", lambda: lh.faithfulness(M(), PAIRS, None, **Q), "rankings=None: must be a HeadScores, several"),
     ("a component z", lambda: trace_circuit(M(), PAIRS, components=("z",), **Q), "components='z': use 'q', 'k', 'v'"),  # type: ignore[arg-type]
     ("a component without a name", lambda: trace_circuit(M(), PAIRS, components=("",), **Q), "components='': use"),  # type: ignore[arg-type]
     ("a checkpoint called head", lambda: compare.checkpoint_series({"a": scores(), "head": scores(1)}, k=2), "checkpoint 'head'"),
-    ("no strength", lambda: lh.probe_heads(M(), TRIALS, [0, 1] * 5, 2, strength=0, **Q), "strength=0: the inverse of the"),
-    ("labels in lists", lambda: lh.probe_heads(M(), TRIALS, [[1], [2]] * 5, 2, **Q), "label [1]: labels must be texts"),
+    ("no strength", lambda: lh.probe_heads(M(), TRIALS, labels=[0, 1] * 5, folds=2, strength=0, **Q), "strength=0: the"),
+    ("labels in lists", lambda: lh.probe_heads(M(), TRIALS, labels=[[1], [2]] * 5, folds=2, **Q), "label [1]: labels must"),
     ("a ranking not measured", lambda: lh.verdicts.smallest_k(curve(), "zzz"), "ranking 'zzz' was not ablated: use mine"),
     ("true for one", lambda: lh.verdicts.harms(curve(), "mine", True), "k=True was not measured"),
     ("a shard of zero", lambda: inside(lh.sharding(0)), "part=0: use a text such as '0/4'"),  # type: ignore[arg-type]
     ("a part of none", lambda: Part(0, 0), "of=0: must be a positive integer"),
     ("a part beyond all", lambda: Part(3, 2), "index=3: must be an integer from 0 to 1"),
-    ("GPUs as text", lambda: inside(lh.working(M(), 2, num_gpus="1")), "num_gpus='1': use a whole number of GPUs"),  # type: ignore[arg-type]
+    ("GPUs as text", lambda: inside(lh.worker_pool(M(), 2, num_gpus="1")), "num_gpus='1': use a whole number of GPUs"),  # type: ignore[arg-type]
     ("models of five", lambda: lh.studies.methods(5, "induction"), "models=5: must be names as load_model takes them"),  # type: ignore[arg-type]
     ("two texts for a pair", lambda: lh.patch_heads(M(), [("a", "b")], **Q), "make a pair from texts with lh.pair"),  # type: ignore[list-item]
     ("a bare function", lambda: lh.score_heads(M(), TWO, mine, teacher_forced=True, **Q), "Scorer"),  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def test_an_input_out_of_place(run: Callable[[], Any], says: str) -> None:
 def test_a_junk_lens_is_named(tmp_path: Path) -> None:
     (tmp_path / "junk.safetensors").write_bytes(b"junk")
     refused(
-        lambda: lh.score_heads(M(), TWO, "locos", True, tmp_path / "junk.safetensors", **Q),
+        lambda: lh.score_heads(M(), TWO, "locos", teacher_forced=True, direction=tmp_path / "junk.safetensors", **Q),
         "junk.safetensors: not a safetensors file of a tuned lens",
     )
 
@@ -137,7 +137,7 @@ def test_numbers_beyond_floats_and_numpy_vectors() -> None:
 )
 def test_nothing_runs_as_if_intact_inside_a_streaming_cache(run: Callable[[], Any]) -> None:
     def call() -> None:
-        with streaming_cache(M(), [], 1, 2):
+        with streaming_cache(M(), [], sink=1, recent=2):
             run()
 
     refused(call, "streaming", M())
@@ -148,7 +148,7 @@ def test_a_pattern_hook_inside_a_streaming_cache_is_refused() -> None:
 
     def call() -> None:
         hook = "blocks.0.attn.hook_pattern", lambda pattern, hook: pattern
-        with streaming_cache(M(), [], 1, 2) as cache, hooked(M(), [hook]), torch.no_grad():
+        with streaming_cache(M(), [], sink=1, recent=2) as cache, hooked(M(), [hook]), torch.no_grad():
             prefill(M(), tokens[:, :-1], cache)  # type: ignore[arg-type]
             advance(M(), tokens[:, -1:], cache)  # type: ignore[arg-type]
 
@@ -163,7 +163,7 @@ def test_divergence_is_seen_in_its_first_step() -> None:
 def test_the_explorer_forgets_what_it_saw_under_an_intervention() -> None:
     used, fresh = (lh.explore(M(), TRIALS[:3], scores(), draws=1, max_new_tokens=2) for _ in range(2))
     everyone = [f"L{layer}H{head}" for layer in range(3) for head in range(4)]
-    with lh.steer(M(), everyone, vectors(), 5.0):
+    with lh.steer(M(), everyone, vectors(), factor=5.0):
         used.run("mean")
         used.trial = 1
         seen = used.look["logprobs"]
@@ -176,7 +176,7 @@ def test_the_explorer_forgets_what_it_saw_under_an_intervention() -> None:
 def test_knockout_by_the_needle_is_knockout_by_its_span() -> None:
     """All these trials have their needle at the same place."""
     named, given = (
-        lh.knockout_heads(M(), TRIALS[:3], "emphasise", span=span, factor=3.0, **Q) for span in ("needle", (7, 11))
+        lh.knockout_heads(M(), TRIALS[:3], kind="emphasise", span=span, factor=3.0, **Q) for span in ("needle", (7, 11))
     )
     assert named.per_trial.equal(given.per_trial)
     assert float(named.values.abs().max()) > 0
@@ -202,7 +202,7 @@ def test_a_mean_of_another_shape_and_a_planted_truth_by_names() -> None:
         "(2, 4, 8)",
     )
     assert means().z.shape == (3, 4, 8)
-    planted = lh.planted()
+    planted = lh.planted_model()
     ranking = lh.sanity.random_ranking(planted.model)
     names = [str(head) for head in planted.matters]
     assert planted.quality(ranking, names) == planted.quality(ranking)

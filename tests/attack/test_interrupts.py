@@ -102,7 +102,12 @@ def hook(x: torch.Tensor, hook: Any) -> None:
 @contextmanager
 def nested(model: Any) -> Iterator[None]:
     names = ["blocks.0.hook_resid_post"]
-    with evaluating(model), hooked(model, [(names[0], hook)]), ablate(model, "L0H1", "zero"), recording(model, names):
+    with (
+        evaluating(model),
+        hooked(model, [(names[0], hook)]),
+        ablate(model, "L0H1", kind="zero"),
+        recording(model, names),
+    ):
         yield
 
 
@@ -114,7 +119,7 @@ CONTEXTS: dict[str, Callable[[Any], Any]] = {
     "evaluating": evaluating,
     "noting_tuples": noting_tuples,
     "joining": lambda model: joining(model, [2]),
-    "ablate": lambda model: ablate(model, ["L0H0", "L1H1"], "zero"),
+    "ablate": lambda model: ablate(model, ["L0H0", "L1H1"], kind="zero"),
     "nested": nested,
 }
 
@@ -133,7 +138,7 @@ RUNS: dict[str, Callable[[Any], Any]] = {
     "patch_heads": lambda model: lh.patch_heads(model, TRIAL, progress=False),
     "evaluate": lambda model: lh.evaluate(model, TRIAL, max_new_tokens=2, progress=False),
     "activations": lambda model: run_activations(model, TRIAL.tokens, "x"),
-    "check": lambda model: lh.check(model, TRIAL.tokens),
+    "check": lambda model: lh.check_model(model, tokens=TRIAL.tokens),
 }
 WORKS = {name: entered(context) for name, context in CONTEXTS.items()} | RUNS
 

@@ -80,13 +80,13 @@ CALLS: dict[str, Callable[..., Any]] = {
     "evaluate": lambda m, **run: lh.evaluate(m, trials(0, 12), max_new_tokens=4, **run),
     "ablation_curve": lambda m, **run: lh.ablation_curve(m, {"a": trials(9)}, ranking(), ks=(1, 2), **HOW, **run),
     "transfer_matrix": lambda m, **run: lh.evidence.transfer_matrix(
-        m, {"a": ranking()}, {"a": trials(9)}, ks=(1, 2), metric="logprob", **HOW, **run
+        m, {"a": trials(9)}, {"a": ranking()}, ks=(1, 2), metric="logprob", **HOW, **run
     ),
-    "generality": lambda m, **run: lh.evidence.generality(m, {"a": ["L0H1"]}, {"a": trials(9)}, batch_size=1, **run),
+    "generality": lambda m, **run: lh.evidence.generality(m, {"a": trials(9)}, {"a": ["L0H1"]}, batch_size=1, **run),
     "patch_heads": lambda m, **run: lh.patch_heads(m, pairs(), positions="all", **run),
-    "path_patch": lambda m, **run: lh.path_patch(m, ["L0H0", "L0H1"], ["L2H1"], pairs(), **run),
+    "path_patch": lambda m, **run: lh.path_patch(m, pairs(), ["L0H0", "L0H1"], ["L2H1"], **run),
     "attribution_patch": lambda m, **run: lh.attribution_patch(m, pairs(), **run),
-    "recovery": lambda m, **run: lh.recovery(m, ["L0H1"], ["L0H1"], trials(9), draws=2, flipped=False, **run),
+    "recovery": lambda m, **run: lh.recovery(m, trials(9), ["L0H1"], ["L0H1"], draws=2, flipped=False, **run),
     "localize_heads": lambda _, **run: lh.localize_heads(
         model(), planted.trials(3, 20), n_masks=24, sparsity=0.25, batch_size=1, **run
     ),

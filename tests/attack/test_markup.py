@@ -19,7 +19,7 @@ from lens_heads import report
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.check import Check, CheckReport
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.plots import draw, theme
 from lens_heads.report import parts, tables
 from lens_heads.runs.showing import one_line, shown, visible
@@ -94,7 +94,7 @@ def test_tables_show_names_as_they_are(text: str) -> None:
     shows(tables.top_heads({"locos": scores("locos")}, title=text), text)
     shows(tables.ranking(scores(text), 1, 0), text)
     failed = Check(text, 1.0, 0.1, text)
-    shows(tables.checks(CheckReport(text, geometry(tiny("llama-gqa")), (failed,))), text)
+    shows(tables.checks(CheckReport(text, head_geometry(tiny("llama-gqa")), (failed,))), text)
 
 
 @whole

@@ -61,7 +61,7 @@ FUNCTIONS: dict[str, Function] = {
     "attribute_ablation": swept(lh.attribute_ablation, kind="mean", reference="means"),
     "gradient_importance": swept(lh.ranking.gradient_importance, normalise=False),
     "gradient_importance, shares": swept(lh.ranking.gradient_importance),
-    "aie": swept(lh.aie, vectors="vectors"),
+    "aie": swept(lh.average_indirect_effect, vectors="vectors"),
     "knockout_heads": swept(lh.knockout_heads),
     "recovery": worlds.recovery,
     "sahara": worlds.sahara,
@@ -333,8 +333,8 @@ def in_another_order(arch: str) -> tuple[World, Callable[[str, Tensor], Tensor]]
     """The same world with heads in another order, and how numbers of heads stand there. No heads are drawn at random."""
     before, hf = world(arch), hf_model(arch)
     truth = shuffle_heads(hf, torch.Generator().manual_seed(1))
-    model, group = zoo.bridge(arch, hf=hf), lh.geometry(before.model).group
-    n_heads = lh.geometry(before.model).n_heads
+    model, group = zoo.bridge(arch, hf=hf), lh.head_geometry(before.model).group
+    n_heads = lh.head_geometry(before.model).n_heads
 
     def move(name: str, x: Tensor) -> Tensor:
         if x.ndim < 2:
@@ -416,7 +416,7 @@ COMMANDS = {
     "score, exact": Command(
         ("score", "--teacher-forced", "--methods", "locos", "--direction", "exact", "--null-spans", "3"),
         lambda model, trials, _: worlds.of_scores(
-            lh.score_heads(model, trials, "locos", True, "exact", null_spans=3, **Q)
+            lh.score_heads(model, trials, "locos", teacher_forced=True, direction="exact", null_spans=3, **Q)
         ),
         of_files("locos"),
     ),
@@ -425,7 +425,9 @@ COMMANDS = {
     ),
     "patch, attribution": Command(
         ("patch", "--ig-steps", "1", "--positions", "all", "--metric", "answer_logit"),
-        lambda model, trials, _: worlds.of_scores(lh.attribution_patch(model, trials, "answer_logit", "all", **Q)),
+        lambda model, trials, _: worlds.of_scores(
+            lh.attribution_patch(model, trials, metric="answer_logit", positions="all", **Q)
+        ),
         of_files("attribution"),
     ),
     "localize": Command(
@@ -436,7 +438,7 @@ COMMANDS = {
     "localize, kv_group": Command(
         ("localize", "--method", "one_shot", "--level", "kv_group", "-k", "1"),
         lambda model, trials, _: worlds.of_scores(
-            lh.localize_heads(model, trials, "one_shot", level="kv_group", k=1, **Q)
+            lh.localize_heads(model, trials, method="one_shot", level="kv_group", k=1, **Q)
         ),
         of_files("one_shot"),
     ),
@@ -444,7 +446,7 @@ COMMANDS = {
         ("ablate", "-s", "SCORES", "--kind", "zero", "--ks", "1,3", "--draws", "2", "--no-text"),
         lambda model, trials, scores: worlds.of_frame(
             lh.ablation_curve(
-                model, trials, scores, (1, 3), "zero", lh.Controls(draws=2), generate=False, **Q
+                model, trials, scores, ks=(1, 3), kind="zero", controls=lh.Controls(draws=2), generate=False, **Q
             ).per_trial
         ),
         lambda out: worlds.of_frame(pd.read_parquet(out / "per_trial.parquet")),
@@ -465,7 +467,9 @@ COMMANDS = {
             "--no-text",
         ),
         lambda model, trials, scores: worlds.of_frame(
-            lh.ablation_curve(model, trials, scores, 3, "streaming", sink=1, recent=9, generate=False, **Q).per_trial
+            lh.ablation_curve(
+                model, trials, scores, ks=3, kind="streaming", sink=1, recent=9, generate=False, **Q
+            ).per_trial
         ),
         lambda out: worlds.of_frame(pd.read_parquet(out / "per_trial.parquet")),
     ),

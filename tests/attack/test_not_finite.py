@@ -34,7 +34,7 @@ def MODEL() -> Any:
 
 
 def ablate(kind: str, **options: Any) -> None:
-    with lh.ablate(MODEL(), "L0H0", kind, **options):
+    with lh.ablate(MODEL(), "L0H0", kind=kind, **options):
         pass
 
 
@@ -174,7 +174,9 @@ def test_a_tuned_lens_is_blamed_by_its_file(tmp_path: Path, name: str, value: fl
     lens[f"2.{name}"][0] = value
     save_file(lens, tmp_path / "mine.safetensors")
     refused(
-        lambda: lh.score_heads(MODEL(), TRIALS, "locos", True, tmp_path / "mine.safetensors", progress=False),
+        lambda: lh.score_heads(
+            MODEL(), TRIALS, "locos", teacher_forced=True, direction=tmp_path / "mine.safetensors", progress=False
+        ),
         f"mine.safetensors: translator 2.{name} contains {value}",
         MODEL(),
     )

@@ -63,11 +63,11 @@ POSITIVES: dict[str, Callable[[Any], Any]] = {
     "words": lambda x: haystack.__wrapped__(x),
     "digits": lambda x: tasks.arithmetic(4, digits=x),
     "n of common texts": lambda x: common_texts(x),
-    "k": lambda x: overlap(A, B, x),
-    "k of depth": lambda x: depth.overlap_by_depth(A, B, x, bins=2),
+    "k": lambda x: overlap(A, B, k=x),
+    "k of depth": lambda x: depth.overlap_by_depth(A, B, k=x, bins=2),
     "k of universal heads": lambda x: universal_heads({"a": A, "b": B}, k=x, at_least=2),
     "k of settings": lambda x: Settings(k=x),
-    "k of kv groups": lambda x: kv_groups(A, x, 2),
+    "k of kv groups": lambda x: kv_groups(A, k=x, group=2),
 }
 
 
@@ -90,7 +90,7 @@ SEEDED: dict[str, Callable[[Any], Any]] = {
     "induction": lambda x: tasks.induction(4, seed=x),
     "rhyme": lambda x: tasks.rhyme(4, seed=x),
     "musique": lambda x: tasks.musique(n=2, seed=x),
-    "depth": lambda x: depth.overlap_by_depth(A, B, 2, bins=2, seed=x),
+    "depth": lambda x: depth.overlap_by_depth(A, B, k=2, bins=2, seed=x),
     "correlate": lambda x: correlate(TABLE, OTHER, seed=x),
     "thirds": lambda x: rankings.by_layer_third(A, B, seed=x),
 }
@@ -129,7 +129,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("heads_per_pass half", lambda: patch_heads(MODEL(), [], heads_per_pass=0.5), "heads_per_pass=0.5"),  # type: ignore[arg-type]
     ("means of 0", lambda: lh.mean_activations(MODEL(), TRIALS, n=0), f"n=0: {POSITIVE}"),
     ("means of -1", lambda: lh.mean_activations(MODEL(), TRIALS, n=-1), f"n=-1: {POSITIVE}"),
-    ("recovery", lambda: lh.recovery(MODEL(), "L0H0", "L0H0", TRIALS, draws=-1), f"draws=-1: {NON_NEGATIVE}"),
+    ("recovery", lambda: lh.recovery(MODEL(), TRIALS, "L0H0", "L0H0", draws=-1), f"draws=-1: {NON_NEGATIVE}"),
     ("controls", lambda: lh.Controls(draws=-1), f"draws=-1: {NON_NEGATIVE}"),
     ("controls text", lambda: lh.Controls(draws="3"), "draws='3'"),  # type: ignore[arg-type]
     ("random of 0", lambda: lh.Controls("random", draws=0), "draws=0 leaves no control of random"),
@@ -164,8 +164,8 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("jaccard ks text", lambda: jaccard_curve(A, B, ks="12"), "ks='12'"),  # type: ignore[arg-type]
     ("k beyond", lambda: A.top(13), "k=13: must be an integer from 0 to 12, the number of heads that a scores"),
     ("k true", lambda: A.top(True), "k=True: must be an integer"),
-    ("k_b", lambda: overlap(A, B, 2, k_b=-1), "k=-1: must be an integer from 1 to 12"),
-    ("bins", lambda: depth.overlap_by_depth(A, B, 2, bins=4), "bins=4: must be an integer from 1 to 3"),
+    ("k_b", lambda: overlap(A, B, k=2, k_b=-1), "k=-1: must be an integer from 1 to 12"),
+    ("bins", lambda: depth.overlap_by_depth(A, B, k=2, bins=4), "bins=4: must be an integer from 1 to 3"),
     ("permutations", lambda: correlate(TABLE, OTHER, permutations=-3), f"permutations=-3: {POSITIVE}"),
     ("permutations text", lambda: correlate(TABLE, OTHER, permutations="9"), "permutations='9'"),  # type: ignore[arg-type]
     (
@@ -194,10 +194,10 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("stability", lambda: fit(MASKS, RESPONSE, n_stability=1.5), "n_stability=1.5"),  # type: ignore[arg-type]
     ("bootstrap", lambda: fit(MASKS, RESPONSE, n_bootstrap=0), f"n_bootstrap=0: {POSITIVE}"),
     ("at_least", lambda: universal_heads({"a": A, "b": B}, at_least=3), "at_least=3: must be an integer from 2 to 2"),
-    ("tolerance", lambda: lh.check(MODEL(), tolerance=float("nan")), "tolerance=nan: must be a finite number"),
-    ("tolerance text", lambda: lh.check(MODEL(), tolerance="1e-3"), "tolerance='1e-3'"),  # type: ignore[arg-type]
-    ("group", lambda: kv_groups(A, 2, 0), "group=0 does not fit"),
-    ("group true", lambda: kv_groups(A, 2, True), "group=True does not fit"),
+    ("tolerance", lambda: lh.check_model(MODEL(), tolerance=float("nan")), "tolerance=nan: must be a finite number"),
+    ("tolerance text", lambda: lh.check_model(MODEL(), tolerance="1e-3"), "tolerance='1e-3'"),  # type: ignore[arg-type]
+    ("group", lambda: kv_groups(A, k=2, group=0), "group=0 does not fit"),
+    ("group true", lambda: kv_groups(A, k=2, group=True), "group=True does not fit"),
     ("preset draws", lambda: replace(LOCOS, seeds=-1), f"seeds=-1: {NON_NEGATIVE}"),
     ("preset tokens", lambda: replace(LOCOS, max_new_tokens="8"), "max_new_tokens='8'"),
     ("preset k", lambda: replace(LOCOS, k=0), f"k=0: {POSITIVE}"),
@@ -241,7 +241,7 @@ def test_a_number_out_of_place(run: Callable[[], Any], says: str) -> None:
 
 RIGHT: list[tuple[str, Callable[[], Any], Any]] = [
     ("numpy int", lambda: A.top(np.int64(2)), A.top(2)),
-    ("numpy ks", lambda: list(jaccard_curve(A, B, np.array([1, 2]))["k"]), [1, 2]),
+    ("numpy ks", lambda: list(jaccard_curve(A, B, ks=np.array([1, 2]))["k"]), [1, 2]),
     ("tensor", lambda: checks.whole_number("n", torch.tensor(3)), 3),
     ("one of ks", lambda: checks.whole_numbers("ks", 3), [3]),
     ("nothing on top", lambda: A.top(0), []),
@@ -265,7 +265,7 @@ def test_greedy_takes_no_more_heads_than_there_are() -> None:
 
     measured = MaskedMetric(MODEL(), TRIALS, progress=False)
     refused(
-        lambda: localize(measured, "greedy", k=13),
+        lambda: localize(measured, method="greedy", k=13),
         "k=13: must be an integer from 1 to 12, the number of heads",
         MODEL(),
     )

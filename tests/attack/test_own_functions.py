@@ -57,7 +57,7 @@ def test_a_metric_by_numpy(tmp_path: Path) -> None:
 
     model = tiny("llama-gqa")
     ours, theirs = (
-        lh.patch_heads(model, TRIALS, metric, out=tmp_path / name, progress=False).per_trial
+        lh.patch_heads(model, TRIALS, metric=metric, out=tmp_path / name, progress=False).per_trial
         for name, metric in {"torch": lambda logits, gold: logits[:, 0, 3], "numpy": by_numpy}.items()
     )
     assert torch.equal(ours, theirs)

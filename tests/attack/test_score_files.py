@@ -171,7 +171,7 @@ def scores(weights: str = "", dtype: str = "torch.float32", name: str = "m") -> 
 
 ONE, OTHER = scores("one"), scores("other")
 PAIRS: dict[str, Callable[[HeadScores, HeadScores], Any]] = {
-    "overlap": lambda a, b: overlap(a, b, 2),
+    "overlap": lambda a, b: overlap(a, b, k=2),
     "jaccard_curve": lambda a, b: jaccard_curve(a, b, ks=[1]),
     "rank_biased_overlap": rank_biased_overlap,
     "rank_correlation": rank_correlation,
@@ -225,13 +225,18 @@ def curve(found: HeadScores) -> Any:
 RUNS: dict[str, Callable[[HeadScores], Any]] = {
     "ablation_curve": curve,
     "recovery": lambda found: lh.recovery(
-        tiny("llama-gqa"), "L0H0", "L0H0", [random_trial(0)], (), found, flipped=False, progress=False
+        tiny("llama-gqa"), [random_trial(0)], "L0H0", "L0H0", controls=(), scores=found, flipped=False, progress=False
     ),
     "match_heads": lambda found: lh.match_heads(
-        *[tiny("llama-gqa")] * 2, ["scores"], ({"m": found}, {"m": found}), resamples=2, permutations=1, progress=False
+        *[tiny("llama-gqa")] * 2,
+        signatures=["scores"],
+        rankings=({"m": found}, {"m": found}),
+        resamples=2,
+        permutations=1,
+        progress=False,
     ),
     "generality": lambda found: generality(
-        tiny("llama-gqa"), found, {"t": [random_trial(0)]}, k=1, random_draws=0, progress=False
+        tiny("llama-gqa"), {"t": [random_trial(0)]}, found, k=1, random_draws=0, progress=False
     ),
 }
 

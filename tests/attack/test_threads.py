@@ -33,7 +33,7 @@ def model() -> Any:
 
 
 def ablated(model: Any, heads: list[str]) -> Any:
-    with ablate(model, heads, "zero"):
+    with ablate(model, heads, kind="zero"):
         return lh.evaluate(model, TRIALS, max_new_tokens=2, progress=False).metrics["logprob"]
 
 
@@ -44,10 +44,12 @@ WORKS: dict[str, Callable[[Any], Any]] = {
     "patch_heads": lambda m: lh.patch_heads(m, TRIALS, progress=False).per_trial,
     "evaluate": lambda m: lh.evaluate(m, TRIALS, max_new_tokens=2, progress=False).metrics["logprob"],
     "mean_activations": lambda m: mean_activations(m, TRIALS, progress=False).z,
-    "check": lambda m: torch.tensor([row.error for row in lh.check(m, TRIALS[0].tokens).checks]),
+    "check": lambda m: torch.tensor([row.error for row in lh.check_model(m, tokens=TRIALS[0].tokens).checks]),
     "attribution_patch": lambda m: lh.attribution_patch(m, TRIALS, progress=False).per_trial,
     "ablation_curve": lambda m: torch.tensor(
-        lh.ablation_curve(m, TRIALS, RANKED, (1,), "zero", (), generate=False, progress=False).frame["value"].to_numpy()
+        lh.ablation_curve(m, TRIALS, RANKED, ks=(1,), kind="zero", controls=(), generate=False, progress=False)
+        .frame["value"]
+        .to_numpy()
     ),
 }
 
@@ -66,13 +68,13 @@ def test_two_calls_at_once_give_what_they_give_in_turn(model: Any, name: str, ot
 
 @pytest.mark.parametrize("name", WORKS)
 def test_a_model_in_a_block_of_another_thread_is_refused(model: Any, name: str) -> None:
-    with ThreadPoolExecutor(1) as pool, ablate(model, "L0H1", "zero"):
+    with ThreadPoolExecutor(1) as pool, ablate(model, "L0H1", kind="zero"):
         refused(lambda: pool.submit(WORKS[name], model).result(), "leave that block first, or load the model again")
     assert not has_hooks(model)
 
 
 BLOCKS: dict[str, Callable[[Any], Any]] = {
-    "ablate": lambda model: ablate(model, "L0H1", "zero"),
+    "ablate": lambda model: ablate(model, "L0H1", kind="zero"),
     "patch": lambda model: lh.patch(model, "L0H1", TRIALS[0]),
     "hooked": lambda model: hooked(model, [(Z, lambda x, hook: None)]),
     "evaluating": evaluating,
@@ -96,7 +98,7 @@ def test_a_block_refuses_other_threads_and_admits_its_own(model: Any, here: str,
 
 def test_another_model_is_free(model: Any) -> None:
     other = zoo.bridge("gpt2", n_ctx=64)
-    with ThreadPoolExecutor(1) as pool, ablate(model, "L0H1", "zero"):
+    with ThreadPoolExecutor(1) as pool, ablate(model, "L0H1", kind="zero"):
         assert not pool.submit(has_hooks, other).result()
 
 
@@ -118,7 +120,7 @@ def test_a_thread_waits_for_a_call_of_another(model: Any) -> None:
 
     alone = WORKS["evaluate"](model)
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(lambda: lh.patch_heads(model, TRIALS[0], slow, progress=False))
+        first = pool.submit(lambda: lh.patch_heads(model, TRIALS[0], metric=slow, progress=False))
         inside.wait(10)
         second = pool.submit(WORKS["evaluate"], model)
         go.set()

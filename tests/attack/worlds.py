@@ -106,7 +106,7 @@ def hf_model(arch: str) -> Any:
 @cache
 def world(arch: str) -> World:
     model, draw = zoo.bridge(arch, hf=hf_model(arch)), torch.Generator().manual_seed(3)
-    shape = lh.geometry(model)
+    shape = lh.head_geometry(model)
     heads = (shape.n_layers, shape.n_heads)
     z, q, v = torch.randn(3, *heads, shape.d_head, generator=draw)
     ranking = HeadScores.from_trials("mine", torch.rand(2, *heads, generator=draw), ["other-0", "other-1"])
@@ -159,7 +159,7 @@ def score_pairs(world: World, **options: Any) -> Found:
 
 
 def score_repeated(world: World, **options: Any) -> Found:
-    blocks = [lh.repeated_blocks(world.model, 12, 3, seed) for seed in range(2)]
+    blocks = [lh.repeated_blocks(world.model, block=12, copies=3, seed=seed) for seed in range(2)]
     return of_scores(lh.score_heads(world.model, blocks, progress=False, **options))
 
 
@@ -179,7 +179,7 @@ def score_documents(world: World, **options: Any) -> Found:
 
 def rerank(world: World, **options: Any) -> Found:
     texts = [one.meta["text"][:20] for one in world.trials]
-    found = lh.rerank(world.model, world.heads, "who ran?", texts, **options).sort_values("position")
+    found = lh.rerank(world.model, "who ran?", texts, world.heads, **options).sort_values("position")
     return Found(whole={"score": torch.tensor(found["score"].to_numpy()).float()})
 
 
@@ -198,7 +198,7 @@ def reinforce(world: World, **options: Any) -> Found:
 
 def ablation_curve(world: World, kind: str = "zero", **options: Any) -> Found:
     options = {"controls": lh.Controls(world.controls, 1), "generate": False, "progress": False, **options}
-    curve = lh.ablation_curve(world.model, world.trials, world.ranking, (1, 4), kind, **options)
+    curve = lh.ablation_curve(world.model, world.trials, world.ranking, ks=(1, 4), kind=kind, **options)
     return of_frame(curve.per_trial).of(one.id for one in world.trials)  # The table is in the order of the batches.
 
 
@@ -212,7 +212,7 @@ def ablation_curve_uniform(world: World, **options: Any) -> Found:
 
 def faithfulness(world: World, **options: Any) -> Found:
     options = {"corruption": turned, "controls": lh.Controls(world.controls, 1), "progress": False, **options}
-    found = lh.faithfulness(world.model, world.trials, world.ranking, (2, 5), **options)
+    found = lh.faithfulness(world.model, world.trials, world.ranking, ks=(2, 5), **options)
     f = {f"f of {k}": torch.tensor(found.faithfulness(lh.Condition.top("mine", k)).value) for k in (2, 5)}
     means = found.per_trial.groupby("set")["value"].mean()
     size = float(abs(means["none"]) / abs(means["given"] - means["none"]))
@@ -241,13 +241,13 @@ def swept(function: Callable[..., HeadScores], *more: Any, **usual: Any) -> Call
 def path_patch(world: World, **options: Any) -> Found:
     options = {"corruption": turned, "progress": False, **options}
     receivers = [head for head in world.ranking.ranking() if head.layer == 1][:2]
-    return of_scores(lh.path_patch(world.model, None, receivers, world.trials, **options))
+    return of_scores(lh.path_patch(world.model, world.trials, None, receivers, **options))
 
 
 def recovery(world: World, **options: Any) -> Found:
     """Log-probabilities: the ratio of their differences has no size of its own."""
     given = {"controls": world.controls, "draws": 1, "fair": False, "flipped": False, "progress": False, **options}
-    found = lh.recovery(world.model, world.heads, world.heads[:2], world.trials, **given).per_example
+    found = lh.recovery(world.model, world.trials, world.heads, world.heads[:2], **given).per_example
     rows: dict[str, Row] = {}
     for one in found.to_dict("records"):
         numbers = {
@@ -271,7 +271,7 @@ def influence(world: World, **options: Any) -> Found:
 
 def probe_heads(world: World, **options: Any) -> Found:
     labels = [one.meta["label"] for one in world.trials]
-    return of_scores(lh.probe_heads(world.model, world.trials, labels, folds=2, progress=False, **options))
+    return of_scores(lh.probe_heads(world.model, world.trials, labels=labels, folds=2, progress=False, **options))
 
 
 def localize_heads(world: World, **options: Any) -> Found:
@@ -294,7 +294,7 @@ def greedy(world: World, **options: Any) -> Found:
 def look(world: World, **options: Any) -> Found:
     """All heads of every trial, as [layer, head, step, ...]."""
     names, rows = ("attention", "phi", "z", "writes", "top_logits"), {}
-    layers = lh.geometry(world.model).n_layers
+    layers = lh.head_geometry(world.model).n_layers
     for one in world.trials:
         seen = lh.look(world.model, one, k=3, **options)
         rows[one.id] = {name: getattr(seen, name).unflatten(0, (layers, -1)) for name in names}
@@ -325,7 +325,7 @@ def describe(world: World, **options: Any) -> Found:
     texts = [one.meta["text"] for one in world.trials]
     cards = lh.describe(world.model, text=texts, progress=False, **options).frame
     numbers = cards[["sink", "entropy", "span", "previous", "induction", "duplicate", "copying", "successor"]]
-    layers = lh.geometry(world.model).n_layers
+    layers = lh.head_geometry(world.model).n_layers
     return Found(whole={str(name): torch.tensor(x).float().reshape(layers, -1) for name, x in numbers.items()})
 
 

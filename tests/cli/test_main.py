@@ -345,7 +345,7 @@ def test_an_interrupt_is_reported_and_not_a_traceback(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(import_module("lens_heads.model.check"), "check", stop)
+    monkeypatch.setattr(import_module("lens_heads.model.check"), "check_model", stop)
     assert run("check", str(folder), monkeypatch=monkeypatch) == 130
     assert "interrupted" in capsys.readouterr().err.lower()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lens_heads as lh
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from tests.commands import model_folder, run, score_file
 
 
@@ -25,7 +25,7 @@ def test_prune_writes_a_checkpoint(
     said = capsys.readouterr().out
     assert "Heads pruned: 6;" in said
     assert "prefill" in said
-    assert geometry(lh.load_model(to)).n_kv_heads == 1
+    assert head_geometry(lh.load_model(to)).n_kv_heads == 1
 
 
 def test_the_lowest_heads_of_a_score_file(

@@ -81,10 +81,10 @@ def test_intervals_of_differences_are_those_of_means_over_trials_and_their_group
     known = (replace(before, made_on=told), replace(after, made_on=told))
     cases = [
         (compare_checkpoints(before, after, k=3), mean_interval(gaps, n=4000)),
-        (compare_checkpoints(*known, k=3), mean_interval(gaps, groups, n=4000)),
+        (compare_checkpoints(*known, k=3), mean_interval(gaps, groups=groups, n=4000)),
         (
             compare_checkpoints(*known, k=3, paired=False),
-            gap_interval(after.per_trial, before.per_trial, (groups, groups), n=4000),
+            gap_interval(after.per_trial, before.per_trial, groups=(groups, groups), n=4000),
         ),
     ]
     for found, (low, high) in cases:
@@ -109,12 +109,12 @@ def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(ValueError, match="methods differ: locos before, copy after"):
         compare_checkpoints(before, other)
     with pytest.raises(ValueError, match="2 layers x 4 query heads against 1 layers x 4 query heads"):
-        compare_checkpoints(before, HeadScores.from_trials("locos", after.per_trial[:, :1], after.trial_ids), 2)
+        compare_checkpoints(before, HeadScores.from_trials("locos", after.per_trial[:, :1], after.trial_ids), k=2)
     with pytest.raises(ValueError, match="k=0: must be an integer from 1 to 8, the number of heads that locos scores"):
-        compare_checkpoints(before, after, 0)
+        compare_checkpoints(before, after, k=0)
     with pytest.raises(ValueError, match="k=9: must be an integer from 1 to 8"):
-        compare_checkpoints(before, after, 9)
+        compare_checkpoints(before, after, k=9)
     with pytest.raises(ValueError, match=r"locos: 30 before and 1 after trials\. .* at least 2"):
-        compare_checkpoints(before, scores(AFTER, 1, 1, trials=1), 3)
+        compare_checkpoints(before, scores(AFTER, 1, 1, trials=1), k=3)
     with pytest.raises(ValueError, match=r"locos: 0 shared trials\. .* at least 2"):
-        compare_checkpoints(before, scores(AFTER, 1, 1, name="other"), 3, paired=True)
+        compare_checkpoints(before, scores(AFTER, 1, 1, name="other"), k=3, paired=True)

@@ -35,7 +35,7 @@ def hsic_1(x: Tensor, y: Tensor) -> float:
 def matches_the_loop(rows: int, chunk: int) -> None:
     x, y = draw(rows, 2, 3, 0) + 2, draw(rows, 3, 5, 1) - 1
     y[:, 0, :3] += x[:, 1]
-    found = linear_cka(x, y, chunk)
+    found = linear_cka(x, y, chunk=chunk)
     parts = torch.arange(rows).tensor_split(-(-rows // chunk))
     for a in range(2):
         for b in range(3):

@@ -68,7 +68,7 @@ def test_every_head_of_a_permuted_copy_is_found(arch: str) -> None:
 @pytest.mark.parametrize("part", ["patterns", "cka"])
 def test_one_part_is_enough_for_a_copy(part: str) -> None:
     copy, truth = permuted("llama-gqa")
-    match = match_heads(tiny("llama-gqa"), copy, [part], **QUICK)
+    match = match_heads(tiny("llama-gqa"), copy, signatures=[part], **QUICK)
     assert match_accuracy(match, truth) == 1
     assert np.isnan(match.p), "one part cannot disagree with itself"
 
@@ -94,7 +94,7 @@ def test_a_distance_that_forgets_what_heads_do_is_caught(monkeypatch: pytest.Mon
 
 def by_scores(a: HeadScores, b: HeadScores, model_a: Any, model_b: Any, **options: Any) -> HeadMatch:
     given = {"resamples": 20, "permutations": 19, "progress": False, "signatures": ["scores"]} | options
-    return match_heads(model_a, model_b, scores=({"x": a}, {"x": b}), **given)
+    return match_heads(model_a, model_b, rankings=({"x": a}, {"x": b}), **given)
 
 
 def test_distances_pairs_and_ranks_match_a_loop() -> None:
@@ -175,7 +175,7 @@ def test_a_score_that_all_heads_share_tells_none_apart() -> None:
     flat, a, b = scores([[1.0] * 4] * 3), random_scores(0), random_scores(1)
     model = tiny("llama-gqa")
     options: Any = {"signatures": ["scores"], "resamples": 2, "permutations": 1, "progress": False}
-    both = match_heads(model, model, scores=({"x": a, "y": flat}, {"y": flat, "x": b}), **options)
+    both = match_heads(model, model, rankings=({"x": a, "y": flat}, {"y": flat, "x": b}), **options)
     np.testing.assert_allclose(both.distance, by_scores(a, b, model, model).distance / 2)
 
 
@@ -217,31 +217,31 @@ def test_a_saved_match_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"signatures": ["scores"]}, r"signatures include 'scores'\. Pass scores=\(\{name"),
+        ({"signatures": ["scores"]}, r"signatures include 'scores'\. Pass rankings=\(\{name"),
         ({"signatures": ["kurtosis"]}, r"unknown signature 'kurtosis'\. Choose from depth, patterns, scores, cka"),
         ({"signatures": "depth"}, r"signatures=\['depth'\] cannot separate heads of a layer"),
         ({"signatures": []}, r"signatures=\[\] cannot separate heads"),
-        ({"signatures": ["cka"], "scores": ({}, {})}, "scores are given, but signatures do not include 'scores'"),
-        ({"scores": ({}, {})}, r"scores of a are named \[\], those of b \[\]\. Pass the same names"),
+        ({"signatures": ["cka"], "rankings": ({}, {})}, "rankings are given, but signatures do not include 'scores'"),
+        ({"rankings": ({}, {})}, r"rankings of a are named \[\], those of b \[\]\. Pass the same names"),
         (
-            {"scores": ({"x": random_scores(0)}, {"y": random_scores(0)})},
-            r"scores of a are named \['x'\], those of b \['y'\]",
+            {"rankings": ({"x": random_scores(0)}, {"y": random_scores(0)})},
+            r"rankings of a are named \['x'\], those of b \['y'\]",
         ),
         (
-            {"scores": ({"x": random_scores(0)}, {"x": random_scores(0, 2, 2)})},
-            r"scores\['x'\] is for a model of 2 layers x 2 heads",
+            {"rankings": ({"x": random_scores(0)}, {"x": random_scores(0, 2, 2)})},
+            r"rankings\['x'\] is for a model of 2 layers x 2 heads",
         ),
         (
             {
-                "scores": (
+                "rankings": (
                     {"x": random_scores(0)},
                     {"x": HeadScores("x", torch.ones(3, 4), torch.ones(1, 3, 4), ("t",), {}, "kv_head")},
                 )
             },
-            r"scores\['x'\] of .* must score query heads, not kv_heads\. Convert them",
+            r"rankings\['x'\] of .* must score query heads, not kv_heads\. Convert them",
         ),
         (
-            {"signatures": ["scores"], "scores": ({"x": random_scores(0)},) * 2, "texts": TEXTS},
+            {"signatures": ["scores"], "rankings": ({"x": random_scores(0)},) * 2, "texts": TEXTS},
             r"signatures=\['scores'\] use no texts\. Add 'patterns'",
         ),
         ({"weights": {"scores": 2}}, "weights include 'scores', but the parts in use are depth, patterns, cka"),
@@ -258,7 +258,7 @@ def test_bad_input_is_refused_before_anything_runs(options: dict[str, Any], mess
     model, ran = tiny("llama-gqa"), []
     handle = model.original_model.register_forward_pre_hook(lambda *_: ran.append(1))
     with pytest.raises(ValueError, match=message):
-        match_heads(model, model, **{"texts": None if "signatures" in options else TEXTS} | options, progress=False)
+        match_heads(model, model, progress=False, **{"texts": None if "signatures" in options else TEXTS} | options)
     handle.remove()
     assert not ran
 

@@ -76,25 +76,25 @@ def test_the_null_is_what_enumerating_every_set_gives() -> None:
 def test_equal_profiles_overlap_fully_and_disjoint_ones_not_at_all() -> None:
     early = make([[3, 2, 1], *[[0, 0, 0]] * 7])
     late = make([*[[0, 0, 0]] * 11, [1, 2, 3]])
-    same = overlap_by_depth(early, early, 3, bins=8)
+    same = overlap_by_depth(early, early, k=3, bins=8)
     assert (same.overlap, same.spearman) == (1, pytest.approx(1))
     assert same.p_value < 0.01
-    apart = overlap_by_depth(early, late, 3, bins=8)
+    apart = overlap_by_depth(early, late, k=3, bins=8)
     assert (apart.overlap, apart.p_value) == (0, 1)
     with pytest.raises(ValueError, match="ranks nothing"):
-        overlap_by_depth(early, make([[1, 1]] * 9), 3, bins=8)
+        overlap_by_depth(early, make([[1, 1]] * 9), k=3, bins=8)
 
 
 def test_bad_choices_are_refused_with_the_value() -> None:
     with pytest.raises(ValueError, match="bins=10: must be an integer from 1 to 4"):
-        overlap_by_depth(A, B, 2)
+        overlap_by_depth(A, B, k=2)
     with pytest.raises(ValueError, match="bins=0: must be an integer from 1 to 4"):
-        overlap_by_depth(A, B, 2, bins=0)
+        overlap_by_depth(A, B, k=2, bins=0)
     with pytest.raises(ValueError, match="k=0: must be an integer from 1 to 8, the number of heads that locos scores"):
-        overlap_by_depth(A, B, 0, bins=2)
+        overlap_by_depth(A, B, k=0, bins=2)
     with pytest.raises(ValueError, match="k=7: must be an integer from 1 to 6, the number of heads that copy scores"):
-        overlap_by_depth(A, B, 7, bins=2)
+        overlap_by_depth(A, B, k=7, bins=2)
     with pytest.raises(ValueError, match="locos scores query_heads, copy scores kv_heads"):
-        overlap_by_depth(A, make([[1, 2]], "copy", "kv_head"), 1, bins=1)
+        overlap_by_depth(A, make([[1, 2]], "copy", "kv_head"), k=1, bins=1)
     with pytest.raises(ValueError, match="permutations=0: must be a positive integer"):
-        overlap_by_depth(A, B, 2, bins=2, permutations=0)
+        overlap_by_depth(A, B, k=2, bins=2, permutations=0)

@@ -17,10 +17,10 @@ C = ranked([7, 6, 5, 4, 3, 2, 1, 0], 2, "dla")
 def test_every_pair_is_an_overlap(k: int, lists: bool) -> None:
     scores = {"one": A, "two": B, "three": C}
     given: Any = {name: [str(head) for head in s.ranking()] for name, s in scores.items()} if lists else scores
-    table = compare.head_overlaps(given, k, shape=(2, 4) if lists else None)
+    table = compare.head_overlaps(given, k=k, shape=(2, 4) if lists else None)
     assert list(zip(table["a"], table["b"], strict=True)) == [("one", "two"), ("one", "three"), ("two", "three")]
     for r in table.to_dict("records"):
-        found = compare.overlap(scores[r["a"]], scores[r["b"]], k)
+        found = compare.overlap(scores[r["a"]], scores[r["b"]], k=k)
         assert r.pop("overlap") == len(found.both)
         for name, value in list(r.items())[2:]:
             assert value == getattr(found, name), name
@@ -55,4 +55,4 @@ def test_whole_lists_have_one_sided_shares_of_their_own() -> None:
 )
 def test_what_has_no_overlap_is_refused(rankings: Any, k: Any, shape: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        compare.head_overlaps(rankings, k, shape)
+        compare.head_overlaps(rankings, k=k, shape=shape)

@@ -60,7 +60,7 @@ def enumerated(k_a: int, k_b: int, matched: bool) -> tuple[float, float, float]:
 
 
 def matches_enumeration(k_a: int, k_b: int) -> None:
-    found = compare.overlap(A, B, k_a, k_b)
+    found = compare.overlap(A, B, k=k_a, k_b=k_b)
     chance = (found.expected_overlap, found.expected_jaccard, found.p_value)
     matched = (found.layer_matched_overlap, found.layer_matched_jaccard, found.layer_matched_p_value)
     assert chance == pytest.approx(enumerated(k_a, k_b, matched=False), abs=1e-12)
@@ -68,7 +68,7 @@ def matches_enumeration(k_a: int, k_b: int) -> None:
 
 
 def test_the_sets_are_those_worked_by_hand() -> None:
-    found = compare.overlap(A, B, 4)
+    found = compare.overlap(A, B, k=4)
     assert found.both == [Head(0, 0), Head(1, 0), Head(1, 2)]  # In the order of a.
     assert (found.only_a, found.only_b) == ([Head(0, 1)], [Head(1, 1)])
     assert (found.jaccard, found.share_of_a, found.share_of_b) == (3 / 5, 3 / 4, 3 / 4)
@@ -81,7 +81,7 @@ def test_the_sets_are_those_worked_by_hand() -> None:
 
 
 def test_sets_of_different_sizes_have_different_shares() -> None:
-    found = compare.overlap(A, B, 2, 4)
+    found = compare.overlap(A, B, k=2, k_b=4)
     assert (found.both, found.only_a) == ([Head(0, 0)], [Head(0, 1)])
     assert found.only_b == [Head(1, 0), Head(1, 2), Head(1, 1)]  # In the order of b.
     assert (found.share_of_a, found.share_of_b, found.jaccard) == (1 / 2, 1 / 4, 1 / 5)
@@ -105,14 +105,14 @@ def test_a_null_that_forgets_the_layers_is_caught(monkeypatch: pytest.MonkeyPatc
 def test_agreeing_on_the_layer_alone_is_no_agreement_with_layers_matched() -> None:
     """Both take all four heads of layer 1: chance rarely does, a null that keeps the layer always."""
     a, b = make([[0, 0, 0, 0], [4, 3, 2, 1]]), make([[0, 0, 0, 0], [1, 2, 3, 4]])
-    found = compare.overlap(a, b, 4)
+    found = compare.overlap(a, b, k=4)
     assert (found.jaccard, found.layer_matched_jaccard, found.layer_matched_p_value) == (1, 1, 1)
     assert found.p_value == pytest.approx(1 / 70)
 
 
 def test_equal_scores_are_taken_in_the_order_of_the_ranking() -> None:
     zeros = make([[0, 0, 0, 0], [0, 0, 0, 1]])
-    assert compare.overlap(zeros, A, 3).both == [Head(0, 0), Head(0, 1)]  # L1H3 first, then from layer 0 on.
+    assert compare.overlap(zeros, A, k=3).both == [Head(0, 0), Head(0, 1)]  # L1H3 first, then from layer 0 on.
 
 
 def test_the_curve_repeats_the_overlap_at_every_size() -> None:
@@ -121,19 +121,19 @@ def test_the_curve_repeats_the_overlap_at_every_size() -> None:
         *("k", "jaccard", "chance", "chance_low", "chance_high", "layer_matched_chance", "overlap")
     ]
     assert curve["k"].tolist() == [1, 2, 5]
-    assert compare.jaccard_curve(A, B, [8, 3, 3, 1])["k"].tolist() == [1, 3, 8]
-    for row in compare.jaccard_curve(A, B, range(1, 9)).itertuples():
+    assert compare.jaccard_curve(A, B, ks=[8, 3, 3, 1])["k"].tolist() == [1, 3, 8]
+    for row in compare.jaccard_curve(A, B, ks=range(1, 9)).itertuples():
         k = int(row.k)  # type: ignore[arg-type]
         assert (row.jaccard, row.overlap) == (jaccard(A.top(k), B.top(k)), len({*A.top(k)} & {*B.top(k)}))
         assert row.chance == pytest.approx(enumerated(k, k, matched=False)[1])
         assert row.layer_matched_chance == pytest.approx(enumerated(k, k, matched=True)[1])
-    last = compare.jaccard_curve(A, B, [8]).iloc[0]
+    last = compare.jaccard_curve(A, B, ks=[8]).iloc[0]
     assert all(last[name] == 1 for name in ("jaccard", "chance", "chance_low", "chance_high", "layer_matched_chance"))
 
 
 def test_the_band_leaves_at_most_a_fortieth_on_either_side() -> None:
     a, b = ranked(list(range(12)), 3), ranked(list(range(12)), 3)
-    for row in compare.jaccard_curve(a, b, [1, 2, 3, 4]).itertuples():
+    for row in compare.jaccard_curve(a, b, ks=[1, 2, 3, 4]).itertuples():
         k: Any = row.k
         sets = [jaccard(range(k), s) for s in itertools.combinations(range(12), k)]
         low: Any = row.chance_low
@@ -165,7 +165,7 @@ def test_default_sizes_run_up_to_the_number_of_heads() -> None:
     ],
 )
 def test_rank_biased_overlap_worked_by_hand(order: list[int], p: float, expected: float) -> None:
-    assert compare.rank_biased_overlap(ranked([0, 1, 2]), ranked(order), p) == pytest.approx(expected, abs=1e-12)
+    assert compare.rank_biased_overlap(ranked([0, 1, 2]), ranked(order), p=p) == pytest.approx(expected, abs=1e-12)
 
 
 ORDERS = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.permutations(list(range(n)))] * 2))
@@ -178,10 +178,10 @@ def test_rank_biased_overlap_is_the_weighted_mean_agreement(orders: Any, p: floa
     n = len(first)
     agreement = [len(set(first[:d]) & set(second[:d])) / d for d in range(1, n + 1)]
     expected = (1 - p) / p * sum(p**d * agreement[d - 1] for d in range(1, n + 1)) + agreement[-1] * p**n
-    found = compare.rank_biased_overlap(ranked(first), ranked(second), p)
+    found = compare.rank_biased_overlap(ranked(first), ranked(second), p=p)
     assert found == pytest.approx(expected, abs=1e-9)
     assert 0 <= found <= 1
-    assert found == pytest.approx(compare.rank_biased_overlap(ranked(second), ranked(first), p), abs=1e-12)
+    assert found == pytest.approx(compare.rank_biased_overlap(ranked(second), ranked(first), p=p), abs=1e-12)
     if first == second or p > 0.3:  # Below, a swap far down is lost to rounding.
         assert (found == pytest.approx(1, abs=1e-9)) == (first == second)
 
@@ -190,7 +190,7 @@ def test_rank_biased_overlap_is_the_weighted_mean_agreement(orders: Any, p: floa
 def test_disjoint_prefixes_leave_little(m: int, rest: int, p: float) -> None:
     n = 2 * m + rest
     other = [*range(m, 2 * m), *range(m), *range(2 * m, n)]
-    assert compare.rank_biased_overlap(ranked(list(range(n))), ranked(other), p) <= p**m + 1e-12
+    assert compare.rank_biased_overlap(ranked(list(range(n))), ranked(other), p=p) <= p**m + 1e-12
 
 
 def test_rank_biased_overlap_counts_the_top_more_than_the_tail() -> None:
@@ -207,8 +207,8 @@ def test_rank_biased_overlap_counts_the_top_more_than_the_tail() -> None:
 def test_rank_correlations_worked_by_hand() -> None:
     a, b = make([[4, 3, 2, 1]]), make([[3, 4, 1, 2]])  # Squared rank differences sum to 4; 4 of 6 pairs agree.
     assert compare.rank_correlation(a, b) == pytest.approx(1 - 6 * 4 / (4 * 15))
-    assert compare.rank_correlation(a, b, "kendall") == pytest.approx((4 - 2) / 6)
-    assert compare.rank_correlation(a, a) == compare.rank_correlation(a, a, "kendall") == pytest.approx(1)
+    assert compare.rank_correlation(a, b, kind="kendall") == pytest.approx((4 - 2) / 6)
+    assert compare.rank_correlation(a, a) == compare.rank_correlation(a, a, kind="kendall") == pytest.approx(1)
 
 
 def test_equal_scores_share_a_rank_in_a_correlation() -> None:
@@ -216,13 +216,13 @@ def test_equal_scores_share_a_rank_in_a_correlation() -> None:
     # Mean ranks 4 3 1.5 1.5 against 4 3 2 1: covariance 4.5, sums of squares 4.5 and 5.
     assert compare.rank_correlation(a, b) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
     # Kendall's tau-b: 5 pairs agree, one is tied in a.
-    assert compare.rank_correlation(a, b, "kendall") == pytest.approx(5 / (5 * 6) ** 0.5)
+    assert compare.rank_correlation(a, b, kind="kendall") == pytest.approx(5 / (5 * 6) ** 0.5)
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_method_without_differences_correlates_with_nothing() -> None:
     for kind in ("spearman", "kendall"):
-        assert np.isnan(compare.rank_correlation(A, make([[1] * 4] * 2), kind))
+        assert np.isnan(compare.rank_correlation(A, make([[1] * 4] * 2), kind=kind))
 
 
 def test_correlation_by_depth_sees_where_two_methods_part() -> None:
@@ -258,24 +258,24 @@ PAIRS = [compare.overlap, compare.jaccard_curve, compare.rank_biased_overlap, co
 
 @pytest.mark.parametrize("function", [*PAIRS, compare.by_layer_third])
 def test_scores_of_other_models_are_refused_by_name(function: Any) -> None:
-    extra = (1,) if function is compare.overlap else ()
+    extra = {"k": 1} if function is compare.overlap else {}
     other = make([[1, 2, 3]], "copy", "gpt2")
     message = r"locos of tiny and copy of gpt2 cannot .*2 layers x 4 query heads against 1 layers x 3 query heads"
     with pytest.raises(ValueError, match=message):
-        function(A, other, *extra)
+        function(A, other, **extra)
     with pytest.raises(ValueError, match=r"2 layers x 4 query heads against 2 layers x 4 kv heads"):
-        function(A, make([[1, 2, 3, 4]] * 2, unit="kv_head"), *extra)
+        function(A, make([[1, 2, 3, 4]] * 2, unit="kv_head"), **extra)
 
 
 def test_bad_choices_are_refused_with_the_value() -> None:
     with pytest.raises(ValueError, match="k=0: must be an integer from 1 to 8, the number of heads that locos scores"):
-        compare.overlap(A, B, 0)
+        compare.overlap(A, B, k=0)
     with pytest.raises(ValueError, match="k=9: must be an integer from 1 to 8, the number of heads that copy scores"):
-        compare.overlap(A, B, 1, 9)
+        compare.overlap(A, B, k=1, k_b=9)
     with pytest.raises(ValueError, match=r"ks=\[\]: must be positive integers"):
-        compare.jaccard_curve(A, B, [])
+        compare.jaccard_curve(A, B, ks=[])
     with pytest.raises(ValueError, match="kind='pearson'"):
-        compare.rank_correlation(A, B, "pearson")  # type: ignore[arg-type]
+        compare.rank_correlation(A, B, kind="pearson")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="locos has 2 layers, and thirds need at least 3"):
         compare.by_layer_third(A, B)
     three = make([[1, 2]] * 3)
@@ -286,4 +286,4 @@ def test_bad_choices_are_refused_with_the_value() -> None:
 @pytest.mark.parametrize("p", [0, 1, -0.5, 1.5, float("nan")])
 def test_a_persistence_outside_0_to_1_is_refused(p: float) -> None:
     with pytest.raises(ValueError, match=f"p={p}"):
-        compare.rank_biased_overlap(A, B, p)
+        compare.rank_biased_overlap(A, B, p=p)

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from lens_heads.compare import head_signatures, linear_cka
 from lens_heads.compare.cka import cka_of, norms, products
 from lens_heads.compare.signatures import STATISTICS, Reading, pattern_statistics, readings
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking import common_texts
 from tests import zoo
@@ -79,7 +79,7 @@ def test_a_word_has_been_read_up_to_its_end_and_no_further(words: list[str], gap
 
 def test_patterns_and_activations_are_those_of_a_plain_forward(arch: str, model: Any) -> None:
     found = head_signatures(model, TEXTS[:3], progress=False)
-    shape = geometry(model)
+    shape = head_geometry(model)
     assert not has_hooks(model)
     for number, text in enumerate(TEXTS[:3]):
         one = readings(model, [text, text])[0]

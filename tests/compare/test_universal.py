@@ -85,7 +85,7 @@ def test_the_expected_number_is_that_of_random_heads(tasks: int, k: int, at_leas
             str(i): HeadScores.from_trials("m", torch.from_numpy(generator.random((1, 3, 4)) + 0.1), ["t"])
             for i in range(tasks)
         }
-        found = universal_heads(drawn, k, at_least)
+        found = universal_heads(drawn, k=k, at_least=at_least)
         counts.append(len(found.heads))
     error = np.std(counts) / np.sqrt(len(counts))
     assert found.expected == pytest.approx(np.mean(counts), abs=4 * error)

@@ -22,7 +22,7 @@ def test_similarity_is_the_cosine_of_the_whole_matrices(arch: str, model: Any) -
     ]
     expected = torch.nn.functional.cosine_similarity(torch.stack(whole)[:, None], torch.stack(whole)[None], dim=-1)
     torch.testing.assert_close(found.values, expected, atol=1e-5, rtol=1e-4)
-    layer = compare.ov_similarity(model, 1)
+    layer = compare.ov_similarity(model, layer=1)
     torch.testing.assert_close(layer.values, found.values[4:8, 4:8])
     frame = found.frame
     assert len(frame) == 66
@@ -47,7 +47,7 @@ def test_another_basis_of_the_values_changes_nothing_and_equal_heads_are_alike()
     with torch.no_grad():
         output = twins.model.layers[1].self_attn.o_proj.weight
         output[:, 8:16] = output[:, :8]
-    alike = compare.ov_similarity(zoo.bridge("llama-gqa", hf=twins), 1)
+    alike = compare.ov_similarity(zoo.bridge("llama-gqa", hf=twins), layer=1)
     assert float(alike.values[0, 1]) == pytest.approx(1, abs=1e-5)
 
 
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_named(gqa: Any) -> None:
     with pytest.raises(ValueError, match="have different shapes"):
         compare.weight_change(gqa, tiny("llama-mqa"))
     with pytest.raises(ValueError, match="layer=7: llama-gqa has layers 0-2"):
-        compare.ov_similarity(gqa, 7)
+        compare.ov_similarity(gqa, layer=7)
     with pytest.raises(ValueError, match=f"{planted.DECOY} has an OV circuit of zero"):
         compare.ov_similarity(planted.model())
     with pytest.raises(ValueError, match="W_Q of head 0 in layer 0 is zero before"):

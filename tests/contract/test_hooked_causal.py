@@ -96,14 +96,14 @@ def test_paths_equal_two_runs_with_hooks(hooked_model: Any, component: Any) -> N
 
     logits = hooked_model.run_with_hooks(pair.clean[None, :-1], fwd_hooks=[(name, put)])
     wanted = metric(hooked_model(pair.clean[None, :-1]), pair) - metric(logits, pair)
-    found = lh.path_patch(hooked_model, [sender], [receiver], [pair], component=component, progress=False)
+    found = lh.path_patch(hooked_model, [pair], [sender], [receiver], component=component, progress=False)
     assert float(found.values[sender]) == pytest.approx(wanted, abs=3e-5)
 
 
 def test_replaying_and_recovery_run_on_it_too(hooked_model: Any) -> None:
     trials = [random_trial(0, n=24), random_trial(1, n=17)]
     kept = prefilled(hooked_model, trials)
-    with lh.ablate(hooked_model, ["L1H1", "L2H0"], "zero"):
+    with lh.ablate(hooked_model, ["L1H1", "L2H0"], kind="zero"):
         fast = answer_batch(hooked_model, trials, 3, filled=kept, begins=[1])
         plain = answer_batch(hooked_model, trials, 3)
     for one, other in zip(fast, plain, strict=True):
@@ -111,10 +111,10 @@ def test_replaying_and_recovery_run_on_it_too(hooked_model: Any) -> None:
         assert one.record["text"] == other.record["text"]
     heads = ["L1H1", "L2H0"]
     found = lh.recovery(
-        hooked_model, heads, heads, trials, controls=("random",), draws=2, flipped=False, progress=False
+        hooked_model, trials, heads, heads, controls=("random",), draws=2, flipped=False, progress=False
     )
     mine = found.per_example[found.per_example["set"] == "patched"].set_index("example")
-    with lh.ablate(hooked_model, heads, "zero"):
+    with lh.ablate(hooked_model, heads, kind="zero"):
         ablated = lh.evaluate(hooked_model, trials, generate=False, progress=False)
     for trial, mean in zip(trials, ablated.metrics["logprob"].tolist(), strict=True):
         assert mine.loc[trial.id, "lp_ablated"] == pytest.approx(mean * len(trial.answer_tokens), abs=1e-3)

@@ -10,7 +10,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.model import copies
-from lens_heads.model.geometry import geometry, output_weights
+from lens_heads.model.geometry import head_geometry, output_weights
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.identity import fingerprint, identify
 from tests.conftest import random_trial
@@ -34,9 +34,9 @@ def test_a_new_model_of_the_same_shape_and_the_original_stays(hooked_model: Any,
     assert identify(hooked_model) == before
     assert identify(one) == identify(again)
     assert len({fingerprint(one), fingerprint(other), before.weights}) == 3
-    assert replace(geometry(one), name="") == replace(geometry(hooked_model), name="")
-    assert geometry(one).name.startswith(f"{geometry(hooked_model).name} ")
-    assert geometry(one).name.endswith("seed 1")
+    assert replace(head_geometry(one), name="") == replace(head_geometry(hooked_model), name="")
+    assert head_geometry(one).name.startswith(f"{head_geometry(hooked_model).name} ")
+    assert head_geometry(one).name.endswith("seed 1")
     assert one.tokenizer.get_vocab() == hooked_model.tokenizer.get_vocab()
     assert type(one) is HookedTransformer
     assert not one.training
@@ -45,7 +45,7 @@ def test_a_new_model_of_the_same_shape_and_the_original_stays(hooked_model: Any,
 
 
 def test_random_weights_are_those_of_init_weights(hooked_model: Any) -> None:
-    made = lh.sanity.random_initialised(hooked_model, 3)
+    made = lh.sanity.random_initialised(hooked_model, seed=3)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         again = type(hooked_model)(made.cfg, tokenizer=hooked_model.tokenizer)
@@ -56,7 +56,7 @@ def test_random_weights_are_those_of_init_weights(hooked_model: Any) -> None:
 
 
 def test_outputs_are_the_originals_in_another_order(hooked_model: Any) -> None:
-    made, shape = lh.sanity.shuffled_outputs(hooked_model), geometry(hooked_model)
+    made, shape = lh.sanity.shuffled_outputs(hooked_model), head_geometry(hooked_model)
     for layer in range(shape.n_layers):
         old, new = output_weights(hooked_model, layer), output_weights(made, layer)
         order = [[torch.equal(mine, one) for one in old].index(True) for mine in new]
@@ -65,7 +65,7 @@ def test_outputs_are_the_originals_in_another_order(hooked_model: Any) -> None:
     mine, theirs = dict(made.named_parameters()), dict(hooked_model.named_parameters())
     changed = {name for name in theirs if not torch.equal(mine[name], theirs[name])}
     assert changed == {f"blocks.{layer}.attn.W_O" for layer in range(shape.n_layers)}
-    report = lh.check(made)
+    report = lh.check_model(made)
     assert report.passed, report.frame.to_string()
 
 

@@ -10,7 +10,7 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import uncached
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.identity import fingerprint
 from lens_heads.ranking.gates.duo import Duo
@@ -33,10 +33,10 @@ def hooked_model(request: pytest.FixtureRequest) -> Any:
 @torch.no_grad()
 def test_closed_gates_are_kind_streaming(hooked_model: Any) -> None:
     gate, batch = Duo(1, 4, "mixed", 0.05), Batch.of(hooked_model, TRIALS[:1])
-    shape = geometry(hooked_model)
+    shape = head_geometry(hooked_model)
     with hooked(hooked_model, gate.hooks(torch.zeros(shape.n_layers, shape.n_kv_heads), batch)):
         got = uncached(hooked_model, batch.tokens, batch.pads, 3)
-    with lh.ablate(hooked_model, every_head(shape.n_layers, shape.n_heads), "streaming", sink=1, recent=4):
+    with lh.ablate(hooked_model, every_head(shape.n_layers, shape.n_heads), kind="streaming", sink=1, recent=4):
         torch.testing.assert_close(got, hooked_model(batch.tokens)[:, -3:], atol=1e-5, rtol=1e-4)
 
 

@@ -10,7 +10,7 @@ import torch
 import lens_heads as lh
 from lens_heads.answering.patch_metrics import answer_logprob
 from lens_heads.heads.conditions import Condition
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.scorers import TEXT_SCORERS
 from tests.conftest import random_trial
@@ -32,7 +32,7 @@ def test_scores_of_texts_match_loops(hooked_model: Any) -> None:
     names = [name for name in TEXT_SCORERS if name != "far_mass"]
     probe = lh.plain_texts([tokens], min_distance=4)
     found = lh.score_heads(hooked_model, probe, names, progress=False)
-    (text,) = probe.encode(hooked_model.tokenizer, geometry(hooked_model))
+    (text,) = probe.encode(hooked_model.tokenizer, head_geometry(hooked_model))
     A, rows = Cached(hooked_model, tokens).A, range(1, 30)
     for name in names:
         expected = torch.tensor([[LOOPS[name](head, list(rows), text) for head in layer] for layer in A]).float()
@@ -43,7 +43,7 @@ def test_scores_of_texts_match_loops(hooked_model: Any) -> None:
 
 
 def test_scores_of_pairs_and_weights_match_loops(hooked_model: Any) -> None:
-    trial, shape = random_trial(), geometry(hooked_model)
+    trial, shape = random_trial(), head_geometry(hooked_model)
     found = lh.score_heads(hooked_model, lh.context_pairs(trial), ["context_divergence"], progress=False)
     apart = []
     for prompt in (trial.tokens, torch.cat([trial.tokens[:7], trial.tokens[11:]])):
@@ -68,11 +68,11 @@ def test_scores_of_pairs_and_weights_match_loops(hooked_model: Any) -> None:
 
 def test_causal_methods_are_the_slopes_of_real_runs(hooked_model: Any) -> None:
     trial, step = random_trial(), 2e-2
-    found = lh.attribute_ablation(hooked_model, trial, "zero", progress=False)
+    found = lh.attribute_ablation(hooked_model, trial, kind="zero", progress=False)
     tokens = torch.cat([trial.tokens, trial.answer_tokens[:-1]])[None]
     values = []
     for factor in (1 + step, 1 - step):
-        with torch.no_grad(), lh.ablate(hooked_model, "L1H2", "scale", factor=factor):
+        with torch.no_grad(), lh.ablate(hooked_model, "L1H2", kind="scale", factor=factor):
             logits = hooked_model(tokens)[:, len(trial.tokens) - 1 :]
         values.append(float(answer_logprob(logits.double(), trial.answer_tokens)[0]))
     assert found["L1H2"] == pytest.approx((values[0] - values[1]) / (2 * step), abs=2e-3, rel=2e-2)
@@ -81,7 +81,7 @@ def test_causal_methods_are_the_slopes_of_real_runs(hooked_model: Any) -> None:
     knocked = lh.knockout_heads(hooked_model, [trial.tokens], progress=False)
     with torch.no_grad():
         p = hooked_model(trial.tokens[None])[0, -1].log_softmax(-1)
-        with lh.ablate(hooked_model, "L2H0", "uniform"):
+        with lh.ablate(hooked_model, "L2H0", kind="uniform"):
             q = hooked_model(trial.tokens[None])[0, -1].log_softmax(-1)
     assert knocked["L2H0"] == pytest.approx(float((p.exp() * (p - q)).sum()), abs=2e-5, rel=2e-3)
     assert not has_hooks(hooked_model)
@@ -101,7 +101,7 @@ def test_moved_attention_matches_hooks_in_a_full_forward(hooked_model: Any) -> N
     ids = 3 + torch.randperm(36, generator=torch.Generator().manual_seed(0))[:30]
     choices = tuple(ids[at : at + 2] for at in (4, 9))
     trial = lh.EncodedTrial(ids, None, "a", choices[0], "random", choices=("a", "b"), choice_tokens=choices)
-    found = lh.evidence.repair(hooked_model, HEADS, trial, draws=2, progress=False)
+    found = lh.evidence.repair(hooked_model, trial, HEADS, draws=2, progress=False)
     expected, _ = moved_by_hand(hooked_model, trial, HEADS, [9, 10])
     assert found.values(Condition.top("moved", 3), "logprob").item() == pytest.approx(expected, abs=1e-4)
     assert not has_hooks(hooked_model)

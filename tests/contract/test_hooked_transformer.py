@@ -14,7 +14,7 @@ from torch import Tensor
 
 import lens_heads as lh
 from lens_heads.interventions.activations import trial_activations
-from lens_heads.model.geometry import geometry, require_raw_weights
+from lens_heads.model.geometry import head_geometry, require_raw_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.documents import query_attention
 from lens_heads.ranking.one_pass.scorers import DOCUMENT_SCORERS, SCORERS
@@ -149,15 +149,15 @@ def test_attention_from_the_query_is_that_of_one_full_forward(hooked_model: Any)
 
 
 def test_every_check_holds(hooked_model: Any) -> None:
-    report = lh.check(hooked_model)
+    report = lh.check_model(hooked_model)
     assert report.passed, report.frame.to_string()
 
 
 def test_geometry_knows_windows_norms_and_caps() -> None:
-    shape = geometry(build("gemma2"))
+    shape = head_geometry(build("gemma2"))
     assert shape.windows == (6, None, 6)
     assert (shape.attn_softcap, shape.logit_softcap, shape.post_norm, shape.n_kv_heads) == (2.0, 5.0, True, 2)
-    assert geometry(build("gpt2")).final_norm == "layer"
+    assert head_geometry(build("gpt2")).final_norm == "layer"
 
 
 def test_batches_and_chunks_change_nothing(hooked_model: Any) -> None:
@@ -180,7 +180,7 @@ def test_ablation_reaches_forward_cache_and_generate(hooked_model: Any) -> None:
 
     with torch.no_grad():
         wanted = hooked_model.run_with_hooks(whole, fwd_hooks=[("blocks.1.attn.hook_z", zero)])
-        with lh.ablate(hooked_model, "L1H1", "zero"):
+        with lh.ablate(hooked_model, "L1H1", kind="zero"):
             found = hooked_model(whole)
             measured = lh.evaluate(hooked_model, [trial], generate=False, progress=False).metrics["logprob"]
     torch.testing.assert_close(found, wanted)
@@ -194,7 +194,7 @@ def test_ablation_reaches_forward_cache_and_generate(hooked_model: Any) -> None:
 def test_pattern_ablations_know_absolute_positions_in_the_cache(hooked_model: Any, kind: str) -> None:
     trial = random_trial(n=30)
     whole = torch.cat([trial.tokens, trial.answer_tokens])[None]
-    with torch.no_grad(), lh.ablate(hooked_model, ["L1H1", "L2H3"], kind):
+    with torch.no_grad(), lh.ablate(hooked_model, ["L1H1", "L2H3"], kind=kind):
         rows = hooked_model(whole)[0, len(trial) - 1 : -1].log_softmax(-1)
         measured = lh.evaluate(hooked_model, [trial], generate=False, progress=False).metrics["logprob"]
     torch.testing.assert_close(measured[0], rows.gather(-1, trial.answer_tokens[:, None]).mean(), atol=1e-4, rtol=1e-4)
@@ -210,7 +210,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def made_up_vectors(model: Any) -> lh.HeadVectors:
-    shape = geometry(model)
+    shape = head_geometry(model)
     size = (shape.n_layers, shape.n_heads, shape.d_head)
     return lh.HeadVectors(torch.randn(size, generator=torch.Generator().manual_seed(0)))
 
@@ -223,7 +223,7 @@ def test_generate_knows_positions_too(hooked_model: Any, kind: str) -> None:
     reference_z: Any = trial_activations(hooked_model, random_trial(5, n=40)) if kind == "resample" else None
     reference_z = made_up_vectors(hooked_model) if kind in ("add", "mix") else reference_z
     every = [(layer, head) for layer in range(3) for head in range(4)]
-    with torch.no_grad(), lh.ablate(hooked_model, every, kind, reference=reference_z, **options):
+    with torch.no_grad(), lh.ablate(hooked_model, every, kind=kind, reference=reference_z, **options):
         found = hooked_model.generate(
             trial.tokens[None], max_new_tokens=5, do_sample=False, verbose=False, stop_at_eos=False
         )
@@ -240,9 +240,9 @@ def test_parts_of_trials_are_known(hooked_model: Any, kind: str, part: str) -> N
     vectors, expected = made_up_vectors(hooked_model) if kind == "mix" else None, []
     for trial in trials:
         span = trial.needle if part == "needle" else (len(trial) - 1, len(trial))
-        with lh.ablate(hooked_model, ["L1H1", "L2H3"], kind, vectors, span=span):
+        with lh.ablate(hooked_model, ["L1H1", "L2H3"], kind=kind, reference=vectors, span=span):
             expected.append(lh.evaluate(hooked_model, trial, generate=False, progress=False).metrics["logprob"])
-    with lh.ablate(hooked_model, ["L1H1", "L2H3"], kind, vectors, span=part):
+    with lh.ablate(hooked_model, ["L1H1", "L2H3"], kind=kind, reference=vectors, span=part):
         found = lh.evaluate(hooked_model, trials, generate=False, batch_size=2, progress=False).metrics["logprob"]
     torch.testing.assert_close(found, torch.cat(expected), atol=1e-4, rtol=1e-4)
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 import lens_heads as lh
 from lens_heads.deploy import smaller
 from lens_heads.heads.head import Head
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.identity import fingerprint
 from tests import zoo
 from tests.conftest import random_trial, tiny
@@ -35,7 +35,7 @@ def tokens() -> torch.Tensor:
 
 @torch.no_grad()
 def ablated(model: Any, heads: Any) -> torch.Tensor:
-    with lh.ablate(model, heads, "zero"):
+    with lh.ablate(model, heads, kind="zero"):
         return model(tokens())
 
 
@@ -58,14 +58,14 @@ def test_zeroed_heads_are_ablated_heads(model: Any, tmp_path: Path) -> None:
 def test_removed_groups_are_gone(arch: str, tmp_path: Path) -> None:
     """The first kv head of some layers, the second of the others."""
     model = tiny(arch)
-    group = geometry(model).group
+    group = head_geometry(model).group
     heads = lh.units.query_heads([(0, 0), (1, 1), (2, 0)], group)
-    found = lh.prune(model, heads, tmp_path / "pruned", "remove")
+    found = lh.prune(model, heads, tmp_path / "pruned", how="remove")
     plain = AutoModelForCausalLM.from_pretrained(found.path, attn_implementation="eager").eval()
     torch.testing.assert_close(plain(tokens()).logits, ablated(model, heads), atol=1e-4, rtol=1e-4)
     again = lh.load_model(found.path)
-    shape = geometry(again)
-    assert (shape.n_heads, shape.n_kv_heads, shape.d_head) == (group, 1, geometry(model).d_head)
+    shape = head_geometry(again)
+    assert (shape.n_heads, shape.n_kv_heads, shape.d_head) == (group, 1, head_geometry(model).d_head)
     torch.testing.assert_close(again(tokens()), ablated(model, heads), atol=1e-4, rtol=1e-4)
     assert found.parameters[1] < found.parameters[0]
     assert found.bytes[1] == 4 * found.parameters[1]
@@ -82,7 +82,7 @@ def test_removed_groups_are_gone(arch: str, tmp_path: Path) -> None:
 )
 def test_groups_that_cannot_go(gqa: Any, tmp_path: Path, heads: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        lh.prune(gqa, heads, tmp_path / "pruned", "remove")
+        lh.prune(gqa, heads, tmp_path / "pruned", how="remove")
     assert not (tmp_path / "pruned").exists()
 
 
@@ -97,10 +97,10 @@ def test_groups_that_cannot_go(gqa: Any, tmp_path: Path, heads: Any, message: st
     ],
 )
 def test_models_that_cannot_be_taken_apart(arch: str, why: str, tmp_path: Path) -> None:
-    shape = geometry(tiny(arch))
+    shape = head_geometry(tiny(arch))
     heads = lh.units.query_heads([(layer, 0) for layer in range(3)], shape.group)
     with pytest.raises(ValueError, match=f"{why}.*use how='zero'"):
-        lh.prune(tiny(arch), heads, tmp_path / "pruned", "remove")
+        lh.prune(tiny(arch), heads, tmp_path / "pruned", how="remove")
 
 
 REMOVED = ["gpt-oss", "laguna", "llama", "olmo", "phi3", "qwen2", "vaultgemma"]
@@ -113,15 +113,15 @@ without weights, one projection of queries, keys and values, biases, and no head
 def test_what_carries_heads_is_cut(name: str, tmp_path: Path) -> None:
     """Another kv head in each layer, so that nothing is right by chance; as transformers reads it, and as we do."""
     model = lh.load_model(family_folder(name, tmp_path / "whole"), device="cpu")
-    shape = geometry(model)
+    shape = head_geometry(model)
     heads = lh.units.query_heads([(0, 1), (1, 0)], shape.group)
-    found = lh.prune(model, heads, tmp_path / "pruned", "remove")
+    found = lh.prune(model, heads, tmp_path / "pruned", how="remove")
     expected = ablated(model, heads)
     plain = AutoModelForCausalLM.from_pretrained(found.path, attn_implementation="eager").eval()
     torch.testing.assert_close(plain(tokens()).logits, expected, atol=1e-4, rtol=1e-4)
     again = lh.load_model(found.path, device="cpu")
     torch.testing.assert_close(again(tokens()), expected, atol=1e-4, rtol=1e-4)
-    assert (geometry(again).n_kv_heads, geometry(again).d_head) == (shape.n_kv_heads - 1, shape.d_head)
+    assert (head_geometry(again).n_kv_heads, head_geometry(again).d_head) == (shape.n_kv_heads - 1, shape.d_head)
     assert again.tokenizer("abc").input_ids == model.tokenizer("abc").input_ids
     told = json.loads((found.path / "config.json").read_text())
     assert told["head_dim"] == shape.d_head
@@ -143,9 +143,9 @@ def test_what_no_checkpoint_could_say_is_refused_before_anything_is_written(
     name: str, message: str, tmp_path: Path
 ) -> None:
     model = lh.load_model(family_folder(name, tmp_path / "whole"), device="cpu")
-    heads = lh.units.query_heads([(0, 1), (1, 0)], geometry(model).group)
+    heads = lh.units.query_heads([(0, 1), (1, 0)], head_geometry(model).group)
     with pytest.raises(ValueError, match=message):
-        lh.prune(model, heads, tmp_path / "new" / "pruned", "remove")
+        lh.prune(model, heads, tmp_path / "new" / "pruned", how="remove")
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
@@ -165,7 +165,7 @@ def test_other_logits_are_seen_before_anything_is_written(
     heads = lh.units.query_heads([(layer, 0) for layer in range(3)], 2)
     monkeypatch.setattr(smaller, "_blocks", lambda tensor, number, kept: tensor.flip(0)[: len(tensor) // 2])
     with pytest.raises(ValueError, match=r"would give other logits than the model with these heads ablated"):
-        lh.prune(gqa, heads, tmp_path / "new" / "pruned", "remove")
+        lh.prune(gqa, heads, tmp_path / "new" / "pruned", how="remove")
     assert not list(tmp_path.iterdir())
 
 
@@ -241,7 +241,7 @@ def test_bad_folders_and_ways(gqa: Any, tmp_path: Path) -> None:
         lh.prune(gqa, HEADS, tmp_path / "full")
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["notes.txt"]
     with pytest.raises(ValueError, match="how='drop': use 'zero'"):
-        lh.prune(gqa, HEADS, tmp_path / "new", "drop")  # type: ignore[arg-type]
-    with lh.ablate(gqa, HEADS, "zero"), pytest.raises(ValueError, match="has hooks attached"):
+        lh.prune(gqa, HEADS, tmp_path / "new", how="drop")  # type: ignore[arg-type]
+    with lh.ablate(gqa, HEADS, kind="zero"), pytest.raises(ValueError, match="has hooks attached"):
         lh.prune(gqa, HEADS, tmp_path / "new")
     assert zoo.LAYERS == 3

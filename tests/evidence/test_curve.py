@@ -132,7 +132,7 @@ def test_every_number_is_evaluate_under_ablate(gqa: Any, kind: str, batch_size: 
     for (_, _, k, _, task), rows in groups:
         heads = parse(rows["heads"].iloc[0])
         assert len(heads) == k
-        with lh.ablate(gqa, sorted(heads), kind, reference, **options):
+        with lh.ablate(gqa, sorted(heads), kind=kind, reference=reference, **options):
             expected = lh.evaluate(gqa, tasks[task], max_new_tokens=3, progress=False)
         assert list(rows["trial"]) == list(expected.trial_ids)
         assert list(rows["text"]) == list(expected.texts)
@@ -199,12 +199,14 @@ def test_random_like_has_as_many_heads_in_each_layer(gqa: Any) -> None:
 def test_random_heads_run_on_the_first_trials_only(gqa: Any) -> None:
     settings = Controls(("random", "random_like"), draws=3, trials=2)
     asked = trials(5)
-    table = ablation_curve(gqa, asked, LEAD, (1,), "zero", settings, generate=False, progress=False).per_trial
+    table = ablation_curve(
+        gqa, asked, LEAD, ks=(1,), kind="zero", controls=settings, generate=False, progress=False
+    ).per_trial
     by_set = {name: set(rows["trial"]) for name, rows in table.groupby("set")}
     assert by_set["random"] == by_set["random_like"] == {trial.id for trial in asked[:2]}
     assert by_set["top"] == by_set["none"] == {trial.id for trial in asked}
     together = ablation_curve(
-        gqa, asked, LEAD, (1,), "zero", replace(settings, trials=None), generate=False, progress=False
+        gqa, asked, LEAD, ks=(1,), kind="zero", controls=replace(settings, trials=None), generate=False, progress=False
     )
     both = together.per_trial.merge(table, on=["method", "set", "k", "seed", "trial"], suffixes=("", "_few"))
     assert len(both) == len(table)
@@ -385,7 +387,7 @@ def test_sets_by_name_are_ablated_as_they_are(gqa: Any) -> None:
     chosen = {"ours": ["L0H1", "L2H2"], "one": "L1H0"}
     curve = curve_of(gqa, ks=(1,), controls=(), sets=chosen)
     assert sets(curve)[("ours", "given", 2, 0)] == {Head(0, 1), Head(2, 2)}
-    with lh.ablate(gqa, ["L0H1", "L2H2"], "zero"):
+    with lh.ablate(gqa, ["L0H1", "L2H2"], kind="zero"):
         wanted = lh.evaluate(gqa, trials(), generate=False, progress=False).metrics["logprob"]
     assert curve.values(Condition("ours", "given", 2), "logprob").to_list() == pytest.approx(wanted.tolist(), abs=1e-4)
     with pytest.raises(ValueError, match="head L9H0 does not exist"):
@@ -411,7 +413,7 @@ def test_two_rankings_of_one_name_are_refused_in_a_list(gqa: Any) -> None:
 
 
 def test_a_run_folder_refuses_a_hooked_model(gqa: Any, tmp_path: Path) -> None:
-    with lh.ablate(gqa, "L0H0", "zero"), pytest.raises(ValueError, match="has hooks attached"):
+    with lh.ablate(gqa, "L0H0", kind="zero"), pytest.raises(ValueError, match="has hooks attached"):
         curve_of(gqa, out=tmp_path / "run")
 
 
@@ -617,7 +619,7 @@ def test_trials_of_a_group_are_one_cluster() -> None:
     groups = dict(zip(EIGHT, ["x", "x", "y", "y", "z", "z", "u", "v"], strict=True))
     table = curve.per_trial.assign(group=curve.per_trial["trial"].map(groups))
     found = row(AblationCurve(table, {}).frame, task="retrieval", method="lead", set="top")
-    low, high = mean_interval(made["lead", "top", 1, 0, "retrieval"], list(groups.values()))
+    low, high = mean_interval(made["lead", "top", 1, 0, "retrieval"], groups=list(groups.values()))
     assert (found["low"], found["high"]) == pytest.approx((float(low), float(high)))
     few = AblationCurve(table.assign(group=table["trial"].map(dict(zip(EIGHT, "aabbccdd", strict=True)))), {})
     assert math.isnan(row(few.frame, task="retrieval", method="lead", set="top")["low"])  # Four clusters.

@@ -11,7 +11,7 @@ import lens_heads as lh
 from lens_heads.evidence.contrast import contrasted
 from lens_heads.evidence.reinforce import reinforced_heads
 from lens_heads.heads.head import Head
-from lens_heads.model.geometry import geometry, output_weights
+from lens_heads.model.geometry import head_geometry, output_weights
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.trials.context_pairs import ContextPair
 from tests import planted
@@ -43,7 +43,7 @@ def test_contrast_equals_full_forwards_token_by_token(model: Any) -> None:
 
         def late(layer: int, head: int) -> Any:
             def zero(z: Any, hook: Any) -> Any:
-                split = z.clone().reshape(*z.shape[:2], geometry(model).n_heads, -1)
+                split = z.clone().reshape(*z.shape[:2], head_geometry(model).n_heads, -1)
                 split[:, n - 1 :, head] = 0
                 return split.reshape(z.shape)
 
@@ -87,7 +87,7 @@ def test_contrast_helps_a_planted_model(tmp_path: Any) -> None:
 @torch.no_grad()
 def test_reinforced_heads_equal_a_plain_loop(model: Any) -> None:
     """Layer by layer: each layer is chosen with those below already scaled at the last row."""
-    trial, shape = random_trial(n=24), geometry(model)
+    trial, shape = random_trial(n=24), head_geometry(model)
     both = ContextPair(trial.tokens, torch.cat([trial.tokens[:19], trial.tokens[21:]]), trial.answer_tokens, "x")
     found = reinforced_heads(model, both, factor=3.0)
     z = [f"blocks.{layer}.attn.hook_z" for layer in range(shape.n_layers)]

@@ -75,7 +75,7 @@ def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None
     for outside, positions, mlps in WAYS:
         given = {"reference": means} if outside == "mean" else {}
         ways: Any = {"outside": outside, "positions": positions, "mlps": mlps}
-        found = lh.faithfulness(model, pair, ranking(), (2, 5), controls=(), progress=False, **ways, **given)
+        found = lh.faithfulness(model, pair, ranking(), ks=(2, 5), controls=(), progress=False, **ways, **given)
         for row in found.per_trial.to_dict("records"):
             kept = row["heads"].split(",")
             expected = by_loop(model, pair, kept, outside, positions, mlps, means)
@@ -86,7 +86,7 @@ def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None
 def test_f_is_0_without_heads_1_with_all_and_follows_its_formula(gqa: Any) -> None:
     pairs = [random_pair(seed) for seed in range(6)]
     controls = Controls(("bottom", "random"), draws=3, trials=None)
-    found = lh.faithfulness(gqa, pairs, [ranking(), ranking(1, "other")], (2, 6), controls=controls, progress=False)
+    found = lh.faithfulness(gqa, pairs, [ranking(), ranking(1, "other")], ks=(2, 6), controls=controls, progress=False)
     frame = found.frame.set_index(["method", "set", "k"])
     assert frame.loc[("none", "none", 0), "value"] == 0
     assert frame.loc[(ALL, "given", 12), "value"] == 1
@@ -117,7 +117,7 @@ def additive(values: list[float], shares: list[tuple[float, int]]) -> Faithfulne
 @pytest.mark.parametrize(("outside", "kept_first"), itertools.product(("corrupt", "zero"), (True, False)))
 def test_it_only_grows_where_heads_only_add(outside: Any, kept_first: bool) -> None:
     """Five heads write the answer, each for itself; decoys and noise write nothing that matters. In any order, f never falls."""
-    truth = lh.planted(copiers=2, writers=3, suppressors=0, decoys=2, backups=0, chains=0, seed=4)
+    truth = lh.planted_model(copiers=2, writers=3, suppressors=0, decoys=2, backups=0, chains=0, seed=4)
     pairs = [
         lh.TokenPair(*(torch.cat([one.tokens, one.answer_tokens]) for one in both), (40, 41), both[0].id)
         for both in zip(truth.trials(3), truth.trials(3, corrupt=True), strict=True)
@@ -131,7 +131,7 @@ def test_it_only_grows_where_heads_only_add(outside: Any, kept_first: bool) -> N
     for place, head in enumerate(ranked):
         values[0, head.layer, head.head] = 16 - place
     scores = lh.HeadScores.from_trials("an order", values, ["elsewhere"])
-    found = lh.faithfulness(truth.model, pairs, scores, range(1, 16), outside=outside, controls=(), progress=False)
+    found = lh.faithfulness(truth.model, pairs, scores, ks=range(1, 16), outside=outside, controls=(), progress=False)
     grown = found.frame.query("set == 'top'").sort_values("k")["value"].to_numpy()
     steps = np.diff(np.concatenate([[0], grown, [1]]))  # All heads are 1, none are 0.
     writes = np.array([head in writing for head in ranked])
@@ -161,7 +161,7 @@ def test_areas_are_trapezoids_over_shares_and_their_logarithms() -> None:
 
 
 def test_the_benchmark_s_shares_are_kept_where_they_are_no_head(gqa: Any) -> None:
-    found = lh.faithfulness(gqa, random_pair(), ranking(), "mib", controls=(), progress=False)
+    found = lh.faithfulness(gqa, random_pair(), ranking(), ks="mib", controls=(), progress=False)
     assert [k for _, k in found.meta["shares"]] == [0, 0, 0, 0, 0, 0, 1, 2, 6, 12]
     assert found.cpr().value == pytest.approx(
         float(np.dot(trapezoid_weights([s for s, _ in found.meta["shares"]], "linear"), _values(found)))
@@ -184,10 +184,10 @@ def test_node_importances_are_written_as_the_benchmark_reads_them(tmp_path: Path
 
 def test_continues_from_its_folder(gqa: Any, tmp_path: Path) -> None:
     how: Any = {"controls": (), "out": tmp_path, "progress": False}
-    one, again = (lh.faithfulness(gqa, random_pair(), ranking(), (2,), **how) for _ in range(2))
+    one, again = (lh.faithfulness(gqa, random_pair(), ranking(), ks=(2,), **how) for _ in range(2))
     assert one.frame.equals(again.frame)
     with pytest.raises(ValueError, match="outside"):
-        lh.faithfulness(gqa, random_pair(), ranking(), (2,), outside="zero", **how)
+        lh.faithfulness(gqa, random_pair(), ranking(), ks=(2,), outside="zero", **how)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_agrees_with_transformer_lens_where_it_runs() -> None:
     for head in map(lh.Head.parse, kept):
         scores[0, head.layer, head.head] = 1
     mine = lh.HeadScores.from_trials("mine", scores, ["elsewhere"])
-    found = lh.faithfulness(model, pair, mine, (3,), controls=(), progress=False)
+    found = lh.faithfulness(model, pair, mine, ks=(3,), controls=(), progress=False)
     value = found.draws(Condition.top("mine", 3)).iloc[0, 0]
     expected = theirs.corrupt_metric + theirs.recovered * (theirs.full_metric - theirs.corrupt_metric)
     assert value == pytest.approx(expected, abs=1e-4)
@@ -255,4 +255,4 @@ def test_means_of_the_evaluated_pairs_are_refused(gqa: Any) -> None:
     trial = lh.EncodedTrial(pair.clean[:-3], None, "x", pair.gold, pair.id)
     means = lh.mean_activations(gqa, trial, progress=False)
     with pytest.raises(ValueError, match="the reference was computed on 1 of the evaluation trials"):
-        lh.faithfulness(gqa, pair, ranking(), (2,), outside="mean", reference=means, controls=(), progress=False)
+        lh.faithfulness(gqa, pair, ranking(), ks=(2,), outside="mean", reference=means, controls=(), progress=False)

@@ -40,12 +40,12 @@ def trials(seed: int) -> list[Any]:
 
 
 def untrained(seed: int) -> Ranked:
-    model = lh.sanity.random_initialised(tiny("llama-gqa"), seed)
+    model = lh.sanity.random_initialised(tiny("llama-gqa"), seed=seed)
     return model, trials(seed), located(model, seed)
 
 
 def shuffled(seed: int) -> Ranked:
-    model = lh.sanity.shuffled_outputs(zoo.bridge("qwen3"), seed)
+    model = lh.sanity.shuffled_outputs(zoo.bridge("qwen3"), seed=seed)
     return model, trials(seed), located(model, seed)
 
 
@@ -62,12 +62,12 @@ def others(seed: int) -> list[Any]:
 
 def permuted(seed: int) -> Ranked:
     """A model that does retrieve, its heads found on true answers, judged by answers of other trials."""
-    return retrieves(), lh.sanity.permuted_answers(others(seed), seed), found(seed)
+    return retrieves(), lh.sanity.permuted_answers(others(seed), seed=seed), found(seed)
 
 
 def random_lead(seed: int) -> Ranked:
     model = tiny("llama-gqa")
-    return model, trials(seed), lh.sanity.random_ranking(model, seed)
+    return model, trials(seed), lh.sanity.random_ranking(model, seed=seed)
 
 
 def verdict(model: Any, trials: list[Any], ranking: HeadScores) -> Verdict:

@@ -56,7 +56,7 @@ def patched_by_hand(hf: Any, trial: EncodedTrial, ablated: list[lh.Head], patche
 
 
 def recover(model: Any, ablated: Any, patched: Any, trials: Any, **options: Any) -> lh.Recovery:
-    return lh.recovery(model, ablated, patched, trials, **{"progress": False, "draws": 2, **options})
+    return lh.recovery(model, trials, ablated, patched, **{"progress": False, "draws": 2, **options})
 
 
 def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: Any) -> None:
@@ -156,7 +156,7 @@ def test_the_interval_of_recovery_is_that_of_a_ratio_by_groups_of_examples() -> 
     assert found.frame.iloc[0][["recovery", "low", "high"]].to_list() == pytest.approx(alone)
     pairs = [f"needle {i // 2}" for i in range(12)]
     grouped = lh.Recovery(found.per_example.assign(group=pairs, group_2=""), found.examples, {}).frame.iloc[0]
-    expected = ratio_interval(above[:, order], below[:, order], [pairs[i] for i in order])
+    expected = ratio_interval(above[:, order], below[:, order], groups=[pairs[i] for i in order])
     assert grouped[["recovery", "low", "high"]].to_list() == pytest.approx(expected)
     assert grouped["high"] - grouped["low"] > alone.high - alone.low
     few = table([-1.0] * 4, [-3.0, -4, -5, -6], [-2.0, -1, -2, -1]).frame.iloc[0]
@@ -219,7 +219,7 @@ def test_broken_recovery_is_caught() -> None:
     by_hand = patched_by_hand(zoo.hf_model(arch), trial, heads, heads)
     tokens: Tensor = torch.cat([trial.tokens, trial.answer_tokens])
     model = tiny(arch)
-    with torch.no_grad(), lh.ablate(model, heads, "zero"), lh.patch(model, heads, trial, positions="all"):
+    with torch.no_grad(), lh.ablate(model, heads, kind="zero"), lh.patch(model, heads, trial, positions="all"):
         rows = model(tokens[None])[0].log_softmax(-1)
     everywhere = sum(float(rows[len(trial) - 1 + i, token]) for i, token in enumerate(trial.answer_tokens.tolist()))
     assert abs(everywhere - by_hand) > 1e-2

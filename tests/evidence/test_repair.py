@@ -10,7 +10,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.heads.conditions import Condition
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
 
 HEADS = ["L0H1", "L1H2", "L2H0"]
@@ -35,7 +35,7 @@ def plain(model: Any, one: lh.EncodedTrial, heads: list[str], aim: list[int]) ->
 
     def moved(layer: int) -> Any:
         def hook(x: torch.Tensor, hook: Any) -> torch.Tensor:
-            x, window = x.clone(), geometry(model).windows[layer]
+            x, window = x.clone(), head_geometry(model).windows[layer]
             for row in range(len(one) - 1, len(tokens)):
                 inside = [at for at in aim if window is None or at > row - window]
                 for index in by_layer[layer]:
@@ -56,7 +56,7 @@ def plain(model: Any, one: lh.EncodedTrial, heads: list[str], aim: list[int]) ->
 @pytest.mark.parametrize(("towards", "aim"), [("others", [9, 10, 20, 21, 30, 31]), ("answer", [4, 5])])
 def test_equals_a_plain_loop(arch: str, model: Any, towards: Any, aim: list[int]) -> None:
     one = trial()
-    found = lh.evidence.repair(model, HEADS, one, towards, draws=2, batch_size=3, progress=False)
+    found = lh.evidence.repair(model, one, HEADS, towards=towards, draws=2, batch_size=3, progress=False)
     for condition, draw in [(Condition.top("moved", 3), 0), *((Condition.random(3), seed) for seed in range(2))]:
         expected = plain(model, one, found.heads(condition, draw).split(","), aim)
         values = [found.draws(condition, metric)[draw].item() for metric in ("logprob", "greedy_match")]
@@ -65,30 +65,30 @@ def test_equals_a_plain_loop(arch: str, model: Any, towards: Any, aim: list[int]
 
 
 def test_random_heads_of_the_same_layers_are_as_many_in_each(gqa: Any) -> None:
-    found = lh.evidence.repair(gqa, HEADS, trial(), draws=5, progress=False)
+    found = lh.evidence.repair(gqa, trial(), HEADS, draws=5, progress=False)
     for draw in range(5):
         drawn = [lh.Head.parse(head) for head in found.heads(Condition.random_like("moved", 3), draw).split(",")]
         assert sorted(head.layer for head in drawn) == [0, 1, 2]
 
 
 def test_an_own_function_says_where_attention_goes(gqa: Any) -> None:
-    found = lh.evidence.repair(gqa, HEADS, trial(), lambda one: [3], draws=0, progress=False)
+    found = lh.evidence.repair(gqa, trial(), HEADS, towards=lambda one: [3], draws=0, progress=False)
     expected = plain(gqa, trial(), HEADS, [3])
     assert found.values(Condition.top("moved", 3), "logprob").item() == pytest.approx(expected[0], abs=1e-4)
 
 
 def test_continues_from_its_folder_and_refuses_another_aim(gqa: Any, tmp_path: Path) -> None:
     trials = [trial(seed) for seed in range(2)]
-    one, again = (lh.evidence.repair(gqa, HEADS, trials, draws=2, out=tmp_path, progress=False) for _ in range(2))
+    one, again = (lh.evidence.repair(gqa, trials, HEADS, draws=2, out=tmp_path, progress=False) for _ in range(2))
     assert one.frame.equals(again.frame)
     with pytest.raises(ValueError, match="towards"):
-        lh.evidence.repair(gqa, HEADS, trials, "answer", draws=2, out=tmp_path, progress=False)
+        lh.evidence.repair(gqa, trials, HEADS, towards="answer", draws=2, out=tmp_path, progress=False)
 
 
 def test_errors_name_what_is_wrong(gqa: Any) -> None:
     def refused(match: str, heads: Any = HEADS, one: Any = None, towards: Any = "others", draws: int = 0) -> None:
         with pytest.raises(ValueError, match=match):
-            lh.evidence.repair(gqa, heads, one or trial(), towards, draws, progress=False)
+            lh.evidence.repair(gqa, one or trial(), heads, towards=towards, draws=draws, progress=False)
 
     bare = lh.EncodedTrial(trial().tokens, None, "a", trial().answer_tokens, "bare")
     other = lh.EncodedTrial(

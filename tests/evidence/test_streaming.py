@@ -14,7 +14,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.sets import every_head
 from lens_heads.model.decoding import greedy
 from lens_heads.model.forward import Cache, advance, prefill
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks, hooked
 from tests import planted, zoo
 from tests.conftest import random_trial, tiny
@@ -26,12 +26,12 @@ SUPPORTED = [name for name in zoo.ARCHITECTURES if name != "gemma2"]
 
 def kept_of(model: Any) -> list[Head]:
     """Every other kv head."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     return every_head(shape.n_layers, shape.n_kv_heads)[::2]
 
 
 def streamed_heads(model: Any) -> list[Head]:
-    shape = geometry(model)
+    shape = head_geometry(model)
     others = [head for head in every_head(shape.n_layers, shape.n_kv_heads) if head not in kept_of(model)]
     return lh.units.query_heads(others, shape.group)
 
@@ -40,7 +40,7 @@ def streamed_heads(model: Any) -> list[Head]:
 @torch.no_grad()
 def test_logits_are_those_of_kind_streaming(arch: str) -> None:
     model, tokens = tiny(arch), random_trial(n=30).tokens[None]
-    with lh.ablate(model, streamed_heads(model), "streaming", sink=2, recent=5):
+    with lh.ablate(model, streamed_heads(model), kind="streaming", sink=2, recent=5):
         expected = model(tokens)
     with streaming_cache(model, kept_of(model), sink=2, recent=5) as cache:
         prefill(model, tokens[:, :17], cache, chunk=7)
@@ -53,7 +53,7 @@ def test_logits_are_those_of_kind_streaming(arch: str) -> None:
 
 @torch.no_grad()
 def test_the_cache_is_really_smaller(gqa: Any) -> None:
-    tokens, shape = random_trial(n=200).tokens[None], geometry(gqa)
+    tokens, shape = random_trial(n=200).tokens[None], head_geometry(gqa)
     plain = Cache(gqa, 1)
     prefill(gqa, tokens, plain)
     one = 2 * 4 * shape.d_head
@@ -79,7 +79,7 @@ def test_windows_bound_what_any_head_keeps() -> None:
 def test_decoding_and_branches(gqa: Any) -> None:
     """Greedy decoding equals that of the ablated model; a branch goes on without the other noticing."""
     trial = random_trial(n=40)
-    with lh.ablate(gqa, streamed_heads(gqa), "streaming", sink=1, recent=6):
+    with lh.ablate(gqa, streamed_heads(gqa), kind="streaming", sink=1, recent=6):
         cache: Any = Cache(gqa, 1)
         prefill(gqa, trial.tokens[None, :-1], cache)
         expected = greedy(gqa, trial.tokens[None, -1:], cache, None, 6)
@@ -120,7 +120,7 @@ def test_the_table_of_a_planted_ranking() -> None:
     with lh.ablate(
         model,
         lh.units.query_heads([h for h in every_head(2, 4) if h not in scores["locos"].top(2)], 1),
-        "streaming",
+        kind="streaming",
         sink=1,
         recent=6,
     ):
@@ -137,13 +137,13 @@ def test_the_table_of_a_planted_ranking() -> None:
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
 def test_a_share_keeps_the_heads_that_its_threshold_opens(share: float) -> None:
     """Also where gates tie: streaming, thresholds and pruning agree on which of them go."""
-    shape = replace(geometry(tiny("llama-gqa")), n_layers=9, n_heads=4, n_kv_heads=2)
+    shape = replace(head_geometry(tiny("llama-gqa")), n_layers=9, n_heads=4, n_kv_heads=2)
     values = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.5, 1.0]).repeat(3).reshape(1, 9, 2)
     gates = lh.HeadScores.from_trials("duo_gate", values, ["training"], unit="kv_head")
     kept = _conditions(shape, {"gates": gates}, [share], 1, 0)
-    assert kept["gates", share, 0] == lh.heads.open_gates(gates, lh.heads.gate_threshold(gates, share))
+    assert kept["gates", share, 0] == lh.heads.open_gates(gates, threshold=lh.heads.gate_threshold(gates, share=share))
     assert len(kept["random", share, 0]) == len(kept["gates", share, 0])
-    gone = set(lh.deploy.lowest_groups(gates, shape, 1))
+    gone = set(lh.deploy.lowest_groups(gates, shape, k=1))
     for layer in range(9):
         last = [head for head in gates.ranking() if head.layer == layer][-1]
         assert {head.head // 2 for head in gone if head.layer == layer} == {last.head}

@@ -32,7 +32,7 @@ SOURCES: dict[str, Any] = {"one": ranking(["L2H1", "L0H3", "L2H0"]), "two": ["L0
 def matrix_of(model: Any, rankings: Any = None, tasks: Any = None, **options: Any) -> TransferMatrix:
     arguments = {"ks": (1, 3), "random_draws": 2, "generate": False, "metric": "logprob", "progress": False} | options
     return transfer_matrix(
-        model, SOURCES if rankings is None else rankings, TASKS if tasks is None else tasks, **arguments
+        model, TASKS if tasks is None else tasks, SOURCES if rankings is None else rankings, **arguments
     )
 
 
@@ -53,7 +53,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 @cache
 def evaluated(heads: tuple[Head, ...], target: str) -> Evaluation:
     """A task with the heads ablated, for every batch size the same."""
-    with lh.ablate(tiny("llama-gqa"), heads, "zero"):
+    with lh.ablate(tiny("llama-gqa"), heads, kind="zero"):
         return lh.evaluate(tiny("llama-gqa"), TASKS[target], max_new_tokens=3, progress=False)
 
 

@@ -88,7 +88,7 @@ def test_published_intervals_hold_the_statistic() -> None:
 def test_published_heads_overlap_far_beyond_chance() -> None:
     ranked = read_rankings(RANKED)
     lists = json.loads(RANKED.read_text())["tasks"]
-    table = head_overlaps(ranked, 16, shape=(32, 32))
+    table = head_overlaps(ranked, k=16, shape=(32, 32))
     assert len(table) == 36
     for r in table.to_dict("records"):
         a, b = ({(e["layer"], e["head"]) for e in lists[r[name]][:16]} for name in "ab")

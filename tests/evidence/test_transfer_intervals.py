@@ -113,7 +113,7 @@ def test_items_of_one_group_count_together() -> None:
     lost = cell(NONE, 0) - np.mean([cell(source, 4) for source in TASKS], axis=0)
     low, high = grouped.interval("fragility")
     labels = [f"g{i // 2}" for i in range(12)]
-    expected = mean_interval(torch.from_numpy(lost), labels)
+    expected = mean_interval(torch.from_numpy(lost), groups=labels)
     assert [low.loc[4, "a"], high.loc[4, "a"]] == pytest.approx([float(end) for end in expected], abs=1e-6)
     few = TransferMatrix(per_item=table.assign(group=pairs.where(table["target"] != "b", "one")), metric="logprob")
     low, high = few.interval("fragility")

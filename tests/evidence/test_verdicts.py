@@ -187,7 +187,7 @@ def numbers(rng: np.random.Generator, n: int, lost: float, skew: int, spread: fl
         for level, found in ((level, crossed_interval(random, level=level)) for level in (0.95, 0.90))
     )
     share = ratio_interval(cost[None], benefit[None])
-    rank = rank_p(cost[:few].numpy(), random.numpy(), "higher")
+    rank = rank_p(cost[:few].numpy(), random.numpy(), harmful="higher")
     return Verdict("", UNTOLD, "", beyond, share, {"random": rank}, n), upper.high
 
 
@@ -201,7 +201,7 @@ def test_the_numbers_of_a_study_are_those_of_its_table() -> None:
     assert found.share == pytest.approx(ratio_interval(cost, bare))
     assert curve.difference(Condition.random(5), lead, "logprob") == pytest.approx(beyond)
     assert found.cost.low <= beyond.low + 1e-9
-    assert found.ranks["random"] == rank_p(cost[0, :FEW].numpy(), random.numpy(), "higher")
+    assert found.ranks["random"] == rank_p(cost[0, :FEW].numpy(), random.numpy(), harmful="higher")
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_a_lead_drawn_at_random_does_not_break() -> None:
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "generate": False, "progress": False, "controls": controls}
     small = 0
     for seed in range(20):
-        ranking = lh.sanity.random_ranking(model, seed)
+        ranking = lh.sanity.random_ranking(model, seed=seed)
         curve = lh.ablation_curve(model, trials, {"lead": ranking}, **options)
         found = costs_beyond(curve)
         small += found <= 0.05

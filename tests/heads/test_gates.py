@@ -16,7 +16,7 @@ from tests.heads.test_files import PUBLISHED
 
 def test_a_table_of_gates_is_read(tmp_path: Path) -> None:
     (file := tmp_path / "full_attention_heads.tsv").write_text("0.9\t0.1\n0.25 1.0\n\n")
-    found = lh.read_gates(file, "some-model")
+    found = lh.read_gates(file, model="some-model")
     torch.testing.assert_close(found.values, torch.tensor([[0.9, 0.1], [0.25, 1.0]]))
     assert (found.unit, found.method, found.meta["model"]) == ("kv_head", "duo_gate", "some-model")
     assert [str(head) for head in found.top(2)] == ["L1K1", "L0K0"]
@@ -43,7 +43,7 @@ def test_gates_and_published_retrieval_scores_are_compared_by_rank(tmp_path: Pat
     found = lh.units.to_query_heads(lh.read_gates(file), 1)
     expected = spearmanr(gates.flatten(), wu.values.flatten()).statistic
     assert lh.compare.rank_correlation(found, wu) == pytest.approx(expected, abs=1e-5)
-    shared = lh.compare.overlap(found, wu, 20)
+    shared = lh.compare.overlap(found, wu, k=20)
     both = set(gates.flatten().topk(20).indices.tolist()) & set(wu.values.flatten().topk(20).indices.tolist())
     assert len(shared.both) == len(both) > shared.expected_overlap
 
@@ -52,16 +52,16 @@ def test_open_gates_by_threshold_and_by_share(tmp_path: Path) -> None:
     (file := tmp_path / "gates.tsv").write_text("0.9 0.1\n0.25 1.0\n0.5 0.0\n")
     found = lh.read_gates(file)
     assert [str(head) for head in lh.heads.open_gates(found)] == ["L1K1", "L0K0", "L2K0"]
-    assert [str(head) for head in lh.heads.open_gates(found, 0.9)] == ["L1K1", "L0K0"]
-    assert [str(head) for head in lh.heads.open_gates(found, 0.500001)] == ["L1K1", "L0K0"]
-    assert [str(head) for head in lh.heads.open_gates(found, 1.0)] == ["L1K1"]
-    assert lh.heads.gate_threshold(found, 0.5) == pytest.approx(0.375)
-    assert len(lh.heads.open_gates(found, lh.heads.gate_threshold(found, 0.5))) == 3
-    assert lh.heads.gate_threshold(found, 1) == 0
+    assert [str(head) for head in lh.heads.open_gates(found, threshold=0.9)] == ["L1K1", "L0K0"]
+    assert [str(head) for head in lh.heads.open_gates(found, threshold=0.500001)] == ["L1K1", "L0K0"]
+    assert [str(head) for head in lh.heads.open_gates(found, threshold=1.0)] == ["L1K1"]
+    assert lh.heads.gate_threshold(found, share=0.5) == pytest.approx(0.375)
+    assert len(lh.heads.open_gates(found, threshold=lh.heads.gate_threshold(found, share=0.5))) == 3
+    assert lh.heads.gate_threshold(found, share=1) == 0
     with pytest.raises(ValueError, match="threshold=2: must be a finite number from 0 to 1"):
-        lh.heads.open_gates(found, 2)
+        lh.heads.open_gates(found, threshold=2)
     with pytest.raises(ValueError, match="share=nan"):
-        lh.heads.gate_threshold(found, float("nan"))
+        lh.heads.gate_threshold(found, share=float("nan"))
 
 
 def table_of(kind: str, layers: int = 32, heads: int = 8) -> lh.HeadScores:
@@ -85,7 +85,7 @@ def test_the_asked_share_is_kept_where_gates_tie(kind: str, share: float) -> Non
     found = table_of(kind)
     gates = found.values.double().numpy()
     assert 0.3 < (np.isin(gates, (0, 1))).mean() < 0.9
-    kept = lh.heads.open_gates(found, lh.heads.gate_threshold(found, share))
+    kept = lh.heads.open_gates(found, threshold=lh.heads.gate_threshold(found, share=share))
     theirs = [authors_heads(gates, round(1 - share, 9), seed) for seed in range(3)]
     assert [int(mask.sum()) for mask in theirs] == [len(kept)] * 3
     assert len(kept) == (share_count(256, share) if share else 0)
@@ -101,7 +101,7 @@ def test_shares_are_kept_however_many_heads_there_are() -> None:
         for kind in ("as published", "mixed"):
             found = table_of(kind, layers, heads)
             for share in (0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99):
-                kept = len(lh.heads.open_gates(found, lh.heads.gate_threshold(found, share)))
+                kept = len(lh.heads.open_gates(found, threshold=lh.heads.gate_threshold(found, share=share)))
                 theirs = authors_heads(found.values.double().numpy(), round(1 - share, 9), 0)
                 assert kept == share_count(layers * heads, share) == int(theirs.sum())
 

@@ -56,16 +56,16 @@ ALIKE: dict[str, Callable[[HeadScores, HeadScores], Any]] = {
     "p values": lambda a, _: a.p_values(),
     "significance": lambda a, _: a.significant(0.2),
     "reliability": lambda a, _: a.reliability(n=10),
-    "overlap": lambda a, b: compare.overlap(a, b, 6),
+    "overlap": lambda a, b: compare.overlap(a, b, k=6),
     "jaccard curve": lambda a, b: compare.jaccard_curve(a, b),
-    "pairs": lambda a, b: compare.head_overlaps({"a": a, "b": b}, 5),
+    "pairs": lambda a, b: compare.head_overlaps({"a": a, "b": b}, k=5),
     "rank-biased overlap": compare.rank_biased_overlap,
     "spearman": compare.rank_correlation,
-    "kendall": lambda a, b: compare.rank_correlation(a, b, "kendall"),
+    "kendall": lambda a, b: compare.rank_correlation(a, b, kind="kendall"),
     "interval": lambda a, b: compare.rank_correlation_interval(a, b, n=50),
     "thirds": lambda a, b: compare.by_layer_third(a, b, n=50),
-    "depth": lambda a, b: compare.overlap_by_depth(a, b, 6, bins=4, permutations=50),
-    "checkpoints": lambda a, b: compare.compare_checkpoints(a, replace(b, method="a"), 5, n=200),
+    "depth": lambda a, b: compare.overlap_by_depth(a, b, k=6, bins=4, permutations=50),
+    "checkpoints": lambda a, b: compare.compare_checkpoints(a, replace(b, method="a"), k=5, n=200),
     "concentration": lambda a, _: anatomy.concentration(a),
     "plan": lambda a, b: plan_sets({"a": a, "b": b}, [2, 5], Controls(draws=2, of="all")),
 }
@@ -118,7 +118,7 @@ def test_a_head_map_outlines_the_lowest() -> None:
     figure = plots.head_map(turned(A), mark=3)
     assert [shape.name for shape in figure.layout.shapes] == [str(head) for head in A.top(3)]
     assert [shape.name for shape in plots.head_map(A, mark=3).layout.shapes] == [str(head) for head in A.top(3)]
-    bars = plots.ranking_bars(turned(A), 4).data[0]
+    bars = plots.ranking_bars(turned(A), k=4).data[0]
     assert list(bars.y) == [str(head) for head in A.top(4)]
     np.testing.assert_allclose(bars.x, [-A[head] for head in A.top(4)])
 

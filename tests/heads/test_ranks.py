@@ -79,13 +79,13 @@ def test_one_warning_names_all_rankings() -> None:
 
 
 CALLS: dict[str, Any] = {
-    "ablation_curve": lambda m, r: lh.ablation_curve(m, TRIALS, r, (1, 3), **FORCED),
-    "faithfulness": lambda m, r: lh.faithfulness(m, random_pair(), r, (3,), controls=(), **QUIET),
-    "generality": lambda m, r: lh.evidence.generality(m, r, {"a": TRIALS}, k=3, random_draws=0, **QUIET),
+    "ablation_curve": lambda m, r: lh.ablation_curve(m, TRIALS, r, ks=(1, 3), **FORCED),
+    "faithfulness": lambda m, r: lh.faithfulness(m, random_pair(), r, ks=(3,), controls=(), **QUIET),
+    "generality": lambda m, r: lh.evidence.generality(m, {"a": TRIALS}, r, k=3, random_draws=0, **QUIET),
     "transfer_matrix": lambda m, r: lh.evidence.transfer_matrix(
-        m, r, dict.fromkeys(r, TRIALS), (3,), random_draws=0, metric="logprob", generate=False, **QUIET
+        m, dict.fromkeys(r, TRIALS), r, ks=(3,), random_draws=0, metric="logprob", generate=False, **QUIET
     ),
-    "streaming": lambda m, r: lh.streaming(m, TRIALS, r, (0.5,), recent=6, draws=1, max_new_tokens=1, **QUIET),
+    "streaming": lambda m, r: lh.streaming(m, TRIALS, r, shares=(0.5,), recent=6, draws=1, max_new_tokens=1, **QUIET),
 }
 
 
@@ -103,7 +103,7 @@ def test_functions_of_rankings(name: str) -> None:
 def test_what_is_looked_for_and_not_found() -> None:
     """An ablation that changes nothing ranks nothing."""
     with pytest.warns(UserWarning, match="one_shot found nothing: ablating any head changes logprob by"):
-        found = lh.localize_heads(tiny("llama-gqa"), TRIALS, "one_shot", kind="scale", factor=1.0, **QUIET)
+        found = lh.localize_heads(tiny("llama-gqa"), TRIALS, method="one_shot", kind="scale", factor=1.0, **QUIET)
     with pytest.raises(ValueError, match="'one_shot' ranks nothing"):
         found.top(1)
 

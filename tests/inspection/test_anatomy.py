@@ -40,16 +40,16 @@ def make(values: Any, **fields: Any) -> HeadScores:
 def test_the_expected_cover_is_what_enumerating_every_set_gives(group: int, k: int) -> None:
     sets = list(itertools.combinations(range(8), k))
     expected = sum(len({head // group for head in chosen}) for chosen in sets) / len(sets)
-    found = anatomy.kv_groups(make(torch.arange(8.0).reshape(2, 4)), k, group)
+    found = anatomy.kv_groups(make(torch.arange(8.0).reshape(2, 4)), k=k, group=group)
     assert found.expected == pytest.approx(expected, abs=1e-12)
     assert (found.k, found.group, found.groups) == (k, group, 8 // group)
 
 
 def test_groups_are_of_neighbouring_heads_of_one_layer() -> None:
     scores = make([[9, 8, 1, 0], [7, 2, 3, 0]])  # L0H0 L0H1 L1H0 L1H2 L1H1
-    assert [anatomy.kv_groups(scores, k, 2).covered for k in (1, 2, 3, 4, 5)] == [1, 1, 2, 3, 3]
-    assert [anatomy.kv_groups(scores, k, 2).largest for k in (1, 2, 3, 4, 5)] == [1, 2, 2, 2, 2]
-    whole = anatomy.kv_groups(scores, 5, 4)
+    assert [anatomy.kv_groups(scores, k=k, group=2).covered for k in (1, 2, 3, 4, 5)] == [1, 1, 2, 3, 3]
+    assert [anatomy.kv_groups(scores, k=k, group=2).largest for k in (1, 2, 3, 4, 5)] == [1, 2, 2, 2, 2]
+    whole = anatomy.kv_groups(scores, k=5, group=4)
     assert (whole.covered, whole.largest, whole.groups) == (
         2,
         3,
@@ -61,13 +61,13 @@ def test_groups_that_cannot_be_are_refused() -> None:
     scores = make([[1, 2, 3, 4]])
     for group in (0, 3, 8, -2):
         with pytest.raises(ValueError, match=f"group={group} does not fit 4 query_heads per layer"):
-            anatomy.kv_groups(scores, 1, group)
+            anatomy.kv_groups(scores, k=1, group=group)
     with pytest.raises(ValueError, match="scores kv_heads, but this needs scores of query_heads"):
-        anatomy.kv_groups(make([[1, 2]], unit="kv_head"), 1, 1)
+        anatomy.kv_groups(make([[1, 2]], unit="kv_head"), k=1, group=1)
     with pytest.raises(ValueError, match="k=0: must be a positive integer"):
-        anatomy.kv_groups(scores, 0, 2)
+        anatomy.kv_groups(scores, k=0, group=2)
     with pytest.raises(ValueError, match="k=5: must be an integer from 0 to 4"):
-        anatomy.kv_groups(scores, 5, 2)
+        anatomy.kv_groups(scores, k=5, group=2)
 
 
 # Concentration

@@ -37,11 +37,11 @@ def text() -> list[int]:
 
 def test_a_card_holds_the_scores(arch: str, model: Any, few_tokens: None) -> None:
     further = lh.HeadScores.from_trials("mine", torch.rand(2, 3, 4), ["a", "b"])
-    found = describe(model, text=[text()], scores=further, progress=False)
+    found = describe(model, text=[text()], rankings=further, progress=False)
     frame = found.frame.set_index("head")
     assert list(frame.index) == [str(head) for head in every_head(3, 4)]
-    shape = lh.geometry(model)
-    blocks = [lh.repeated_blocks(model, 50, 3, seed) for seed in range(3)]
+    shape = lh.head_geometry(model)
+    blocks = [lh.repeated_blocks(model, block=50, copies=3, seed=seed) for seed in range(3)]
     scores = lh.score_heads(model, blocks, ["induction", "previous"], progress=False)
     scores |= lh.score_heads(model, lh.plain_texts([text()]), ["sink", "span"], progress=False)
     for name, one in scores.items():
@@ -50,7 +50,7 @@ def test_a_card_holds_the_scores(arch: str, model: Any, few_tokens: None) -> Non
     assert frame.loc["L2H3", "kv_head"] == 3 // shape.group
     assert list(frame["window"].drop_duplicates()) == [*dict.fromkeys(shape.windows)] or frame["window"].isna().any()
     assert frame["promotes"].str.len().min() > 0
-    assert len(describe(model, ["L1H0"], [text()], progress=False).frame) == 1
+    assert len(describe(model, ["L1H0"], text=[text()], progress=False).frame) == 1
 
 
 def test_a_planted_circuit_gets_its_kinds(few_tokens: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_a_planted_circuit_gets_its_kinds(few_tokens: None, monkeypatch: pytest.
 
 def test_words_that_the_tokenizer_lacks_leave_their_columns_empty(gqa: Any) -> None:
     with pytest.warns(UserWarning, match="describe leaves successor out: map 'successor': 0 of"):
-        found = describe(gqa, ["L1H0"], [text()], progress=False)
+        found = describe(gqa, ["L1H0"], text=[text()], progress=False)
     assert found.frame["successor"].isna().all()
     assert found.frame["copying"].notna().all()
     assert found.frame["induction"].notna().all()
@@ -75,18 +75,18 @@ def test_words_that_the_tokenizer_lacks_leave_their_columns_empty(gqa: Any) -> N
 
 def test_scores_come_alone_or_as_score_heads_returns_them(gqa: Any, few_tokens: None) -> None:
     mine = lh.HeadScores.from_trials("mine", torch.rand(2, 3, 4), ["a", "b"])
-    found = describe(gqa, ["L2H1"], [text()], scores={"other": mine}, progress=False)
+    found = describe(gqa, ["L2H1"], text=[text()], rankings={"other": mine}, progress=False)
     assert found.frame["other"].iloc[0] == pytest.approx(mine["L2H1"])
     for name in ("induction", "kind"):
         with pytest.raises(ValueError, match=f"scores '{name}': a card has a column of this name"):
-            describe(gqa, ["L2H1"], [text()], scores={name: mine}, progress=False)
+            describe(gqa, ["L2H1"], text=[text()], rankings={name: mine}, progress=False)
 
 
 def test_texts_have_no_answer_to_be_doubted(gqa: Any, few_tokens: None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "describe leaves")
-        lh.describe(gqa, "L0H0", ["It rained all day ", "A bell rang "], progress=False)
+        lh.describe(gqa, "L0H0", text=["It rained all day ", "A bell rang "], progress=False)
 
 
 def test_the_kind_is_the_score_furthest_above_its_threshold() -> None:
@@ -137,7 +137,7 @@ def cards() -> HeadCards:
 
 def test_the_map_the_table_and_the_page(tmp_path: Any) -> None:
     found = cards()
-    figure = kind_map(found.frame, list(THRESHOLDS), "x")
+    figure = kind_map(found.frame, list(THRESHOLDS), title="x")
     z = np.array(figure.data[0].z)
     kinds_in_order = list(THRESHOLDS)
     assert z[0, 0] == 1 + kinds_in_order.index("induction")
@@ -158,7 +158,7 @@ def test_the_map_the_table_and_the_page(tmp_path: Any) -> None:
     [
         ({"heads": ["L9H9"]}, "head L9H9 does not exist"),
         (
-            {"scores": lh.HeadScores.from_trials("mine", torch.rand(1, 2, 2), ["a"])},
+            {"rankings": lh.HeadScores.from_trials("mine", torch.rand(1, 2, 2), ["a"])},
             "scores 'mine' is for a model of 2 layers",
         ),
         ({"k": 0}, "k=0"),
@@ -184,10 +184,10 @@ def test_a_real_model_has_induction_heads_that_transformer_lens_finds_too(tmp_pa
     assert frame.loc["L5H1", "kind"] == "induction"
     assert frame["induction"].astype(float).idxmax() == "L5H1"
     model = real_model("gemma-3-270m")
-    probe = lh.repeated_blocks(model, 50, 2)
+    probe = lh.repeated_blocks(model, block=50, copies=2)
     with torch.no_grad():
         logits = model(probe.tokens[None])[0]
     later = logits[51:-1].log_softmax(-1).gather(-1, probe.tokens[52:, None]).mean()
-    with torch.no_grad(), lh.ablate(model, "L5H1", "zero"):
+    with torch.no_grad(), lh.ablate(model, "L5H1", kind="zero"):
         without = model(probe.tokens[None])[0][51:-1].log_softmax(-1).gather(-1, probe.tokens[52:, None]).mean()
     assert float(later - without) > 0.1, "the head that scores highest carries the repetition"

@@ -25,7 +25,7 @@ def test_losses_are_those_of_plain_forwards(arch: str, model: Any) -> None:
         rows = found.tokens[found.tokens["document"] == f"text-{number}"]
         with torch.no_grad():
             whole = zoo.hf_model(arch)(tokens[None]).logits[0].log_softmax(-1)
-            with lh.ablate(model, ["L0H1", "L2H3"], "uniform"):
+            with lh.ablate(model, ["L0H1", "L2H3"], kind="uniform"):
                 without = model(tokens[None])[0].log_softmax(-1)
         for name, logits in (("loss", whole), ("loss_without", without)):
             expected = torch.tensor([-float(logits[t - 1, tokens[t]]) for t in range(1, len(tokens))])

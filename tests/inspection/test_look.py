@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import lens_heads as lh
 from lens_heads.inspection.look_results import TENSORS
 from lens_heads.model.forward import Cache, advance
-from lens_heads.model.geometry import geometry, output_weights
+from lens_heads.model.geometry import head_geometry, output_weights
 from lens_heads.model.hooks import has_hooks, recording
 from tests import zoo
 from tests.conftest import random_trial
@@ -28,7 +28,7 @@ def test_it_is_what_a_plain_forward_sees(arch: str, model: Any, trial: lh.Encode
     cache = Cache(model, 1)
     with torch.no_grad(), recording(model, names) as seen:
         logits = advance(model, whole[None], cache, logits=len(whole))[0]
-    shape, rows = geometry(model), list(found.rows)
+    shape, rows = head_geometry(model), list(found.rows)
     assert rows == [len(trial) - 1 + step for step in range(len(trial.answer_tokens))]
     expected = logits.log_softmax(-1)[rows].gather(-1, trial.answer_tokens[:, None])[:, 0]
     torch.testing.assert_close(found.logprobs, expected, atol=1e-4, rtol=1e-4)
@@ -56,7 +56,7 @@ def test_exact_contributions_sum_to_exact_dla(arch: str, model: Any, trial: lh.E
 
 
 def test_promoted_tokens_are_those_of_a_plain_readout(arch: str, model: Any, trial: lh.EncodedTrial) -> None:
-    found, hf = lh.look(model, trial, 0, ["L0H0", "L2H3"], k=3), model.original_model
+    found, hf = lh.look(model, trial, ["L0H0", "L2H3"], steps=0, k=3), model.original_model
     inner = hf.transformer if arch == "gpt2" else hf.model
     for place, head in enumerate(found.heads):
         x = found.writes[place, 0].float()[None, None]
@@ -74,7 +74,7 @@ def test_promoted_tokens_are_those_of_a_plain_readout(arch: str, model: Any, tri
 
 def test_heads_and_steps_are_as_asked(gqa: Any) -> None:
     trial = replace(random_trial(), answer_tokens=torch.tensor([3, 9, 14, 7]))
-    whole, few = lh.look(gqa, trial), lh.look(gqa, trial, [3, 1], ["L2H1", "L0H3", "L2H0"])
+    whole, few = lh.look(gqa, trial), lh.look(gqa, trial, ["L2H1", "L0H3", "L2H0"], steps=[3, 1])
     assert [str(head) for head in few.heads] == ["L2H1", "L0H3", "L2H0"]
     places = whole.places(few.heads)
     for name in ("attention", "phi", "z", "writes", "top_logits"):
@@ -82,7 +82,7 @@ def test_heads_and_steps_are_as_asked(gqa: Any) -> None:
     assert few.rows == (len(trial) + 2, len(trial))
     assert few.produced.tolist() == [7, 9]
     assert torch.equal(few.logprobs, whole.logprobs[[3, 1]])
-    one = lh.look(gqa, trial, [2, 2])
+    one = lh.look(gqa, trial, steps=[2, 2])
     assert torch.equal(one.phi, whole.phi[:, 2:3])
 
 

@@ -69,12 +69,12 @@ def test_razor_unites_the_best_by_induction_and_echo() -> None:
         lh.HeadScores.from_trials(name, torch.rand(1, 10, 8, generator=generator), ["a"])
         for name in ("induction", "echo")
     )
-    chosen = lh.razor_heads(induction, echo, group=2, induction_share=0.1, echo_share=0.05)
+    chosen = lh.razor_attention_heads(induction, echo, group=2, induction_share=0.1, echo_share=0.05)
     kv = [lh.units.to_kv_heads(scores, 2) for scores in (induction, echo)]
     assert chosen == list(dict.fromkeys([*kv[0].top(4), *kv[1].top(2)]))
-    assert len(lh.razor_heads(induction, echo, 1)) in (11, 12)
+    assert len(lh.razor_attention_heads(induction, echo, group=1)) in (11, 12)
     with pytest.raises(ValueError, match="echo_share=0"):
-        lh.razor_heads(induction, echo, 1, echo_share=0)
+        lh.razor_attention_heads(induction, echo, group=1, echo_share=0)
     small = lh.HeadScores.from_trials("echo", torch.rand(1, 2, 8), ["a"])
     with pytest.raises(ValueError, match="different shapes"):
-        lh.razor_heads(induction, small, 1)
+        lh.razor_attention_heads(induction, small, group=1)

@@ -62,7 +62,7 @@ def test_contributions_are_those_of_the_scores(found: Why) -> None:
 def test_what_is_left_is_what_evaluate_says(found: Why) -> None:
     model = planted.model()
     plain = lh.evaluate(model, found.trial, generate=False, progress=False)
-    with lh.ablate(model, found.heads, "zero"):
+    with lh.ablate(model, found.heads, kind="zero"):
         without = lh.evaluate(model, found.trial, generate=False, progress=False)
     assert found.tried.before == pytest.approx(float(plain.metrics["logprob"][0]), abs=1e-5)
     assert found.tried.after == pytest.approx(float(without.metrics["logprob"][0]), abs=1e-5)

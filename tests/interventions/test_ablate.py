@@ -17,7 +17,7 @@ from lens_heads.interventions.ablate import KINDS, ablate
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.forward import Cache, advance, left_pad, prefill
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks, hooked
 from tests import handmade, planted, zoo
 from tests.conftest import random_trial, tiny
@@ -45,7 +45,7 @@ class Case:
         return _references(model.cfg.model_name).get(self.kind)
 
     def ablated(self, model: Any, heads: Any = HEADS) -> Any:
-        return ablate(model, heads, self.kind, self.reference(model), **self.options)
+        return ablate(model, heads, kind=self.kind, reference=self.reference(model), **self.options)
 
     def by_hand(self, hf: Any, heads: Any = HEADS) -> Any:
         table = _tables(hf).get(self.kind)
@@ -165,18 +165,18 @@ def test_a_window_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_zeroed_queries_attend_uniformly_where_norms_are_per_head(arch: str, model: Any) -> None:
     """OLMo norms all heads' queries together, so there a zero in one head changes the others."""
-    with ablate(model, HEADS, "uniform"):
+    with ablate(model, HEADS, kind="uniform"):
         uniform = whole(model, prompt())
-    with ablate(model, HEADS, "query_zero"):
+    with ablate(model, HEADS, kind="query_zero"):
         zeroed = whole(model, prompt())
     if not arch.startswith("olmo"):
         same(zeroed, uniform)
         return
     assert not torch.allclose(zeroed, uniform, atol=1e-2)
     layer = [(1, head) for head in range(4)]
-    with ablate(model, layer, "uniform"):
+    with ablate(model, layer, kind="uniform"):
         uniform = whole(model, prompt())
-    with ablate(model, layer, "query_zero"):
+    with ablate(model, layer, kind="query_zero"):
         same(whole(model, prompt()), uniform)
 
 
@@ -282,16 +282,16 @@ def test_two_contexts_equal_one(case: Case, model: Any) -> None:
 
 def test_the_innermost_acts_last(model: Any) -> None:
     mean, head = Case("mean").reference(model), (1, 2)
-    with ablate(model, head_of(head), "zero"):
+    with ablate(model, head_of(head), kind="zero"):
         zero = whole(model, prompt())
-    with ablate(model, head_of(head), "mean", mean):
+    with ablate(model, head_of(head), kind="mean", reference=mean):
         meaned = whole(model, prompt())
-        with ablate(model, head_of(head), "zero"):
+        with ablate(model, head_of(head), kind="zero"):
             assert torch.equal(whole(model, prompt()), zero)
         assert torch.equal(whole(model, prompt()), meaned)
-    with ablate(model, head_of(head), "zero"), ablate(model, head_of(head), "mean", mean):
+    with ablate(model, head_of(head), kind="zero"), ablate(model, head_of(head), kind="mean", reference=mean):
         assert torch.equal(whole(model, prompt()), meaned)
-    with ablate(model, head_of(head), "scale", factor=0.5), ablate(model, head_of(head), "scale", factor=0.0):
+    with ablate(model, head_of(head), kind="scale", factor=0.5), ablate(model, head_of(head), kind="scale", factor=0.0):
         same(whole(model, prompt()), zero)
 
 
@@ -301,9 +301,9 @@ def head_of(pair: tuple[int, int]) -> str:
 
 @pytest.mark.parametrize("heads", ["L0H1,L2H3", [lh.Head(0, 1), "2-3"], [(2, 3), (0, 1), (2, 3)]], ids=str)
 def test_heads_in_any_spelling(gqa: Any, heads: Any) -> None:
-    with ablate(gqa, [(0, 1), (2, 3)], "scale", factor=2):
+    with ablate(gqa, [(0, 1), (2, 3)], kind="scale", factor=2):
         expected = whole(gqa, prompt())
-    with ablate(gqa, heads, "scale", factor=2):
+    with ablate(gqa, heads, kind="scale", factor=2):
         assert torch.equal(whole(gqa, prompt()), expected)
 
 
@@ -322,7 +322,7 @@ def test_mean_at_query_and_at_pattern_compose(model: Any, hf: Any) -> None:
     ):
         expected = handmade.logits(hf, prompt())
     mean = Case("query_mean").reference(model)
-    with ablate(model, "L0H0", "query_mean", mean), ablate(model, "L0H1", "uniform"):
+    with ablate(model, "L0H0", kind="query_mean", reference=mean), ablate(model, "L0H1", kind="uniform"):
         same(whole(model, prompt()), expected)
 
 
@@ -359,8 +359,8 @@ def test_nothing_is_left_behind_by_an_error_inside_a_forward(gqa: Any) -> None:
 
     with (
         pytest.raises(RuntimeError, match="in a layer"),
-        ablate(gqa, HEADS, "uniform"),
-        ablate(gqa, HEADS, "zero"),
+        ablate(gqa, HEADS, kind="uniform"),
+        ablate(gqa, HEADS, kind="zero"),
         hooked(gqa, [("blocks.1.hook_resid_pre", fail)]),
     ):
         whole(gqa, prompt())
@@ -375,7 +375,7 @@ def test_the_users_own_hook_survives(gqa: Any) -> None:
     point.add_hook(lambda x, hook: seen.append(x.detach().clone()))
     try:
         whole(gqa, prompt())
-        with ablate(gqa, "L1H2", "zero"):
+        with ablate(gqa, "L1H2", kind="zero"):
             whole(gqa, prompt())
         assert len(point.fwd_hooks) == 1
         whole(gqa, prompt())
@@ -390,7 +390,10 @@ def test_the_users_own_hook_survives(gqa: Any) -> None:
 def test_an_edit_leaves_its_input_alone(gqa: Any) -> None:
     """A tensor another hook holds is not written to."""
     held: list[Tensor] = []
-    with hooked(gqa, [("blocks.0.attn.hook_pattern", lambda x, hook: held.append(x))]), ablate(gqa, "L0H1", "uniform"):
+    with (
+        hooked(gqa, [("blocks.0.attn.hook_pattern", lambda x, hook: held.append(x))]),
+        ablate(gqa, "L0H1", kind="uniform"),
+    ):
         whole(gqa, prompt())
     clean: list[Tensor] = []
     with hooked(gqa, [("blocks.0.attn.hook_pattern", lambda x, hook: clean.append(x))]):
@@ -403,9 +406,9 @@ def test_an_edit_leaves_its_input_alone(gqa: Any) -> None:
 
 @pytest.mark.parametrize("head", ["L3H0", "L0H4", (7, 7)])
 def test_a_head_that_does_not_exist(model: Any, head: Any) -> None:
-    name = geometry(model).name
+    name = head_geometry(model).name
     expected = rf"head {lh.Head.parse(head)} does not exist: {name} has layers 0-2 and heads 0-3"
-    with pytest.raises(ValueError, match=expected), ablate(model, ["L0H0", head], "zero"):
+    with pytest.raises(ValueError, match=expected), ablate(model, ["L0H0", head], kind="zero"):
         pass
     assert not has_hooks(model)
 
@@ -468,6 +471,6 @@ def test_a_second_bridge_over_the_same_model_is_ablated_too() -> None:
     second = planted.model(shared)
     trials = planted.trials(2)
     before = lh.evaluate(second, trials, generate=False, progress=False).mean("logprob")
-    with lh.ablate(second, [planted.COPIER, planted.WRITER], "zero"):
+    with lh.ablate(second, [planted.COPIER, planted.WRITER], kind="zero"):
         after = lh.evaluate(second, trials, generate=False, progress=False).mean("logprob")
     assert after < before - 1

@@ -13,7 +13,7 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads.interventions import activations
 from lens_heads.interventions.activations import MeanActivations, mean_activations, trial_activations
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.trials.encoded import EncodedTrial
 from tests import handmade, zoo
@@ -55,7 +55,7 @@ def test_means_over_all_positions_of_all_trials(arch: str, model: Any) -> None:
     same(found.z, torch.cat([z for z, _ in seen], 1).mean(1))
     same(found.q, torch.cat([q for _, q in seen], 1).mean(1))
     assert found.trial_ids == ("random-0", "random-1", "random-2")
-    assert found.meta == {"model": geometry(model).name, "positions": 24 + 13 + 31}
+    assert found.meta == {"model": head_geometry(model).name, "positions": 24 + 13 + 31}
     of_trial_means = torch.stack([z.mean(1) for z, _ in seen]).mean(0)
     assert not torch.allclose(found.z, of_trial_means, atol=1e-3)
     assert not has_hooks(model)
@@ -99,7 +99,7 @@ def test_ablation_with_found_references_is_the_plain_models(arch: str, model: An
     for kind, (reference, table) in made.items():
         with handmade.by_hand(hf, [(0, 1), (2, 3)], kind, table):
             expected = handmade.logits(hf, prompt)
-        with lh.ablate(model, "L0H1,L2H3", kind, reference), torch.no_grad():
+        with lh.ablate(model, "L0H1,L2H3", kind=kind, reference=reference), torch.no_grad():
             torch.testing.assert_close(model(prompt[None])[0], expected, atol=3e-5, rtol=3e-4)
 
 
@@ -143,8 +143,8 @@ def test_saved_and_loaded_they_are_the_same(gqa: Any, tmp_path: Path) -> None:
 def test_means_of_another_model_are_refused(gqa: Any) -> None:
     wide = mean_activations(tiny("qwen3"), TRIALS[:1], progress=False)
     with pytest.raises(ValueError, match=r"shape \(3, 4, 12\) \(qwen3\), but llama-gqa needs \(3, 4, 8\)"):
-        wide.check(geometry(gqa))
-    wide.check(geometry(tiny("qwen3")))
+        wide.check(head_geometry(gqa))
+    wide.check(head_geometry(tiny("qwen3")))
 
 
 def test_halves_are_summed_in_full_precision() -> None:

@@ -64,61 +64,66 @@ def within(context: AbstractContextManager[Any], model: Any) -> None:
 
 def curve(model: Any, **given: Any) -> Any:
     rankings = given.pop("rankings", lh.HeadScores.from_trials("plain", torch.arange(12.0).reshape(1, 3, 4), ["b"]))
-    return lh.ablation_curve(model, TRIALS, rankings, (1,), controls=(), **{"kind": "zero", **given}, **FORCED)
+    return lh.ablation_curve(model, TRIALS, rankings, ks=(1,), controls=(), **{"kind": "zero", **given}, **FORCED)
 
 
 def explored(model: Any, path: Path, **given: Any) -> None:
     pytest.importorskip("anywidget")
     scores = lh.HeadScores.from_trials("plain", torch.arange(12.0).reshape(1, 3, 4), ["b"])
-    lh.explore(model, TRIALS, **{"scores": scores, **given})
+    lh.explore(model, TRIALS, **{"rankings": scores, **given})
 
 
 Call = Callable[[Any, Any, Path], Any]
 CALLS: dict[str, tuple[str, Call]] = {
-    "ablate mean": ("means", lambda m, x, _: within(lh.ablate(m, HEADS, "mean", x), m)),
-    "ablate query_mean": ("means", lambda m, x, _: within(lh.ablate(m, HEADS, "query_mean", x), m)),
-    "ablate resample": ("run", lambda m, x, _: within(lh.ablate(m, HEADS, "resample", x), m)),
-    "ablate an Ablation": ("means", lambda m, x, _: within(lh.ablate(m, HEADS, lh.Ablation("mean", x)), m)),
+    "ablate mean": ("means", lambda m, x, _: within(lh.ablate(m, HEADS, kind="mean", reference=x), m)),
+    "ablate query_mean": ("means", lambda m, x, _: within(lh.ablate(m, HEADS, kind="query_mean", reference=x), m)),
+    "ablate resample": ("run", lambda m, x, _: within(lh.ablate(m, HEADS, kind="resample", reference=x), m)),
+    "ablate an Ablation": ("means", lambda m, x, _: within(lh.ablate(m, HEADS, kind=lh.Ablation("mean", x)), m)),
     "patch": ("run", lambda m, x, _: within(lh.patch(m, HEADS, x), m)),
-    "ablate add": ("vectors", lambda m, x, _: within(lh.ablate(m, HEADS, "add", x), m)),
-    "ablate mix": ("vectors", lambda m, x, _: within(lh.ablate(m, HEADS, "mix", x), m)),
+    "ablate add": ("vectors", lambda m, x, _: within(lh.ablate(m, HEADS, kind="add", reference=x), m)),
+    "ablate mix": ("vectors", lambda m, x, _: within(lh.ablate(m, HEADS, kind="mix", reference=x), m)),
     "steer": ("vectors", lambda m, x, _: within(lh.steer(m, HEADS, x), m)),
     "ablation_curve": ("scores", lambda m, x, _: curve(m, rankings=x)),
     "ablation_curve reference": ("means", lambda m, x, _: curve(m, kind="mean", reference=x)),
-    "generality": ("scores", lambda m, x, _: lh.evidence.generality(m, x, {"a": TRIALS}, random_draws=0, **QUIET)),
+    "generality": ("scores", lambda m, x, _: lh.evidence.generality(m, {"a": TRIALS}, x, random_draws=0, **QUIET)),
     "transfer_matrix": (
         "scores",
         lambda m, x, _: lh.evidence.transfer_matrix(
-            m, {"a": x}, {"a": TRIALS}, (1,), random_draws=0, metric="logprob", **FORCED
+            m, {"a": TRIALS}, {"a": x}, ks=(1,), random_draws=0, metric="logprob", **FORCED
         ),
     ),
     "recovery": (
         "scores",
-        lambda m, x, _: lh.recovery(m, HEADS, HEADS, TRIALS, scores=x, draws=0, flipped=False, **QUIET),
+        lambda m, x, _: lh.recovery(m, TRIALS, HEADS, HEADS, scores=x, draws=0, flipped=False, **QUIET),
     ),
     "recovery reference": (
         "means",
-        lambda m, x, _: lh.recovery(m, HEADS, HEADS, TRIALS, (), kind="mean", reference=x, flipped=False, **QUIET),
+        lambda m, x, _: lh.recovery(
+            m, TRIALS, HEADS, HEADS, controls=(), kind="mean", reference=x, flipped=False, **QUIET
+        ),
     ),
-    "faithfulness": ("scores", lambda m, x, _: lh.faithfulness(m, random_pair(), x, (2,), controls=(), **QUIET)),
+    "faithfulness": ("scores", lambda m, x, _: lh.faithfulness(m, random_pair(), x, ks=(2,), controls=(), **QUIET)),
     "faithfulness outside": (
         "means",
         lambda m, x, _: lh.faithfulness(
-            m, random_pair(), made("itself")["scores"], (2,), outside="mean", reference=x, controls=(), **QUIET
+            m, random_pair(), made("itself")["scores"], ks=(2,), outside="mean", reference=x, controls=(), **QUIET
         ),
     ),
-    "knockout_heads": ("means", lambda m, x, _: lh.knockout_heads(m, TRIALS[0], "mean", reference=x, **QUIET)),
-    "influence": ("means", lambda m, x, _: lh.influence(m, ["some text"], HEADS, "mean", reference=x, **QUIET)),
+    "knockout_heads": ("means", lambda m, x, _: lh.knockout_heads(m, TRIALS[0], kind="mean", reference=x, **QUIET)),
+    "influence": ("means", lambda m, x, _: lh.influence(m, ["some text"], HEADS, kind="mean", reference=x, **QUIET)),
     "contrast": (
         "means",
-        lambda m, x, _: lh.contrast(m, TRIALS, HEADS, 0.5, kind="mean", reference=x, max_new_tokens=1, **QUIET),
+        lambda m, x, _: lh.contrast(m, TRIALS, HEADS, alpha=0.5, kind="mean", reference=x, max_new_tokens=1, **QUIET),
     ),
     "localize_heads": (
         "means",
-        lambda m, x, _: lh.localize_heads(m, TRIALS, "one_shot", kind="mean", reference=x, **QUIET),
+        lambda m, x, _: lh.localize_heads(m, TRIALS, method="one_shot", kind="mean", reference=x, **QUIET),
     ),
-    "attribute_ablation": ("means", lambda m, x, _: lh.attribute_ablation(m, TRIALS, "mean", x, **QUIET)),
-    "aie": ("vectors", lambda m, x, _: lh.aie(m, TRIALS, x, **QUIET)),
+    "attribute_ablation": (
+        "means",
+        lambda m, x, _: lh.attribute_ablation(m, TRIALS, kind="mean", reference=x, **QUIET),
+    ),
+    "aie": ("vectors", lambda m, x, _: lh.average_indirect_effect(m, TRIALS, vectors=x, **QUIET)),
     "patch_heads": ("vectors", lambda m, x, _: lh.patch_heads(m, random_pair(), donor=x, **QUIET)),
     "soft_injection": (
         "vectors",
@@ -126,18 +131,24 @@ CALLS: dict[str, tuple[str, Call]] = {
     ),
     "streaming": (
         "scores",
-        lambda m, x, _: lh.streaming(m, TRIALS, {"a": x}, (0.5,), recent=6, draws=1, max_new_tokens=1, **QUIET),
+        lambda m, x, _: lh.streaming(m, TRIALS, {"a": x}, shares=(0.5,), recent=6, draws=1, max_new_tokens=1, **QUIET),
     ),
-    "lowest_groups": ("scores", lambda m, x, _: lh.deploy.lowest_groups(x, lh.geometry(m), 1)),
-    "describe": ("scores", lambda m, x, _: lh.describe(m, HEADS, "hello there", scores=x, **QUIET)),
-    "token_curves": ("scores", lambda m, x, _: lh.token_curves(m, "abc def ghi", x)),
+    "lowest_groups": ("scores", lambda m, x, _: lh.deploy.lowest_groups(x, lh.head_geometry(m), k=1)),
+    "describe": ("scores", lambda m, x, _: lh.describe(m, HEADS, text="hello there", rankings=x, **QUIET)),
+    "token_curves": ("scores", lambda m, x, _: lh.token_curves(m, "abc def ghi", span=x)),
     "match_heads": (
         "scores",
         lambda m, x, _: lh.match_heads(
-            m, m, ["scores"], ({"a": x}, {"a": made("itself")["scores"]}), permutations=1, resamples=2, **QUIET
+            m,
+            m,
+            signatures=["scores"],
+            rankings=({"a": x}, {"a": made("itself")["scores"]}),
+            permutations=1,
+            resamples=2,
+            **QUIET,
         ),
     ),
-    "explore": ("scores", lambda m, x, path: explored(m, path, scores=x)),
+    "explore": ("scores", lambda m, x, path: explored(m, path, rankings=x)),
     "explore reference": ("means", lambda m, x, path: explored(m, path, reference=x)),
     "a stored explorer": ("scores", lambda m, x, path: store(path, m, TRIALS, x)),
     "why": ("means", lambda m, x, _: lh.why(m, "hello there ", "x", k=1, reference=x, draws=1, max_new_tokens=1)),
@@ -180,8 +191,8 @@ def test_a_curve_of_another_model_is_not_shown_beside_this_one() -> None:
             m,
             TRIALS,
             lh.HeadScores.from_trials("plain", torch.arange(12.0).reshape(1, 3, 4), ["b"]),
-            (1,),
-            "zero",
+            ks=(1,),
+            kind="zero",
             controls=(),
             **FORCED,
         )
@@ -230,12 +241,12 @@ def test_weights_that_change_are_other_weights_at_once() -> None:
     model = zoo.bridge("llama-gqa")
     means = made("itself")["means"]
     for _ in range(2):
-        within(lh.ablate(model, HEADS, "mean", means), model)
+        within(lh.ablate(model, HEADS, kind="mean", reference=means), model)
     with torch.no_grad():
         next(model.original_model.parameters()).mul_(2)
     with pytest.raises(ValueError, match="other weights"):
-        within(lh.ablate(model, HEADS, "mean", means), model)
-    within(lh.ablate(model, HEADS, "mean", lh.mean_activations(model, MADE_ON, **QUIET)), model)
+        within(lh.ablate(model, HEADS, kind="mean", reference=means), model)
+    within(lh.ablate(model, HEADS, kind="mean", reference=lh.mean_activations(model, MADE_ON, **QUIET)), model)
 
 
 def test_contexts_do_not_hash_the_weights_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,19 +256,21 @@ def test_contexts_do_not_hash_the_weights_again(monkeypatch: pytest.MonkeyPatch)
     whole = identity.fingerprint
     monkeypatch.setattr(identity, "fingerprint", lambda m: hashed.append(m) or whole(m))
     for _ in range(5):
-        within(lh.ablate(model, HEADS, "mean", means), model)
+        within(lh.ablate(model, HEADS, kind="mean", reference=means), model)
     assert len(hashed) == 1
 
 
 OWN: dict[str, Call] = {
     "contrast": lambda m, x, trials: lh.contrast(
-        m, trials, HEADS, 0.5, kind="mean", reference=x["means"], max_new_tokens=1, **QUIET
+        m, trials, HEADS, alpha=0.5, kind="mean", reference=x["means"], max_new_tokens=1, **QUIET
     ),
-    "attribute_ablation": lambda m, x, trials: lh.attribute_ablation(m, trials, "mean", x["means"], **QUIET),
-    "aie": lambda m, x, trials: lh.aie(m, trials, x["vectors"], **QUIET),
+    "attribute_ablation": lambda m, x, trials: lh.attribute_ablation(
+        m, trials, kind="mean", reference=x["means"], **QUIET
+    ),
+    "aie": lambda m, x, trials: lh.average_indirect_effect(m, trials, vectors=x["vectors"], **QUIET),
     "soft_injection": lambda m, x, trials: soft_injection(m, [*TRIALS, *trials], x["vectors"], steps=1, **QUIET),
     "localize_heads": lambda m, x, trials: lh.localize_heads(
-        m, trials, "one_shot", kind="mean", reference=x["means"], **QUIET
+        m, trials, method="one_shot", kind="mean", reference=x["means"], **QUIET
     ),
 }
 
@@ -285,7 +298,7 @@ def test_cards_and_matches_of_another_model_are_not_shown_beside_this_one() -> N
     cards, matches = (
         {m: make(m) for m in (other, itself)}
         for make in (
-            lambda m: lh.describe(m, HEADS, "hello there", **QUIET),
+            lambda m: lh.describe(m, HEADS, text="hello there", **QUIET),
             lambda m: lh.match_heads(m, m, **settings),
         )
     )

@@ -26,25 +26,25 @@ def test_kv_heads_are_refused_where_query_heads_are_expected() -> None:
     vectors = lh.HeadVectors(torch.ones(3, 4, 8))
     trial = random_trial(0)
     calls: list[Any] = [
-        lambda: lh.ablate(model, best, "zero").__enter__(),
+        lambda: lh.ablate(model, best, kind="zero").__enter__(),
         lambda: lh.steer(model, best, vectors).__enter__(),
         lambda: lh.patch(model, best, trial).__enter__(),
         lambda: lh.prune(model, best, "never-written"),
         lambda: lh.contrast(model, trial, best, progress=False),
         lambda: lh.influence(model, ["a text"], best, progress=False),
         lambda: lh.look(model, trial, heads=best),
-        lambda: lh.describe(model, best, "a text", progress=False),
+        lambda: lh.describe(model, best, text="a text", progress=False),
         lambda: lh.inspection.provenance(model, [trial], best),
-        lambda: lh.path_patch(model, best, "logits", [trial]),
+        lambda: lh.path_patch(model, [trial], best, "logits"),
     ]
     for call in calls:
         with pytest.raises(ValueError, match=refused):
             call()
     assert not has_hooks(model)
     alike = tiny("gpt2")
-    with torch.no_grad(), lh.ablate(alike, best, "zero"):
+    with torch.no_grad(), lh.ablate(alike, best, kind="zero"):
         found = alike(trial.tokens[None])
-    with torch.no_grad(), lh.ablate(alike, ["L0H1"], "zero"):
+    with torch.no_grad(), lh.ablate(alike, ["L0H1"], kind="zero"):
         assert torch.equal(found, alike(trial.tokens[None]))
 
 
@@ -52,7 +52,7 @@ def test_kv_heads_are_ablated_as_the_query_heads_that_read_them() -> None:
     model, trial = tiny("llama-gqa"), random_trial(0)
     heads = lh.units.query_heads(GATES.top(2), 2)
     assert list(map(str, heads)) == ["L0H2", "L0H3", "L1H2", "L1H3"]
-    with lh.ablate(model, heads, "zero"):
+    with lh.ablate(model, heads, kind="zero"):
         found = lh.evaluate(model, trial, generate=False, progress=False).mean("logprob")
     by_value = []
     for layer in (0, 1):  # The same, by values of zero, which all their readers average.
@@ -89,4 +89,4 @@ def test_query_heads_in_place_of_kv_heads_are_warned_of() -> None:
 def test_razor_heads_are_kv_heads() -> None:
     values = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0))
     induction, echo = (lh.HeadScores.from_trials(name, values[:, :, :], ["a", "b"]) for name in ("induction", "echo"))
-    assert {head.unit for head in lh.razor_heads(induction, echo, 2)} == {"kv_head"}
+    assert {head.unit for head in lh.razor_attention_heads(induction, echo, group=2)} == {"kv_head"}

@@ -29,7 +29,7 @@ def test_replaying_is_prefilling_under_the_ablation(model: Any, layer: int, chun
     kept = prefilled(model, TRIALS)
     assert kept is not None
     last = torch.tensor([[7, 8], [9, 10]])
-    with torch.no_grad(), lh.ablate(model, heads, "scale", factor=3.0):
+    with torch.no_grad(), lh.ablate(model, heads, kind="scale", factor=3.0):
         wanted = Cache(model, 2)
         prefill(model, kept.tokens, wanted, kept.pads)
         found = kept.replay(model, [layer], chunk)
@@ -51,7 +51,7 @@ def test_what_is_kept_of_a_bfloat16_model_and_replayed_is_what_it_computes(
     assert kept is not None
     assert {stream.dtype for stream in kept.residuals} == {torch.bfloat16}
     tokens, pads = left_pad([trial.tokens[:-1] for trial in trials], "cpu")
-    with torch.no_grad(), lh.ablate(model, ["L1H1", "L2H3"], "scale", factor=3.0), fast_attention(model):
+    with torch.no_grad(), lh.ablate(model, ["L1H1", "L2H3"], kind="scale", factor=3.0), fast_attention(model):
         wanted, found = Cache(model, 2), kept.replay(model, [1])
         prefill(model, tokens, wanted, pads)
     for at in range(3):
@@ -68,11 +68,11 @@ def test_replays_do_not_disturb_each_other(gqa: Any) -> None:
     assert kept is not None
     before = [kept.cache.values(layer).clone() for layer in range(3)]
     options: dict[str, Any] = {"max_new_tokens": 3, "filled": kept, "begins": [1]}
-    with lh.ablate(gqa, "L1H0", "zero"):
+    with lh.ablate(gqa, "L1H0", kind="zero"):
         first = answer_batch(gqa, TRIALS, **options)
-    with lh.ablate(gqa, "L2H0", "zero"):
+    with lh.ablate(gqa, "L2H0", kind="zero"):
         answer_batch(gqa, TRIALS, **options)
-    with lh.ablate(gqa, "L1H0", "zero"):
+    with lh.ablate(gqa, "L1H0", kind="zero"):
         again, plain = answer_batch(gqa, TRIALS, **options), answer_batch(gqa, TRIALS, 3)
     assert [r.record for r in first] == [r.record for r in again]
     assert [r.record["logprob"] for r in first] == pytest.approx([r.record["logprob"] for r in plain], abs=1e-4)
@@ -126,13 +126,13 @@ def test_models_whose_blocks_hand_on_tuples_are_resumed_too(kind: str) -> None:
     kept = prefilled(model, [trial])
     assert kept is not None
     assert kept.tuples
-    with torch.no_grad(), lh.ablate(model, "L1H1", "zero"):
+    with torch.no_grad(), lh.ablate(model, "L1H1", kind="zero"):
         wanted = Cache(model, 1)
         prefill(model, kept.tokens, wanted, kept.pads)
         found = kept.replay(model, [1])
         rows = [advance(model, trial.tokens[None, -1:], cache, kept.pads) for cache in (found, wanted)]
     torch.testing.assert_close(rows[0], rows[1], atol=1e-4, rtol=1e-4)
-    (pair,) = lh.trials.make_pairs([trial], model.tokenizer, lh.geometry(model))
+    (pair,) = lh.trials.make_pairs([trial], model.tokenizer, lh.head_geometry(model))
     with torch.no_grad(), lh.patch(model, "L1H1", pair, positions="all"):
         patched = model(pair.corrupt[None, :-1])[0, 23:].log_softmax(-1)
     by_hand = float(patched.gather(-1, pair.gold[:, None]).mean())
@@ -177,7 +177,7 @@ def test_a_shared_beginning_run_once_changes_nothing(model: Any, layer: int, n: 
     assert kept.shared is not None
     assert (kept.shared.tokens.shape, kept.tokens.shape) == ((1, 20), (3, n - 1))
     heads = [(layer, 1), (2, 3)] if layer < 3 else []
-    with lh.ablate(model, heads, "zero"):
+    with lh.ablate(model, heads, kind="zero"):
         found = answer_batch(model, trials, 3, filled=kept, begins=[layer])
         wanted = answer_batch(model, trials, 3)
         with torch.no_grad():

@@ -22,10 +22,10 @@ def test_each_prompt_of_a_batch_has_its_own(model: Any, kind: str) -> None:
     vectors = lh.task_vectors(model, random_trial(7)) if kind != "emphasise" else None
     expected = []
     for row, span in zip(rows, spans, strict=True):
-        with lh.ablate(model, heads, kind, vectors, span=span):
+        with lh.ablate(model, heads, kind=kind, reference=vectors, span=span):
             expected.append(model(row[None])[0, -1])
     tokens, pads = left_pad(rows, "cpu")
-    with lh.ablate(model, heads, kind, vectors, span=spans):
+    with lh.ablate(model, heads, kind=kind, reference=vectors, span=spans):
         cache = Cache(model, 3)
         prefill(model, tokens[:, :-1], cache, pads, chunk=7)
         got = advance(model, tokens[:, -1:], cache, pads)[:, -1]
@@ -41,7 +41,7 @@ def test_variants_repeat_the_spans_of_their_prompts() -> None:
 
 def test_other_numbers_of_spans_than_prompts(gqa: Any) -> None:
     with (
-        lh.ablate(gqa, ["L0H0"], "emphasise", span=[(0, 2), (1, 3)]),
+        lh.ablate(gqa, ["L0H0"], kind="emphasise", span=[(0, 2), (1, 3)]),
         pytest.raises(ValueError, match="there are 2 spans, but 1 prompts in the batch"),
     ):
         gqa(random_trial().tokens[None])
@@ -53,7 +53,7 @@ def by_hand(model: Any, trials: list[Any], heads: list[Any], kind: str, vectors:
     for trial in trials:
         span = trial.needle if part == "needle" else (len(trial) - 1, len(trial))
         tokens = torch.cat([trial.tokens, trial.answer_tokens[:-1]])[None]
-        with torch.no_grad(), lh.ablate(model, heads, kind, vectors, span=span):
+        with torch.no_grad(), lh.ablate(model, heads, kind=kind, reference=vectors, span=span):
             rows = model(tokens)[0, len(trial) - 1 :].log_softmax(-1)
         found.append(rows[range(len(trial.answer_tokens)), trial.answer_tokens].mean())
     return torch.stack(found)
@@ -68,7 +68,7 @@ def test_each_trial_has_its_own_needle_and_last_row(model: Any, kind: str, part:
     heads = [(0, 1), (1, 2), (2, 0)]
     vectors = None if kind == "emphasise" else lh.task_vectors(model, random_trial(7))
     expected = by_hand(model, trials, heads, kind, vectors, part)
-    with lh.ablate(model, heads, kind, vectors, span=part):
+    with lh.ablate(model, heads, kind=kind, reference=vectors, span=part):
         got = lh.evaluate(model, trials, generate=False, batch_size=3, progress=False)
     torch.testing.assert_close(got.metrics["logprob"], expected, atol=3e-5, rtol=3e-4)
 
@@ -90,7 +90,16 @@ def test_parts_in_a_curve_over_a_common_beginning(gqa: Any, kind: str, part: str
         "mine", torch.rand(1, 3, 4, generator=torch.Generator().manual_seed(3)), ["other"]
     )
     curve = lh.ablation_curve(
-        gqa, trials, scores, (1, 3, 5), kind, reference=vectors, span=part, generate=False, batch_size=3, progress=False
+        gqa,
+        trials,
+        scores,
+        ks=(1, 3, 5),
+        kind=kind,
+        reference=vectors,
+        span=part,
+        generate=False,
+        batch_size=3,
+        progress=False,
     )
     for k in (1, 3, 5):
         expected = by_hand(gqa, trials, scores.top(k), kind, vectors, part)
@@ -102,14 +111,14 @@ def test_parts_in_a_curve_over_a_common_beginning(gqa: Any, kind: str, part: str
 def test_parts_while_scoring_and_contrasting(gqa: Any) -> None:
     trials, heads = [random_trial(1, 20, needle=(4, 8)), random_trial(2, 15, needle=(9, 12))], ["L0H1", "L1H0"]
     how: dict[str, Any] = {"methods": ["locos"], "teacher_forced": True, "progress": False}
-    with lh.ablate(gqa, heads, "emphasise", span="needle"):
+    with lh.ablate(gqa, heads, kind="emphasise", span="needle"):
         got = lh.score_heads(gqa, trials, batch_size=2, **how)["locos"].per_trial
     for trial, scores in zip(trials, got, strict=True):
-        with lh.ablate(gqa, heads, "emphasise", span=trial.needle):
+        with lh.ablate(gqa, heads, kind="emphasise", span=trial.needle):
             expected = lh.score_heads(gqa, trial, **how)["locos"].values
         torch.testing.assert_close(scores, expected, atol=3e-5, rtol=3e-4)
         one, other = (
-            lh.contrast(gqa, trial, heads, 0.5, kind="emphasise", span=span, max_new_tokens=2, progress=False)
+            lh.contrast(gqa, trial, heads, alpha=0.5, kind="emphasise", span=span, max_new_tokens=2, progress=False)
             for span in ("needle", trial.needle)
         )
         assert torch.equal(one.metrics["logprob"], other.metrics["logprob"])
@@ -117,7 +126,7 @@ def test_parts_while_scoring_and_contrasting(gqa: Any) -> None:
 
 def test_parts_that_are_not_known(gqa: Any) -> None:
     with (
-        lh.ablate(gqa, ["L0H0"], "emphasise", span="needle"),
+        lh.ablate(gqa, ["L0H0"], kind="emphasise", span="needle"),
         pytest.raises(
             ValueError,
             match=r"span='needle' is not known here: it is, where trials run .*, or pass \(start, end\) in tokens",
@@ -126,7 +135,7 @@ def test_parts_that_are_not_known(gqa: Any) -> None:
         gqa(random_trial().tokens[None])
     trials = [random_trial(1), replace(random_trial(2), needle=None)]
     with (
-        lh.ablate(gqa, ["L0H0"], "emphasise", span="needle"),
+        lh.ablate(gqa, ["L0H0"], kind="emphasise", span="needle"),
         pytest.warns(UserWarning, match="a trial has no needle: leave it out"),
     ):
         found = lh.evaluate(gqa, trials, generate=False, batch_size=2, progress=False)
@@ -135,7 +144,7 @@ def test_parts_that_are_not_known(gqa: Any) -> None:
 
 @pytest.mark.parametrize("given", [5, "ab", (3, 3), (5, 2), (-1, 2), [(0, 2), (1,)], [], (0.5, 2), None])
 def test_what_is_no_span(gqa: Any, given: Any) -> None:
-    with pytest.raises(ValueError, match="span"), lh.ablate(gqa, ["L0H0"], "emphasise", span=given):
+    with pytest.raises(ValueError, match="span"), lh.ablate(gqa, ["L0H0"], kind="emphasise", span=given):
         pass
 
 

@@ -53,7 +53,7 @@ def test_a_model_that_lacks_what_every_function_reads_is_refused_in_a_sentence(n
 def test_norms_without_weights_have_a_gain_of_one(name: str, tmp_path: Path) -> None:
     """The contributions of all parts close on the logit, which is transformers' own."""
     model = lh.load_model(family_folder(name, tmp_path / "model"), device="cpu")
-    report = lh.check(model)
+    report = lh.check_model(model)
     assert report.passed, report.frame.to_string()
     tokens = random_trial(n=20).tokens[None]
     with torch.no_grad():
@@ -66,7 +66,7 @@ def test_norms_without_weights_have_a_gain_of_one(name: str, tmp_path: Path) -> 
 def test_a_bridge_of_one_s_own_is_refused_at_its_first_use(name: str, message: str) -> None:
     model = zoo.bridge(name, hf=family(name))
     with pytest.raises(ValueError, match=message):
-        lh.check(model)
+        lh.check_model(model)
     with pytest.raises(ValueError, match=message):
         lh.score_heads(model, [random_trial()], "locos", teacher_forced=True, progress=False)
 

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import lens_heads as lh
 from lens_heads.model.copies import copied, packed, unpacked
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.ranking.gates.passkeys import passkeys
 from lens_heads.sanity.planted_weights import byte_tokenizer
 from lens_heads.trials.bos import as_own, begins
@@ -52,7 +52,7 @@ def saved(folder: Path, kind: str = "llama", adds: str = "") -> Path:
 
 def written(model: Any, text: str = TEXT) -> dict[str, list[int]]:
     """The beginning of a prompt, by everyone who makes one."""
-    tokenizer, shape = model.tokenizer, geometry(model)
+    tokenizer, shape = model.tokenizer, head_geometry(model)
     documents = lh.DocumentTrial("d", "Who?", ("One text.", "Another."), ("1",)).encode(tokenizer)
     (probed,) = lh.plain_texts(text).encode(tokenizer, shape)
     n, bare = len(begins(tokenizer)), tokenizer(text, add_special_tokens=False).input_ids

@@ -22,14 +22,14 @@ def failed(report: CheckReport) -> list[str]:
 
 
 def test_everything_holds_on_every_architecture(model: Any) -> None:
-    report = lh.check(model)
+    report = lh.check_model(model)
     assert report.passed, report.frame.to_string()
     assert len(report.checks) == 14 + notes_queries(model)
     assert not has_hooks(model)
 
 
 def test_a_bfloat16_model_holds_within_its_own_tolerance() -> None:
-    report = lh.check(zoo.bridge("llama-gqa", dtype=torch.bfloat16))
+    report = lh.check_model(zoo.bridge("llama-gqa", dtype=torch.bfloat16))
     assert report.passed, report.frame.to_string()
     assert {check.tolerance for check in report.checks if check.tolerance} == {0.05}
 
@@ -51,14 +51,14 @@ def test_a_broken_model_is_noticed(hook: str, edit: Any, name: str) -> None:
         return edit(x)
 
     with hooked(model, [(f"blocks.1.{hook}", change)]):
-        assert name in failed(lh.check(model))
+        assert name in failed(lh.check_model(model))
 
 
 def test_values_that_are_not_the_ones_read_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gate that explains any z would hide them, but it would not survive an edit of the pattern."""
     whole = Cache.values
     monkeypatch.setattr(Cache, "values", lambda self, layer: whole(self, layer).roll(1, dims=-1))
-    assert "z = pattern @ v of the head's kv group" in failed(lh.check(tiny("llama-gqa")))
+    assert "z = pattern @ v of the head's kv group" in failed(lh.check_model(tiny("llama-gqa")))
 
 
 def test_a_wrong_read_out_does_not_close(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,14 +66,14 @@ def test_a_wrong_read_out_does_not_close(monkeypatch: pytest.MonkeyPatch) -> Non
 
     exact = Directions.unembedding
     monkeypatch.setattr(Directions, "unembedding", lambda self, *args: 1.01 * exact(self, *args))
-    assert failed(lh.check(tiny("gemma3"))) == ["contributions close on the logit"]
+    assert failed(lh.check_model(tiny("gemma3"))) == ["contributions close on the logit"]
 
 
 def test_patterns_of_noted_queries_that_are_not_the_model_s_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a model's attention did more than scale and mask."""
     whole = NotedQueries.pattern
     monkeypatch.setattr(NotedQueries, "pattern", lambda self, layer: whole(self, layer).roll(1, -1))
-    assert failed(lh.check(tiny("gemma3"))) == ["patterns follow from queries noted under sdpa"]
+    assert failed(lh.check_model(tiny("gemma3"))) == ["patterns follow from queries noted under sdpa"]
 
 
 def test_processed_weights_are_refused() -> None:
@@ -84,12 +84,12 @@ def test_processed_weights_are_refused() -> None:
     )
     model.enable_compatibility_mode(disable_warnings=True)
     with pytest.raises(ValueError, match="processed weights"):
-        lh.check(model)
+        lh.check_model(model)
 
 
 def test_the_check_runs_without_dropout_and_restores_training() -> None:
     model = zoo.bridge("gpt2", hf=zoo.hf_model("gpt2", resid_pdrop=0.5, embd_pdrop=0.5)).train()
-    report = lh.check(model)
+    report = lh.check_model(model)
     assert report.passed, report.frame.to_string()
     assert model.training
     assert model.original_model.training

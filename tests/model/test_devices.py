@@ -42,7 +42,7 @@ def trials(n: int = 2, first: int = 0) -> list[lh.EncodedTrial]:
 
 
 def pairs(n: int = 2) -> list[lh.TokenPair]:
-    return lh.trials.make_pairs(trials(n), zoo.tokenizer(), lh.geometry(tiny("llama-gqa")))
+    return lh.trials.make_pairs(trials(n), zoo.tokenizer(), lh.head_geometry(tiny("llama-gqa")))
 
 
 def means(model: Any) -> lh.MeanActivations:
@@ -76,7 +76,7 @@ SCORING: dict[str, Case] = {
     "documents": lambda model: lh.score_documents(
         model, DocumentTrial("d", "who?", tuple(DOCUMENTS), ("1",)), progress=False
     ),
-    "rerank": lambda model: lh.rerank(model, HEADS, "who?", DOCUMENTS),
+    "rerank": lambda model: lh.rerank(model, "who?", DOCUMENTS, HEADS),
     "look": lambda model: lh.look(model, trials()[0]),
     "look at its own answer": lambda model: lh.look(model, trials()[0], generated=True, max_new_tokens=3),
     "token curves": lambda model: lh.token_curves(model, 4 * TEXT),
@@ -102,7 +102,7 @@ def ablated(kind: str, model: Any) -> Any:
     reference = vectors if kind in ("add", "mix") else reference
     needs = kind in ("mean", "query_mean", "resample", "patch", "add", "mix")
     options = OPTIONS.get(kind, {})
-    with lh.ablate(model, HEADS, kind, reference(model) if needs else None, **options):
+    with lh.ablate(model, HEADS, kind=kind, reference=reference(model) if needs else None, **options):
         return lh.evaluate(model, trials(), batch_size=2, max_new_tokens=3, progress=False)
 
 
@@ -146,11 +146,11 @@ def knocked(**options: Any) -> Case:
 
 def flipped(model: Any) -> None:
     with pytest.raises(lh.evidence.NothingFlipped):
-        lh.recovery(model, ["L0H1"], ["L1H2"], trials(1), draws=1, max_new_tokens=3, progress=False)
+        lh.recovery(model, trials(1), ["L0H1"], ["L1H2"], draws=1, max_new_tokens=3, progress=False)
 
 
 def paired(method: Callable[..., Any], *args: Any, **options: Any) -> Case:
-    return lambda model: method(model, *args, pairs(), progress=False, **options)
+    return lambda model: method(model, pairs(), *args, progress=False, **options)
 
 
 CAUSAL: dict[str, Case] = {
@@ -165,7 +165,9 @@ CAUSAL: dict[str, Case] = {
     "attributed ablation": lambda model: paired(lh.attribute_ablation, reference=means(model))(model),
     "attributed queries": paired(lh.ranking.attribute_queries),
     "gradient importance": paired(lh.ranking.gradient_importance),
-    "indirect effects": lambda model: lh.aie(model, trials(), vectors(model), progress=False),
+    "indirect effects": lambda model: lh.average_indirect_effect(
+        model, trials(), vectors=vectors(model), progress=False
+    ),
     "knockout": knocked(),
     "knockout by an own measure": knocked(kind="zero", measure=lambda intact, ablated: (intact - ablated).abs().sum()),
     "sahara": lambda model: lh.ranking.sahara(model, [TEXT, "a dog lay"], k=2, progress=False),
@@ -173,10 +175,10 @@ CAUSAL: dict[str, Case] = {
     "faithfulness by means": lambda model: faithful(model, outside="mean", reference=means(model)),
     "faithfulness with corrupt MLPs": lambda model: faithful(model, mlps="corrupt", positions="answer"),
     "recovery": lambda model: lh.recovery(
-        model, ["L0H1"], ["L1H2"], trials(), ["random"], SCORES, 2, flipped=False, progress=False
+        model, trials(), ["L0H1"], ["L1H2"], controls=["random"], scores=SCORES, draws=2, flipped=False, progress=False
     ),
     "recovery of flipped answers": flipped,
-    "repair": lambda model: lh.evidence.repair(model, ["L0H1"], [choice_trial()], draws=2, progress=False),
+    "repair": lambda model: lh.evidence.repair(model, [choice_trial()], ["L0H1"], draws=2, progress=False),
 }
 
 
@@ -192,7 +194,7 @@ def masked(model: Any, **options: Any) -> Any:
 
 def localized(method: str, **options: Any) -> Case:
     run: dict[str, Any] = {"n_masks": 10, "sparsity": 0.2, "k": 2, "progress": False}
-    return lambda model: lh.localize_heads(model, trials(), method, **run, **options)
+    return lambda model: lh.localize_heads(model, trials(), method=method, **run, **options)
 
 
 def trained(method: Callable[..., Any], *more: Callable[[Any], Any], **options: Any) -> Case:
@@ -206,16 +208,18 @@ def streamed(model: Any) -> Any:
 
 
 def probed(model: Any) -> Any:
-    return lh.probe_heads(model, [random_trial(seed) for seed in range(6)], ["a", "b"] * 3, folds=2, progress=False)
+    return lh.probe_heads(
+        model, [random_trial(seed) for seed in range(6)], labels=["a", "b"] * 3, folds=2, progress=False
+    )
 
 
 def why(model: Any) -> Any:
     prompt = "the cat sat on the mat. the cat sat on the"
-    return lh.why(model, prompt, " mat", "the cat sat on the mat.", kind="zero", draws=3, max_new_tokens=3)
+    return lh.why(model, prompt, " mat", needle="the cat sat on the mat.", kind="zero", draws=3, max_new_tokens=3)
 
 
 OTHER: dict[str, Case] = {
-    "check": lambda model: lh.check(model).frame.query("not passed").to_dict("records"),
+    "check": lambda model: lh.check_model(model).frame.query("not passed").to_dict("records"),
     "masks": masked,
     "masks of patterns, generated": lambda model: masked(model, kind="uniform", metric="exact_match", max_new_tokens=3),
     "localized": localized("css"),

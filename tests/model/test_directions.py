@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import lens_heads as lh
 from lens_heads.model.directions import TunedLens
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.trials.encoded import EncodedTrial
 from tests import reference, zoo
@@ -152,7 +152,7 @@ def test_the_last_layer_is_read_without_a_translator(gqa: Any, trial: EncodedTri
 
 
 def test_what_is_no_lens_is_refused_by_name(gqa: Any, tmp_path: Path) -> None:
-    shape, d = geometry(gqa), zoo.D_MODEL
+    shape, d = head_geometry(gqa), zoo.D_MODEL
     with pytest.raises(ValueError, match=r"params\.pt is not a safetensors file.*weights_only=True"):
         TunedLens.load(tmp_path / "params.pt", shape)
     with pytest.raises(FileNotFoundError, match=r"no tuned lens at .*none\.safetensors"):

@@ -106,7 +106,7 @@ def test_nothing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     commands: list[Any] = []
     monkeypatch.setattr(subprocess, "check_call", lambda command, *given, **options: commands.append(command) or 0)
     model = lh.load_model(family_folder("gemma3-seeing", tmp_path / "model"), device="cpu")
-    assert lh.check(model).passed
+    assert lh.check_model(model).passed
     assert commands == []
     with nothing_installed(), pytest.raises(RuntimeError, match="nothing is installed while a model is loaded"):
         subprocess.check_call([sys.executable, "-m", "pip", "install", "torchvision"])

@@ -19,7 +19,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model import gguf as gguf_files
 from lens_heads.model.folders import load_local
 from lens_heads.model.forward import fast_attention
-from lens_heads.model.geometry import geometry, is_bridge, require_raw_weights
+from lens_heads.model.geometry import head_geometry, is_bridge, require_raw_weights
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.load import dtype_of, load_model
 from lens_heads.runs.identity import ModelIdentity
@@ -62,12 +62,12 @@ USUAL: dict[str, Any] = {
 
 def test_the_shape_of_every_architecture_is_exact(arch: str, model: Any) -> None:
     expected = HeadGeometry(**{**USUAL, **SHAPES[arch], "name": arch})
-    assert geometry(model) == expected
-    assert geometry(model).group == 4 // SHAPES[arch]["n_kv_heads"]
+    assert head_geometry(model) == expected
+    assert head_geometry(model).group == 4 // SHAPES[arch]["n_kv_heads"]
 
 
 def test_heads_the_model_does_not_have_are_refused(gqa: Any) -> None:
-    shape = geometry(gqa)
+    shape = head_geometry(gqa)
     assert [str(head) for head in shape.check_heads("L2H3, 0-0 2-3")] == ["L2H3", "L0H0"]
     for bad in ("L3H0", "L0H4"):
         with pytest.raises(ValueError, match=f"head {bad} does not exist: llama-gqa has layers 0-2 and heads 0-3"):
@@ -79,8 +79,8 @@ def test_scores_of_another_shape_are_refused(gqa: Any) -> None:
     with pytest.raises(
         ValueError, match=r"the ranking is for a model of 2 layers x 4 heads \(other\), but llama-gqa has 3 x 4"
     ):
-        geometry(gqa).check_scores(scores, "the ranking")
-    geometry(gqa).check_scores(lh.HeadScores.from_trials("m", torch.zeros(1, 3, 4), ["a"]), "the ranking")
+        head_geometry(gqa).check_scores(scores, "the ranking")
+    head_geometry(gqa).check_scores(lh.HeadScores.from_trials("m", torch.zeros(1, 3, 4), ["a"]), "the ranking")
 
 
 def test_raw_weights_are_accepted(model: Any) -> None:
@@ -106,8 +106,8 @@ def test_a_local_folder_gives_the_hugging_face_logits(tmp_path: Path, arch: str)
     with torch.no_grad():
         expected = zoo.hf_model(arch)(TOKENS).logits
         torch.testing.assert_close(model(TOKENS), expected, atol=1e-4, rtol=1e-4)
-    assert geometry(model).name == "my-model"
-    assert geometry(model) == HeadGeometry(**{**vars(geometry(tiny(arch))), "name": "my-model"})
+    assert head_geometry(model).name == "my-model"
+    assert head_geometry(model) == HeadGeometry(**{**vars(head_geometry(tiny(arch))), "name": "my-model"})
     require_raw_weights(model)
     assert not has_hooks(model)
     assert not model.training
@@ -355,7 +355,7 @@ def test_a_converted_model_loads_like_a_folder(tmp_path: Path, cache: Path, monk
         model = load_model(source, device="cpu")
         with torch.no_grad():
             torch.testing.assert_close(model(TOKENS), zoo.hf_model("llama-gqa")(TOKENS).logits, atol=1e-4, rtol=1e-4)
-        assert geometry(model).name == "tiny.gguf"
+        assert head_geometry(model).name == "tiny.gguf"
 
 
 # Hooks
@@ -376,7 +376,7 @@ def test_fast_attention_leaves_the_model_as_it_was_after_an_exception(model: Any
     with pytest.raises(RuntimeError, match="stop"), fast_attention(model):  # noqa: PT012
         inside.append("forward" in vars(model.blocks[0].attn))
         raise RuntimeError("stop")
-    assert inside == [geometry(model).attn_softcap is None]
+    assert inside == [head_geometry(model).attn_softcap is None]
     assert config._attn_implementation == before
     assert not any("forward" in vars(block.attn) for block in model.blocks)
     seen: list[int] = []

@@ -12,7 +12,7 @@ from lens_heads.answering.pair_runs import Z, run_pair
 from lens_heads.heads.head import Head
 from lens_heads.model import attending
 from lens_heads.model.forward import Cache, fast_attention, shares_prefix
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.shared_prefix import SharedPrefix
 from lens_heads.trials.pairs import TokenPair
@@ -26,7 +26,7 @@ def variants(model: Any, answer: int = 3) -> Tensor:
     tokens[1, -answer:] = tokens[0, -answer:]
     pair = TokenPair(tokens[0], tokens[1], (24 - answer, 24), "pair")
     runs = run_pair(model, pair, "answer")
-    shape = geometry(model)
+    shape = head_geometry(model)
     heads = [Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
     hooks = [
         (Z.format(layer), lambda z, hook, layer=layer: runs.swapped(z, layer, heads, runs.z(layer, 0)))
@@ -47,7 +47,7 @@ def test_the_numbers_are_those_of_copies(name: str, answer: int, monkeypatch: py
 
     monkeypatch.setattr(SharedPrefix, "__call__", counting)
     once = variants(model, answer)
-    heads = geometry(model).n_heads
+    heads = head_geometry(model).n_heads
     used = name != "gpt2" and shares_prefix(model, answer)  # GPT-2 hooks z where sdpa has no module.
     assert calls == ([heads, 2 * heads, 3 * heads] if used else [])
     monkeypatch.setattr(type(model.original_model), "_supports_attention_backend", False)

@@ -83,23 +83,23 @@ EVERYTHING: dict[str, Callable[[Any], Any]] = {
     "score_heads": lambda m: lh.score_heads(m, TRIALS, "attention_mass", teacher_forced=True, progress=False),
     "score_heads of texts": lambda m: lh.score_heads(m, lh.plain_texts(["a b c d e f"]), "sink", progress=False),
     "evaluate": lambda m: lh.evaluate(m, TRIALS, generate=False, progress=False),
-    "ablate": lambda m: lh.ablate(m, "L0H1", "zero").__enter__(),
+    "ablate": lambda m: lh.ablate(m, "L0H1", kind="zero").__enter__(),
     "ablation_curve": lambda m: lh.ablation_curve(
         m, TRIALS, ZEROS, ks=[1], kind="zero", generate=False, progress=False
     ),
-    "knockout_heads": lambda m: lh.knockout_heads(m, TRIALS, "zero", progress=False),
-    "influence": lambda m: lh.influence(m, ["a b c d e f"], "L0H1", "zero", progress=False),
+    "knockout_heads": lambda m: lh.knockout_heads(m, TRIALS, kind="zero", progress=False),
+    "influence": lambda m: lh.influence(m, ["a b c d e f"], "L0H1", kind="zero", progress=False),
     "mean_activations": lambda m: lh.mean_activations(m, TRIALS, progress=False),
     "task_vectors": lambda m: lh.task_vectors(m, TRIALS),
     "patch_heads": lambda m: lh.patch_heads(m, [PAIR], progress=False),
     "patch": lambda m: lh.patch(m, "L0H1", PAIR).__enter__(),
     "attribution_patch": lambda m: lh.attribution_patch(m, [PAIR], progress=False),
-    "path_patch": lambda m: lh.path_patch(m, "L0H1", "logits", [PAIR], progress=False),
+    "path_patch": lambda m: lh.path_patch(m, [PAIR], "L0H1", "logits", progress=False),
     "faithfulness": lambda m: lh.faithfulness(m, [PAIR], ZEROS, ks=[1], progress=False),
     "localize_heads": lambda m: lh.localize_heads(m, TRIALS, n_masks=12, sparsity=0.2, progress=False),
     "look": lambda m: lh.look(m, TRIALS[0]),
-    "describe": lambda m: lh.describe(m, "L0H1", ["a b c d e f g h"], progress=False),
-    "probe_heads": lambda m: lh.probe_heads(m, TRIALS, [0, 1, 0, 1], folds=2, progress=False),
+    "describe": lambda m: lh.describe(m, "L0H1", text=["a b c d e f g h"], progress=False),
+    "probe_heads": lambda m: lh.probe_heads(m, TRIALS, labels=[0, 1, 0, 1], folds=2, progress=False),
     "head_gating": lambda m: lh.ranking.head_gating(m, TRIALS, steps=1, progress=False),
     "reinforce": lambda m: lh.reinforce(m, TRIALS, progress=False),
     "contrast": lambda m: lh.contrast(m, TRIALS, "L0H1", kind="zero", progress=False),
@@ -154,13 +154,13 @@ def test_chunks_change_nothing_where_rotations_depend_on_the_length() -> None:
 
 def test_chunks_are_also_measured_where_rotations_are_those_of_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     model = bridged("phi3")
-    (row,) = [row for row in lh.check(model).checks if "long texts" in row.name]
+    (row,) = [row for row in lh.check_model(model).checks if "long texts" in row.name]
     assert row.passed
     assert row.note == "104 tokens"
     monkeypatch.setattr(forward, "rotating", lambda *_: nullcontext())
-    (row,) = [row for row in lh.check(model).checks if "long texts" in row.name]
+    (row,) = [row for row in lh.check_model(model).checks if "long texts" in row.name]
     assert not row.passed
-    assert not [row for row in lh.check(tiny("gpt2")).checks if "long texts" in row.name]
+    assert not [row for row in lh.check_model(tiny("gpt2")).checks if "long texts" in row.name]
 
 
 class Adapted(nn.Module):

@@ -39,7 +39,7 @@ def forced(model: Any) -> float:
 
 
 def test_every_identity_holds(family: str) -> None:
-    report = lh.check(witnesses.bridged(family))
+    report = lh.check_model(witnesses.bridged(family))
     assert report.passed, report.frame.to_string()
 
 
@@ -58,7 +58,7 @@ def test_a_head_without_its_output(family: str) -> None:
     with witnesses.before_projection(family, AT[0], edit):
         expected = logprob(witnesses.logits(family, TOKENS))
     model = witnesses.bridged(family)
-    with lh.ablate(model, [AT], "zero"):
+    with lh.ablate(model, [AT], kind="zero"):
         assert forced(model) == pytest.approx(expected, rel=1e-5)
     assert not has_hooks(model)
 
@@ -71,7 +71,7 @@ def test_a_head_with_equal_attention(family: str) -> None:
     handle = getattr(module, FAMILIES[family].v).register_forward_hook(
         lambda m, args, out: seen.update(v=out, x=args[0])
     )
-    shape = lh.geometry(witnesses.bridged(family))
+    shape = lh.head_geometry(witnesses.bridged(family))
     places = torch.arange(len(TOKENS))
     reach = shape.reaches(AT[0], places[:, None], places).float()
 
@@ -88,7 +88,7 @@ def test_a_head_with_equal_attention(family: str) -> None:
         expected = logprob(witnesses.logits(family, TOKENS))
     handle.remove()
     model = witnesses.bridged(family)
-    with lh.ablate(model, [AT], "uniform"):
+    with lh.ablate(model, [AT], kind="uniform"):
         assert forced(model) == pytest.approx(expected, rel=1e-4)
 
 
@@ -223,7 +223,7 @@ def test_hooks_of_transformer_lens_are_no_ablation(name: str, tmp_path: Any) -> 
 
 
 def test_windows_and_chunks_are_those_of_the_configuration() -> None:
-    shape = {name: lh.geometry(witnesses.bridged(name)) for name in ("exaone4", "gpt_neo", "llama4", "cohere2")}
+    shape = {name: lh.head_geometry(witnesses.bridged(name)) for name in ("exaone4", "gpt_neo", "llama4", "cohere2")}
     assert shape["exaone4"].windows == shape["cohere2"].windows == (6, None)
     assert shape["gpt_neo"].windows == (None, 6)
     assert shape["llama4"].chunks == (6, None)
@@ -231,7 +231,7 @@ def test_windows_and_chunks_are_those_of_the_configuration() -> None:
 
 
 def test_sinks_take_a_part_of_the_mass_and_that_is_right() -> None:
-    report = lh.check(witnesses.bridged("gpt_oss"))
+    report = lh.check_model(witnesses.bridged("gpt_oss"))
     (row,) = [check for check in report.checks if check.name == "patterns sum to one"]
     assert row.passed
     assert "sinks" in row.note

@@ -36,7 +36,7 @@ def one_thread() -> Iterator[None]:
 def crew(one_thread: None) -> Iterator[Any]:
     """A model with two workers."""
     model = tiny("llama-gqa")
-    with lh.working(model, 2):
+    with lh.worker_pool(model, 2):
         yield model
     assert not OPEN
 
@@ -61,7 +61,7 @@ def test_a_packed_model_is_the_same_model(arch: str) -> None:
 def test_folders_of_one_and_of_two_workers_are_equal(crew: Any, tmp_path: Path) -> None:
     for name, model in (("one", alone(crew)), ("two", crew)):
         lh.score_heads(model, TRIALS, teacher_forced=True, out=tmp_path / name / "scores", progress=False)
-        lh.knockout_heads(model, PROMPTS, "zero", out=tmp_path / name / "knockout", progress=False)
+        lh.knockout_heads(model, PROMPTS, kind="zero", out=tmp_path / name / "knockout", progress=False)
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
@@ -88,11 +88,11 @@ class Deadly:
 def test_a_worker_that_dies_gives_its_unit_back(tmp_path: Path) -> None:
     model = tiny("llama-gqa")
     measure = Deadly(tmp_path / "died")
-    with lh.working(model, 2):
+    with lh.worker_pool(model, 2):
         with pytest.warns(UserWarning, match="a worker died"):
-            found = lh.knockout_heads(model, PROMPTS, "zero", measure, progress=False)
-        again = lh.knockout_heads(model, PROMPTS, "zero", measure, progress=False)
-    expected = lh.knockout_heads(model, PROMPTS, "zero", measure, progress=False)
+            found = lh.knockout_heads(model, PROMPTS, kind="zero", measure=measure, progress=False)
+        again = lh.knockout_heads(model, PROMPTS, kind="zero", measure=measure, progress=False)
+    expected = lh.knockout_heads(model, PROMPTS, kind="zero", measure=measure, progress=False)
     assert found.trial_ids == expected.trial_ids
     torch.testing.assert_close(found.per_trial, expected.per_trial)
     torch.testing.assert_close(again.per_trial, expected.per_trial)
@@ -103,20 +103,22 @@ def test_workers_that_die_between_calls(tmp_path: Path) -> None:
     import ray
 
     model = tiny("llama-gqa")
-    with lh.working(model, 2):
+    with lh.worker_pool(model, 2):
         ray.kill(OPEN[-1].actors[0])
         with pytest.warns(UserWarning, match=r"a worker died \(1 left\)"):
-            found = lh.knockout_heads(model, PROMPTS, "zero", progress=False)
+            found = lh.knockout_heads(model, PROMPTS, kind="zero", progress=False)
         ray.kill(OPEN[-1].actors[0])
         with pytest.warns(UserWarning, match="0 left"), pytest.raises(RuntimeError, match="start new ones"):
-            lh.knockout_heads(model, PROMPTS, "zero", progress=False)
-    torch.testing.assert_close(found.per_trial, lh.knockout_heads(model, PROMPTS, "zero", progress=False).per_trial)
+            lh.knockout_heads(model, PROMPTS, kind="zero", progress=False)
+    torch.testing.assert_close(
+        found.per_trial, lh.knockout_heads(model, PROMPTS, kind="zero", progress=False).per_trial
+    )
 
 
 def test_bad_input_leaves_the_workers_ready(crew: Any) -> None:
     with pytest.raises(ValueError, match="unknown kind"):
-        lh.knockout_heads(crew, PROMPTS, "nonsense", progress=False)
-    with pytest.raises(ValueError, match="hooks attached"), lh.ablate(crew, ["L0H0"], "zero"):
+        lh.knockout_heads(crew, PROMPTS, kind="nonsense", progress=False)
+    with pytest.raises(ValueError, match="hooks attached"), lh.ablate(crew, ["L0H0"], kind="zero"):
         lh.evaluate(crew, TRIALS, generate=False, progress=False)
     assert len(lh.evaluate(crew, TRIALS, generate=False, progress=False).trial_ids) == 5
 
@@ -126,7 +128,7 @@ def test_a_unit_that_fails_in_a_worker_is_reported_as_here(crew: Any) -> None:
         return logits[:, 0, 0] / (0 if int(gold[0]) == int(TRIALS[0].answer_tokens[0]) else 1)
 
     with pytest.warns(UserWarning, match="1 of 5 failed"):
-        found = lh.patch_heads(crew, TRIALS, metric, progress=False)
+        found = lh.patch_heads(crew, TRIALS, metric=metric, progress=False)
     assert len(found.trial_ids) == 4
 
 

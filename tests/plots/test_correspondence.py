@@ -61,8 +61,10 @@ def test_only_the_lines_of_named_heads(match: HeadMatch) -> None:
     figure = match.plot(["2-0", (1, 0)])
     assert [line for t in figure.data if t.mode == "lines" for line in lines(t)] == [(0.25, 1, 2.25, 1)]
     assert figure.layout.title.subtitle.text.startswith("1 pair; line colour")
-    assert figure == plots.match_diagram(match, ["L2H0", "L1H0"]) == plots.match_diagram(match, [Head(2, 0)])
-    assert figure == plots.match_diagram(match, "L2H0")
+    assert (
+        figure == plots.match_diagram(match, heads=["L2H0", "L1H0"]) == plots.match_diagram(match, heads=[Head(2, 0)])
+    )
+    assert figure == plots.match_diagram(match, heads="L2H0")
     for none in (["L1H0"], []):
         with pytest.raises(ValueError, match=r"no head to draw has a partner. Pass matched heads of one <b>"):
             match.plot(none)
@@ -70,6 +72,6 @@ def test_only_the_lines_of_named_heads(match: HeadMatch) -> None:
 
 def test_a_name_in_another_spelling_and_a_match_without_pairs_are_refused(match: HeadMatch) -> None:
     with pytest.raises(ValueError, match=r"match_diagram: '2-0' is not the name of a head. Write .* 'L12H1'"):
-        plots.match_diagram(match, ["L2H0", "2-0"])
+        plots.match_diagram(match, heads=["L2H0", "2-0"])
     with pytest.raises(ValueError, match="match_diagram: no head to draw has a partner"):
         plots.match_diagram(replace(match, pairs=match.pairs.head(0)))

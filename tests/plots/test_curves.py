@@ -91,14 +91,14 @@ def test_a_metric_or_task_that_was_not_measured_is_refused_by_name(curve: Ablati
     ):
         plots.ablation_curves(curve, "rougeL")
     with pytest.raises(ValueError, match="on retrieval, parametric"):
-        plots.ablation_curves(curve, "contains", "arithmetic")
+        plots.ablation_curves(curve, "contains", task="arithmetic")
 
 
 def test_the_main_task_of_a_curve_is_drawn_by_default_without_a_heading(curve: AblationCurve) -> None:
     members = {name: getattr(curve, name) for name in ("frame", "per_trial", "metrics", "rankings")}
     facts = SimpleNamespace(**members, main_task="parametric")
-    drawn, other = plots.ablation_curves(facts, "contains"), plots.ablation_curves(facts, "contains", "retrieval")
-    same = plots.ablation_curves(curve, "contains", "parametric")
+    drawn, other = plots.ablation_curves(facts, "contains"), plots.ablation_curves(facts, "contains", task="retrieval")
+    same = plots.ablation_curves(curve, "contains", task="parametric")
     # As JSON, where bounds that are missing (two random draws have none) are equal.
     assert go.Figure(drawn.data).to_json() == go.Figure(same.data).to_json()
     assert (drawn.layout.title.text, other.layout.title.text) == ("", "Task: retrieval")
@@ -127,7 +127,7 @@ def test_every_task_has_a_curve_of_its_own_in_one_figure() -> None:
         for set_ in ("top", "random")
     ]
     frame = pd.DataFrame(rows)
-    figure = plots.task_curves(frame, "A model", "nats")
+    figure = plots.task_curves(frame, title="A model", unit="nats")
     assert [line.name for line in figure.data] == ["sums", "sums, random heads", "rhyme", "rhyme, random heads"]
     for name in ("sums", "rhyme"):
         mine, random = trace(figure, name), trace(figure, f"{name}, random heads")

@@ -72,7 +72,7 @@ def test_the_scatter_is_the_points_with_intervals_over_items() -> None:
 
 def test_frames_are_drawn_without_whiskers() -> None:
     found = correlate(planted(1, WEAK).fragility(), planted(2, WEAK).fragility(), names=("<one>", "two"))
-    figure = plots.transfer_scatter(found, "mine")
+    figure = plots.transfer_scatter(found, title="mine")
     assert figure.layout.title.text == "mine"
     assert figure.layout.xaxis.title.text == "&lt;one&gt;: fragility, minus the mean at each k"
     assert "ceiling" not in figure.layout.title.subtitle.text

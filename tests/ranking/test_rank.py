@@ -57,7 +57,7 @@ def test_means_of_other_trials_stand_in_and_those_that_rank_are_refused() -> Non
     others = [random_trial(seed) for seed in range(10, 14)]
     (found,) = lh.rank(model(), TRIALS, "attribute_ablation", calibration=others, **Q).values()
     means = lh.mean_activations(model(), others, n=None, **Q)
-    plain = lh.attribute_ablation(model(), TRIALS, "mean", means, **Q)
+    plain = lh.attribute_ablation(model(), TRIALS, kind="mean", reference=means, **Q)
     torch.testing.assert_close(found.per_trial, plain.per_trial, rtol=0, atol=0)
     with pytest.raises(ValueError, match="computed on 4 of the"):
         lh.rank(model(), TRIALS, "attribute_ablation", calibration=TRIALS, **Q)

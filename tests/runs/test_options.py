@@ -45,7 +45,7 @@ def test_an_unknown_keyword_is_refused_with_those_there_are() -> None:
         lambda **typo: lh.patch_heads(model, [trial], **typo),
         lambda **typo: lh.ablation_curve(model, [trial], scores, kind="zero", **typo),
         lambda **typo: lh.localize_heads(model, [trial], **typo),
-        lambda **typo: lh.recovery(model, "L0H0", "L0H0", [trial], **typo),
+        lambda **typo: lh.recovery(model, [trial], "L0H0", "L0H0", **typo),
     ]
     for call in calls:
         with pytest.raises(

@@ -109,7 +109,9 @@ def test_what_fails_in_a_part_is_missing_in_the_others(tmp_path: Path) -> None:
 
 def test_without_a_folder_a_call_runs_whole() -> None:
     with sharding("1/2"):
-        scores = lh.score_heads(tiny("llama-gqa"), [random_trial(i) for i in range(3)], "locos", True, progress=False)
+        scores = lh.score_heads(
+            tiny("llama-gqa"), [random_trial(i) for i in range(3)], "locos", teacher_forced=True, progress=False
+        )
     assert len(scores["locos"].trial_ids) == 3
     assert parts.current() is None
 

@@ -26,7 +26,7 @@ TIED = HeadScores.from_trials("tied", torch.ones(2, 2, 4), ["a", "b"], order=("L
 CALLS: dict[str, Callable[[], Any]] = {
     "held to its signature": lambda: lh.ranking.draw_masks("bernoulli", 8, 2, 3, 0.3),
     "a method": lambda: TIED.top(3),
-    "by a block": lambda: streaming_cache(tiny("llama-gqa"), [Head(0, 1)], 1, 4).__enter__(),
+    "by a block": lambda: streaming_cache(tiny("llama-gqa"), [Head(0, 1)], sink=1, recent=4).__enter__(),
     "by torch's decorators too": lambda: torch.no_grad()(typed(lh.ranking.draw_masks))("bernoulli", 8, 2, 3, 0.3),
 }
 

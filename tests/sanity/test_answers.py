@@ -34,7 +34,7 @@ FIVE = [
 @pytest.mark.parametrize("seed", range(5))
 def test_prompts_stay_and_labels_move_whole(seed: int) -> None:
     before = [replace(one) for one in FIVE]
-    made = permuted_answers(FIVE, seed)
+    made = permuted_answers(FIVE, seed=seed)
     assert before == FIVE, "the originals stay"
     assert sorted(one.answer for one in made) == sorted(NAMES)
     for mine, was in zip(made, FIVE, strict=True):
@@ -48,7 +48,7 @@ def test_prompts_stay_and_labels_move_whole(seed: int) -> None:
 
 def test_trials_in_tokens_move_their_tokens_too() -> None:
     trials = planted.trials()
-    for mine, was in zip(permuted_answers(trials, 1), trials, strict=True):
+    for mine, was in zip(permuted_answers(trials, seed=1), trials, strict=True):
         giver = next(one for one in trials if one.answer == mine.answer)
         assert giver is not was
         assert isinstance(mine, type(was))
@@ -65,8 +65,8 @@ def test_a_model_that_answers_every_trial_answers_none() -> None:
 
 
 def test_seeds() -> None:
-    drawn = [[one.id for one in permuted_answers(FIVE, seed)] for seed in range(40)]
-    assert drawn == [[one.id for one in permuted_answers(FIVE, seed)] for seed in range(40)]
+    drawn = [[one.id for one in permuted_answers(FIVE, seed=seed)] for seed in range(40)]
+    assert drawn == [[one.id for one in permuted_answers(FIVE, seed=seed)] for seed in range(40)]
     assert len({tuple(ids) for ids in drawn}) > 20, "of 44 derangements of five"
 
 
@@ -87,7 +87,7 @@ def test_equal_answers_never_meet(one: dict[str, Any], other: dict[str, Any]) ->
     with pytest.raises(ValueError, match=r"trial t[01] would get no other answer: pass trials whose answers vary more"):
         permuted_answers(pair)
     for seed in range(10):
-        made = permuted_answers([*pair, trial(2, "Oslo"), trial(3, "Lima")], seed)
+        made = permuted_answers([*pair, trial(2, "Oslo"), trial(3, "Lima")], seed=seed)
         assert {mine.answer for mine in made[:2]} == {"Oslo", "Lima"}
 
 
@@ -102,10 +102,10 @@ def test_a_permutation_is_found_whenever_there_is_one(answers: list[str], seed: 
     trials = [trial(i, answer) for i, answer in enumerate(answers)]
     possible = [order for order in permutations(answers) if all(a != b for a, b in zip(order, answers, strict=True))]
     if possible:
-        assert tuple(mine.answer for mine in permuted_answers(trials, seed)) in possible
+        assert tuple(mine.answer for mine in permuted_answers(trials, seed=seed)) in possible
     else:
         with pytest.raises(ValueError, match="would get no other answer"):
-            permuted_answers(trials, seed)
+            permuted_answers(trials, seed=seed)
 
 
 def test_bad_input() -> None:

@@ -33,7 +33,7 @@ def test_a_random_lead_is_harmful_no_more_often_than_its_level(damage: dict[froz
     """2,000 random leads, each against 40 random sets; the heads that do it are still told from them."""
     model = planted.model()
     like = random_ranking(model)
-    sets = [frozenset(random_ranking(like, seed).top(K)) for seed in range(4000)]
+    sets = [frozenset(random_ranking(like, seed=seed).top(K)) for seed in range(4000)]
     assert len(set(sets)) == 28
     rng = np.random.default_rng(0)
     draws = [[damage[sets[2000 + at]] for at in rng.choice(2000, 40, replace=False)] for _ in range(2000)]

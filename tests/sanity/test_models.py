@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 import lens_heads as lh
 from lens_heads.model import copies
-from lens_heads.model.geometry import geometry, output_weights
+from lens_heads.model.geometry import head_geometry, output_weights
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.identity import fingerprint, identify
 from lens_heads.sanity.models import _derangement
@@ -60,8 +60,8 @@ def test_the_original_and_the_random_state_stay(model: Any, control: Any) -> Non
 def test_shape_tokenizer_and_name(model: Any, control: Any) -> None:
     made = control(model, seed=7)
     name = {"random_initialised": "random-initialised", "shuffled_outputs": "shuffled outputs"}[control.__name__]
-    assert replace(geometry(made), name="") == replace(geometry(model), name="")
-    assert geometry(made).name == f"{geometry(model).name} {name} seed 7"
+    assert replace(head_geometry(made), name="") == replace(head_geometry(model), name="")
+    assert head_geometry(made).name == f"{head_geometry(model).name} {name} seed 7"
     assert type(made) is type(model)
     assert type(made.original_model) is type(model.original_model)
     assert made.original_model.config.to_dict() == model.original_model.config.to_dict()
@@ -73,7 +73,7 @@ def test_shape_tokenizer_and_name(model: Any, control: Any) -> None:
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_seed_repeats_itself_and_no_other(gqa: Any, control: Any) -> None:
     torch.manual_seed(99)
-    one, again, other = (identify(control(gqa, seed)) for seed in (3, np.int64(3), 4))
+    one, again, other = (identify(control(gqa, seed=seed)) for seed in (3, np.int64(3), 4))
     assert one == again
     assert one.weights != other.weights
     assert one.name != other.name
@@ -93,7 +93,7 @@ def test_random_weights_are_those_of_the_classs_own_initialisation(arch: str) ->
 
 def test_every_check_holds_for_controls(model: Any) -> None:
     for control in CONTROLS:
-        report = lh.check(control(model))
+        report = lh.check_model(control(model))
         assert report.passed, report.frame.to_string()
 
 
@@ -107,7 +107,7 @@ def test_half_precision_stays(dtype: torch.dtype) -> None:
 
 
 def test_outputs_are_the_originals_in_another_order(model: Any) -> None:
-    made, shape = lh.sanity.shuffled_outputs(model, seed=2), geometry(model)
+    made, shape = lh.sanity.shuffled_outputs(model, seed=2), head_geometry(model)
     orders = []
     for layer in range(shape.n_layers):
         old, new = output_weights(model, layer), output_weights(made, layer)
@@ -248,6 +248,6 @@ def test_a_real_model_without_training(name: str) -> None:
     assert losses[0] < 0.6 * chance
     assert losses[1] > 0.9 * chance
     assert identify(made).weights != identify(model).weights
-    assert geometry(made).name == f"{name} random-initialised seed 0"
+    assert head_geometry(made).name == f"{name} random-initialised seed 0"
     assert torch.isfinite(lh.evaluate(made, lh.tasks.arithmetic(2, digits=1), max_new_tokens=2, progress=False)
                           .metrics["logprob"]).all()  # fmt: skip

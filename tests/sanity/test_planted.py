@@ -10,7 +10,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.heads.made_on import shared
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.sanity.planted import EFFECTS, Planted
 from lens_heads.trials.digests import made_on
 
@@ -26,12 +26,12 @@ SIZES: dict[str, dict[str, Any]] = {
 
 @cache
 def made(name: str, seed: int = 1) -> Planted:
-    return lh.planted(seed=seed, **SIZES[name])
+    return lh.planted_model(seed=seed, **SIZES[name])
 
 
 def cost(found: Planted, heads: list[lh.Head]) -> float:
     """What ablating heads costs the answer, in nats."""
-    with lh.ablate(found.model, heads, "zero"):
+    with lh.ablate(found.model, heads, kind="zero"):
         now = lh.evaluate(found.model, found.trials(4), generate=False, batch_size=4, progress=False).mean("logprob")
     return base(found) - now
 
@@ -94,10 +94,10 @@ def test_scores_are_judged_by_the_truth() -> None:
 
 
 def test_the_model_is_as_asked_and_as_its_seed_says() -> None:
-    shape = geometry(made("GQA").model)
+    shape = head_geometry(made("GQA").model)
     assert (shape.n_layers, shape.n_heads, shape.n_kv_heads) == (5, 4, 2)
-    assert set(geometry(made("window").model).windows) == {64}
-    again, other = lh.planted(seed=1), lh.planted(seed=2)
+    assert set(head_geometry(made("window").model).windows) == {64}
+    again, other = lh.planted_model(seed=1), lh.planted_model(seed=2)
     assert again.roles == made("MHA").roles != other.roles
     torch.testing.assert_close(again.model.W_U, made("MHA").model.W_U)
     frame = made("many").frame
@@ -114,11 +114,11 @@ def test_the_model_is_as_asked_and_as_its_seed_says() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lh.planted(heads=4, kv_heads=3), "heads=4 is no multiple of kv_heads=3"),
-        (lambda: lh.planted(layers=1, heads=4), "8 planted heads need a place each, but the model has 4"),
-        (lambda: lh.planted(layers=1, heads=8), "main and backup need two layers, but only layer 0"),
-        (lambda: lh.planted(layers=4, post_norm=True), "8 planted heads need a place each, but the model has 4"),
-        (lambda: lh.planted(copiers=-1), "copiers=-1"),
+        (lambda: lh.planted_model(heads=4, kv_heads=3), "heads=4 is no multiple of kv_heads=3"),
+        (lambda: lh.planted_model(layers=1, heads=4), "8 planted heads need a place each, but the model has 4"),
+        (lambda: lh.planted_model(layers=1, heads=8), "main and backup need two layers, but only layer 0"),
+        (lambda: lh.planted_model(layers=4, post_norm=True), "8 planted heads need a place each, but the model has 4"),
+        (lambda: lh.planted_model(copiers=-1), "copiers=-1"),
         (lambda: made("MHA").trials(2, length=4), "length=4"),
         (lambda: made("MHA").of("mover"), "unknown role 'mover'"),
         (
@@ -137,8 +137,8 @@ def test_what_does_not_fit_is_named(call: Any, message: str) -> None:
 
 
 def test_a_window_that_only_the_configuration_names_bounds_attention_also_when_it_is_made_even() -> None:
-    found = lh.planted(window=16)
-    assert geometry(found.model).windows == (16,) * 4
+    found = lh.planted_model(window=16)
+    assert head_geometry(found.model).windows == (16,) * 4
     (trial,) = found.trials(1)
     seen: dict[str, torch.Tensor] = {}
 
@@ -147,7 +147,7 @@ def test_a_window_that_only_the_configuration_names_bounds_attention_also_when_i
 
     far = torch.ones(40, 40).tril(-16).bool()
     for kind in (None, "uniform"):
-        with lh.ablate(found.model, ["L1H2"] if kind else [], kind or "zero"), torch.no_grad():
+        with lh.ablate(found.model, ["L1H2"] if kind else [], kind=kind or "zero"), torch.no_grad():
             found.model.run_with_hooks(trial.tokens[None], fwd_hooks=[("blocks.1.attn.hook_pattern", keep)])
         assert float(seen["pattern"][:, far].abs().max()) == 0
     torch.testing.assert_close(seen["pattern"][2, 39, 24:], torch.full((16,), 1 / 16))
@@ -155,7 +155,7 @@ def test_a_window_that_only_the_configuration_names_bounds_attention_also_when_i
 
 def test_what_is_planted_goes_the_way_of_any_claim() -> None:
     """Chosen on the trials of one seed and judged on those of another, with random heads and without the needle."""
-    made = lh.planted(backups=0)
+    made = lh.planted_model(backups=0)
     select, test = made.trials(16), made.trials(16, seed=1)
     assert not shared(made_on(select), made_on(test))
     scores = lh.score_heads(made.model, select, ["locos"], teacher_forced=True, progress=False)
@@ -163,7 +163,7 @@ def test_what_is_planted_goes_the_way_of_any_claim() -> None:
         made.model,
         {"planted": test},
         scores,
-        (3,),
+        ks=(3,),
         reference=lh.mean_activations(made.model, select, progress=False),
         controls=lh.Controls(("random", "random_like", "no_needle"), draws=40),
         generate=False,
@@ -172,4 +172,4 @@ def test_what_is_planted_goes_the_way_of_any_claim() -> None:
     assert set(scores["locos"].top(3)) == set(made.of("copier", "writer", "reader"))
     assert lh.verdicts.breaks(curve).word == "holds"
     with pytest.raises(ValueError, match="was made on 16 of the trials"):
-        lh.ablation_curve(made.model, {"planted": select}, scores, (3,), "zero", generate=False, progress=False)
+        lh.ablation_curve(made.model, {"planted": select}, scores, ks=(3,), kind="zero", generate=False, progress=False)

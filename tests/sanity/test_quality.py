@@ -21,21 +21,21 @@ def scored(truth: Planted, value: object) -> HeadScores:
 
 
 def test_the_truth_is_perfect_and_its_opposite_as_bad_as_can_be() -> None:
-    best = planted_quality(lambda one: scored(one, lambda head: head in one.matters), 5, **SMALL)
+    best = planted_quality(lambda one: scored(one, lambda head: head in one.matters), seeds=5, **SMALL)
     assert best["metric"].tolist() == ["auroc", "average_precision", "precision"]
     assert (best[["value", "low", "high"]] == 1).all(axis=None)
     assert (best["seeds"] == 5).all()
-    worst = planted_quality(lambda one: scored(one, lambda head: head not in one.matters), 5, **SMALL)
+    worst = planted_quality(lambda one: scored(one, lambda head: head not in one.matters), seeds=5, **SMALL)
     assert worst.set_index("metric").loc[["auroc", "precision"], "value"].tolist() == [0, 0]
 
 
 def test_random_numbers_get_chance_within_the_interval() -> None:
     rng = np.random.default_rng(0)
-    found = planted_quality(lambda one: scored(one, lambda head: rng.normal()), 20, **SMALL).set_index("metric")
+    found = planted_quality(lambda one: scored(one, lambda head: rng.normal()), seeds=20, **SMALL).set_index("metric")
     assert found.loc["auroc", "chance"] == 0.5
     for metric in ("auroc", "precision"):
         assert found.loc[metric, "low"] < found.loc[metric, "chance"] < found.loc[metric, "high"]
-    share = len(lh.planted(**SMALL).matters) / 12
+    share = len(lh.planted_model(**SMALL).matters) / 12
     assert found.loc["precision", "chance"] == pytest.approx(share)
 
 
@@ -44,16 +44,18 @@ def test_it_is_the_mean_of_each_models_quality() -> None:
         return lh.score_heads(one.model, one.trials(4), ["locos"], teacher_forced=True, progress=False)["locos"]
 
     seeds, roles = (3, 5), ("copier", "writer")
-    found = planted_quality(rank, seeds, roles, **SMALL).set_index("metric")["value"]
-    models = [lh.planted(seed=seed, **SMALL) for seed in seeds]
+    found = planted_quality(rank, seeds=seeds, roles=roles, **SMALL).set_index("metric")["value"]
+    models = [lh.planted_model(seed=seed, **SMALL) for seed in seeds]
     each = [one.quality(rank(one), one.of(*roles)) for one in models]
     for metric, value in found.items():
         assert value == pytest.approx(np.mean([one[str(metric)] for one in each]))
-    assert np.isnan(planted_quality(rank, seeds, roles, **SMALL)["low"]).all(), "too few models for an interval"
+    assert np.isnan(planted_quality(rank, seeds=seeds, roles=roles, **SMALL)["low"]).all(), (
+        "too few models for an interval"
+    )
 
 
 def test_no_seeds_are_refused() -> None:
     with pytest.raises(ValueError, match="there are no seeds"):
-        planted_quality(lambda one: scored(one, lambda head: 0), [])
+        planted_quality(lambda one: scored(one, lambda head: 0), seeds=[])
     with pytest.raises(ValueError, match="seeds=0"):
-        planted_quality(lambda one: scored(one, lambda head: 0), 0)
+        planted_quality(lambda one: scored(one, lambda head: 0), seeds=0)

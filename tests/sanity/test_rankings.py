@@ -27,7 +27,7 @@ def scores(layers: int, heads: int, **about: Any) -> HeadScores:
 
 def test_every_order_is_equally_likely() -> None:
     """Three heads, six orders, 1,200 seeds; 99.9 % of chi-square with five degrees is 20.5."""
-    drawn = [tuple(random_ranking(scores(3, 1), seed).ranking()) for seed in range(1200)]
+    drawn = [tuple(random_ranking(scores(3, 1), seed=seed).ranking()) for seed in range(1200)]
     counts = [drawn.count(order) for order in permutations([Head(0, 0), Head(1, 0), Head(2, 0)])]
     assert sum(counts) == 1200
     assert sum((count - 200) ** 2 for count in counts) / 200 < 20.5
@@ -35,12 +35,12 @@ def test_every_order_is_equally_likely() -> None:
 
 def test_no_layer_is_preferred() -> None:
     """Means of layers over 400 seeds, each of 4 of 24 heads: half, with a standard error of about .0066."""
-    means = torch.stack([random_ranking(scores(6, 4), seed).values.mean(1) for seed in range(400)]).mean(0)
+    means = torch.stack([random_ranking(scores(6, 4), seed=seed).values.mean(1) for seed in range(400)]).mean(0)
     torch.testing.assert_close(means, torch.full((6,), 25 / 48), atol=0.03, rtol=0)
 
 
 def test_scores_fall_in_equal_steps_without_ties() -> None:
-    found = random_ranking(scores(3, 4), 5)
+    found = random_ranking(scores(3, 4), seed=5)
     assert found.method == "random lead"
     assert sorted(found.values.flatten().tolist()) == pytest.approx([i / 12 for i in range(1, 13)])
     assert found[found.top(1)[0]] == 1
@@ -54,11 +54,11 @@ def test_scores_fall_in_equal_steps_without_ties() -> None:
 
 def test_shape_unit_and_identity_are_the_models(tmp_path: Path) -> None:
     model = tiny("llama-gqa")
-    found = random_ranking(model, 2)
+    found = random_ranking(model, seed=2)
     assert found.values.shape == (3, 4)
     assert found.model == identify(model)
     owner = ModelIdentity("m", "abc", "torch.float32")
-    like = random_ranking(scores(3, 4, unit="kv_head", model=owner, best="lowest", order=("L2H1",)), 2)
+    like = random_ranking(scores(3, 4, unit="kv_head", model=owner, best="lowest", order=("L2H1",)), seed=2)
     assert (like.unit, like.model, like.best, like.order) == ("kv_head", owner, "highest", ())
     assert torch.equal(like.values, found.values)
     again = HeadScores.load(found.save(tmp_path / "random.json"))
@@ -67,14 +67,14 @@ def test_shape_unit_and_identity_are_the_models(tmp_path: Path) -> None:
 
 
 def test_seeds() -> None:
-    one, again, other = (random_ranking(scores(6, 4), seed).ranking() for seed in (1, np.int64(1), 2))
+    one, again, other = (random_ranking(scores(6, 4), seed=seed).ranking() for seed in (1, np.int64(1), 2))
     assert one == again
     assert one != other
 
 
 def test_it_leads_a_curve_like_any_method() -> None:
     model, trials = planted.model(), planted.trials(4)
-    lead = random_ranking(model, 3)
+    lead = random_ranking(model, seed=3)
     curve = lh.ablation_curve(model, {"planted": trials}, {"random lead": lead}, ks=(2,), kind="zero", progress=False)
     assert list(curve.rankings) == ["random lead"]
     other = replace(lead, model=ModelIdentity("m", "abc", lead.model.dtype))
@@ -85,6 +85,6 @@ def test_it_leads_a_curve_like_any_method() -> None:
 def test_bad_input() -> None:
     for seed in (-1, 0.5, "1", None, True):
         with pytest.raises(ValueError, match="seed="):
-            random_ranking(scores(2, 2), seed)  # type: ignore[arg-type]
+            random_ranking(scores(2, 2), seed=seed)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="is not a TransformerLens model"):
         random_ranking(torch.zeros(2, 2))  # type: ignore[arg-type]

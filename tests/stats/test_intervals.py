@@ -72,7 +72,7 @@ def test_clusters_are_covered_and_trials_alone_would_not_be() -> None:
     rng, names = np.random.default_rng(1), np.arange(100) % 14
     effects = math.sqrt(0.3) * rng.normal(size=(14, STUDIES))
     values = torch.from_numpy(effects[names] + math.sqrt(0.7) * rng.normal(size=(100, STUDIES)))
-    assert coverage(stats.mean_interval(values, names), 0) >= 0.92
+    assert coverage(stats.mean_interval(values, groups=names), 0) >= 0.92
     assert coverage(stats.mean_interval(values), 0) < 0.8
 
 
@@ -80,8 +80,8 @@ def test_clusters_of_two_kinds_that_cross_are_covered() -> None:
     rng, names, frames = np.random.default_rng(2), np.arange(100) % 14, np.arange(100) // 7
     effects = [math.sqrt(0.2) * rng.normal(size=(15, STUDIES))[labels] for labels in (names, frames)]
     values = torch.from_numpy(sum(effects) + math.sqrt(0.6) * rng.normal(size=(100, STUDIES)))
-    assert coverage(stats.mean_interval(values, [names, frames]), 0) >= 0.92
-    assert coverage(stats.mean_interval(values, names), 0) < 0.92
+    assert coverage(stats.mean_interval(values, groups=[names, frames]), 0) >= 0.92
+    assert coverage(stats.mean_interval(values, groups=names), 0) < 0.92
 
 
 def test_a_ratio_is_covered() -> None:
@@ -170,23 +170,23 @@ def test_one_draw_is_the_mean_of_trials_and_equal_draws_change_nothing() -> None
 
 def test_a_cluster_of_equal_trials_is_one_trial() -> None:
     values, labels = normal(9, seed=2), np.repeat(np.arange(9), 4)
-    whole = stats.mean_interval(values.repeat_interleave(4), labels)
+    whole = stats.mean_interval(values.repeat_interleave(4), groups=labels)
     assert [float(x) for x in whole] == pytest.approx([float(x) for x in stats.mean_interval(values)])
-    named = stats.mean_interval(values.repeat_interleave(4), [f"name {i}" for i in labels])
+    named = stats.mean_interval(values.repeat_interleave(4), groups=[f"name {i}" for i in labels])
     assert named == whole
 
 
 def test_an_empty_label_is_a_cluster_of_its_own() -> None:
     values = normal(12)
-    assert stats.mean_interval(values, [""] * 12) == stats.mean_interval(values)
-    assert all(end.isnan() for end in stats.mean_interval(values, [*"aaaaaaaaa", "", "", ""]))
-    assert not any(end.isnan() for end in stats.mean_interval(values, [*"aaaaaaaa", "", "", "", ""]))
+    assert stats.mean_interval(values, groups=[""] * 12) == stats.mean_interval(values)
+    assert all(end.isnan() for end in stats.mean_interval(values, groups=[*"aaaaaaaaa", "", "", ""]))
+    assert not any(end.isnan() for end in stats.mean_interval(values, groups=[*"aaaaaaaa", "", "", "", ""]))
 
 
 def test_two_clusterings_of_which_one_separates_all_trials_are_the_other() -> None:
     values, names = normal(24), np.arange(24) % 8
-    both = [float(end) for end in stats.mean_interval(values, [names, np.arange(24)])]
-    one = [float(end) for end in stats.mean_interval(values, names)]
+    both = [float(end) for end in stats.mean_interval(values, groups=[names, np.arange(24)])]
+    one = [float(end) for end in stats.mean_interval(values, groups=names)]
     assert both[0] <= one[0] + 1e-6
     assert both[1] >= one[1] - 1e-6
 
@@ -224,7 +224,7 @@ def test_a_difference_keeps_the_asymmetry_of_both() -> None:
 
 def test_equal_values_have_an_interval_of_no_width() -> None:
     for labels in (None, [0, 0, 1, 1, 2, 2, 3, 4]):
-        low, high = stats.mean_interval(torch.full((8, 2), 0.25), labels)
+        low, high = stats.mean_interval(torch.full((8, 2), 0.25), groups=labels)
         assert low.tolist() == high.tolist() == [0.25, 0.25]
     assert stats.crossed_interval(torch.full((5, 8), 0.25)) == (0.25, 0.25, 0.25)
 
@@ -298,9 +298,9 @@ def test_there_is_no_interval_below_five_trials_or_clusters() -> None:
         assert math.isnan(found.low)
         assert math.isnan(found.high)
     assert not any(end.isnan().any() for end in stats.mean_interval(normal(5, 2)))
-    assert all(end.isnan() for end in stats.mean_interval(normal(40), np.arange(40) % 4))
-    assert all(end.isnan() for end in stats.mean_interval(normal(40), [np.arange(40), np.arange(40) % 4]))
-    assert not any(end.isnan() for end in stats.mean_interval(normal(40), np.arange(40) % 5))
+    assert all(end.isnan() for end in stats.mean_interval(normal(40), groups=np.arange(40) % 4))
+    assert all(end.isnan() for end in stats.mean_interval(normal(40), groups=[np.arange(40), np.arange(40) % 4]))
+    assert not any(end.isnan() for end in stats.mean_interval(normal(40), groups=np.arange(40) % 5))
     assert math.isnan(stats.sum_interval([normal(1, 9), normal(1, 4)], [None, None]).low)
     assert all(end.isnan().all() for end in stats.gap_interval(normal(9), normal(4)))
 
@@ -326,8 +326,8 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda x: stats.crossed_interval(x[0]), r"values of shape \[8\]: must be \[draw, trial\]"),
     (lambda x: stats.crossed_interval(x[:0]), "with at least one draw"),
     (lambda x: stats.crossed_interval(x[:, :0]), "there are no trials"),
-    (lambda x: stats.mean_interval(x[0], ["a"] * 7), "7 labels for 8 trials: give one label per trial"),
-    (lambda x: stats.mean_interval(x[0], [range(8)] * 3), "3 kinds of clusters: use at most two that cross"),
+    (lambda x: stats.mean_interval(x[0], groups=["a"] * 7), "7 labels for 8 trials: give one label per trial"),
+    (lambda x: stats.mean_interval(x[0], groups=[range(8)] * 3), "3 kinds of clusters: use at most two that cross"),
     (lambda x: stats.sum_interval([], []), "values of shape none"),
     (lambda x: stats.sum_interval([x, x[:2]], [None, None]), "tables of 3, 2 draws: must have the same draws"),
     (lambda x: stats.ratio_interval(x, x.abs(), level=1), "level=1"),

@@ -57,7 +57,7 @@ def looped(
 def test_r_and_p_are_a_plain_loop(seed: int, covariates: int) -> None:
     a, b = tables(seed)
     of_a, of_b = np.random.default_rng(seed + 50).normal(size=(2, covariates, 3, 8))
-    found = permutation_test(a, b, FORMATS, (of_a, of_b) if covariates else None)
+    found = permutation_test(a, b, strata=FORMATS, covariates=(of_a, of_b) if covariates else None)
     assert (found.r, found.p, found.p_two_sided) == pytest.approx(looped(a, b, FORMATS, of_a, of_b))
     assert (found.arrangements, found.exact, found.smallest_p) == (72, True, 1 / 72)
     assert found.r2 == found.r**2
@@ -79,7 +79,7 @@ def test_without_strata_one_row_is_scipys_permutation_test() -> None:
 
 def test_r_is_signed() -> None:
     a, _ = tables(4)
-    same, opposite = permutation_test(a, a, FORMATS), permutation_test(a, -a, FORMATS)
+    same, opposite = permutation_test(a, a, strata=FORMATS), permutation_test(a, -a, strata=FORMATS)
     assert (same.r, same.p, same.p_two_sided) == pytest.approx((1, 1 / 72, 1 / 72))
     assert (opposite.r, opposite.p, opposite.p_two_sided) == pytest.approx((-1, 1, 1 / 72))
 
@@ -102,7 +102,7 @@ def test_many_arrangements_are_sampled() -> None:
     found = permutation_test(a, b)
     assert (found.arrangements, found.exact, found.smallest_p) == (10_000, False, 1 / 10_001)
     strata = list("aaaaabbbb")
-    exact, sampled = permutation_test(a, b, strata, n=2880), permutation_test(a, b, strata, n=2000)
+    exact, sampled = permutation_test(a, b, strata=strata, n=2880), permutation_test(a, b, strata=strata, n=2000)
     assert (exact.arrangements, exact.exact) == (2880, True)
     assert (sampled.arrangements, sampled.exact, sampled.smallest_p) == (2000, False, 1 / 2001)
     assert sampled.r == exact.r
@@ -117,19 +117,19 @@ def test_many_arrangements_are_sampled() -> None:
 
 def test_too_few_arrangements_cannot_tell_even_a_perfect_agreement() -> None:
     a, _ = tables(7, tasks=6)
-    pairs = permutation_test(a, a, list("aabbcc"))
+    pairs = permutation_test(a, a, strata=list("aabbcc"))
     assert (pairs.r, pairs.p, pairs.smallest_p) == pytest.approx((1, 1 / 8, 1 / 8))
     assert not pairs.can_tell()
     assert pairs.verdict() == "cannot be told"
     assert pairs.verdict(0.2) == "correlated"
-    assert permutation_test(a, a, list("aaabbb")).verdict() == "correlated"
+    assert permutation_test(a, a, strata=list("aaabbb")).verdict() == "correlated"
     assert Permutation(0.9, 0.06, 0.06, 0.01, 100, True).verdict() == "cannot be told"
 
 
 def test_nothing_left_has_no_r() -> None:
     a, b = tables(8)
     for found in (
-        permutation_test(a, b, range(8)),
+        permutation_test(a, b, strata=range(8)),
         permutation_test(np.broadcast_to(np.arange(3.0)[:, None], (3, 8)), b),
         permutation_test(a, b, covariates=(a[None], b[None])),
     ):
@@ -142,9 +142,9 @@ def test_covariates_that_leave_one_degree_of_freedom_are_not_judged() -> None:
     """8 tasks in 3 strata: three covariates leave 2, four leave 1, with which every r is 1 or -1."""
     a, b = tables(9)
     many = np.random.default_rng(9).normal(size=(4, 8))
-    assert math.isfinite(permutation_test(a, b, FORMATS, (many[:3], many[:3])).r)
-    assert math.isnan(permutation_test(a, b, FORMATS, (many, many[:1])).r)
-    assert math.isnan(permutation_test(a, b, FORMATS, (many[:1], many)).p)
+    assert math.isfinite(permutation_test(a, b, strata=FORMATS, covariates=(many[:3], many[:3])).r)
+    assert math.isnan(permutation_test(a, b, strata=FORMATS, covariates=(many, many[:1])).r)
+    assert math.isnan(permutation_test(a, b, strata=FORMATS, covariates=(many[:1], many)).p)
 
 
 # Something and nothing
@@ -165,7 +165,7 @@ def called(strata: Sequence[int], studies: int, covariates: int = 0, alike: floa
             for each in (first, second)
         ]
         taken = (first, second) if covariates else None
-        p = permutation_test(*sides, strata, taken, n=300, seed=seed).p
+        p = permutation_test(*sides, strata=strata, covariates=taken, n=300, seed=seed).p
         found.append((p, permutation_test(*sides, n=200, seed=seed).p))
     with_strata, without = (np.array(found) <= 0.05).mean(0)
     return float(with_strata), float(without)
@@ -193,7 +193,7 @@ def test_an_agreement_within_formats_is_found() -> None:
     for _ in range(100):
         own = rng.normal(size=10) + 3 * rng.normal(size=3)[strata]
         a, b = (own + 0.3 * rng.normal(size=(2, 10)) for _ in range(2))
-        found.append(permutation_test(a, b, strata).verdict() == "correlated")
+        found.append(permutation_test(a, b, strata=strata).verdict() == "correlated")
     assert np.mean(found) > 0.9
 
 
@@ -207,15 +207,15 @@ def test_an_agreement_within_formats_is_found() -> None:
         ((np.zeros(1), np.zeros(1)), "with two tasks or more"),
         ((np.zeros((2, 2, 5)), np.zeros(5)), "a of shape [2, 2, 5]: must be [task] or [k, task]"),
         ((np.array([0.0, np.nan, 1.0]), np.zeros(3)), "a is nan at [1]: must be finite"),
-        ((np.zeros(3), np.zeros(3), "ab"), "strata has 2 labels for 3 tasks: must have one per task"),
+        ((np.zeros(3), np.zeros(3), {"strata": "ab"}), "strata has 2 labels for 3 tasks: must have one per task"),
         (
-            (np.zeros(3), np.zeros(3), None, (np.zeros((1, 3)), np.zeros((1, 4)))),
+            (np.zeros(3), np.zeros(3), {"covariates": (np.zeros((1, 3)), np.zeros((1, 4)))}),
             "covariates of b have shape [1, 4]: must be [covariate, 3] or [covariate, 1, 3]",
         ),
-        ((np.zeros(3), np.zeros(3), None, None, 0), "n=0: must be a positive integer, or None"),
-        ((np.zeros(3), np.zeros(3), None, None, None, -1), "seed=-1: must be a non-negative integer"),
+        ((np.zeros(3), np.zeros(3), {"n": 0}), "n=0: must be a positive integer, or None"),
+        ((np.zeros(3), np.zeros(3), {"seed": -1}), "seed=-1: must be a non-negative integer"),
     ],
 )
 def test_what_cannot_be_permuted_is_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        permutation_test(*arguments)
+        permutation_test(*arguments[:2], **dict(*arguments[2:]))

@@ -23,8 +23,8 @@ def test_trials_are_averaged_as_in_a_loop() -> None:
     rng = np.random.default_rng(0)
     lead, random = rng.normal(size=7) + 0.5, rng.normal(size=(25, 7))
     harmful = sum(sum(row) / 7 >= sum(lead) / 7 for row in random.tolist())
-    assert stats.rank_p(lead, random, "higher") == ((1 + harmful) / 26, 1 + harmful, 25)
-    same = stats.rank_p(random[3], random[[3, 3, 3]], "higher")
+    assert stats.rank_p(lead, random, harmful="higher") == ((1 + harmful) / 26, 1 + harmful, 25)
+    same = stats.rank_p(random[3], random[[3, 3, 3]], harmful="higher")
     assert same.rank == 4, "sets with the same values tie whatever the order of the sum"
 
 
@@ -32,11 +32,11 @@ def test_a_lead_that_is_a_random_set_is_rarely_called_harmful() -> None:
     """40 draws of sets on 5 trials, 2,000 times; the trials' own difficulty is shared by all sets."""
     rng = np.random.default_rng(1)
     sets = rng.exponential(size=(2000, 41, 1)) + rng.normal(size=(2000, 41, 5)) + 3 * rng.normal(size=(2000, 1, 5))
-    p = np.array([stats.rank_p(one[0], one[1:], "higher").p for one in sets])
+    p = np.array([stats.rank_p(one[0], one[1:], harmful="higher").p for one in sets])
     for level in (0.05, 0.1, 0.5):
         assert (p <= level).mean() <= level + 0.005
         assert (p <= level).mean() >= level - 0.03
-    assert np.mean([stats.rank_p(one[0] + 5, one[1:], "higher").p <= 0.05 for one in sets[:200]]) > 0.8
+    assert np.mean([stats.rank_p(one[0] + 5, one[1:], harmful="higher").p <= 0.05 for one in sets[:200]]) > 0.8
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_what_has_no_rank_is_refused(lead: float, random: np.ndarray, message: s
 
 def test_an_unknown_direction_is_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown harmful 'worse'\. Choose from lower, higher"):
-        stats.rank_p(0.0, np.zeros(3), "worse")  # type: ignore[arg-type]
+        stats.rank_p(0.0, np.zeros(3), harmful="worse")  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def test_a_share_has_wilsons_interval(right: int, n: int, level: float) -> None:
     expected = scipy_stats.binomtest(right, n).proportion_ci(level, "wilson")
     found = stats.share_interval(np.repeat([1, 0], [right, n - right]), level=level)
     assert found == pytest.approx((right / n, expected.low, expected.high), abs=1e-12)
-    assert stats.wilson(right / n, n, level) == pytest.approx(found[1:])
+    assert stats.wilson(right / n, n, level=level) == pytest.approx(found[1:])
 
 
 def test_clusters_reduce_the_number_of_trials() -> None:
@@ -31,21 +31,21 @@ def test_clusters_reduce_the_number_of_trials() -> None:
     t = scipy_stats.t.ppf(0.975, [39, 7])
     n = stats.effective_n(hits, names) * (t[0] / t[1]) ** 2
     assert 4 < n < 8
-    assert stats.share_interval(hits, names)[1:] == pytest.approx(stats.wilson(hits.mean(), n))
-    wide, narrow = stats.share_interval(hits, names), stats.share_interval(hits)
+    assert stats.share_interval(hits, groups=names)[1:] == pytest.approx(stats.wilson(hits.mean(), n))
+    wide, narrow = stats.share_interval(hits, groups=names), stats.share_interval(hits)
     assert wide.half_width > 1.8 * narrow.half_width
 
 
 def test_clusters_of_one_trial_change_nothing() -> None:
     hits = np.repeat([1.0, 0], 8)
-    assert stats.share_interval(hits, np.arange(16)) == pytest.approx(stats.share_interval(hits))
+    assert stats.share_interval(hits, groups=np.arange(16)) == pytest.approx(stats.share_interval(hits))
 
 
 def test_clustered_shares_are_covered() -> None:
     rng, names, held = np.random.default_rng(0), np.repeat(np.arange(14), 7), 0
     for _ in range(1000):
         chance = rng.beta(0.7 * 7 / 3, 0.3 * 7 / 3, size=14)  # Intraclass correlation .3.
-        found = stats.share_interval((rng.random(98) < chance[names]).astype(float), names)
+        found = stats.share_interval((rng.random(98) < chance[names]).astype(float), groups=names)
         held += found.low <= 0.7 <= found.high
     assert held / 1000 >= 0.92
 
@@ -98,7 +98,10 @@ def test_paired_differences_of_clusters_are_wider_and_covered() -> None:
         lost = rng.beta(0.5, 1.5, size=14)[names]  # The chance that a name's right answers are lost; mean 1/4.
         first = np.ones(98)
         second = (rng.random(98) >= lost).astype(float)
-        found, narrow = stats.paired_share_interval(first, second, names), stats.paired_share_interval(first, second)
+        found, narrow = (
+            stats.paired_share_interval(first, second, groups=names),
+            stats.paired_share_interval(first, second),
+        )
         held += found.low <= 0.25 <= found.high
         alone += narrow.low <= 0.25 <= narrow.high
     assert held / 600 >= 0.92
@@ -137,11 +140,11 @@ def test_there_is_no_interval_below_five_trials_or_clusters() -> None:
     four, twenty, names = np.array([1.0, 0, 1, 1]), np.tile([1.0, 0.0], 10), np.arange(20) % 4
     found = [
         stats.share_interval(four),
-        stats.share_interval(twenty, names),
+        stats.share_interval(twenty, groups=names),
         stats.paired_share_interval(four, four[::-1]),
-        stats.paired_share_interval(twenty, twenty[::-1], names),
+        stats.paired_share_interval(twenty, twenty[::-1], groups=names),
         stats.relative_loss_interval(four, four),
-        stats.relative_loss_interval(twenty, twenty, names),
+        stats.relative_loss_interval(twenty, twenty, groups=names),
     ]
     for interval in found:
         assert not math.isnan(interval.value)

@@ -32,7 +32,7 @@ def test_it_is_the_mean_over_all_halvings() -> None:
     for half in itertools.combinations(range(6), 3):
         rest = [trial for trial in range(6) if trial not in half]
         exact.append(jaccard(values[list(half)].mean(0), values[rest].mean(0), 3))
-    found = top_k_stability(values, 3, n_splits=4000)
+    found = top_k_stability(values, k=3, n_splits=4000)
     assert found.jaccard == pytest.approx(np.mean(exact), abs=0.015)
     assert (found.k, found.heads, found.trials, list(found.curve)) == (3, 8, 6, [3])
     assert found.curve[3] == found.jaccard
@@ -41,7 +41,7 @@ def test_it_is_the_mean_over_all_halvings() -> None:
 def test_two_random_sets_are_counted_by_enumeration() -> None:
     sets = [set(each) for each in itertools.combinations(range(7), 3)]
     by_chance = [len(a & b) / len(a | b) for a in sets for b in sets]
-    found = top_k_stability(np.random.default_rng(0).normal(size=(4, 7)), 3)
+    found = top_k_stability(np.random.default_rng(0).normal(size=(4, 7)), k=3)
     assert found.expected == pytest.approx(np.mean(by_chance))
     low, high = found.chance
     assert np.mean([each < low for each in by_chance]) <= 0.025
@@ -51,10 +51,10 @@ def test_two_random_sets_are_counted_by_enumeration() -> None:
 def test_subsets_of_the_curve_do_not_overlap() -> None:
     """Every trial puts another pair of heads on top: disjoint subsets agree on none, whatever their size."""
     values = np.repeat(np.eye(16), 2, axis=1)
-    found = top_k_stability(values, 2, n_splits=50)
+    found = top_k_stability(values, k=2, n_splits=50)
     assert list(found.curve) == [4, 5, 6, 7, 8]
     values[:, :2] = 2.0
-    always = top_k_stability(values, 2, n_splits=50)
+    always = top_k_stability(values, k=2, n_splits=50)
     assert set(always.curve.values()) == {1.0}
     assert always.needed == 4, "the smallest subset suffices"
     assert max(found.curve.values()) < 0.15
@@ -62,13 +62,16 @@ def test_subsets_of_the_curve_do_not_overlap() -> None:
 
 def test_heads_without_any_score_are_no_more_stable_than_chance() -> None:
     """Ties are not broken by the order of the heads, which would look like perfect agreement."""
-    found = top_k_stability(np.zeros((20, 50)), 5, n_splits=400)
+    found = top_k_stability(np.zeros((20, 50)), k=5, n_splits=400)
     assert found.jaccard == pytest.approx(found.expected, abs=0.01)
     assert found.chance[0] <= found.jaccard <= found.chance[1]
 
 
 def test_noise_is_not_extrapolated() -> None:
-    found = [top_k_stability(np.random.default_rng(seed).normal(size=(40, 144)), 5, 50, seed) for seed in range(30)]
+    found = [
+        top_k_stability(np.random.default_rng(seed).normal(size=(40, 144)), k=5, n_splits=50, seed=seed)
+        for seed in range(30)
+    ]
     assert np.mean([each.jaccard for each in found]) == pytest.approx(found[0].expected, abs=0.01)
     assert np.mean([math.isnan(each.needed) for each in found]) >= 0.9
 
@@ -91,7 +94,7 @@ def test_the_number_of_trials_needed_gives_the_target(
     for seed in range(12):
         rng = np.random.default_rng(seed)
         scores = family.rvs(size=heads, random_state=rng)
-        found = top_k_stability(scores + noise * rng.normal(size=(trials, heads)), k, n_splits=50, seed=seed)
+        found = top_k_stability(scores + noise * rng.normal(size=(trials, heads)), k=k, n_splits=50, seed=seed)
         needed.append(found.needed)
         reached.append(true_jaccard(scores, noise, k, int(found.needed), seed))
     assert np.median(reached) == pytest.approx(0.8, abs=0.05)
@@ -102,20 +105,20 @@ def test_the_number_of_trials_needed_gives_the_target(
 def test_more_trials_are_needed_for_more() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=100) + rng.normal(size=(60, 100))
-    wanted = [top_k_stability(values, 5, target=target).needed for target in (0.5, 0.8, 0.9)]
+    wanted = [top_k_stability(values, k=5, target=target).needed for target in (0.5, 0.8, 0.9)]
     assert wanted[0] < wanted[1] < wanted[2]
 
 
 def test_what_has_no_number_has_none() -> None:
     rng = np.random.default_rng(2)
-    single = top_k_stability(rng.normal(size=(1, 9)), 3)
+    single = top_k_stability(rng.normal(size=(1, 9)), k=3)
     assert math.isnan(single.jaccard)
     assert math.isnan(single.needed)
     assert single.curve == {}
-    pair = top_k_stability(rng.normal(size=(5, 9)), 3)
+    pair = top_k_stability(rng.normal(size=(5, 9)), k=3)
     assert list(pair.curve) == [2]
     assert math.isnan(pair.needed), "a curve of one size"
-    everyone = top_k_stability(rng.normal(size=(20, 9)), 9)
+    everyone = top_k_stability(rng.normal(size=(20, 9)), k=9)
     assert (everyone.jaccard, everyone.expected) == (1, pytest.approx(1))
     assert math.isnan(everyone.needed), "chance reaches it"
 
@@ -126,11 +129,11 @@ def test_what_has_no_number_has_none() -> None:
         ((np.zeros(5), 2), "per_trial of shape [5]: must be [trial, head]"),
         ((np.zeros((5, 4)), 5), "k=5: must be an integer from 1 to 4"),
         ((np.array([[0.0, np.nan]]), 1), "per_trial is nan at [0, 1]: must be finite"),
-        ((np.zeros((5, 4)), 2, 0), "n_splits=0: must be a positive integer"),
-        ((np.zeros((5, 4)), 2, 9, -1), "seed=-1: must be a non-negative integer"),
-        ((np.zeros((5, 4)), 2, 9, 0, 1), "target=1: must lie strictly between 0 and 1, e.g. 0.8"),
+        ((np.zeros((5, 4)), 2, {"n_splits": 0}), "n_splits=0: must be a positive integer"),
+        ((np.zeros((5, 4)), 2, {"seed": -1}), "seed=-1: must be a non-negative integer"),
+        ((np.zeros((5, 4)), 2, {"target": 1}), "target=1: must lie strictly between 0 and 1, e.g. 0.8"),
     ],
 )
 def test_what_is_no_table_of_scores_is_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        top_k_stability(*arguments)
+        top_k_stability(arguments[0], k=arguments[1], **dict(*arguments[2:]))

@@ -37,12 +37,12 @@ def test_a_percentile_interval_leaves_samples_out_that_are_not_finite() -> None:
 def test_benjamini_hochberg_by_hand() -> None:
     # Sorted: .005 .01 .03 .04 .5 against alpha * rank / 5.
     p = torch.tensor([[0.01, 0.04, 0.03], [0.005, 0.5, 0.9]])[:, :].flatten()[:5]
-    assert stats.benjamini_hochberg(p, 0.06).tolist() == [True, True, True, True, False]
-    assert stats.benjamini_hochberg(p, 0.03).tolist() == [True, False, False, True, False]
-    assert not stats.benjamini_hochberg(p, 0.02).any()
+    assert stats.benjamini_hochberg(p, alpha=0.06).tolist() == [True, True, True, True, False]
+    assert stats.benjamini_hochberg(p, alpha=0.03).tolist() == [True, False, False, True, False]
+    assert not stats.benjamini_hochberg(p, alpha=0.02).any()
     # It steps up: .03 alone is above .05 / 2, but .04 carries it.
-    assert stats.benjamini_hochberg(torch.tensor([0.03, 0.04]), 0.05).tolist() == [True, True]
-    assert stats.benjamini_hochberg(torch.tensor([0.03, 0.06]), 0.05).tolist() == [False, False]
+    assert stats.benjamini_hochberg(torch.tensor([0.03, 0.04]), alpha=0.05).tolist() == [True, True]
+    assert stats.benjamini_hochberg(torch.tensor([0.03, 0.06]), alpha=0.05).tolist() == [False, False]
 
 
 def test_benjamini_hochberg_keeps_the_shape_and_its_rate() -> None:
@@ -51,7 +51,7 @@ def test_benjamini_hochberg_keeps_the_shape_and_its_rate() -> None:
     for _ in range(60):
         p = torch.from_numpy(generator.uniform(size=(10, 10)))
         p[:2] = p[:2] * 1e-4  # 20 true effects.
-        found = stats.benjamini_hochberg(p, 0.1)
+        found = stats.benjamini_hochberg(p, alpha=0.1)
         assert found[:2].float().mean() > 0.9
         false_share.append(float(found[2:].sum() / max(int(found.sum()), 1)))
     assert np.mean(false_share) < 0.1

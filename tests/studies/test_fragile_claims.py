@@ -209,7 +209,7 @@ def test_random_heads_as_a_lead_transfer_no_more_often_than_their_level() -> Non
 def correlated(x: np.ndarray, y: np.ndarray, right: float = 0.5) -> pd.DataFrame:
     """The claims on two models with these fragilities (and disruptivities) per task, at one k."""
     a, b = (pd.DataFrame([values], [64], pd.Index(TASKS)) for values in (x, y))
-    found = {f"logprob: {name}": lh.evidence.correlate(a, b, name, strata=FORMATS) for name in JUDGED}
+    found = {f"logprob: {name}": lh.evidence.correlate(a, b, statistic=name, strata=FORMATS) for name in JUDGED}
     return claims_of_pair(("a", "b"), PLAN, found, (able(0.5), able(right))).set_index("id")
 
 

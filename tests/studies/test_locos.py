@@ -154,7 +154,7 @@ def test_a_head_ablated_alone_costs_what_the_score_says(done: tuple[LocosFinding
     (file,) = out.glob("*/means-retrieval.safetensors")
     means, head = MeanActivations.load(file), alone.top(1)[0]
     before = lh.evaluate(qwen, trials, generate=False, progress=False).metrics["logprob"]
-    with lh.ablate(qwen, head, "mean", reference=means):
+    with lh.ablate(qwen, head, kind="mean", reference=means):
         after = lh.evaluate(qwen, trials, generate=False, progress=False).metrics["logprob"]
     np.testing.assert_allclose(alone.per_trial[:, head.layer, head.head], before - after, atol=1e-3)
     assert found.scores["patching"].values.shape == alone.values.shape
@@ -217,7 +217,7 @@ def test_claims_can_be_judged_again_from_the_stored_trials(done: tuple[LocosFind
 def test_what_it_costs_is_known_before(qwen: Any, done: tuple[LocosFinding, Path]) -> None:
     """Distinct sets of heads share runs, so that fewer units may have run; never more."""
     found, _ = done
-    expected = costs(TINY, lh.geometry(qwen))
+    expected = costs(TINY, lh.head_geometry(qwen))
     for stage, table in (("choice", "choice_trials"), ("ablation", "ablation_trials"), ("texts", "texts_trials")):
         rows = found.trials[table]
         assert len(rows[rows["set"] != "given"]) <= expected[stage]

@@ -19,7 +19,7 @@ from lens_heads.evidence import grid
 from lens_heads.heads.scores import HeadScores
 from lens_heads.inspection.explorer.stored import folders, stored
 from lens_heads.model.cost import counted, plain_work
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.plots.costs import pareto
 from lens_heads.ranking.baselines import random_numbers
@@ -92,7 +92,7 @@ def test_damage_is_what_evaluate_says(model: Any, done: Any) -> None:
     for k in TINY.ks:
         heads = cell.curve.heads(cell.condition("locos", k)).split(",")
         before = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
-        with lh.ablate(model, heads, "mean", reference=reference):
+        with lh.ablate(model, heads, kind="mean", reference=reference):
             after = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
         damages.append(float((before - after).mean()))
     assert row["damage"] == pytest.approx(damages[1], abs=1e-4)
@@ -121,7 +121,7 @@ def test_costs_are_counted_in_plain_passes(model: Any, done: Any) -> None:
         for trial in trials:
             with torch.no_grad():
                 model(torch.cat([trial.tokens, trial.answer_tokens[:-1]])[None])
-    assert cost.work == plain_work(trials, geometry(model).n_layers)
+    assert cost.work == plain_work(trials, head_geometry(model).n_layers)
     assert not any(block._forward_pre_hooks for block in model.blocks)
 
 
@@ -168,7 +168,7 @@ def bottom(model: Any, bench: Bench) -> float:
     given = gather(model, setup, TINY.select, TINY.calibrate)
     test, _ = setup.load(model, "test", TINY.test)
     before = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
-    with lh.ablate(model, lh.methods["locos"].rank(given).bottom(2), "mean", reference=given.reference):
+    with lh.ablate(model, lh.methods["locos"].rank(given).bottom(2), kind="mean", reference=given.reference):
         after = lh.evaluate(model, test, generate=False, progress=False).metrics["logprob"]
     return float((before - after).mean())
 
@@ -250,7 +250,7 @@ def test_every_task_has_pairs_and_a_needle(model: Any, task: str) -> None:
 
 
 def test_a_prompt_that_is_all_question_without_the_answer_has_no_needle(model: Any) -> None:
-    shape = geometry(model)
+    shape = head_geometry(model)
     trial = lh.Trial(id="x", question="Why?", answer="because", template="{question}", chat=False)
     (encoded,) = encode_all([trial], model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     assert with_needle(encoded, model.tokenizer) is None
@@ -264,7 +264,7 @@ def test_a_prompt_that_is_all_question_without_the_answer_has_no_needle(model: A
 @pytest.fixture(scope="module")
 def known() -> tuple[Any, Cell]:
     """A cell on a model with planted heads: LOCOS, LOCOS upside down, and six methods that return random numbers."""
-    truth = lh.planted(backups=0, seed=2)
+    truth = lh.planted_model(backups=0, seed=2)
 
     class Planted(Setup):
         def load(self, model: Any, split: str, n: int) -> Any:
@@ -311,7 +311,7 @@ def test_random_numbers_land_on_the_random_row_and_a_flipped_scorer_below(known:
 def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
     _, cell = known
     bench = Bench([cell], pd.DataFrame({"method": [], "auroc": []}))
-    found = recommend(bench, [1.5, math.inf])
+    found = recommend(bench, budgets=[1.5, math.inf])
     assert found.frame["method"].iloc[0] == "locos"
     assert "locos" in str(found)
     best = found.frame["method"].iloc[1]
@@ -321,10 +321,10 @@ def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
     blind = replace(cell, about=cell.about[cell.about["method"].isin(["flipped"])])
     said = str(recommend(Bench([blind], bench.planted)))
     assert "no method does surely more damage than random heads" in said
-    assert recommend(bench, 1.5).frame["method"].tolist() == ["locos"]
+    assert recommend(bench, budgets=1.5).frame["method"].tolist() == ["locos"]
     for wrong in ([0.0], [], ["cheap"], math.nan):
         with pytest.raises(ValueError, match="budgets="):
-            recommend(bench, wrong)  # type: ignore[arg-type]  # on purpose
+            recommend(bench, budgets=wrong)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(TypeError, match=r"bench='runs/bench': must be a Bench: read it with Bench\.load"):
         recommend("runs/bench")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="by='area': use 'damage' or 'faithfulness'"):
@@ -336,7 +336,7 @@ def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
 def test_advice_for_heads_that_suffice_goes_by_faithfulness(known: Any) -> None:
     _, cell = known
     empty = pd.DataFrame({"method": [], "auroc": []})
-    found = recommend(Bench([cell], empty), [math.inf], by="faithfulness")
+    found = recommend(Bench([cell], empty), budgets=[math.inf], by="faithfulness")
     best = found.frame["method"].iloc[0]
     areas = {name: cell.kept.cpr(name, scale="log").value for name in cell.methods if not name.startswith("blind")}
     assert best == max(areas, key=lambda name: areas[name]) != "flipped"

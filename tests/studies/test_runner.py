@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from lens_heads import report, studies
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import runner
 from lens_heads.studies.finding import Finding, records
@@ -49,13 +49,13 @@ class OneLine(Study[Plan, Noted]):
 
     def one(self, model: Any, run: StageRun) -> Noted:
         layers = run.stage("counting", lambda: model.cfg.n_layers)
-        return self._found(geometry(model).name, run, layers)
+        return self._found(head_geometry(model).name, run, layers)
 
     def pair_settings(self, a: Noted, b: Noted) -> dict[str, Any]:
         return {"models": [a.model, b.model], "preset": a.settings["preset"]}
 
     def two(self, models: tuple[Any, Any], a: Noted, b: Noted, run: StageRun) -> Noted:
-        assert [geometry(model).name for model in models] == [a.model, b.model]
+        assert [head_geometry(model).name for model in models] == [a.model, b.model]
         return self._found(f"{a.name} and {b.name}", run, None)
 
     def _found(self, name: str, run: StageRun, value: float | None) -> Noted:
@@ -228,7 +228,7 @@ def test_a_negative_control_of_the_model_is_untrained() -> None:
     model = tiny("qwen3")
     assert runner.controlled(model, Negative()) is model
     untrained = runner.controlled(model, Negative("random_initialised"))
-    assert geometry(untrained).name == "qwen3 random-initialised seed 0"
+    assert head_geometry(untrained).name == "qwen3 random-initialised seed 0"
 
 
 def test_a_preset_takes_another_precision() -> None:

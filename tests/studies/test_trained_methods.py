@@ -8,7 +8,7 @@ import pytest
 
 import lens_heads as lh
 from lens_heads.model.cost import counted
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies.ranking_methods.setups import gather, setup_of
 from tests import zoo
@@ -23,7 +23,7 @@ def material() -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_they_rank_query_heads(name: str, material: Any) -> None:
-    shape = geometry(material.model)
+    shape = head_geometry(material.model)
     with counted(material.model) as cost:
         scores = lh.methods[name].rank(material)
     assert scores.values.shape == (shape.n_layers, shape.n_heads)

@@ -113,7 +113,7 @@ def test_without_the_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_counterfactual_is_the_first_other_country_of_the_same_length() -> None:
     model, trials = tiny("llama-gqa"), capitals(20, "select")
-    pairs = make_pairs(trials, model.tokenizer, lh.geometry(model), "counterfactual")
+    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), "counterfactual")
     assert len(pairs) > 15, "bytes: most names are as long as another"
     for pair in pairs:
         trial = next(one for one in trials if one.id == pair.id)

@@ -160,7 +160,7 @@ def test_nothing_runs_that_was_not_allowed(
     gqa: Any, tmp_path: Path, task: Any, row: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (trial,) = task(path=write(tmp_path / "rows.jsonl", [row]))
-    shape = (lh.geometry(gqa).n_layers, lh.geometry(gqa).n_heads)
+    shape = (lh.head_geometry(gqa).n_layers, lh.head_geometry(gqa).n_heads)
     monkeypatch.setattr(sandbox, "run", lambda *_, **__: pytest.fail("it ran"))
     remedy = r"allow_code_execution=True .*--allow-code-execution.*\), or use generate=False"
     with pytest.raises(ValueError, match=remedy):

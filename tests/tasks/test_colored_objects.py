@@ -42,7 +42,7 @@ def test_halves_share_no_object() -> None:
 def test_the_counterfactual_asks_about_another_object() -> None:
     model = tiny("llama-gqa")
     trials = [trial for trial in colored_objects(40) if len(trial.question) == len(trial.meta["corrupt"])]
-    pairs = make_pairs(trials, model.tokenizer, lh.geometry(model), "counterfactual")
+    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), "counterfactual")
     assert len(pairs) == len(trials) > 5
     for trial, pair in zip(trials, pairs, strict=True):
         prompt = slice(0, pair.answer[0])
@@ -50,4 +50,4 @@ def test_the_counterfactual_asks_about_another_object() -> None:
         assert trial.meta["corrupt"] in model.tokenizer.decode(pair.corrupt[prompt])
         assert model.tokenizer.decode(pair.gold).strip() == trial.answer
     with pytest.raises(ValueError, match=r'has no meta\["corrupt"\], so no counterfactual'):
-        make_pairs(lh.tasks.rhyme(1), model.tokenizer, lh.geometry(model), "counterfactual")
+        make_pairs(lh.tasks.rhyme(1), model.tokenizer, lh.head_geometry(model), "counterfactual")

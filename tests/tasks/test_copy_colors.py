@@ -48,7 +48,7 @@ def test_every_letter_is_right_sometimes() -> None:
 
 def test_pairs_keep_the_length() -> None:
     model, trials = tiny("llama-gqa"), copy_colors(8)
-    pairs = make_pairs(trials, model.tokenizer, lh.geometry(model), "counterfactual")
+    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), "counterfactual")
     assert [pair.id for pair in pairs] == [trial.id for trial in trials]
 
 

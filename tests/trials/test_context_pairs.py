@@ -57,7 +57,9 @@ def test_every_score_matches_a_loop_written_from_the_formula(arch: str, model: A
 
 def test_planted_readers_of_the_context_stand_out() -> None:
     model = planted.model()
-    found = lh.score_heads(model, lh.context_pairs(planted.trials(8), "filler"), ["context_divergence"], progress=False)
+    found = lh.score_heads(
+        model, lh.context_pairs(planted.trials(8), without="filler"), ["context_divergence"], progress=False
+    )
     scores = found["context_divergence"]
     writers = {planted.COPIER, planted.WRITER, planted.SUPPRESSOR}
     assert set(scores.top(3)) == writers
@@ -87,9 +89,9 @@ def test_filler_keeps_the_length_and_context_is_all_before_the_question() -> Non
     trial = lh.Trial(
         id="a", question="Who?", answer="Ann", haystack="x y z.", needle="Ann did.", template="{haystack}\n{question}"
     )
-    shape = lh.geometry(model)
+    shape = lh.head_geometry(model)
     pairs = {
-        kind: lh.context_pairs(trial, kind).encode(model.tokenizer, shape)[0]
+        kind: lh.context_pairs(trial, without=kind).encode(model.tokenizer, shape)[0]
         for kind in ("needle", "filler", "context")
     }
     whole = pairs["needle"].tokens
@@ -101,7 +103,7 @@ def test_filler_keeps_the_length_and_context_is_all_before_the_question() -> Non
     assert torch.equal(pairs["context"].without, bare.tokens)
     assert text["context"].endswith("\nWho?")
     framed = replace(trial, template="Text: {haystack}. Question: {question}")
-    (found,) = lh.context_pairs(framed, "context").encode(model.tokenizer, shape)
+    (found,) = lh.context_pairs(framed, without="context").encode(model.tokenizer, shape)
     assert model.tokenizer.decode(found.without).endswith("Text: . Question: Who?")
 
 
@@ -109,13 +111,13 @@ def test_filler_keeps_the_length_and_context_is_all_before_the_question() -> Non
     ("call", "message"),
     [
         (lambda t: lh.context_pairs([]), "there are no pairs"),
-        (lambda t: lh.context_pairs(t, "nothing"), "without='nothing': use one of needle, filler, context"),
+        (lambda t: lh.context_pairs(t, without="nothing"), "without='nothing': use one of needle, filler, context"),
         (
-            lambda t: lh.score_heads(tiny("gpt2"), lh.context_pairs(t, "context")),
+            lambda t: lh.score_heads(tiny("gpt2"), lh.context_pairs(t, without="context")),
             "trial random-0 is in tokens, where its context begins is not known",
         ),
         (
-            lambda t: lh.score_heads(tiny("gpt2"), lh.context_pairs(lh.Trial("b", "Who?", "Ann"), "context")),
+            lambda t: lh.score_heads(tiny("gpt2"), lh.context_pairs(lh.Trial("b", "Who?", "Ann"), without="context")),
             "trial b has no haystack and no needle to leave out",
         ),
         (

@@ -53,7 +53,7 @@ def whole(made: Trial) -> str:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_trial_gets_the_needle_of_another(seed: int) -> None:
     before = [replace(one) for one in FIVE]
-    made = exchanged_needles(FIVE, seed)
+    made = exchanged_needles(FIVE, seed=seed)
     assert before == FIVE, "the originals stay"
     assert sorted(one.needle for one in made) == sorted(one.needle for one in FIVE)
     for mine, was in zip(made, FIVE, strict=True):
@@ -69,8 +69,8 @@ def test_every_trial_gets_the_needle_of_another(seed: int) -> None:
 
 
 def test_seeds() -> None:
-    drawn = [tuple(one.needle for one in exchanged_needles(FIVE, seed)) for seed in range(40)]
-    assert drawn == [tuple(one.needle for one in exchanged_needles(FIVE, seed)) for seed in range(40)]
+    drawn = [tuple(one.needle for one in exchanged_needles(FIVE, seed=seed)) for seed in range(40)]
+    assert drawn == [tuple(one.needle for one in exchanged_needles(FIVE, seed=seed)) for seed in range(40)]
     assert len(set(drawn)) > 20, "of 44 derangements of five"
 
 
@@ -79,7 +79,7 @@ def test_every_partner_is_equally_likely() -> None:
     for at in range(2):
         counts = [0] * 5
         for seed in range(800):
-            counts[int(exchanged_needles(FIVE, seed)[at].id[-1])] += 1
+            counts[int(exchanged_needles(FIVE, seed=seed)[at].id[-1])] += 1
         assert counts[at] == 0
         others = [count for number, count in enumerate(counts) if number != at]
         assert sum((count - 200) ** 2 for count in others) / 200 < 16.3
@@ -107,7 +107,7 @@ def test_needles_that_would_answer_never_meet(name: str) -> None:
     ):
         exchanged_needles(pair)
     for seed in range(10):
-        made = exchanged_needles([*pair, trial(2), trial(3)], seed)
+        made = exchanged_needles([*pair, trial(2), trial(3)], seed=seed)
         assert made[0].id[-2:] in ("t2", "t3")
         assert made[1].id[-2:] in ("t2", "t3") or name == "an answer in the needle", "that one holds one way"
     assert exchanged_needles([trial(0), trial(1)])[0].id == "t0-needle-of-t1"
@@ -151,10 +151,10 @@ def test_an_exchange_is_found_whenever_there_is_one(trials: list[Trial], seed: i
         if all(allowed(giver, taker) for giver, taker in zip(order, trials, strict=True))
     }
     if possible:
-        assert tuple(one.needle for one in exchanged_needles(trials, seed)) in possible
+        assert tuple(one.needle for one in exchanged_needles(trials, seed=seed)) in possible
     else:
         with pytest.raises(ValueError, match="would get no needle of another trial"):
-            exchanged_needles(trials, seed)
+            exchanged_needles(trials, seed=seed)
 
 
 @given(length=st.integers(RESERVE + 60, 900), depth=st.floats(0, 1), number=st.integers(0, 4))

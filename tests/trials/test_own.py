@@ -25,7 +25,7 @@ def marked(tokenizer: Any, trial: lh.EncodedTrial, span: tuple[int, int] | None)
 
 def test_the_prompt_is_fed_as_it_is_and_its_parts_are_marked() -> None:
     tokenizer = zoo.tokenizer()
-    trial = prompt_trial(tokenizer, PROMPT, "Bergen", "lives in Bergen", "Where does Anna live?")
+    trial = prompt_trial(tokenizer, PROMPT, "Bergen", needle="lives in Bergen", question="Where does Anna live?")
     assert tokenizer.decode(trial.tokens, skip_special_tokens=True) == PROMPT
     assert marked(tokenizer, trial, trial.needle) == "lives in Bergen"
     assert marked(tokenizer, trial, trial.question) == "Where does Anna live?"
@@ -41,7 +41,7 @@ def test_any_needle_is_where_it_stands(before: str, needle: str, after: str) -> 
     prompt, tokenizer = before + needle + after, zoo.tokenizer()
     if not needle.strip() or prompt.count(needle) != 1:
         return
-    trial = prompt_trial(tokenizer, prompt, "x", needle)
+    trial = prompt_trial(tokenizer, prompt, "x", needle=needle)
     start, end = trial.needle or (0, 0)
     assert trial.tokens[start:end].tolist() == piece(tokenizer, needle)
 
@@ -54,7 +54,7 @@ def test_bad_parts_are_named() -> None:
         (" ", "needle is empty"),
     ):
         with pytest.raises(ValueError, match=message):
-            prompt_trial(tokenizer, PROMPT, "Bergen", needle)
+            prompt_trial(tokenizer, PROMPT, "Bergen", needle=needle)
     with pytest.raises(ValueError, match="prompt is empty"):
         prompt_trial(tokenizer, " \n", "Bergen")
     with pytest.raises(ValueError, match="answer is empty"):
@@ -72,4 +72,4 @@ def test_bad_parts_are_named() -> None:
             return tokenizer(*args, **kwargs)
 
     with pytest.raises(ValueError, match="tokenizer Slow does not say which characters"):
-        prompt_trial(Slow(), PROMPT, "Bergen", "Bergen")
+        prompt_trial(Slow(), PROMPT, "Bergen", needle="Bergen")

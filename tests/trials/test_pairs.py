@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lens_heads as lh
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.trials.pairs import make_pairs
 from lens_heads.trials.tokenizing import piece
 from tests import planted, zoo
@@ -19,7 +19,7 @@ from tests.conftest import random_trial, tiny
 
 
 def shape() -> Any:
-    return geometry(tiny("llama-gqa"))
+    return head_geometry(tiny("llama-gqa"))
 
 
 def pairs(trials: Any, corruption: Any = "remove") -> list[lh.TokenPair]:

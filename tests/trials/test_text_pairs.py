@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.trials.pairs import make_pairs, pairs_digest
 from tests import zoo
 from tests.conftest import tiny
@@ -28,7 +28,7 @@ CLEAN, CORRUPT = "Anna and Tom met. Tom gave it to", "Anna and Tom met. Eve gave
 )
 def test_both_sides_are_the_models_own_tokens_and_the_answer(tokenizer: Any, texts: tuple[str, ...]) -> None:
     clean, corrupt, answer, wrong = texts
-    pair = lh.pair(tokenizer, clean, corrupt, answer, wrong, id="p")
+    pair = lh.pair(tokenizer, clean, corrupt, answer, wrong=wrong, id="p")
     start, end = pair.answer
     assert pair.clean[:start].tolist() == tokenizer(clean).input_ids
     assert pair.corrupt[:start].tolist() == tokenizer(corrupt).input_ids
@@ -48,7 +48,7 @@ def test_a_wrong_answer_is_what_the_difference_compares_with() -> None:
     for tokens in (pair.clean, pair.corrupt):
         logits = model(tokens[None, : row + 1])[0, -1]
         expected.append(float(logits[gold] - logits[wrong]))
-    (measured,) = lh.patch_heads(model, pair, "first_token_logit_diff", progress=False).meta["trials"]
+    (measured,) = lh.patch_heads(model, pair, metric="first_token_logit_diff", progress=False).meta["trials"]
     assert [measured["clean"], measured["corrupt"]] == pytest.approx(expected, rel=1e-4, abs=1e-4)
     assert pairs_digest([pair]) != pairs_digest([bare])
 
@@ -71,17 +71,17 @@ def test_a_wrong_answer_is_what_the_difference_compares_with() -> None:
 )
 def test_what_makes_no_pair_says_why(texts: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        lh.pair(zoo.tokenizer(), *texts)
+        lh.pair(zoo.tokenizer(), *texts[:3], wrong=next(iter(texts[3:]), None))
     with pytest.raises(TypeError, match="prompt=3: must be text"):
         lh.pair(zoo.tokenizer(), CLEAN, 3, "Anna")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="str is no model with a tokenizer and no tokenizer"):
-        lh.pair("gpt2", *texts)
+        lh.pair("gpt2", *texts[:3])
 
 
 def test_pairs_of_ones_own_tokens_with_a_bos_in_them_are_refused() -> None:
     """`tokenizer(" Mary")` begins with a BOS where the tokenizer adds one."""
     model = tiny("llama-gqa")
-    tokenizer, shape = model.tokenizer, geometry(model)
+    tokenizer, shape = model.tokenizer, head_geometry(model)
     ids = {text: tokenizer(text).input_ids for text in (CLEAN, CORRUPT, " Mary")}
     n = len(ids[CLEAN])
 

@@ -88,7 +88,7 @@ def test_spans_are_where_the_characters_are(tokenizer: Any, before: str, part: s
 
 def test_needles_and_questions_are_marked_on_llama_2s_kind() -> None:
     for tokenizer in FAST:
-        trial = prompt_trial(tokenizer, PROMPT, "Bergen", "lives in Bergen", "Where does Anna live?")
+        trial = prompt_trial(tokenizer, PROMPT, "Bergen", needle="lives in Bergen", question="Where does Anna live?")
         for span, text in ((trial.needle, "lives in Bergen"), (trial.question, "Where does Anna live?")):
             assert span is not None
             assert tokenizer.decode(trial.tokens[slice(*span)]).strip() == text
@@ -98,7 +98,7 @@ def test_needles_and_questions_are_marked_on_llama_2s_kind() -> None:
             assert span is not None
             assert tokenizer.decode(made.tokens[slice(*span)]).strip() == text
     with pytest.raises(ValueError, match="tokenizer Slow does not say which characters"):
-        prompt_trial(sentencepiece.slow(), PROMPT, "Bergen", "lives in Bergen")
+        prompt_trial(sentencepiece.slow(), PROMPT, "Bergen", needle="lives in Bergen")
 
 
 def test_text_that_a_tokenizer_cannot_write_is_warned_of() -> None:

@@ -13,7 +13,7 @@ from lens_heads.inspection.explorer.contents import AblationCurveLike, AnyScores
 from lens_heads.inspection.explorer.recorded import record
 from lens_heads.inspection.look import look
 from lens_heads.inspection.look_results import Look
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import read_json, reason
 from lens_heads.trials.encoding import encode_all, trial_list
@@ -36,7 +36,7 @@ def store(
     Nothing runs again where the same is stored already. ValueError for scores of another model, or that rank no head, and for
     what `look` refuses.
     """
-    shape = geometry(model)
+    shape = head_geometry(model)
     chosen = encode_all(trial_list(trials)[:TRIALS], model.tokenizer, shape.n_ctx, 0, shape.d_vocab, judged=False)
     about = contents(shape, scores, [trial.id for trial in chosen], curve=curve)
     check_made(model, scores, curve)
@@ -48,7 +48,7 @@ def store(
         raise ValueError("the scores rank no head: there is nothing to explore")
     for at, trial in enumerate(chosen):
         steps = range(min(STEPS, len(trial.answer_tokens)))
-        look(model, trial, steps, heads).save(folder / f"{at}.safetensors")
+        look(model, trial, heads, steps=steps).save(folder / f"{at}.safetensors")
     write_atomic(file, text)
     return folder
 

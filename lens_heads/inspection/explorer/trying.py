@@ -17,7 +17,7 @@ from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import MeanActivations, run_activations
 from lens_heads.interventions.patch import patch
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.pairs import make_pairs
 
@@ -107,7 +107,7 @@ def attempt(
 
 def _random_sets(model: Model, heads: Sequence[Head], draws: int) -> list[list[Head]]:
     """So many different sets of other heads, of the same size; fewer where there are not as many, none without another."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     everyone = every_head(shape.n_layers, shape.n_heads)
     found: dict[frozenset[Head], list[Head]] = {}
     others = len(everyone) - len(heads)
@@ -126,7 +126,7 @@ def _runs(model: Model, trial: EncodedTrial, kind: Try, reference: MeanActivatio
         change = partial(ablate, model, kind=kind, reference=reference)
         return _Runs(trial, change, change)
     corruption = "counterfactual" if "corrupt" in trial.meta else "remove"
-    (pair,) = make_pairs([trial], model.tokenizer, geometry(model), corruption)
+    (pair,) = make_pairs([trial], model.tokenizer, head_geometry(model), corruption)
     fed, asked = (run_activations(model, tokens, pair.id) for tokens in (pair.clean[:-1], trial.tokens))
     corrupt = replace(trial, tokens=pair.corrupt[: len(trial)])
     return _Runs(corrupt, partial(patch, model, clean=fed), partial(patch, model, clean=asked))

@@ -33,7 +33,7 @@ from lens_heads.inspection.explorer.trying import MOST_DRAWS, Try, attempt
 from lens_heads.inspection.look import look
 from lens_heads.inspection.look_results import Look
 from lens_heads.interventions.activations import MeanActivations, mean_activations
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.hooks import attached
 from lens_heads.runs import checks
 from lens_heads.runs.showing import one_line
@@ -92,7 +92,7 @@ class Explorer(anywidget.AnyWidget):
 
     @traitlets.validate("heads")
     def _known_heads(self, proposal: Any) -> list[str]:
-        found = geometry(self._model).check_heads(parse_heads(proposal["value"]))
+        found = head_geometry(self._model).check_heads(parse_heads(proposal["value"]))
         if not found:
             raise traitlets.TraitError("heads is empty: choose at least one")
         return [str(head) for head in found]
@@ -200,7 +200,8 @@ def _said(error: Exception) -> str:
 def explore(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
-    scores: AnyScores | None = None,
+    rankings: AnyScores | None = None,
+    *,
     curve: AblationCurveLike | None = None,
     cards: HeadCards | None = None,
     match: HeadMatch | None = None,
@@ -214,7 +215,7 @@ def explore(
     Args:
         model: a TransformerBridge or HookedTransformer with raw weights.
         trials: prompts with an answer; those with a needle show it.
-        scores: one HeadScores, several, or what `score_heads` returns; None scores the trials by five methods (by direct logit
+        rankings: one HeadScores, several, or what `score_heads` returns; None scores the trials by five methods (by direct logit
             attribution if they have no needle).
         curve: an AblationCurve, whose costs are listed beside the map.
         cards: `lh.describe(model)`, whose kinds and tokens join the chosen heads' table.
@@ -228,14 +229,14 @@ def explore(
     ValueError for no trials, scores of another model, and what `look` refuses.
     """
     require_raw_weights(model)
-    shape = geometry(model)
+    shape = head_geometry(model)
     checks.count("draws", draws, 1, MOST_DRAWS)
     checks.whole_number("max_new_tokens", max_new_tokens)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab, judged=False)
-    scores = default_scores(model, encoded) if scores is None else by_name(scores)
-    about = contents(shape, scores, [trial.id for trial in encoded], str(direction), curve, cards, match)
-    check_made(model, scores, curve, reference, cards, match)
-    warn_of_nothing(scores)
+    rankings = default_scores(model, encoded) if rankings is None else by_name(rankings)
+    about = contents(shape, rankings, [trial.id for trial in encoded], str(direction), curve, cards, match)
+    check_made(model, rankings, curve, reference, cards, match)
+    warn_of_nothing(rankings)
     alone = "needs several trials, or reference=" if reference is None and len(encoded) == 1 else ""
     about["experiments"] = [("mean", alone), ("zero", ""), ("patch", "")]
     about["reference"] = "the other trials" if reference is None else f"{len(reference.trial_ids)} given trials"

@@ -19,7 +19,7 @@ from lens_heads.answering.patch_metrics import OF_ONE_RUN, Measure, check_metric
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Ablation, reference_digest
 from lens_heads.interventions.activations import MeanActivations
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.attribution import gradient_at, gradient_run, with_gradient, z_names
@@ -36,6 +36,7 @@ from lens_heads.trials.pairs import AnyPair, TokenPair
 def attribute_ablation(
     model: Model,
     trials: Iterable[AnyPair] | AnyPair,
+    *,
     kind: Literal["mean", "zero"] = "mean",
     reference: Annotated[MeanActivations | None, LISTED] = None,
     metric: str | Measure = "answer_logprob",
@@ -65,7 +66,7 @@ def attribute_ablation(
     if isinstance(metric, str) and metric not in OF_ONE_RUN:
         known = " or ".join(map(repr, OF_ONE_RUN))
         raise ValueError(f"metric={metric!r} compares with a corrupt run, which an ablation does not have: use {known}")
-    measure, shape = OF_ONE_RUN[metric] if isinstance(metric, str) else metric, geometry(model)
+    measure, shape = OF_ONE_RUN[metric] if isinstance(metric, str) else metric, head_geometry(model)
     require(model, "attribution", "gradients", "writes")
     zeros = torch.zeros(shape.n_layers, shape.n_heads, shape.d_head)
     set_to = zeros if kind == "zero" or reference is None else reference.z
@@ -103,6 +104,7 @@ def unchanged(trial: EncodedTrial) -> Int[Tensor, " position"]:
 def gradient_importance(
     model: Model,
     trials: Iterable[AnyPair] | AnyPair,
+    *,
     metric: str | Measure = "answer_logprob",
     normalise: bool = True,
     **run: Unpack[LoopOptions],
@@ -113,7 +115,7 @@ def gradient_importance(
     every layer by the L2 norm of its heads' importances, as the authors' code does, so that layers compare; ValueError for a
     layer without any.
     """
-    found = attribute_ablation(model, trials, "zero", metric=metric, **run)
+    found = attribute_ablation(model, trials, kind="zero", metric=metric, **run)
     return (
         by_layer_norm(absolute(found, "gradient_importance")) if normalise else absolute(found, "gradient_importance")
     )
@@ -156,7 +158,9 @@ METHODS = (
     Method(
         "attribute_ablation",
         "gradient",
-        lambda m: attribute_ablation(m.model, m.trials, "mean", m.reference, **m.loop("attribute_ablation")),
+        lambda m: attribute_ablation(
+            m.model, m.trials, kind="mean", reference=m.reference, **m.loop("attribute_ablation")
+        ),
         passes=lambda shape, masks, k: 3.0,
         paper="first order of ablation, arXiv 1905.10650",
         fails="first order: misses stand-ins, and damage that saturates",

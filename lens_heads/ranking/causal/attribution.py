@@ -39,7 +39,8 @@ EMBED = "hook_embed"
 @shared
 def attribution_patch(
     model: Model,
-    pairs: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyPair] | AnyPair,
+    *,
     metric: str | Measure = "answer_logprob",
     positions: Positions = "all",
     corruption: Corruption = "remove",
@@ -87,7 +88,7 @@ def attribution_patch(
         return torch.stack(scores), {"clean": judge.clean_value, "corrupt": float(corrupt.metric)}
 
     method = "attribution" if ig_steps == 1 else "eap_ig"
-    return sweep(model, method, pairs, score, metric, positions, corruption, run, ig_steps=ig_steps)
+    return sweep(model, method, trials, score, metric, positions, corruption, run, ig_steps=ig_steps)
 
 
 class Judge:

@@ -15,7 +15,7 @@ from lens_heads.answering.pair_runs import CLEAN, CORRUPT, run_pair
 from lens_heads.answering.patch_metrics import Measure, check_metric, judged, resolve
 from lens_heads.heads.circuit import Circuit, Stage
 from lens_heads.heads.head import Head
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.paths import Component, path_patch
 from lens_heads.runs import checks
@@ -37,7 +37,8 @@ LEAST_SHARE = 1e-6
 @shared
 def trace_circuit(
     model: Model,
-    pairs: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyPair] | AnyPair,
+    *,
     components: Sequence[Component] = ("q",),
     share: float = 0.02,
     metric: str | Measure = "answer_logprob",
@@ -57,12 +58,12 @@ def trace_circuit(
     Returns a `Circuit`. Heads that do not reach the receivers are in no stage, and a stage without any ends the trace. Raises
     ValueError as `path_patch` does, and for pairs whose corrupt runs are as good as the clean ones, or better, on the mean.
     """
-    shape = geometry(model)
+    shape = head_geometry(model)
     name, total = check_metric(metric), shape.n_layers * shape.n_heads
     k = max(1, round(checks.share("share", share, "0.02") * total))
     for component in components:
         checks.one_of("components", component, get_args(Component))
-    made = make_pairs(pairs, model.tokenizer, shape, corruption)
+    made = make_pairs(trials, model.tokenizer, shape, corruption)
     gap = mean_gap(model, made, metric)
     folder = run.get("out")
     out = None if folder is None else user_path(folder, "out")
@@ -75,7 +76,15 @@ def trace_circuit(
             break
         how: Any = {**run, "out": None if out is None else Path(out) / f"stage-{number}"}
         scores = path_patch(
-            model, None, receivers, made, component or "q", metric, "clean", freeze_mlps=freeze_mlps, **how
+            model,
+            made,
+            None,
+            receivers,
+            component=component or "q",
+            metric=metric,
+            base="clean",
+            freeze_mlps=freeze_mlps,
+            **how,
         )
         scores = replace(
             scores,

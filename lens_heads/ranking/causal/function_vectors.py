@@ -20,9 +20,10 @@ from lens_heads.trials.pairs import AnyPair, TokenPair
 
 
 @typed
-def aie(
+def average_indirect_effect(
     model: Model,
     trials: Iterable[AnyPair] | AnyPair,
+    *,
     vectors: HeadVectors,
     metric: str | Measure = "first_token_prob",
     **run: Unpack[LoopOptions],
@@ -39,13 +40,15 @@ def aie(
     Returns HeadScores of method "cri", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
     are the ten best, of 25 prompts and vectors of 100. A metric of the whole answer has the vector in all of its rows.
     """
-    return patch_heads(model, trials, metric, "answer", unchanged, donor=vectors, **run)
+    return patch_heads(model, trials, metric=metric, positions="answer", corruption=unchanged, donor=vectors, **run)
 
 
 def indirect_effect(material: Material) -> HeadScores:
     """The average indirect effect of the mean of other clean prompts in the corrupt ones."""
     vectors = task_vectors(material.model, material.others)
-    return aie(material.model, [corrupt_side(pair) for pair in material.pairs], vectors, **material.loop("aie"))
+    return average_indirect_effect(
+        material.model, [corrupt_side(pair) for pair in material.pairs], vectors=vectors, **material.loop("aie")
+    )
 
 
 def corrupt_side(pair: TokenPair) -> EncodedTrial:

@@ -24,7 +24,7 @@ from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import recording
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
@@ -60,7 +60,8 @@ def kl(intact: Float[Tensor, " d_vocab"], ablated: Float[Tensor, " d_vocab"]) ->
 @shared
 def knockout_heads(
     model: Model,
-    prompts: Iterable[Prompt] | Prompt,
+    trials: Iterable[Prompt] | Prompt,
+    *,
     kind: str | Ablation = "uniform",
     measure: str | KnockoutMeasure = "kl",
     **options: Unpack[AblationRun],
@@ -68,7 +69,7 @@ def knockout_heads(
     """Ablate every head alone on each prompt, and measure how far the next token's distribution moves.
 
     Args:
-        prompts: strings, token ids, (prompt, response) pairs of strings, or trials, whose answers are not read.
+        trials: strings, token ids, (prompt, response) pairs of strings, or trials, whose answers are not read.
         kind: as in `ablate`. "uniform" is Ships' undifferentiated attention, written into the pattern: the authors scale the
             query by 1e-4, which QK-norm undoes. "scale" with `factor=` is their scaled contribution.
         measure: "kl" (KL of the intact from the ablated next token, nats: Ships), or a function of both rows of logits.
@@ -82,7 +83,7 @@ def knockout_heads(
     if isinstance(measure, str) and measure != "kl":
         raise ValueError(f"measure={measure!r}: use 'kl', or a function of the intact and the ablated logits")
     judge: KnockoutMeasure = kl if isinstance(measure, str) else measure
-    shape, encoded, identity = geometry(model), encode_prompts(model, prompts), identify(model)
+    shape, encoded, identity = head_geometry(model), encode_prompts(model, trials), identify(model)
     ablation.check_spans(len(encoded), "prompts")
     named = "kl" if isinstance(measure, str) else labelled(_name(measure), measure, run.out is not None)
     settings = {**identity.settings, **ablation.settings, "measure": named, "prompts": _digest(encoded, ablation)}
@@ -109,7 +110,8 @@ def knockout_heads(
 @shared
 def sahara(
     model: Model,
-    prompts: Iterable[Prompt] | Prompt,
+    trials: Iterable[Prompt] | Prompt,
+    *,
     k: int = 5,
     kind: str | Ablation = "uniform",
     **options: Unpack[AblationRun],
@@ -124,7 +126,7 @@ def sahara(
     `meta["angles"]` the angle after each choice. There are no trials to resample: the angle is one number for all prompts.
     Raises ValueError for fewer than two prompts, between whose states there is no angle.
     """
-    shape, encoded = geometry(model), encode_prompts(model, prompts)
+    shape, encoded = head_geometry(model), encode_prompts(model, trials)
     everyone = every_head(shape.n_layers, shape.n_heads)
     checks.whole_number("k", k, 1, len(everyone), ", the number of heads")
     if len(encoded) < 2:
@@ -186,7 +188,7 @@ def angle(a: Float[Tensor, " prompt"], b: Float[Tensor, " prompt"]) -> Float[Ten
 
 def encode_prompts(model: Model, prompts: Iterable[Prompt] | Prompt) -> list[EncodedText]:
     """Prompts of any form in tokens. ValueError for none, repeated ids, and ids or lengths that the model does not have."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     listed: list[Any] = [prompts] if isinstance(prompts, Trial | EncodedTrial) else listed_texts(prompts)
     if listed and all(isinstance(one, Trial | EncodedTrial) for one in listed):
         trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)

@@ -20,7 +20,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.sweep import sweep
@@ -36,7 +36,8 @@ from lens_heads.trials.pairs import AnyPair, Corruption, Positions, TokenPair
 @shared
 def patch_heads(
     model: Model,
-    pairs: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyPair] | AnyPair,
+    *,
     metric: str | Measure = "answer_logprob",
     positions: Positions = "answer",
     corruption: Corruption = "remove",
@@ -47,7 +48,7 @@ def patch_heads(
     """Patch every head on its own from the clean into the corrupt run: metric(patched) - metric(corrupt), per pair.
 
     Args:
-        pairs: `TokenPair`s, or trials whose needle `corruption` takes away (see `trials.make_pairs`).
+        trials: `TokenPair`s, or trials whose needle `corruption` takes away (see `trials.make_pairs`).
         metric: "answer_logprob" (mean over the gold answer's tokens, nats), "answer_logit" (above the mean logit, mean over
             them), "first_token_logit_diff" (against the pair's wrong answer, or else the corrupt run's top token, logits; the
             latter is the LOCOS authors' default), "first_token_prob", "kl" (minus the divergence from the clean run, nats; needs
@@ -71,7 +72,7 @@ def patch_heads(
     """
     if heads_per_pass is not None:
         checks.whole_number("heads_per_pass", heads_per_pass, remedy=", or None for all at once")
-    shape = geometry(model)
+    shape = head_geometry(model)
     heads = every_head(shape.n_layers, shape.n_heads)
 
     if donor is not None:
@@ -83,7 +84,7 @@ def patch_heads(
 
     about = {} if donor is None else {"donor": donor.digest}
     return sweep(
-        model, "cri", pairs, score, metric, positions, corruption, run, donor is None, replacement=donor, **about
+        model, "cri", trials, score, metric, positions, corruption, run, donor is None, replacement=donor, **about
     )
 
 

@@ -16,7 +16,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, recording
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.sweep import sweep
@@ -45,9 +45,10 @@ class _Path:
 @shared
 def path_patch(
     model: Model,
+    trials: Iterable[AnyPair] | AnyPair,
     senders: AnyHeads | None,
     receivers: AnyHeads | Literal["logits"],
-    pairs: Iterable[AnyPair] | AnyPair,
+    *,
     component: Component = "q",
     metric: str | Measure = "answer_logprob",
     base: Literal["clean", "corrupt"] = "clean",
@@ -62,6 +63,7 @@ def path_patch(
     else is recomputed. With "logits" as the receiver, the first of these runs is the result: the sender's direct effect.
 
     Args:
+        trials: as in `patch_heads`.
         senders: heads, each patched on its own. None: every head in a layer below the last receiver's.
         receivers: heads, patched together, or "logits".
         component: the receivers' input that the path leads into. Query heads of a group share their keys and values, so
@@ -77,7 +79,7 @@ def path_patch(
 
     Raises ValueError as `patch_heads` does, and for a sender below no receiver, or an unknown component or base.
     """
-    shape = geometry(model)
+    shape = head_geometry(model)
     chosen, to = _check(shape, senders, receivers, component, base)
     share = 1 if component == "q" else shape.group  # A group shares its keys and values.
     into = by_layer(dict.fromkeys(Head(head.layer, head.head // share) for head in to))
@@ -95,7 +97,7 @@ def path_patch(
         "base": base,
         "freeze_mlps": freeze_mlps,
     }
-    return sweep(model, "path_patch", pairs, score, metric, "all", corruption, run, **more)
+    return sweep(model, "path_patch", trials, score, metric, "all", corruption, run, **more)
 
 
 def _check(

@@ -17,7 +17,7 @@ from torch import Tensor
 from lens_heads.answering.pair_runs import PairScore
 from lens_heads.answering.patch_metrics import Measure
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.attribution import Judge, gradient_at, gradient_run
@@ -36,7 +36,8 @@ PATTERN = "blocks.{}.attn.hook_pattern"
 @shared
 def attribute_queries(
     model: Model,
-    pairs: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyPair] | AnyPair,
+    *,
     metric: str | Measure = "answer_logprob",
     corruption: Corruption = "remove",
     **run: Unpack[LoopOptions],
@@ -69,14 +70,14 @@ def attribute_queries(
             rows.append(((other - pattern) * gradient).sum((1, 2)).cpu())
         return torch.stack(rows), {"clean": judge.clean_value, "corrupt": float(corrupt.metric)}
 
-    return sweep(model, "atp_query", pairs, score, metric, "all", corruption, run)
+    return sweep(model, "atp_query", trials, score, metric, "all", corruption, run)
 
 
 def _pattern(
     model: Model, layer: int, asking: GradientCache, asked: GradientCache, names: dict[str, str]
 ) -> Float[Tensor, "head row key"]:
     """The attention of one run's queries to another run's keys."""
-    shape, attention = geometry(model), model.blocks[layer].attn
+    shape, attention = head_geometry(model), model.blocks[layer].attn
     q = asking.activations[names["q"].format(layer)][0].float()
     k = asked.activations[names["k"].format(layer)][0].float()
     q, k = (x.reshape(len(x), -1, shape.d_head) for x in (q, k))

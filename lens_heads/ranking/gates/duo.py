@@ -17,7 +17,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.kinds import KINDS, Setting
 from lens_heads.model.forward import fast_attention, uncached
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
@@ -120,6 +120,7 @@ def _states(model: Model, batch: Batch) -> Float[Tensor, "batch row d_model"]:
 def duo(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial | None = None,
+    *,
     sink: int = 16,
     recent: int = 64,
     weight: float = 0.05,
@@ -177,8 +178,8 @@ def fit_streaming(
 
 def rank_by_duo(material: Material, how: dict[str, Any]) -> HeadScores:
     """Gates spread over the query heads, with a streaming branch for prompts of some hundred tokens."""
-    found = duo(material.model, material.trials, SINK, RECENT, **how)
-    return to_query_heads(found.scores, geometry(material.model).group)
+    found = duo(material.model, material.trials, sink=SINK, recent=RECENT, **how)
+    return to_query_heads(found.scores, head_geometry(material.model).group)
 
 
 METHODS = (

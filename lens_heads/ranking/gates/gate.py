@@ -16,7 +16,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Unit
 from lens_heads.interventions.kinds import Clock
 from lens_heads.model.forward import left_pad, uncached
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction
 from lens_heads.model.support import Need
 from lens_heads.trials.encoded import EncodedTrial
@@ -44,7 +44,7 @@ class Batch:
     def of(cls, model: Model, trials: Sequence[EncodedTrial], step: int = -1, seed: int = 0) -> Batch:
         rows = [torch.cat([trial.tokens, trial.answer_tokens[:-1]]) for trial in trials]
         tokens, pads = left_pad(rows, model.W_U.device)
-        return cls(tuple(trials), tokens, pads, geometry(model), step, seed)
+        return cls(tuple(trials), tokens, pads, head_geometry(model), step, seed)
 
     @property
     def clock(self) -> Clock:

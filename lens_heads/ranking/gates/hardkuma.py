@@ -14,7 +14,7 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import to_query_heads
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.gates.duo import Duo, Full, check_streaming, fit_streaming
 from lens_heads.ranking.gates.fitted import Fitted
 from lens_heads.ranking.gates.gate import Batch
@@ -92,6 +92,7 @@ def closed(parameter: Float[Tensor, "... 2"]) -> Float[Tensor, "..."]:
 def hardkuma(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial | None = None,
+    *,
     density: float = 0.25,
     sink: int = 16,
     recent: int = 64,
@@ -120,7 +121,7 @@ def hardkuma(
 def rank_by_hardkuma(material: Material, how: dict[str, Any]) -> HeadScores:
     """Gates spread over the query heads, with a streaming branch for prompts of some hundred tokens."""
     found = hardkuma(material.model, material.trials, sink=SINK, recent=RECENT, **how)
-    return to_query_heads(found.scores, geometry(material.model).group)
+    return to_query_heads(found.scores, head_geometry(material.model).group)
 
 
 METHODS = (

@@ -100,6 +100,7 @@ class HeadRoles:
 def head_gating(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
+    *,
     weight: float = 0.1,
     **training: Unpack[TrainingOptions],
 ) -> HeadRoles:

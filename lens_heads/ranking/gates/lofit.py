@@ -16,7 +16,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import run_activations
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_scores_of
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method
@@ -98,7 +98,7 @@ class Lofit(Fitted):
         lot and change little: it is high in `scores` and low here. ValueError for another model than that of the training, and
         trials that do not fit its context window.
         """
-        shape = geometry(model)
+        shape = head_geometry(model)
         shape.check_scores(self.scores, "the scaling")
         check_scores_of(model, {self.scores.method: self.scores})
         encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
@@ -114,6 +114,7 @@ class Lofit(Fitted):
 def lofit(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
+    *,
     weight: float = 5e-4,
     k: int = 0,
     **training: Unpack[TrainingOptions],
@@ -133,7 +134,7 @@ def lofit(
     The authors train the offsets with lr 1e-2 and, on TruthfulQA, preferences by DPO; here both stages have the same loss.
     ValueError for fewer than five trials, and a loss that diverges.
     """
-    shape = geometry(model)
+    shape = head_geometry(model)
     checks.whole_number("k", k, 0, shape.n_layers * shape.n_heads, ", the number of heads")
     gate = Scaling(checks.finite("weight", weight, 0))
     material = TrainingData.of(model, gate, trials, DEFAULTS, training, validates=True, about={"k": k})

@@ -50,6 +50,7 @@ BEFORE, AFTER = "This is a very long story book: <book> ", " </book>.\n\n"
 @typed
 def passkeys(
     model: Model,
+    *,
     n: int = 50,
     lengths: tuple[int, int] = (500, 1000),
     keys: int = 4,

@@ -1,6 +1,6 @@
 """Soft injection of a task vector (SITE, arXiv 2507.20906): through which heads do in-context runs turn into the answer?
 
-Its baseline is the average indirect effect by which function-vector heads were found (`aie`).
+Its baseline is the average indirect effect by which function-vector heads were found (`average_indirect_effect`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.vectors import HeadVectors, task_vectors
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.causal.function_vectors import corrupt_side
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
@@ -92,7 +92,7 @@ def soft_injection(
     updates the best loss, so that its last validated gates win.) ValueError for vectors of another model or of these trials, and
     fewer than five trials.
     """
-    shape = geometry(model)
+    shape = head_geometry(model)
     check_belongs(model, vectors)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     check_reference(vectors, made_on(encoded), "trials that gates are trained on", "make the vectors on others")

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lens_heads.model.changes import changing
 from lens_heads.model.forward import fast_attention
-from lens_heads.model.geometry import Model, geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import hooked, running
 from lens_heads.model.modes import evaluating
 from lens_heads.ranking.gates.gate import Batch, Gate
@@ -158,7 +158,7 @@ def train(
     """
     device, key = model.W_U.device, ("state", name or gate.name)
     held = folder.read(key) if folder is not None else None
-    first = gate.start(geometry(model), training.seed) if begin is None else begin
+    first = gate.start(head_geometry(model), training.seed) if begin is None else begin
     with torch.inference_mode(False):
         state = State(first.detach().clone().float().to(device), gate.carry)
         state = State.read(held, device) if held is not None else state

@@ -43,7 +43,7 @@ def in_turn(model: Model, ablation: Ablation, k: int, score: Callable[[], HeadSc
     chosen: list[Head] = []
     ranked: list[Head] = []
     while len(chosen) < k:
-        with ablate(model, chosen, ablation) if chosen else nullcontext():
+        with ablate(model, chosen, kind=ablation) if chosen else nullcontext():
             ranked = [head for head in score().ranking() if head not in chosen]
         chosen.append(ranked[0])
     return [*chosen, *ranked[1:]]
@@ -54,7 +54,7 @@ def attribute_in_turn(model: Model, trials: Sequence[EncodedTrial], ablation: Ab
 
     def score() -> HeadScores:
         how: dict[str, Any] = {"kind": ablation.kind, "reference": ablation.reference, "metric": "answer_logit"}
-        return attribute_ablation(model, trials, **how, progress=False)
+        return attribute_ablation(model, trials, progress=False, **how)
 
     return in_turn(model, ablation, k, score)
 

@@ -20,14 +20,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from lens_heads import tasks
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.ranking.masks.designs import draw_masks, share
 from lens_heads.ranking.masks.greedy import greedy, one_shot, others
@@ -114,7 +113,8 @@ class Settings:
 @shared
 def localize_heads(
     model: Model,
-    task: Iterable[AnyTrial] | AnyTrial | str,
+    trials: Iterable[AnyTrial] | AnyTrial,
+    *,
     method: str = "css",
     n_masks: int = 200,
     sparsity: float = 0.02,
@@ -134,7 +134,7 @@ def localize_heads(
     the most negative heads rank first (`best` is "lowest"): `top(5)` are the task's heads.
 
     Args:
-        task: trials, or the name of a task in `lens_heads.tasks` (its "select" half, if it has halves).
+        trials: the trials of one task, those that select.
         method: "css" (stratified masks, lasso), "csb" (Bernoulli), "csl" (layer-balanced), "elastic_net" (stratified), or a
             search: "greedy" (adds the worst head k times, about k * heads evaluations), "one_shot" (every head alone),
             "best_in_turn" (the best of three cheap rankings, for 7 + 1.5 k passes: see `localize.in_turn`).
@@ -166,13 +166,13 @@ def localize_heads(
     tenth of the masks fails (fewer: a warning).
     """
     settings = Settings(method, n_masks, sparsity, k, estimator, patience, seed)
-    trials = tasks.load(task, **tasks.to_select(task)) if isinstance(task, str) else task
     return localize(MaskedMetric(model, trials, metric, kind, level, **options), **vars(settings))
 
 
 @typed
 def localize(
     measured: MaskedMetric,
+    *,
     method: str = "css",
     n_masks: int = 200,
     sparsity: float = 0.02,
@@ -250,7 +250,7 @@ def _sensed(
     with warnings.catch_warnings():
         if len(used) == len(masks):  # Already warned about when the masks were drawn.
             warnings.filterwarnings("ignore", "masks: ", UserWarning)
-        result = fit(used, values, estimator, base=base, seed=seed)
+        result = fit(used, values, method=estimator, base=base, seed=seed)
     hurting = int((result.raw < 0).sum())
     if hurting < k:
         warnings.warn(
@@ -307,9 +307,9 @@ def masked_metric(material: Material, name: str = "masks") -> MaskedMetric:
 
 def _method(name: str, family: str, fails: str, **about: Any) -> Method:
     def rank(material: Material) -> HeadScores:
-        sparsity = max(0.05, 2 / total(geometry(material.model)))
+        sparsity = max(0.05, 2 / total(head_geometry(material.model)))
         more = {"n_masks": material.masks, "sparsity": sparsity} if name in DESIGNED else {}
-        return localize(masked_metric(material), name, k=material.k, seed=material.seed, **more)
+        return localize(masked_metric(material), method=name, k=material.k, seed=material.seed, **more)
 
     return Method(name, family, rank, fails=fails, **about)
 

@@ -20,7 +20,7 @@ from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import MOST_BYTES, Prefilled, at_once, prefilled, shared_beginning, together
 from lens_heads.model.forward import Cache, fast_attention
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.identity import identify
 from lens_heads.model.modes import evaluating
@@ -68,7 +68,7 @@ class MaskedMetric:
         **options: Unpack[AblationRun],
     ) -> None:
         require_raw_weights(model)
-        self.model, self.metric, self.level, self.shape = model, metric, level, geometry(model)
+        self.model, self.metric, self.level, self.shape = model, metric, level, head_geometry(model)
         self.ablation, self.options = ablation_run(model, kind, options)
         if level not in get_args(Level):
             raise ValueError(f"level={level!r}: use {' or '.join(map(repr, get_args(Level)))}")

@@ -61,6 +61,7 @@ def search(
     model: Model,
     trials: Iterable[AnyTrial],
     held_out: Iterable[AnyTrial],
+    *,
     methods: Sequence[str] | str = ("css",),
     sparsities: Sequence[float] | float = (0.02, 0.05, 0.1),
     n_masks: Sequence[int] | int = (100, 200, 400),
@@ -124,5 +125,5 @@ def search(
 
 def _damage(judge: MaskedMetric, sets: Sequence[Sequence[Head]]) -> dict[str, Any]:
     values = judge(np.stack([judge.mask(heads) for heads in sets]))
-    damage, low, high = crossed_interval(torch.from_numpy(judge.base - values), groups_of(judge.trials))
+    damage, low, high = crossed_interval(torch.from_numpy(judge.base - values), groups=groups_of(judge.trials))
     return {"heads": ", ".join(map(str, sets[0])), "damage": damage, "low": low, "high": high}

@@ -80,6 +80,7 @@ class Fit:
 def solve_masks(
     masks: Bool[np.ndarray, "mask *unit"],
     response: Float[np.ndarray, "mask ..."],
+    *,
     method: str = "lasso",
     base: float | Float[np.ndarray, " trial"] | None = None,
     alpha: float | None = None,
@@ -113,6 +114,7 @@ def solve_masks(
 def fit(
     masks: Bool[np.ndarray, "mask *unit"],
     response: Float[np.ndarray, "mask ..."],
+    *,
     method: str = "lasso",
     base: float | Float[np.ndarray, " trial"] | None = None,
     alpha: float | None = None,

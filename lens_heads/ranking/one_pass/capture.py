@@ -19,7 +19,7 @@ from torch import Tensor
 from lens_heads.model.delegated import gate_of
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK, advance, fast_attention
-from lens_heads.model.geometry import Model, attention_out, geometry, output_weights
+from lens_heads.model.geometry import Model, attention_out, head_geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import support
@@ -97,7 +97,7 @@ def _score(
     model: Model, batch: Batch, scorers: Sequence[Scorer], readings: Mapping[Reading, Directions], null_spans: int
 ) -> None:
     """Let every scorer see each layer as it passes."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     size = (shape.n_layers, shape.n_heads)
     for row in batch.rows:
         counting = [scorer for scorer in scorers if _counts(scorer, row)]

@@ -39,6 +39,7 @@ def score_documents(
     model: Model,
     trials: Iterable[AnyDocuments] | AnyDocuments,
     methods: Iterable[str | Scorer] | str | Scorer | None = None,
+    *,
     frame: str | None = None,
     chunk: int = CHUNK,
     **run: Unpack[LoopOptions],

@@ -39,6 +39,7 @@ from lens_heads.trials.trial import AnyTrial
 def probe_heads(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
+    *,
     labels: Sequence[Any],
     folds: int = 5,
     strength: float = 0.1,

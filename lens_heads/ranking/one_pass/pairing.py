@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
@@ -40,7 +40,7 @@ def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options
 
 
 def _score(model: Model, one: ContextPair, scorers: Sequence[Scorer]) -> dict[str, Float[Tensor, "layer head"]]:
-    shape = geometry(model)
+    shape = head_geometry(model)
     runs = [answer_rows(model, prompt, one.answer) for prompt in (one.tokens, one.without)]
     found: dict[str, list[Tensor]] = {scorer.name: [] for scorer in scorers}
     for layer, (z, other) in enumerate(zip(*runs, strict=True)):
@@ -55,7 +55,7 @@ def answer_rows(
     model: Model, prompt: Int[Tensor, " position"], answer: Int[Tensor, " step"]
 ) -> list[Float[Tensor, "row head d_head"]]:
     """`z` of every layer at the rows that produce the answer, teacher-forced."""
-    shape, cache = geometry(model), Cache(model, 1)
+    shape, cache = head_geometry(model), Cache(model, 1)
     tokens = torch.cat([prompt, answer[:-1]])[None].to(model.W_U.device)
     names = [f"blocks.{layer}.attn.hook_z" for layer in range(shape.n_layers)]
     with evaluating(model):

@@ -11,14 +11,14 @@ from lens_heads.runs.typed import typed
 
 
 @typed
-def razor_heads(
-    induction: HeadScores, echo: HeadScores, group: int, induction_share: float = 0.14, echo_share: float = 0.01
+def razor_attention_heads(
+    induction: HeadScores, echo: HeadScores, *, group: int, induction_share: float = 0.14, echo_share: float = 0.01
 ) -> list[Head]:
     """The best 14 % of kv heads by induction, joined by the best 1 % by echo, over all layers together.
 
     Args:
         induction, echo: from `score_heads(model, probes.repeated(model), ["induction", "echo"])`.
-        group: query heads per kv head (`geometry(model).group`); a kv head takes the score of its best query head.
+        group: query heads per kv head (`head_geometry(model).group`); a kv head takes the score of its best query head.
 
     Returns kv heads, at least one of each: "L3K1" is kv head 1 of layer 3. `ablate` takes `units.query_heads` of them.
     ValueError for scores of different models, and for shares outside 0 to 1.

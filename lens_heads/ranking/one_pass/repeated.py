@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
@@ -47,7 +47,7 @@ class RepeatedProbe:
 
 
 @typed
-def repeated_blocks(model: Model, block: int | None = None, copies: int = 4, seed: int = 0) -> RepeatedProbe:
+def repeated_blocks(model: Model, *, block: int | None = None, copies: int = 4, seed: int = 0) -> RepeatedProbe:
     """BOS (as `lens_heads.trials.bos` has it), then `block` random tokens, `copies` times   (RazorAttention; Olsson et al. 2022).
 
     Args:
@@ -61,7 +61,7 @@ def repeated_blocks(model: Model, block: int | None = None, copies: int = 4, see
     score 0 in `induction`, `echo` and `duplicate` by construction: `score_heads` warns, and lists them in
     `meta["blind_layers"]`.
     """
-    shape = geometry(model)
+    shape = head_geometry(model)
     checks.whole_number("copies", copies, 2)
     checks.seed(seed)
     known, opening = ordinary_tokens(model.tokenizer, shape.d_vocab), begins(model.tokenizer)

@@ -10,7 +10,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.one_pass.capture import run_pass
@@ -50,6 +50,7 @@ def score_heads(
     model: Model,
     trials: Iterable[AnyTrial | AnyDocuments | AnyProbe] | AnyTrial | AnyDocuments | AnyProbe,
     methods: Iterable[str | Scorer] | str | Scorer | None = None,
+    *,
     teacher_forced: bool = False,
     direction: str | Path = "raw",
     null_spans: int = 0,
@@ -92,7 +93,7 @@ def score_heads(
     checks.whole_number("chunk", chunk)
     checks.count("null_spans", null_spans, 0)
     require_raw_weights(model)
-    shape, room = geometry(model), 0 if teacher_forced else options.max_new_tokens
+    shape, room = head_geometry(model), 0 if teacher_forced else options.max_new_tokens
     encoded = _encode(model, shape, listed, room, teacher_forced, null_spans)
     directions = Directions(model, shape, direction)
     for scorer in scorers:

@@ -13,7 +13,7 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import Cache, prefill
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
@@ -96,7 +96,7 @@ def read_text(
     model: Model, text: EncodedText, scorers: Sequence[Scorer], chunk: int = ROWS
 ) -> dict[str, Float[Tensor, "layer head"]]:
     """The scores of one text by method, from one pass."""
-    shape = geometry(model)
+    shape = head_geometry(model)
     by_row = [scorer for scorer in scorers if scorer.rows == "every"]
     of_sums = [scorer for scorer in scorers if scorer.rows == "totals"]
     sums = {scorer.name: torch.zeros(shape.n_layers, shape.n_heads, dtype=torch.float64) for scorer in by_row}

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry, output_weights, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
 from lens_heads.model.norms import attention_norm, frozen_norm
@@ -46,7 +46,7 @@ def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, op
 
 @torch.no_grad()
 def _score(model: Model, one: EncodedMap, scorers: Sequence[Scorer]) -> dict[str, Float[Tensor, "layer head"]]:
-    shape, tokens = geometry(model), one.tokens.to(model.W_U.device)
+    shape, tokens = head_geometry(model), one.tokens.to(model.W_U.device)
     read, raw = effective_embedding(model, tokens), raw_embedding(model, tokens)
     readouts = model.W_U.detach()[:, tokens].float()
     found: dict[str, list[Tensor]] = {scorer.name: [] for scorer in scorers}
@@ -83,5 +83,5 @@ def raw_embedding(model: Model, tokens: Int[Tensor, " token"]) -> Float[Tensor, 
 
 def value_weights(model: Model, layer: int) -> Float[Tensor, "head d_model d_head"]:
     """W_V of a layer by query head: those of a group share it."""
-    weights, shape = model.blocks[layer].attn.W_V.detach().float(), geometry(model)
+    weights, shape = model.blocks[layer].attn.W_V.detach().float(), head_geometry(model)
     return weights if len(weights) == shape.n_heads else repeat(weights, "kv d e -> (kv group) d e", group=shape.group)

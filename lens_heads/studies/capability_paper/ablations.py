@@ -14,7 +14,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, random_heads, random_like
 from lens_heads.interventions.options import ablation_run
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.stats import Precision
 from lens_heads.studies.capability_paper.capabilities import with_choices
 from lens_heads.studies.capability_paper.effects import within_heads
@@ -31,7 +31,7 @@ def leads(name: str, draws: Iterable[HeadScores], k: int, trials: int | None = N
 
 def uniform(bench: Bench, k: int, draws: int) -> list[HeadSet]:
     """Random sets of all heads, on the first trials."""
-    plan, shape = bench.plan, geometry(bench.model)
+    plan, shape = bench.plan, head_geometry(bench.model)
     everyone, few = every_head(shape.n_layers, shape.n_heads), plan.random_trials
     chosen = [random_heads(everyone, (), k, plan.seed + draw) for draw in range(draws)]
     return [head_set(Condition.random(k), heads, draw, few) for draw, heads in enumerate(chosen)]

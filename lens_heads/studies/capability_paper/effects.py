@@ -44,7 +44,7 @@ def mean_cost(curve: AblationCurve, places: Places, metrics: Mapping[str, str], 
     draws = min(len(table.columns) for table in tables.values())
     arrays = [_tensor(table.iloc[:, :draws] / len(tables)) for table in tables.values()]
     groups = [curve.groups(table.index, task) for task, table in tables.items()]
-    value, low, high = sum_interval(arrays, groups, level)
+    value, low, high = sum_interval(arrays, groups, level=level)
     down, up = 0.0, 0.0
     for task, conditions in places.items():
         if not metrics[task].endswith("logprob"):
@@ -64,7 +64,7 @@ def gap(curve: AblationCurve, more: Condition, less: Sequence[Condition], metric
 
 def over_trials(curve: AblationCurve, costs: pd.DataFrame, task: str) -> Interval:
     """The mean of a table of trials by draws of masks, with an interval for the luck of both."""
-    return crossed_interval(_tensor(costs), curve.groups(costs.index, task))
+    return crossed_interval(_tensor(costs), groups=curve.groups(costs.index, task))
 
 
 def within_heads(curve: AblationCurve, here: Condition, metric: str, task: str) -> Interval:

@@ -108,7 +108,7 @@ def depths(findings: Sequence[CapabilityFinding], k: int) -> pd.DataFrame:
     for a, b in itertools.combinations(findings, 2):
         for name in [name for name in a.own if name in b.own]:
             one, other = a.scores[name][0], b.scores[name][0]
-            found = overlap_by_depth(one, other, k, bins=min(10, one.n_layers, other.n_layers))
+            found = overlap_by_depth(one, other, k=k, bins=min(10, one.n_layers, other.n_layers))
             row = {"overlap": found.overlap, "expected": found.expected, "p_value": found.p_value}
             rows.append({"capability": name, "models": f"{a.name} and {b.name}", **row})
     return pd.DataFrame(rows)

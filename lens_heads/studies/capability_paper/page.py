@@ -92,7 +92,7 @@ def _maps(findings: Sequence[CapabilityFinding]) -> report.Section:
         "The change of the metric when a head is ablated, by regression on the first draw of masks, relative to heads that the "
         "regression did not choose. Orange hurts.",
         figures=[
-            plots.head_map(each.scores[name][0], f"{each.name}: {name}") for each in findings for name in each.own
+            plots.head_map(each.scores[name][0], title=f"{each.name}: {name}") for each in findings for name in each.own
         ],
         side_by_side=True,
     )
@@ -103,7 +103,9 @@ def _scale(findings: Sequence[CapabilityFinding], k: int) -> report.Section:
     measured = models[models["damage"].notna()]
     unit = _unit(one.metric for one in findings[0].plan.localized.values())
     rows = bars(measured, measured["capability"], measured["model"], "damage")
-    figure = plots.drop_bars(rows, f"The cost of ablating each capability's top {k} heads", unit=unit, axis="damage")
+    figure = plots.drop_bars(
+        rows, title=f"The cost of ablating each capability's top {k} heads", unit=unit, axis="damage"
+    )
     tables = [
         table(models, "The share lost, by parameters", "damage", "lost", formats={"parameters": ",.0f"}),
         *([table(depths(findings, k), "Do the top heads sit at the same depth?")] if len(findings) > 1 else []),
@@ -164,7 +166,7 @@ def _generality(each: CapabilityFinding) -> report.Section:
         f"{each.model}: what else the heads serve",
         "Damage on a capability's own trials, on other data of it, and averaged over unrelated tasks; and the other way, by "
         "heads found on the other data. Each task counts in its own metric.",
-        figures=[plots.drop_bars(rows, "Damage by kind of task", unit=unit, axis="damage")],
+        figures=[plots.drop_bars(rows, title="Damage by kind of task", unit=unit, axis="damage")],
         tables=[table(spread, "Damage by kind of task, beside random heads", *COST)],
     )
 
@@ -179,7 +181,7 @@ def _curves(each: CapabilityFinding) -> report.Section:
         f"{each.model}: ablating more heads",
         f"Each capability's own heads on its own first {each.plan.random_trials} trials. Additivity: excess is what the heads "
         "cost together beyond the sum of what each costs alone; above 0, they stand in for one another.",
-        figures=[plots.task_curves(each.frames["curves"], "Every capability's own curve", unit)],
+        figures=[plots.task_curves(each.frames["curves"], title="Every capability's own curve", unit=unit)],
         tables=[
             table(each.frames["additivity"], "Heads together, and one by one", "together", "each_alone", "excess"),
             table(wide, "Right answers by number of ablated heads"),
@@ -201,7 +203,7 @@ def _methods(each: CapabilityFinding) -> report.Section:
         "their own metrics.",
         figures=[
             plots.drop_bars(
-                rows, "The cost of ablating each method's heads", unit=_unit(each.metrics.values()), axis="damage"
+                rows, title="The cost of ablating each method's heads", unit=_unit(each.metrics.values()), axis="damage"
             )
         ],
         tables=[table(methods, "Methods", *COST, "others")],

@@ -67,7 +67,7 @@ def agreement(scores: Repeated, k: int) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for a, b in itertools.combinations_with_replacement(scores, 2):
         pairs = itertools.combinations(scores[a], 2) if a == b else itertools.product(scores[a], scores[b])
-        found = [overlap(one, other, k) for one, other in pairs]
+        found = [overlap(one, other, k=k) for one, other in pairs]
         if found:
             means = {
                 part: float(np.mean([getattr(one, part) for one in found])) for part in ("jaccard", "expected_jaccard")
@@ -92,7 +92,7 @@ def universal(scores: Repeated, names: Sequence[str], plan: Preset) -> Universal
     """The universal heads of the named capabilities, each by its mean over draws of masks; None with fewer than it takes."""
     if len(names) < plan.at_least:
         return None
-    return universal_heads({name: pooled(scores[name]) for name in names}, plan.k, plan.at_least)
+    return universal_heads({name: pooled(scores[name]) for name in names}, k=plan.k, at_least=plan.at_least)
 
 
 def pooled(draws: Sequence[HeadScores]) -> HeadScores:

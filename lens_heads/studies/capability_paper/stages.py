@@ -10,7 +10,7 @@ from typing import Any
 
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.independence import check_made_on
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.masks.localize import DESIGNED, localize
 from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.ranking.masks.sparse_fit import NothingToExplain
@@ -92,12 +92,12 @@ class Bench:
     def located(self, measured: MaskedMetric, method: str, task: str, draw: int = 0) -> HeadScores:
         """A capability's heads by a method, by a draw of its masks."""
         plan, seed = self.plan, self.plan.mask_seed(owner(task), draw, kin=task != owner(task))
-        return localize(measured, method, plan.n_masks, plan.sparsity, plan.k, seed=seed)
+        return localize(measured, method=method, n_masks=plan.n_masks, sparsity=plan.sparsity, k=plan.k, seed=seed)
 
 
 def check_trials(bench: Bench) -> None:
     """Raise ValueError, before anything is run, for prompts that exceed the context and trials that both find and test heads."""
-    model, shape = bench.model, geometry(bench.model)
+    model, shape = bench.model, head_geometry(bench.model)
 
     def encoded(task: str, trials: Sequence[Trial]) -> list[Any]:
         return encode_all(trials, model.tokenizer, shape.n_ctx, bench.capability(task).max_new_tokens, shape.d_vocab)

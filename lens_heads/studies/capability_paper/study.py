@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import pandas as pd
 
 from lens_heads import report
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.runs.typed import typed
 from lens_heads.studies.capability_paper import ablations, damage, passes, rankings, stages
 from lens_heads.studies.capability_paper.capabilities import chance
@@ -73,7 +73,7 @@ def capability(
             most test trials of each task.
         plan: only print what it would cost, from the preset and one measured block, and return nothing.
         **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
-            `lh.working`.
+            `lh.worker_pool`.
 
     Returns one finding per model, and prints the claims of each.
 
@@ -111,7 +111,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         return registered(self.plan)
 
     def costs(self, model: Model) -> dict[str, int]:
-        return passes.costs(self.plan, self.asked, geometry(model))
+        return passes.costs(self.plan, self.asked, head_geometry(model))
 
     def probe(self) -> list[Trial]:
         return [trials[0] for trials in self.asked.evaluation.values()]
@@ -142,7 +142,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             evaluations={method: found[0].meta.get("evaluations", 1) for method, found in methods.items()},
             methods=methods,
         )
-        finding = judged(geometry(model).name, plan, measured)
+        finding = judged(head_geometry(model).name, plan, measured)
         metrics = finding.metrics
         finding.frames.update(
             fits=rankings.fits(scores, rankings.by_draw(curve, scores, plan, metrics)),
@@ -175,7 +175,7 @@ def _localized(bench: Bench, run: StageRun) -> tuple[Repeated, dict[str, str]]:
     }
     reasons = {name: one for name, one in found.items() if isinstance(one, str)}
     if not scores:
-        raise ValueError(f"{geometry(bench.model).name}: no capability has heads: {' '.join(reasons.values())}")
+        raise ValueError(f"{head_geometry(bench.model).name}: no capability has heads: {' '.join(reasons.values())}")
     return scores, reasons
 
 

@@ -60,9 +60,9 @@ def answered(matrix: TransferMatrix, plan: Preset) -> pd.DataFrame:
     rows = rows[rows["source"] == NONE].reset_index()
     hits, groups = rows[plan.right].to_numpy(float), groups_in(rows, rows["item"], "item")
     if are_shares(hits):
-        low, high = share_interval(hits, groups)[1:]
+        low, high = share_interval(hits, groups=groups)[1:]
     else:
-        low, high = map(float, mean_interval(torch.from_numpy(hits), groups))
+        low, high = map(float, mean_interval(torch.from_numpy(hits), groups=groups))
     return pd.DataFrame([{"task": ALL, "value": hits.mean(), "low": low, "high": high, "trials": len(rows)}])
 
 

@@ -144,7 +144,7 @@ def _model(each: FragileFinding, plan: Preset) -> list[report.Section]:
             f"{each.model}: detection",
             f"Rule of {plan.lead}: {lead.meta.get('rule', 'none')}.",
             figures=[
-                report.Figure(plots.head_map(lead, plan.lead), "All tasks"),
+                report.Figure(plots.head_map(lead, title=plan.lead), "All tasks"),
                 plots.method_agreement({method: by_task[ALL] for method, by_task in each.scores.items()}),
             ],
             tables=[
@@ -180,7 +180,7 @@ def _recovery(each: FragileFinding) -> report.Section:
     names = whole["set"] + whole["fair"].map({True: ", ablated too", False: ""})
     recovered = bars(whole, "k = " + whole["k"].astype(str), names, "recovery").dropna(subset="value")
     title, axis = "Recovery by restoring heads", "recovery, share of the cost"
-    figures = [] if recovered.empty else [plots.drop_bars(recovered, title, unit="", axis=axis)]
+    figures = [] if recovered.empty else [plots.drop_bars(recovered, title=title, unit="", axis=axis)]
     return folded(
         f"{each.model}: recovery",
         "A task's own heads are ablated everywhere and restored at the answer rows. Random heads that were not ablated have "

@@ -75,7 +75,7 @@ def correlated(a: FragileFinding, b: FragileFinding, plan: Preset) -> tuple[dict
         }
         for label, (x, y, name, how) in ways.items():
             try:
-                found[f"{metric}: {label}"] = correlate(x, y, name, **how)
+                found[f"{metric}: {label}"] = correlate(x, y, statistic=name, **how)
             except ValueError as error:
                 reasons[f"{metric}: {label}"] = str(error)
     return found, reasons
@@ -120,7 +120,7 @@ def matched(
     if (folder / "match.json").exists():
         return HeadMatch.load(folder)
     texts = common_texts(plan.match_texts)
-    match = compare.match_heads(*models, scores=scores, texts=texts, resamples=50, permutations=200)
+    match = compare.match_heads(*models, rankings=scores, texts=texts, resamples=50, permutations=200)
     match.save(folder)
     return match
 
@@ -147,7 +147,7 @@ def depth(a: FragileFinding, b: FragileFinding, plan: Preset) -> pd.DataFrame:
     bins = min(10, *(each.scores[plan.lead][ALL].n_layers for each in (a, b)))
     k_a, k_b = a.headline, b.headline
     for task, mine in a.scores[plan.lead].items():
-        found = compare.overlap_by_depth(mine, b.scores[plan.lead][task], k_a, k_b=k_b, bins=bins)
+        found = compare.overlap_by_depth(mine, b.scores[plan.lead][task], k=k_a, k_b=k_b, bins=bins)
         row = {"task": task, "k_a": found.k_a, "k_b": found.k_b, "overlap": found.overlap, "expected": found.expected}
         rows.append(row | {"p_value": found.p_value, "spearman": found.spearman})
     return pd.DataFrame(rows)

@@ -80,7 +80,7 @@ def _cost(curve: AblationCurve, values: pd.Series, against: Condition) -> Cost:
         return UNMEASURED
     gaps = draws.sub(values.loc[draws.index], axis=0).to_numpy().T.copy()
     rank = rank_p(np.zeros(len(draws)), gaps)
-    return Cost(crossed_interval(torch.from_numpy(gaps), curve.groups(draws.index)), len(draws), rank.p)
+    return Cost(crossed_interval(torch.from_numpy(gaps), groups=curve.groups(draws.index)), len(draws), rank.p)
 
 
 def _targets(matrix: TransferMatrix) -> dict[str, str]:

@@ -19,7 +19,7 @@ from lens_heads.evidence.transfer import transfer_matrix
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.heads.conditions import Controls
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.studies.fragile_paper.finding import ALL, Rankings
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
@@ -55,7 +55,7 @@ class Bench:
     @property
     def heads(self) -> int:
         """How many heads the model has."""
-        shape = geometry(self.model)
+        shape = head_geometry(self.model)
         return shape.n_layers * shape.n_heads
 
     @property
@@ -92,8 +92,8 @@ def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> TransferMatrix:
     sizes = bench.sizes
     found = transfer_matrix(
         bench.model,
-        of_tasks(scores),
         bench.tests,
+        of_tasks(scores),
         ks=list(sizes),
         random_draws=bench.plan.random_draws,
         metric=METRIC,
@@ -104,7 +104,7 @@ def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> TransferMatrix:
     rows = found.per_item.assign(k=found.per_item["k"].map({0: 0, **sizes}))
     ablated = {str(k): size for size, k in sizes.items()}
     return replace(
-        found, per_item=rows, meta=found.meta | {"model": geometry(bench.model).name, "heads_ablated": ablated}
+        found, per_item=rows, meta=found.meta | {"model": head_geometry(bench.model).name, "heads_ablated": ablated}
     )
 
 
@@ -147,7 +147,14 @@ def _recovered(bench: Bench, scores: Mapping[str, HeadScores], size: int) -> dic
         options = {"draws": plan.recovery_draws, "fair": plan.fair, "flipped": plan.flipped, "kind": plan.kind, **room}
         try:
             found[task] = recovery(
-                bench.model, heads, heads, trials[: plan.recovery_trials], RESTORED, scores[task], out=folder, **options
+                bench.model,
+                trials[: plan.recovery_trials],
+                heads,
+                heads,
+                controls=RESTORED,
+                scores=scores[task],
+                out=folder,
+                **options,
             )
         except NothingFlipped:
             continue
@@ -156,7 +163,7 @@ def _recovered(bench: Bench, scores: Mapping[str, HeadScores], size: int) -> dic
 
 def about_tasks(bench: Bench, matrix: TransferMatrix) -> pd.DataFrame:
     """One row per task: answer format, subject, log-probability without ablation, and tokens of its answers (mean)."""
-    shape, rows = geometry(bench.model), []
+    shape, rows = head_geometry(bench.model), []
     for task, base in zip(matrix.targets, matrix.cells.base, strict=True):
         encoded = encode_all(bench.tests[task], bench.model.tokenizer, shape.n_ctx)
         length = sum(len(trial.answer_tokens) for trial in encoded) / len(encoded)
@@ -168,5 +175,5 @@ def about_tasks(bench: Bench, matrix: TransferMatrix) -> pd.DataFrame:
 def shared_heads(bench: Bench, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
     """How many top heads every two tasks share, compared with chance, at every k."""
     rankings = of_tasks(scores)
-    frames = [compare.head_overlaps(rankings, size).assign(for_k=k) for size, k in bench.sizes.items() if size > 1]
+    frames = [compare.head_overlaps(rankings, k=size).assign(for_k=k) for size, k in bench.sizes.items() if size > 1]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"for_k": []})

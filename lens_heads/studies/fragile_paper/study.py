@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import pandas as pd
 
 from lens_heads import report
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs.typed import typed
 from lens_heads.sanity.answers import permuted_answers
 from lens_heads.studies.fragile_paper import pairs, stages
@@ -68,7 +68,7 @@ def fragile_tasks(
             more test trials are run, and the most of them.
         plan: only print what it would cost, from the preset and one measured block, and return nothing.
         **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
-            `lh.working`.
+            `lh.worker_pool`.
 
     Returns one finding per model and one per pair, and prints the claims of each. At most two models are loaded at a time.
 
@@ -128,7 +128,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
         return [trial for trials in self.tests.values() for trial in trials[:1] if isinstance(trial, Trial)]
 
     def one(self, model: Model, run: StageRun) -> FragileFinding:
-        plan, name = self.plan, geometry(model).name
+        plan, name = self.plan, head_geometry(model).name
         bench = stages.Bench(model, plan, self.documents, self.tests, run.folder)
         scores = run.stage("detection", stages.detect, bench)
         lead = scores[plan.lead]

@@ -77,12 +77,12 @@ def _sentence(finding: LocosFinding) -> str:
 def _maps(findings: Sequence[LocosFinding]) -> report.Section:
     """Head maps of all methods and models, side by side."""
     figures = [
-        report.Figure(plots.head_map(scores, f"{each.name}: {plots.look(method).label}"))
+        report.Figure(plots.head_map(scores, title=f"{each.name}: {plots.look(method).label}"))
         for each in findings
         for method, scores in each.scores.items()
     ]
     figures += [
-        report.Figure(plots.method_agreement(each.scores, f"{each.name}: agreement between methods"))
+        report.Figure(plots.method_agreement(each.scores, title=f"{each.name}: agreement between methods"))
         for each in findings
     ]
     return report.Section("Which heads each method finds", figures=figures, side_by_side=True)
@@ -99,7 +99,7 @@ def _headline(finding: LocosFinding) -> report.Section:
         "one in each row, so attention_spatial orders heads exactly as attention_mass does: the contrast only matters together "
         "with the OV circuit. Random heads are drawn from all heads, uniformly or as many per layer as LOCOS's.",
         figures=[
-            report.Figure(plots.drop_bars(bars(rows, rows["task"], names, "drop"), "Cost", unit="nats per token"))
+            report.Figure(plots.drop_bars(bars(rows, rows["task"], names, "drop"), title="Cost", unit="nats per token"))
         ],
         tables=[table(rows, "Headline", "value", "drop")],
     )
@@ -124,7 +124,7 @@ def _texts(finding: LocosFinding) -> report.Section:
     frame, best = finding.frames["texts"], Condition.top(LEAD, finding.k)
     rows = frame[(frame["metric"] == "correct") & (frame["k"] == finding.k)]
     lost = plots.drop_bars(
-        bars(rows, rows["task"], rows["method"], "drop"), "Right answers lost", unit="share of answers"
+        bars(rows, rows["task"], rows["method"], "drop"), title="Right answers lost", unit="share of answers"
     )
     shown = frame[frame["metric"].isin(["correct", "exact_match", "token_f1", "rougeL"])]
     texts = report.Texts.from_curve(finding.texts[TASK], best, metric="contains", questions=finding.questions)

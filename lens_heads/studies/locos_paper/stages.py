@@ -22,7 +22,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.inspection import anatomy
 from lens_heads.interventions.activations import MeanActivations, mean_activations
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.stats import Precision
@@ -146,7 +146,7 @@ def exclusive_sets(scores: Mapping[str, HeadScores], k: int) -> dict[str, list[H
     sets: dict[str, list[Head]] = {}
     for name in ("copy", "attention_spatial"):
         if name in scores:
-            found = compare.overlap(scores[LEAD], scores[name], k)
+            found = compare.overlap(scores[LEAD], scores[name], k=k)
             sets[f"{LEAD} and {name}"] = found.both
             sets[f"{LEAD} only, not {name}"] = found.only_a
             sets[f"{name} only, not {LEAD}"] = found.only_b
@@ -177,9 +177,9 @@ def mended(bench: Bench, scores: HeadScores, k: int) -> Recovery | str:
     try:
         return recovery(
             bench.model,
-            heads,
-            heads,
             bench.test[: plan.recovery_trials],
+            heads,
+            heads,
             scores=scores,
             draws=plan.recovery_draws,
             flipped=plan.only_flipped,
@@ -210,7 +210,7 @@ def agreement(
     model: Model, scores: Mapping[str, HeadScores], cri: HeadScores | None, k: int
 ) -> dict[str, pd.DataFrame]:
     """Tables from scores alone: overlaps with LOCOS, Jaccard curves, agreement with CRI, thirds, concentration, stability."""
-    lead, group = scores[LEAD], geometry(model).group
+    lead, group = scores[LEAD], head_geometry(model).group
     others = {name: found for name, found in scores.items() if name != LEAD}
     others |= {"cri": cri} if cri is not None else {}
     jaccard = [compare.jaccard_curve(lead, found).assign(method=name) for name, found in others.items()]
@@ -218,7 +218,7 @@ def agreement(
         compare.by_layer_third(lead, found).assign(method=name) for name, found in others.items() if lead.n_layers > 2
     ]
     spread = [
-        {"method": name, **asdict(anatomy.kv_groups(found, k, group)), **asdict(anatomy.concentration(found))}
+        {"method": name, **asdict(anatomy.kv_groups(found, k=k, group=group)), **asdict(anatomy.concentration(found))}
         for name, found in {LEAD: lead, **others}.items()
         if found.values.max() > 0
     ]
@@ -242,7 +242,7 @@ def _stability(name: str, scores: HeadScores, k: int) -> dict[str, Any]:
 
 def _overlap(lead: HeadScores, other: HeadScores, k: int) -> dict[str, Any]:
     """How far another ranking agrees with LOCOS's, as a row."""
-    shared = compare.overlap(lead, other, k)
+    shared = compare.overlap(lead, other, k=k)
     named = {key: ", ".join(map(str, getattr(shared, key))) for key in ("both", "only_a", "only_b")}
     biased, spearman = (compare.rank_biased_overlap(lead, other), compare.rank_correlation(lead, other))
     return {**asdict(shared), **named, "rank_biased_overlap": biased, "spearman": spearman}
@@ -254,7 +254,7 @@ def _against_cri(scores: Mapping[str, HeadScores], cri: HeadScores | None, k: in
         return pd.DataFrame({"method": []})
     rows: list[dict[str, Any]] = []
     for name, found in scores.items():
-        shared = compare.overlap(found, cri, k)
+        shared = compare.overlap(found, cri, k=k)
         row = {"method": name, "k": k, "jaccard": shared.jaccard}
         row |= {"chance": shared.expected_jaccard, "p": shared.p_value}
         row |= dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))

@@ -14,7 +14,7 @@ import pandas as pd
 from lens_heads import report
 from lens_heads.evidence.verdicts import smallest_k
 from lens_heads.model.directions import check_direction
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.studies.locos_paper import stages
@@ -66,7 +66,7 @@ def locos(
             most of them (up to as many as the preset's `test` has).
         plan: only print what it would cost, from the preset and one measured block, and return nothing.
         **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
-            `lh.working`.
+            `lh.worker_pool`.
 
     Returns one finding per model, and prints the claims of each.
 
@@ -92,7 +92,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
     name = "locos"
 
     def one(self, model: Model, run: StageRun) -> LocosFinding:
-        plan, shape, folder = self.plan, geometry(model), run.folder
+        plan, shape, folder = self.plan, head_geometry(model), run.folder
         select, test = plan.trials(plan.select), plan.tested()
         scores = run.stage("detection", stages.detect, model, select, plan, folder, self.extra["tuned_lens"])
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
@@ -152,7 +152,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         return registered(self.plan)
 
     def costs(self, model: Model) -> dict[str, int]:
-        return costs(self.plan, geometry(model))
+        return costs(self.plan, head_geometry(model))
 
     def probe(self) -> list[Trial]:
         return self.plan.trials(self.plan.test)[:4]

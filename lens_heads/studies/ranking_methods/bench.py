@@ -87,11 +87,13 @@ class Bench:
         if len(chosen) > 1:
             table = Bench(chosen, self.planted).overall
             what = f"share of the best damage, mean over {len(chosen)} models and tasks"
-            return plots.quality_cost(table, "share", what, title or "What a ranking of heads costs, and what it finds")
+            return plots.quality_cost(
+                table, "share", what, title=title or "What a ranking of heads costs, and what it finds"
+            )
         cell = self.cell(model, task)
         rows = self.frame[(self.frame["model"] == cell.model) & (self.frame["task"] == cell.task)]
         heading = title or f"{cell.model}, {cell.task}: what a ranking costs, and what it finds"
-        return plots.quality_cost(rows, "area", "damage averaged over log k (nats per token)", heading)
+        return plots.quality_cost(rows, "area", "damage averaged over log k (nats per token)", title=heading)
 
     def save(self, folder: str | Path) -> Path:
         """Write every cell's values per trial, and those of the planted models."""

@@ -95,7 +95,7 @@ class Cell:
     def interval(self, values: pd.DataFrame, level: float = 0.95, other: bool = False) -> Interval:
         """The mean with its interval over trials and draws."""
         groups = (self.other if other else self.curve).groups(values.index)
-        return crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups, level)
+        return crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups=groups, level=level)
 
     def goodness(self, method: str, by: By) -> float:
         """What methods are compared by: the area of damage, or the area under faithfulness (CPR), over log k."""
@@ -131,7 +131,7 @@ class Cell:
         both = one.index.intersection(best.index)
         above = torch.from_numpy(one.loc[both].to_numpy(float).T.copy())
         below = torch.from_numpy(best.loc[both].to_numpy(float).T.copy()).expand_as(above)
-        return ratio_interval(above, below, self.curve.groups(both), level)
+        return ratio_interval(above, below, groups=self.curve.groups(both), level=level)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -199,7 +199,7 @@ def _stability(scores: HeadScores, halves: tuple[HeadScores, HeadScores] | None,
 
     NaN for methods whose trials cannot be halved, unless two runs on half of them are given.
     """
-    chance = top_k_stability(np.zeros((1, scores.values.numel())), k).expected
+    chance = top_k_stability(np.zeros((1, scores.values.numel())), k=k).expected
     if halves is not None:
         one, other = (set(half.ranking()[:k]) for half in halves)
         return {"stability": len(one & other) / len(one | other), "chance": chance}

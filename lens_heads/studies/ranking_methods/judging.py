@@ -70,7 +70,7 @@ def _ablated(
 ) -> AblationCurve:
     controls = Controls("random", plan.draws, trials=plan.few)
     how: dict[str, Any] = {"reference": reference, "generate": False, "batch_size": plan.batch_size, "out": out}
-    return ablation_curve(model, trials, dict(scores), ks, controls=controls, **how)
+    return ablation_curve(model, trials, dict(scores), ks=ks, controls=controls, **how)
 
 
 def _means_of(model: Model, setup: Setup, plan: Preset) -> MeanActivations:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
 from lens_heads.ranking.rank import ranked
 from lens_heads.runs.warned import users_line
-from lens_heads.sanity.planted import Planted, planted
+from lens_heads.sanity.planted import Planted, planted_model
 from lens_heads.trials.pairs import make_pairs
 
 TRIALS, LENGTH = 8, 40
@@ -28,7 +28,7 @@ def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.Dat
     """
     rows = []
     for seed in range(seeds):
-        truth = planted(backups=0, seed=seed)
+        truth = planted_model(backups=0, seed=seed)
         material = _material(truth, masks)
         for method in methods:
             if method.missing(material):
@@ -45,5 +45,5 @@ def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.Dat
 def _material(truth: Planted, masks: int) -> Material:
     model = truth.model
     trials, others = truth.trials(TRIALS, LENGTH), truth.trials(TRIALS, LENGTH, seed=1)
-    pairs = make_pairs(trials, model.tokenizer, geometry(model), "remove")
+    pairs = make_pairs(trials, model.tokenizer, head_geometry(model), "remove")
     return Material.of(model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))

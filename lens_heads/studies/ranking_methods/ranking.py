@@ -13,7 +13,7 @@ from lens_heads.answering.evaluation import evaluate
 from lens_heads.heads.ranks import ranks_nothing, said
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.cost import Cost, counted, plain_work
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
 from lens_heads.ranking.rank import ranked
@@ -43,7 +43,7 @@ class Rankings:
 def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder: Path | None) -> Rankings:
     """The rankings of all methods that apply."""
     found = Rankings({}, {}, {}, {}, {})
-    plain, shape = _plain(material, plan, folder), geometry(material.model)
+    plain, shape = _plain(material, plan, folder), head_geometry(material.model)
     for method in methods:
         about, why = method.passes(shape, material.masks, material.k), method.missing(material)
         if not why and about > plan.searched:
@@ -99,7 +99,7 @@ def stored_ranking(method: Method, material: Material, folder: Path | None = Non
 def _plain(material: Material, plan: Preset, folder: Path | None) -> Cost:
     """The cost of one plain pass over the selection trials. Seconds are the second time's, when all is warm."""
     file = None if folder is None else folder / "plain_pass.json"
-    work = plain_work(material.trials, geometry(material.model).n_layers)
+    work = plain_work(material.trials, head_geometry(material.model).n_layers)
     if file is not None and file.exists():
         return Cost(work, float(read_json(file)["seconds"]))
     for _ in range(2):

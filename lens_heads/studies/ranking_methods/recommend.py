@@ -68,7 +68,7 @@ class Recommendation:
 
 @typed
 def recommend(
-    bench: Bench, budgets: Sequence[float] | float = BUDGETS, by: By = "damage", level: float = 0.95
+    bench: Bench, *, budgets: Sequence[float] | float = BUDGETS, by: By = "damage", level: float = 0.95
 ) -> Recommendation:
     """Which method to use for each budget.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lens_heads import tasks
-from lens_heads.model.geometry import Model, geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
@@ -34,7 +34,7 @@ class Setup:
         given = {"n": round(self.spare * n), "split": split, **self.arguments}
         known = tasks.arguments_of(self.task)
         listed = tasks.load(self.task, **{name: value for name, value in given.items() if name in known})
-        shape = geometry(model)
+        shape = head_geometry(model)
         trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
         pairs: list[TokenPair] = []
         if self.corruption is not None:

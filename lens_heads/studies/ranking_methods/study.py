@@ -15,7 +15,7 @@ import pandas as pd
 from rich.console import Console
 
 from lens_heads import report
-from lens_heads.model.geometry import Model, geometry, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.identity import identify
 from lens_heads.ranking.method import Method
 from lens_heads.ranking.registry import identity, resolve
@@ -76,7 +76,7 @@ def methods(
         arguments: further arguments of the task, if there is one.
         plan: only print about how many passes it takes, and return an empty table.
         command: shown on the page; default: the running command.
-        **loading: options of `load_model` for models given by name, and `workers` and `num_gpus` as in `lh.working`.
+        **loading: options of `load_model` for models given by name, and `workers` and `num_gpus` as in `lh.worker_pool`.
 
     Methods rank heads on the same selection trials. Their top heads are ablated (mean of other trials) and kept on the same test
     trials. A method that fails is left out, with a warning.
@@ -99,7 +99,7 @@ def methods(
         with at_work(one, loading) as model:
             require_raw_weights(model)
             for task, setup in setups.items():
-                console.rule(tables.plain(f"{geometry(model).name}, {task}"))
+                console.rule(tables.plain(f"{head_geometry(model).name}, {task}"))
                 cells.append(_cell(model, task, setup, chosen, size, folder))
                 bench = Bench(cells, planted)
                 tables.show(tables.bench(bench.cell(cells[-1].model, task).frame))
@@ -111,7 +111,7 @@ def methods(
 
 def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan: Preset, out: Path | None) -> Cell:
     """One model and task: rank, judge, and store."""
-    name = plain_name(Path(geometry(model).name).name, "model")
+    name = plain_name(Path(head_geometry(model).name).name, "model")
     folder = None
     if out is not None:
         folder = _folder(out, name, task)
@@ -169,7 +169,7 @@ def _planned(
     rows, console = [], Console(emoji=False)
     for one in given:
         model = loaded(one, loading)
-        shape = geometry(model)
+        shape = head_geometry(model)
         costs = {method.name: method.passes(shape, plan.masks, plan.k) for method in chosen}
         able = [method for method in chosen if costs[method.name] <= plan.searched]
         families = pd.Series({method.name: method.family for method in able}, dtype=object)

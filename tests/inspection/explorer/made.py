@@ -31,7 +31,7 @@ def looks() -> tuple[Look, ...]:
 
 
 def about(**more: Any) -> dict[str, Any]:
-    return {**contents(lh.geometry(planted.model()), scores(), [look.trial for look in looks()]), **more}
+    return {**contents(lh.head_geometry(planted.model()), scores(), [look.trial for look in looks()]), **more}
 
 
 def hostile() -> Look:

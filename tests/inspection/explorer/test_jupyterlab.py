@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="the
 
 TOKEN, WAIT = "explorer", 120  # seconds
 OPENED = """import lens_heads as lh
-truth = lh.planted()
+truth = lh.planted_model()
 explorer = lh.explore(truth.model, truth.trials(3), draws=2, max_new_tokens=3)
 explorer"""
 KNOWN = """import json, sys
@@ -130,7 +130,7 @@ def run(page: Any, number: int) -> Any:
 
 
 def test_a_click_ablates_in_the_kernel_and_python_knows_of_it(opened: Any) -> None:
-    truth = lh.planted()
+    truth = lh.planted_model()
     clicked, trial = truth.of("copier")[0], truth.trials(3)[0]
     opened.locator(".jp-StatusBar-TextItem", has_text="| Idle").wait_for()
     run(opened, 0)

@@ -74,7 +74,7 @@ def test_ablating_is_evaluate_under_ablate(explorer: Explorer, kind: str) -> Non
     (row,) = explorer.history
     means = lh.mean_activations(model, trials[1:], n=None, progress=False) if kind == "mean" else None
     before = lh.evaluate(model, trials[0], max_new_tokens=3, progress=False)
-    with lh.ablate(model, heads, kind, reference=means):
+    with lh.ablate(model, heads, kind=kind, reference=means):
         after = lh.evaluate(model, trials[0], max_new_tokens=3, progress=False)
     assert row["before"] == pytest.approx(float(before.metrics["logprob"][0]), abs=1e-5)
     assert row["after"] == pytest.approx(float(after.metrics["logprob"][0]), abs=1e-5)
@@ -82,8 +82,8 @@ def test_ablating_is_evaluate_under_ablate(explorer: Explorer, kind: str) -> Non
     assert row["after"] < row["before"] - 1
     others = []
     for seed in range(2):
-        with lh.ablate(model, random_heads(every_head(2, 4), heads, 2, seed), kind, reference=means):
-            others.append(float(lh.evaluate(model, trials[0], False, progress=False).metrics["logprob"][0]))
+        with lh.ablate(model, random_heads(every_head(2, 4), heads, 2, seed), kind=kind, reference=means):
+            others.append(float(lh.evaluate(model, trials[0], generate=False, progress=False).metrics["logprob"][0]))
     assert row["random"] == pytest.approx(np.mean(others), abs=1e-5)
     assert (row["random_low"], row["random_high"]) == pytest.approx((min(others), max(others)), abs=1e-5)
     assert explorer.to_frame()["kind"].tolist() == [kind]
@@ -95,7 +95,7 @@ def test_patching_puts_back_what_the_heads_wrote(explorer: Explorer) -> None:
     """All heads together restore the clean run from where the corrupt prompt begins to differ."""
     explorer.heads = [str(COPIER), str(WRITER)]
     row = explorer.run("patch")
-    clean = lh.evaluate(planted.model(), planted.trials(3)[0], False, progress=False).metrics["logprob"][0]
+    clean = lh.evaluate(planted.model(), planted.trials(3)[0], generate=False, progress=False).metrics["logprob"][0]
     assert row["before"] < float(clean) - 1
     assert row["after"] > row["before"] + 1
     explorer.heads = [str(SUPPRESSOR)]
@@ -153,7 +153,7 @@ def test_ranks_are_those_of_the_scores() -> None:
     close = torch.ones(1, 2, 4)
     close[0, 1, 3] += 1e-6
     near = HeadScores.from_trials("near", close, ["a"])
-    found = contents(lh.geometry(planted.model()), [searched, near, one], ["a"])
+    found = contents(lh.head_geometry(planted.model()), [searched, near, one], ["a"])
     for score, given in zip(found["scores"], (searched, near, one), strict=True):
         for rank, head in enumerate(given.ranking(), 1):
             assert score["ranks"][head.layer][head.head] == rank
@@ -204,7 +204,7 @@ def test_scores_are_made_where_none_are_given() -> None:
 
 
 def test_cards_and_partners_are_listed() -> None:
-    shape, heads = lh.geometry(planted.model()), [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
+    shape, heads = lh.head_geometry(planted.model()), [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
     table = pd.DataFrame({"head": heads, "kind": ["induction", *[""] * 7], "promotes": "' a' ' b'", "writes": "' c'"})
     pairs = pd.DataFrame({"head_a": heads[:2], "head_b": ["L3H1", "L0H0"], "distance": [0.25, 0.5]})
     match = HeadMatch(pairs, np.ones((8, 8)), 0.1, 1.0, (2, 4), (4, 2), {"model_b": "other"})
@@ -222,7 +222,7 @@ def test_a_curve_is_listed() -> None:
     model = planted.model()
     others = [trial for i, trial in enumerate(planted.trials(24, seed=1)) if i % 8 > 5]
     curve = lh.ablation_curve(model, {"a": others}, scores(), ks=(1, 2), kind="zero", generate=False, progress=False)
-    found = contents(lh.geometry(model), scores(), ["a"], curve=curve)
+    found = contents(lh.head_geometry(model), scores(), ["a"], curve=curve)
     top = next(row for row in found["ablated"] if row["label"] == "best by LOCOS" and row["k"] == 2)
     drop = curve.frame.query("method == 'locos' and set == 'top' and k == 2 and metric == 'logprob'")["drop"].item()
     assert top["value"] == pytest.approx(-drop)

@@ -25,7 +25,7 @@ def logprob(model: Any, trial: Any, **how: Any) -> float:
 def test_zero_is_the_derivative_by_a_gate_on_the_head(arch: str, model: Any) -> None:
     """A factor of 1 + e and 1 - e on the head's output: the slope, by central differences."""
     trial, step = random_trial(), 2e-2
-    found = lh.attribute_ablation(model, trial, "zero", progress=False)
+    found = lh.attribute_ablation(model, trial, kind="zero", progress=False)
     for head in ("L0H1", "L1H2", "L2H3"):
         up, down = (logprob(model, trial, heads=head, kind="scale", factor=1 + e) for e in (step, -step))
         assert found[head] == pytest.approx((up - down) / (2 * step), abs=2e-3, rel=2e-2), head
@@ -35,7 +35,7 @@ def test_zero_is_the_derivative_by_a_gate_on_the_head(arch: str, model: Any) -> 
 def test_mean_is_a_step_towards_the_mean(arch: str, model: Any) -> None:
     trial, step = random_trial(), 2e-2
     means = lh.mean_activations(model, [random_trial(seed) for seed in range(3, 6)], progress=False)
-    found = lh.attribute_ablation(model, [trial], "mean", means, progress=False)
+    found = lh.attribute_ablation(model, [trial], kind="mean", reference=means, progress=False)
     tokens = torch.cat([trial.tokens, trial.answer_tokens[:-1]])[None]
     for layer, head in ((0, 0), (2, 1)):
 
@@ -56,7 +56,7 @@ def test_mean_is_a_step_towards_the_mean(arch: str, model: Any) -> None:
 
 def test_planted_heads_rank_as_testing_each_alone_does() -> None:
     model, trials = planted.model(), planted.trials(8)
-    found = lh.attribute_ablation(model, trials, "zero", progress=False)
+    found = lh.attribute_ablation(model, trials, kind="zero", progress=False)
     alone = {}
     for head in (planted.COPIER, planted.WRITER, planted.DECOY, planted.SUPPRESSOR):
         costs = [
@@ -71,7 +71,7 @@ def test_planted_heads_rank_as_testing_each_alone_does() -> None:
 
 def test_importance_by_gradients_is_the_absolute_slope_normalised_by_layer(gqa: Any) -> None:
     trials = [random_trial(seed) for seed in range(3)]
-    slopes = lh.attribute_ablation(gqa, trials, "zero", progress=False).per_trial.abs()
+    slopes = lh.attribute_ablation(gqa, trials, kind="zero", progress=False).per_trial.abs()
     plain = lh.ranking.gradient_importance(gqa, trials, normalise=False, progress=False)
     torch.testing.assert_close(plain.values, slopes.mean(0))
     found = lh.ranking.gradient_importance(gqa, trials, progress=False)
@@ -87,7 +87,7 @@ def test_importance_by_gradients_is_the_absolute_slope_normalised_by_layer(gqa: 
 
 def test_importance_is_a_share_of_absolute_scores(gqa: Any) -> None:
     trials = [random_trial(seed) for seed in range(3)]
-    scores = lh.attribution_patch(gqa, trials, "kl", ig_steps=3, progress=False)
+    scores = lh.attribution_patch(gqa, trials, metric="kl", ig_steps=3, progress=False)
     found = lh.ranking.importance(scores)
     assert float(found.values.sum()) == pytest.approx(1, abs=1e-6)
     torch.testing.assert_close(found.values, scores.per_trial.abs().mean(0) / scores.per_trial.abs().mean(0).sum())
@@ -114,8 +114,8 @@ def test_kl_is_the_divergence_from_the_clean_run(arch: str, model: Any) -> None:
     for row in range(3):
         expected += sum(float(a.exp() * (a - b)) for a, b in zip(p[row], q[row], strict=True)) / 3
     for found in (
-        lh.patch_heads(model, trial, "kl", progress=False),
-        lh.attribution_patch(model, trial, "kl", progress=False),
+        lh.patch_heads(model, trial, metric="kl", progress=False),
+        lh.attribution_patch(model, trial, metric="kl", progress=False),
     ):
         (record,) = found.meta["trials"]
         assert record["clean"] == pytest.approx(0, abs=1e-6)
@@ -124,8 +124,8 @@ def test_kl_is_the_divergence_from_the_clean_run(arch: str, model: Any) -> None:
 
 def test_more_steps_come_closer_to_the_integral() -> None:
     model, trial = tiny("llama-gqa"), random_trial()
-    coarse, fine = (lh.attribution_patch(model, trial, "kl", ig_steps=m, progress=False) for m in (2, 24))
-    finer = lh.attribution_patch(model, trial, "kl", ig_steps=48, progress=False)
+    coarse, fine = (lh.attribution_patch(model, trial, metric="kl", ig_steps=m, progress=False) for m in (2, 24))
+    finer = lh.attribution_patch(model, trial, metric="kl", ig_steps=48, progress=False)
     gap = float((fine.values - finer.values).abs().max())
     assert gap < float((coarse.values - finer.values).abs().max())
 

@@ -11,7 +11,7 @@ from transformer_lens.tools.analysis.attribution_patching import attribution_pat
 
 import lens_heads as lh
 from lens_heads.answering.patch_metrics import answer_logprob
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks, hooked
 from tests import handmade, planted, zoo
 from tests.conftest import tiny
@@ -59,7 +59,7 @@ def test_it_is_the_directional_derivative_of_the_metric(arch: str, model: Any, p
 
 
 def test_it_is_what_transformer_lens_gives_summed_over_positions(model: Any) -> None:
-    pair, shape = random_pair(), geometry(model)
+    pair, shape = random_pair(), head_geometry(model)
     rows = slice(pair.answer[0] - 1, pair.answer[1] - 1)
     theirs = of_transformer_lens(
         model,
@@ -141,7 +141,9 @@ def test_bad_input_is_refused_and_leaves_no_hook() -> None:
     with pytest.raises(ValueError, match="ig_steps=0: must be a positive integer"):
         lh.attribution_patch(model, [random_pair()], ig_steps=0, progress=False)
     with pytest.raises(ValueError, match=r"pair random-1: the metric has no gradient\. Do not detach"):
-        lh.attribution_patch(model, [random_pair()], lambda logits, gold: logits.detach()[:, 0, 0], progress=False)
+        lh.attribution_patch(
+            model, [random_pair()], metric=lambda logits, gold: logits.detach()[:, 0, 0], progress=False
+        )
     with pytest.raises(ValueError, match="the metric is nan"):
-        lh.attribution_patch(model, [random_pair()], lambda x, gold: x[:, 0, 0] * torch.nan, progress=False)
+        lh.attribution_patch(model, [random_pair()], metric=lambda x, gold: x[:, 0, 0] * torch.nan, progress=False)
     assert not has_hooks(model)

@@ -28,13 +28,13 @@ def right_pairs(model: Any, n: int) -> list[lh.TokenPair]:
 
 def test_stages_are_path_patching_over_the_gap(arch: str, model: Any) -> None:
     pairs = right_pairs(model, 2)
-    found = lh.ranking.trace_circuit(model, pairs, ("q", "v"), share=0.2, progress=False)
+    found = lh.ranking.trace_circuit(model, pairs, components=("q", "v"), share=0.2, progress=False)
     records = lh.patch_heads(model, pairs, progress=False).meta["trials"]
     gap = sum(record["clean"] - record["corrupt"] for record in records) / 2
     assert found.gap == pytest.approx(gap, abs=1e-4)
     receivers: Any = "logits"
     for stage, component in zip(found.stages, ("q", "q", "v"), strict=False):
-        expected = lh.path_patch(model, None, receivers, pairs, component, progress=False).values / gap
+        expected = lh.path_patch(model, pairs, None, receivers, component=component, progress=False).values / gap
         torch.testing.assert_close(stage.scores.values, expected, atol=1e-4, rtol=1e-3)
         best = stage.scores.values.abs().flatten().topk(2).indices.tolist()
         reached = [at for at in best if expected.abs().flatten()[at] > 1e-6]
@@ -63,7 +63,7 @@ def planted_pairs(n: int = 4) -> list[lh.TokenPair]:
 
 def test_a_planted_circuit_is_traced_from_the_logits_to_the_head_before() -> None:
     model = induction_model(writes=1.0)
-    found = lh.ranking.trace_circuit(model, planted_pairs(), ("k",), share=0.25, progress=False)
+    found = lh.ranking.trace_circuit(model, planted_pairs(), components=("k",), share=0.25, progress=False)
     assert found.stages[0].heads == (INDUCTION,)
     assert found.stages[0].scores[INDUCTION] == pytest.approx(1, abs=0.05)
     letters = found.plot().data[0].text
@@ -71,7 +71,7 @@ def test_a_planted_circuit_is_traced_from_the_logits_to_the_head_before() -> Non
     assert letters[PREVIOUS.layer][PREVIOUS.head] == "2"
     assert found.stages[1].heads == (PREVIOUS,)
     assert found.stages[1].scores[PREVIOUS] > 0.5
-    blind = lh.ranking.trace_circuit(model, planted_pairs(), ("v", "v"), share=0.25, progress=False)
+    blind = lh.ranking.trace_circuit(model, planted_pairs(), components=("v", "v"), share=0.25, progress=False)
     assert blind.heads == [INDUCTION]  # Nothing reaches it by its values, so that the trace ends.
 
 

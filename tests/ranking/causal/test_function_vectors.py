@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.trials.pairs import TokenPair
 from tests import planted
@@ -26,9 +26,9 @@ def one_token(seed: int, n: int = 24) -> Any:
 def test_aie_equals_a_plain_loop(model: Any) -> None:
     vectors = lh.task_vectors(model, [one_token(5), one_token(6, 17)])
     trials = [one_token(0), one_token(1, 19)]
-    found = lh.aie(model, trials, vectors, **QUIET)
+    found = lh.average_indirect_effect(model, trials, vectors=vectors, **QUIET)
     assert (found.method, found.score_unit) == ("cri", "probability")
-    shape = geometry(model)
+    shape = head_geometry(model)
     for i, trial in enumerate(trials):
         gold = int(trial.answer_tokens[0])
         base = model(trial.tokens[None])[0, -1].softmax(-1)[gold]
@@ -50,13 +50,13 @@ def test_aie_equals_patching_from_a_single_donor(model: Any) -> None:
     clean, corrupt = one_token(0), replace(one_token(1), answer_tokens=one_token(0).answer_tokens)
     whole = [torch.cat([trial.tokens, clean.answer_tokens]) for trial in (clean, corrupt)]
     pair = TokenPair(*whole, (len(clean), len(clean) + 1), "pair")
-    patched = lh.patch_heads(model, pair, "first_token_prob", "answer", **QUIET)
-    found = lh.aie(model, corrupt, lh.task_vectors(model, clean), **QUIET)
+    patched = lh.patch_heads(model, pair, metric="first_token_prob", positions="answer", **QUIET)
+    found = lh.average_indirect_effect(model, corrupt, vectors=lh.task_vectors(model, clean), **QUIET)
     torch.testing.assert_close(found.values, patched.values, atol=1e-5, rtol=1e-4)
     vectors = replace(
         lh.task_vectors(model, clean), prompts=()
     )  # Of the very pair, which is refused where it is known.
-    donated = lh.patch_heads(model, pair, "first_token_prob", donor=vectors, **QUIET)
+    donated = lh.patch_heads(model, pair, metric="first_token_prob", donor=vectors, **QUIET)
     torch.testing.assert_close(donated.values, patched.values, atol=1e-5, rtol=1e-4)
 
 
@@ -64,7 +64,7 @@ def test_planted_heads_have_the_largest_effect() -> None:
     model, answer = planted.model(), planted.trials(1)[0].answer
     donors = [trial for trial in planted.trials(24, seed=1) if trial.answer == answer]
     bare = [trial for trial in planted.trials(24, seed=2, corrupt=True) if trial.answer == answer]
-    found = lh.aie(model, bare, lh.task_vectors(model, donors), **QUIET)
+    found = lh.average_indirect_effect(model, bare, vectors=lh.task_vectors(model, donors), **QUIET)
     assert found.top(2) == [planted.COPIER, planted.WRITER]
     assert found[planted.SUPPRESSOR] < 0
 

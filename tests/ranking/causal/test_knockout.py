@@ -21,7 +21,7 @@ def full_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits and final state of the last row, from one forward over the whole prompt."""
     seen: list[torch.Tensor] = []
-    with torch.no_grad(), lh.ablate(model, heads, kind, **options):
+    with torch.no_grad(), lh.ablate(model, heads, kind=kind, **options):
         name = "blocks.2.hook_resid_post"
         logits = model.run_with_hooks(tokens[None], fwd_hooks=[(name, lambda x, hook: seen.append(x))])
         return logits[0, -1], model.ln_final(seen[0])[0, -1]
@@ -46,7 +46,7 @@ def test_any_operator_and_measure(gqa: Any) -> None:
     def loss_of_top(intact: torch.Tensor, ablated: torch.Tensor) -> torch.Tensor:
         return intact.max() - ablated[intact.argmax()]
 
-    found = lh.knockout_heads(gqa, trials, "scale", loss_of_top, factor=0.5, progress=False)
+    found = lh.knockout_heads(gqa, trials, kind="scale", measure=loss_of_top, factor=0.5, progress=False)
     assert found.trial_ids == ("random-0", "random-1")
     for i, trial in enumerate(trials):
         intact = full_forward(gqa, trial.tokens, [], "zero")[0]
@@ -117,7 +117,7 @@ def test_a_run_continues_from_its_folder(gqa: Any, tmp_path: Any) -> None:
     prompts = [random_trial(seed).tokens for seed in range(3)]
     one, again = (lh.knockout_heads(gqa, prompts, out=tmp_path / "a", progress=False) for _ in range(2))
     torch.testing.assert_close(one.per_trial, again.per_trial)
-    found, twice = (lh.ranking.sahara(gqa, prompts, 2, out=tmp_path / "b", progress=False) for _ in range(2))
+    found, twice = (lh.ranking.sahara(gqa, prompts, k=2, out=tmp_path / "b", progress=False) for _ in range(2))
     assert found.order == twice.order
 
 
@@ -126,7 +126,7 @@ def test_a_run_continues_from_its_folder(gqa: Any, tmp_path: Any) -> None:
     [
         (lambda m: lh.knockout_heads(m, []), "there are no texts"),
         (lambda m: lh.knockout_heads(m, ["ab"], measure="loss"), "measure='loss': use 'kl', or a function"),
-        (lambda m: lh.knockout_heads(m, ["ab"], "sideways"), "unknown kind of ablation 'sideways'"),
+        (lambda m: lh.knockout_heads(m, ["ab"], kind="sideways"), "unknown kind of ablation 'sideways'"),
         (
             lambda m: lh.knockout_heads(m, ["ab"], measure=lambda p, q: q),
             "the measure gave .* must be one finite number",

@@ -11,7 +11,7 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads.answering.pair_runs import PairRuns
 from lens_heads.model.forward import left_pad
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.trials.pairs import make_pairs
 from tests import handmade, planted, zoo
@@ -85,7 +85,7 @@ def test_patching_clean_into_clean_changes_nothing(model: Any) -> None:
 
 @pytest.mark.parametrize("layer", [0, 2])
 def test_all_heads_of_a_layer_reproduce_its_clean_attention_output_exactly(model: Any, layer: int) -> None:
-    pair, shape, name = random_pair(), geometry(model), f"blocks.{layer}.hook_attn_out"
+    pair, shape, name = random_pair(), head_geometry(model), f"blocks.{layer}.hook_attn_out"
     heads = [(layer, head) for head in range(shape.n_heads)]
     seen: list[Tensor] = []
     see = [(name, lambda x, hook: seen.append(x.clone()))]
@@ -100,7 +100,7 @@ def test_all_heads_of_a_layer_reproduce_its_clean_attention_output_exactly(model
 
 
 def test_patch_is_the_same_intervention_as_patch_heads(model: Any) -> None:
-    pair, shape = random_pair(), geometry(model)
+    pair, shape = random_pair(), head_geometry(model)
 
     def metric(tokens: Tensor) -> float:
         with torch.no_grad():
@@ -222,18 +222,18 @@ def test_heads_outside_the_model_and_foreign_objects_are_refused(gqa: Any) -> No
         pass
     with pytest.raises(TypeError, match="is not a TransformerLens model"):
         lh.patch_heads(object(), [random_pair()], progress=False)
-    with pytest.raises(TypeError, match="pairs='L1H1': must be a list of TokenPairs or Trials"):
+    with pytest.raises(TypeError, match="trials='L1H1': must be a list of TokenPairs or Trials"):
         lh.patch_heads(gqa, "L1H1", progress=False)  # type: ignore[arg-type]
 
 
 def test_a_run_folder_refuses_a_hooked_model(gqa: Any, tmp_path: Any) -> None:
-    with lh.ablate(gqa, "L0H0", "zero"), pytest.raises(ValueError, match="has hooks attached"):
+    with lh.ablate(gqa, "L0H0", kind="zero"), pytest.raises(ValueError, match="has hooks attached"):
         lh.patch_heads(gqa, [random_pair()], progress=False, out=tmp_path / "run")
 
 
 def test_patching_works_under_an_ablation(gqa: Any) -> None:
     """What is hooked on stays on: an ablated head cannot give anything back."""
-    with lh.ablate(gqa, "L1H1", "zero"):
+    with lh.ablate(gqa, "L1H1", kind="zero"):
         found = scores(gqa, random_pair(), positions="all")
     assert float(found[1, 1]) == pytest.approx(0, abs=1e-6)
     assert found.abs().max() > 1e-2
@@ -241,7 +241,7 @@ def test_patching_works_under_an_ablation(gqa: Any) -> None:
 
 def test_trials_become_pairs_by_themselves(gqa: Any) -> None:
     trials = [random_trial(0), random_trial(1)]
-    direct = lh.patch_heads(gqa, make_pairs(trials, gqa.tokenizer, geometry(gqa)), progress=False)
+    direct = lh.patch_heads(gqa, make_pairs(trials, gqa.tokenizer, head_geometry(gqa)), progress=False)
     found = lh.patch_heads(gqa, trials, progress=False)
     assert torch.equal(direct.per_trial, found.per_trial)
     assert found.meta["corruption"] == "remove"

@@ -23,7 +23,7 @@ except ImportError:
 
 
 def scores(model: Any, senders: Any, receivers: Any, pair: lh.TokenPair, **options: Any) -> Tensor:
-    return lh.path_patch(model, senders, receivers, [pair], progress=False, **options).per_trial[0]
+    return lh.path_patch(model, [pair], senders, receivers, progress=False, **options).per_trial[0]
 
 
 def wanted(arch: str, pair: lh.TokenPair, receivers: list[tuple[int, int]], component: str, base: str) -> Tensor:
@@ -91,15 +91,15 @@ def test_only_senders_score_and_each_on_its_own(gqa: Any) -> None:
 
 def test_planted_heads_tell_the_logits_and_nobody_else() -> None:
     model, trials = planted.model(), planted.trials(4)
-    direct = lh.path_patch(model, None, "logits", trials, progress=False)
+    direct = lh.path_patch(model, trials, None, "logits", progress=False)
     assert set(direct.top(2)) == {planted.COPIER, planted.WRITER}
     assert direct.bottom(1) == [planted.SUPPRESSOR]
-    indirect = lh.path_patch(model, None, [planted.WRITER], trials, progress=False)
+    indirect = lh.path_patch(model, trials, None, [planted.WRITER], progress=False)
     assert indirect.values.abs().max() < 0.01 * direct.values.abs().max()
 
 
 def test_the_result_says_what_the_path_was(gqa: Any) -> None:
-    found = lh.path_patch(gqa, "L0H1", ["L2H0"], [random_pair()], component="k", progress=False)
+    found = lh.path_patch(gqa, [random_pair()], "L0H1", ["L2H0"], component="k", progress=False)
     assert {key: found.meta[key] for key in ("senders", "receivers", "component", "base", "freeze_mlps")} == {
         "senders": ["L0H1"],
         "receivers": ["L2H0"],

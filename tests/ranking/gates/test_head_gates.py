@@ -13,7 +13,7 @@ import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import uncached
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.ranking.gates.gate import Batch
 from lens_heads.ranking.gates.lofit import Offsets, Scaling
@@ -85,7 +85,7 @@ def test_offsets_are_trained_on_the_best_heads_alone(gqa: Any) -> None:
     gate = Offsets(tuple(head.key for head in found.heads))
     batch = Batch.of(gqa, trials[:1])
     expected = rows(gqa, trials[0], gate.hooks(found.offsets.z, batch))
-    with lh.ablate(gqa, found.heads, "add", reference=found.offsets):
+    with lh.ablate(gqa, found.heads, kind="add", reference=found.offsets):
         torch.testing.assert_close(rows(gqa, trials[0]), expected)
     with lh.steer(gqa, found.heads, found.offsets):
         assert torch.equal(rows(gqa, trials[0]), rows(gqa, trials[0]))
@@ -98,7 +98,7 @@ def found_trials(trials: list[Any]) -> list[Any]:
 
 
 def test_scaling_multiplies_every_element(model: Any) -> None:
-    shape, trial = geometry(model), random_trial()
+    shape, trial = head_geometry(model), random_trial()
     size = (shape.n_layers, shape.n_heads, shape.d_head)
     A = torch.randn(size, generator=torch.Generator().manual_seed(0))
     A[:-1] = 0
@@ -115,7 +115,7 @@ def test_scaling_multiplies_every_element(model: Any) -> None:
 
 def test_injection_at_its_two_ends(model: Any) -> None:
     """No gate open: the model itself. All of the top layer's: the write of the vectors, whatever the heads read."""
-    shape, trial = geometry(model), random_trial(answer=1)
+    shape, trial = head_geometry(model), random_trial(answer=1)
     vectors = lh.task_vectors(model, [random_trial(seed) for seed in (5, 6)])
     gate, batch = Injection("", vectors.z), Batch.of(model, [trial])
     closed = torch.full((shape.n_layers, shape.n_heads), -200.0)
@@ -131,7 +131,7 @@ def test_injection_at_its_two_ends(model: Any) -> None:
 
     torch.testing.assert_close(rows(model, trial, gate.hooks(opened, batch)), rows(model, trial, [(z, put)]))
     heads = [Head(shape.n_layers - 1, head) for head in range(shape.n_heads)]
-    with lh.ablate(model, heads, "mix", reference=vectors, span=(len(trial) - 1, len(trial))):
+    with lh.ablate(model, heads, kind="mix", reference=vectors, span=(len(trial) - 1, len(trial))):
         torch.testing.assert_close(rows(model, trial), rows(model, trial, [(z, put)]))
 
 

@@ -12,7 +12,7 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import uncached
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.ranking.gates.duo import Duo
 from lens_heads.ranking.gates.gate import Batch
@@ -56,7 +56,7 @@ def test_closed_gates_are_kind_streaming(model: Any, full: Any) -> None:
     everyone = every_head(batch.shape.n_layers, batch.shape.n_heads)
     for row, trial in zip(got, batch.trials, strict=True):
         alone = Batch.of(model, [trial])
-        with lh.ablate(model, everyone, "streaming", sink=1, recent=4):
+        with lh.ablate(model, everyone, kind="streaming", sink=1, recent=4):
             (expected,) = logits(model, alone)
         torch.testing.assert_close(row, expected, atol=1e-5, rtol=1e-4)
 
@@ -64,7 +64,7 @@ def test_closed_gates_are_kind_streaming(model: Any, full: Any) -> None:
 @pytest.mark.parametrize("full", ["mixed", "teacher"])
 def test_a_gate_between_mixes_the_heads_of_its_group(gqa: Any, full: Any) -> None:
     """One kv head half open in the top layer, where both readings agree: z is the mean of both branches' z."""
-    gate, batch, shape = Duo(1, 4, full, 0.05), batch_of(gqa), geometry(gqa)
+    gate, batch, shape = Duo(1, 4, full, 0.05), batch_of(gqa), head_geometry(gqa)
     batch = Batch.of(gqa, batch.trials[:1])
     teacher = gate.teacher(gqa, batch)
     batch = Batch(batch.trials, batch.tokens, batch.pads, shape, teacher=teacher)
@@ -76,7 +76,7 @@ def test_a_gate_between_mixes_the_heads_of_its_group(gqa: Any, full: Any) -> Non
         logits(gqa, batch)
     with hooked(gqa, [(top, lambda x, hook: seen.append(x))]):
         logits(gqa, batch)
-        with lh.ablate(gqa, [(shape.n_layers - 1, h) for h in range(shape.group)], "streaming", sink=1, recent=4):
+        with lh.ablate(gqa, [(shape.n_layers - 1, h) for h in range(shape.group)], kind="streaming", sink=1, recent=4):
             logits(gqa, batch)
     mixed, whole, stream = seen
     torch.testing.assert_close(mixed, (whole + stream) / 2, atol=1e-5, rtol=1e-4)
@@ -140,7 +140,7 @@ def test_gates_are_written_and_read_in_the_published_form(gqa: Any, tmp_path: Pa
     file = lh.write_gates(scores, tmp_path / "full_attention_heads.tsv")
     assert torch.equal(lh.read_gates(file).values, scores.values)
     with pytest.raises(ValueError, match="these are of query_heads"):
-        lh.write_gates(lh.units.to_query_heads(scores, geometry(gqa).group), tmp_path / "gates.tsv")
+        lh.write_gates(lh.units.to_query_heads(scores, head_geometry(gqa).group), tmp_path / "gates.tsv")
 
 
 def test_passkeys_hold_what_they_ask_for(gqa: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.identity import fingerprint
 from lens_heads.ranking.gates import training
@@ -51,7 +51,7 @@ def test_weights_stay_as_they_are(method: str, model: Any) -> None:
     assert fingerprint(model) == before
     assert [weight.requires_grad for weight in model.original_model.parameters()] == wanting
     assert not has_hooks(model)
-    shape = geometry(model)
+    shape = head_geometry(model)
     units = shape.n_kv_heads if found.scores.unit == "kv_head" else shape.n_heads
     assert found.scores.values.shape == (shape.n_layers, units)
     assert found.scores.selected

@@ -58,7 +58,9 @@ def by_loop(
     rows = []
     for heads in sets:
         with lh.ablate(model, heads, **{"kind": "zero", **how}):
-            found = lh.evaluate(model, trials, max_new_tokens > 0, max_new_tokens=max_new_tokens or 1, progress=False)
+            found = lh.evaluate(
+                model, trials, generate=max_new_tokens > 0, max_new_tokens=max_new_tokens or 1, progress=False
+            )
         rows.append(found.metrics[metric].double().numpy())
     return np.stack(rows)
 

@@ -35,7 +35,7 @@ def test_masks_drawn_twice_are_warned_about_and_run_once() -> None:
         fresh.base  # noqa: B018
         base = len(seen)
         with pytest.warns(UserWarning, match=r"sparsity=0\.125 of 8 heads: 32 of 40 masks repeat another"):
-            scores = localize(fresh, "css", 40, 0.125)
+            scores = localize(fresh, method="css", n_masks=40, sparsity=0.125)
     assert scores.meta["n_masks"] == 8
     assert scores.meta["evaluations"] == 9
     one_head_each = passes_of(fresh, [[Head(layer, head)] for layer in range(2) for head in range(4)])
@@ -44,7 +44,7 @@ def test_masks_drawn_twice_are_warned_about_and_run_once() -> None:
 
 
 def test_heads_that_no_mask_ablates_are_warned_about_once(recwarn: pytest.WarningsRecorder) -> None:
-    localize(measured(), "csb", 6, 0.2, k=1)
+    localize(measured(), method="csb", n_masks=6, sparsity=0.2, k=1)
     said = [str(each.message) for each in recwarn if "in none or in all" in str(each.message)]
     assert len(said) == 1
     assert said[0].startswith("sparsity=0.2 of 8 heads: ")
@@ -64,14 +64,14 @@ def passes_of(measured: MaskedMetric, sets: list[list[Head]]) -> int:
 def test_a_metric_that_is_the_same_under_every_mask_is_refused(method: str) -> None:
     constant = MaskedMetric(model(), unanswerable(), "greedy_match", progress=False)
     with pytest.raises(ValueError, match=r"every mask gives the response 0: nothing to explain\. Ablate more heads"):
-        localize(constant, method, 12, 0.3)
+        localize(constant, method=method, n_masks=12, sparsity=0.3)
 
 
 def test_searches_of_a_constant_metric_find_nothing() -> None:
     constant = MaskedMetric(model(), unanswerable(), "greedy_match", progress=False)
     assert (one_shot(constant) == 0).all()
     with pytest.warns(UserWarning, match="stopped at 0 of 3 heads: ablating one more does not lower greedy_match"):
-        scores = localize(constant, "greedy", k=3)
+        scores = localize(constant, method="greedy", k=3)
     assert scores.order == ()
     assert (scores.values == 0).all()
     assert len(scores.ties(3)) == 3
@@ -84,7 +84,7 @@ def test_patience_waits_while_nothing_has_happened_yet(monkeypatch: pytest.Monke
     coarse = MaskedMetric(model(), FOUND, "greedy_match", progress=False)
     response = coarse(different("bernoulli", 120, 0.2)).mean(1)
     assert np.ptp(response[:5]) == 0 < np.ptp(response)
-    scores = localize(coarse, "csb", 120, 0.2, k=2, patience=2)
+    scores = localize(coarse, method="csb", n_masks=120, sparsity=0.2, k=2, patience=2)
     assert set(scores.top(2)) == {COPIER, WRITER}
 
 
@@ -94,7 +94,7 @@ def test_a_failed_mask_is_left_out_of_the_fit(monkeypatch: pytest.MonkeyPatch) -
     values, bad = measured()(masks), measured().heads(masks[3])
     failing(monkeypatch, lambda heads: heads == bad, RuntimeError("boom"))
     with pytest.warns(UserWarning, match="1 of .* failed; the first: RuntimeError: boom"):
-        scores = localize(MaskedMetric(model(), FOUND, progress=False), "csl", 24, 0.5, seed=2)
+        scores = localize(MaskedMetric(model(), FOUND, progress=False), method="csl", n_masks=24, sparsity=0.5, seed=2)
     kept = np.delete(np.arange(len(masks)), 3)
     expected = fit(masks[kept], values[kept], seed=2)
     np.testing.assert_allclose(scores.per_trial.numpy(), expected.per_trial, atol=1e-5)
@@ -110,12 +110,12 @@ def test_too_many_failed_masks_are_no_fit(monkeypatch: pytest.MonkeyPatch) -> No
         pytest.warns(UserWarning, match="boom"),
         pytest.raises(RuntimeError, match=r"\d of \d\d masks failed: without them, heads .* would look harmless"),
     ):
-        localize(MaskedMetric(model(), FOUND, progress=False), "css", 24, 0.3)
+        localize(MaskedMetric(model(), FOUND, progress=False), method="css", n_masks=24, sparsity=0.3)
 
 
 def test_one_head_a_mask_is_named() -> None:
     with pytest.warns(UserWarning, match=r"sparsity=0.15 of 8 heads ablates one at a time.* Use at least 0.25"):
-        localize(measured(), "css", 8, 0.15, k=1)
+        localize(measured(), method="css", n_masks=8, sparsity=0.15, k=1)
 
 
 def test_a_search_needs_every_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.interventions.ablation import Ablation
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.masks.in_turn import attribute_in_turn, best_in_turn
 from lens_heads.ranking.masks.localize import localize_heads
@@ -71,7 +71,7 @@ def test_the_set_that_hurts_most_is_taken(arch: str, kind: str) -> None:
     base, *values = by_loop(gqa, trials(), [[], *(ranking[:k] for ranking in proposed.values())], **how)
     worst = int(np.argmin([one.mean() for one in values]))
 
-    found = localize_heads(gqa, trials(), "best_in_turn", k=k, progress=False, **how)
+    found = localize_heads(gqa, trials(), method="best_in_turn", k=k, progress=False, **how)
     assert found.meta["proposed_by"] == list(proposed)[worst]
     assert found.ranking() == proposed[found.meta["proposed_by"]]
     assert found.meta["chosen"] == k
@@ -80,7 +80,7 @@ def test_the_set_that_hurts_most_is_taken(arch: str, kind: str) -> None:
 
 
 def test_it_finds_the_planted_writers_and_leaves_no_hook() -> None:
-    scores = localize_heads(model(), FOUND, "best_in_turn", k=2, progress=False)
+    scores = localize_heads(model(), FOUND, method="best_in_turn", k=2, progress=False)
     assert set(scores.top(2)) == {COPIER, WRITER}
     assert scores.best == "lowest"
     assert scores.selected
@@ -89,18 +89,18 @@ def test_it_finds_the_planted_writers_and_leaves_no_hook() -> None:
 
 
 def test_what_takes_a_heads_place_is_found_where_attribution_alone_is_blind() -> None:
-    truth = lh.planted(copiers=0, writers=0, suppressors=0, decoys=0, chains=0, backups=1, seed=1)
+    truth = lh.planted_model(copiers=0, writers=0, suppressors=0, decoys=0, chains=0, backups=1, seed=1)
     listed = truth.trials(6)
     (main,), (backup,) = truth.of("main"), truth.of("backup")
-    once = lh.attribute_ablation(truth.model, listed, "zero", progress=False)
-    found = localize_heads(truth.model, listed, "best_in_turn", k=2, progress=False)
+    once = lh.attribute_ablation(truth.model, listed, kind="zero", progress=False)
+    found = localize_heads(truth.model, listed, method="best_in_turn", k=2, progress=False)
     assert found.top(2) == [main, backup]
     assert once.ranking().index(backup) > 1
 
 
 def test_a_question_that_holds_the_answer_is_its_own_needle() -> None:
     bare = [replace(trial, needle=None) for trial in MaskedMetric(model(), FOUND, progress=False).trials]
-    assert set(localize_heads(model(), bare, "best_in_turn", k=2, progress=False).top(2)) == {COPIER, WRITER}
+    assert set(localize_heads(model(), bare, method="best_in_turn", k=2, progress=False).top(2)) == {COPIER, WRITER}
 
 
 def test_what_it_cannot_do_is_said_before_anything_is_run() -> None:
@@ -118,4 +118,4 @@ def test_what_it_cannot_do_is_said_before_anything_is_run() -> None:
         with passes(gqa) as seen, pytest.raises(ValueError, match=message):
             best_in_turn(one, 2)
         assert not seen
-    assert geometry(gqa).n_heads * geometry(gqa).n_layers == measured().units[0] * measured().units[1]
+    assert head_geometry(gqa).n_heads * head_geometry(gqa).n_layers == measured().units[0] * measured().units[1]

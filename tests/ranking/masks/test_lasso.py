@@ -29,7 +29,7 @@ def iterated(design: np.ndarray, target: np.ndarray, alpha: float, l1_ratio: flo
 def test_paper_minimises_the_papers_objective() -> None:
     masks, response = planted()
     design, alpha = masks.reshape(60, -1).astype(float), 0.004
-    found = solve_masks(masks, response, "paper", base=BASE, alpha=alpha, debias=False).ravel()
+    found = solve_masks(masks, response, method="paper", base=BASE, alpha=alpha, debias=False).ravel()
     np.testing.assert_allclose(found, iterated(design, response - BASE, alpha), atol=2e-3)
     slope = design.T @ (design @ found - (response - BASE)) / 60
     chosen = found != 0
@@ -41,7 +41,7 @@ def test_paper_minimises_the_papers_objective() -> None:
 def test_the_elastic_net_halves_the_penalty() -> None:
     masks, response = planted()
     design = masks.reshape(60, -1) - masks.reshape(60, -1).mean(0)
-    found = solve_masks(masks, response, "elastic_net", alpha=0.01, debias=False).ravel()
+    found = solve_masks(masks, response, method="elastic_net", alpha=0.01, debias=False).ravel()
     np.testing.assert_allclose(found, iterated(design, response - response.mean(), 0.01, 0.5), atol=2e-3)
 
 
@@ -49,7 +49,7 @@ def test_script_is_the_authors_regression_in_units_of_the_response() -> None:
     masks, response = planted()
     z_scored = (response - response.mean()) / response.std()
     theirs = Lasso(alpha=0.01, max_iter=5000).fit(masks.reshape(60, -1), z_scored).coef_
-    ours = solve_masks(masks, response, "script", debias=False)
+    ours = solve_masks(masks, response, method="script", debias=False)
     assert ours.shape == (6, 8)
     np.testing.assert_allclose(ours.ravel(), theirs * response.std(), atol=1e-12)
     assert first(ours) == set(PLANTED)
@@ -76,7 +76,7 @@ def test_lasso_is_lassocv_on_shuffled_folds() -> None:
 def test_one_standard_error_takes_the_largest_alpha_within_it() -> None:
     masks, response = planted()
     least = fit(masks, response, n_bootstrap=1, n_stability=1)
-    sparser = fit(masks, response, "lasso_1se", n_bootstrap=1, n_stability=1)
+    sparser = fit(masks, response, method="lasso_1se", n_bootstrap=1, n_stability=1)
     errors = {}
     for alpha in least.alpha * (1.172102297 ** np.arange(0, 25)):  # Upwards along the grid: 100 ** (1 / 29) apart.
         folds = KFold(5, shuffle=True, random_state=0).split(response)
@@ -94,7 +94,7 @@ def test_one_standard_error_takes_the_largest_alpha_within_it() -> None:
 @pytest.mark.parametrize("n_masks", [40, 60])
 def test_bic_takes_the_step_of_the_path_with_the_least_criterion(n_masks: int) -> None:
     masks, response = planted(n_masks=n_masks)
-    found = fit(masks, response, "bic", n_bootstrap=1, n_stability=1)
+    found = fit(masks, response, method="bic", n_bootstrap=1, n_stability=1)
     design = np.c_[np.ones(n_masks), masks.reshape(n_masks, -1)]
     if n_masks > 49:
         left = response - design @ np.linalg.lstsq(design, response, rcond=None)[0]
@@ -114,10 +114,10 @@ def test_bic_takes_the_step_of_the_path_with_the_least_criterion(n_masks: int) -
 @pytest.mark.parametrize("method", REGRESSIONS)
 def test_planted_heads_come_first_with_their_cost_and_not_from_a_flipped_response(method: str) -> None:
     masks, response = planted()
-    found = solve_masks(masks, response, method, base=BASE)
+    found = solve_masks(masks, response, method=method, base=BASE)
     assert first(found) == set(PLANTED)
     np.testing.assert_allclose(found.ravel()[[*PLANTED, 9]], TRUE[[*PLANTED, 9]], atol=0.04)
-    flipped = solve_masks(masks, -response, method, base=-BASE)
+    flipped = solve_masks(masks, -response, method=method, base=-BASE)
     assert not first(flipped) & set(PLANTED)
     assert first(-flipped) == set(PLANTED)
 
@@ -125,7 +125,7 @@ def test_planted_heads_come_first_with_their_cost_and_not_from_a_flipped_respons
 @pytest.mark.parametrize("method", ["lasso", "bic", "paper", "script"])
 def test_without_noise_the_cost_is_exact(method: str) -> None:
     masks, response = planted(noise=0)
-    found = fit(masks, response, method, base=BASE, n_bootstrap=20, n_stability=2, seed=1)
+    found = fit(masks, response, method=method, base=BASE, n_bootstrap=20, n_stability=2, seed=1)
     np.testing.assert_allclose(found.coefficients.ravel(), TRUE, atol=1e-12)
     assert found.intercept == pytest.approx(BASE)
     assert (found.r2, found.held_out_r2) == (pytest.approx(1), pytest.approx(1))
@@ -142,11 +142,11 @@ def test_units_are_those_of_the_response() -> None:
 @pytest.mark.filterwarnings("ignore:masks. .* of .* heads are ablated in none")
 def test_few_masks() -> None:
     masks, response = planted()
-    assert math.isnan(fit(masks[:6], response[:6], "script", n_bootstrap=2, n_stability=2).held_out_r2)
+    assert math.isnan(fit(masks[:6], response[:6], method="script", n_bootstrap=2, n_stability=2).held_out_r2)
     with pytest.raises(ValueError, match=r"4 masks: lasso needs at least 5\. Evaluate more masks, or give alpha"):
         solve_masks(masks[:4], response[:4])
     with pytest.raises(ValueError, match=r"1 masks: script needs at least 2\. Evaluate more masks\.$"):
-        solve_masks(masks[:1], response[:1], "script")
+        solve_masks(masks[:1], response[:1], method="script")
     with pytest.warns(UserWarning, match="heads are ablated in none or in all of 4 masks"):
         assert solve_masks(masks[:4], response[:4], alpha=0.001).shape == (6, 8)
 
@@ -155,7 +155,7 @@ def test_few_masks() -> None:
 def test_bad_input_is_refused_with_the_value() -> None:
     masks, response = planted(trials=2)
     with pytest.raises(ValueError, match="unknown method 'ridge': use lasso, lasso_1se, bic, paper"):
-        solve_masks(masks, response, "ridge")
+        solve_masks(masks, response, method="ridge")
     with pytest.raises(ValueError, match=r"response of shape \[59, 2\] for 60 masks"):
         solve_masks(masks, response[:59])
     with pytest.raises(
@@ -163,9 +163,9 @@ def test_bad_input_is_refused_with_the_value() -> None:
     ):
         solve_masks(masks, response[..., None])
     with pytest.raises(ValueError, match="paper fits the change against the model without ablation: give base="):
-        solve_masks(masks, response, "paper")
+        solve_masks(masks, response, method="paper")
     with pytest.raises(ValueError, match=r"base of shape \[3\] for 2 trials"):
-        solve_masks(masks, response, "paper", base=np.ones(3))
+        solve_masks(masks, response, method="paper", base=np.ones(3))
     with pytest.raises(ValueError, match=r"alpha=0: must be positive and finite"):
         solve_masks(masks, response, alpha=0)
     with pytest.raises(ValueError, match=r"every mask gives the response 0\.5: nothing to explain"):

@@ -15,7 +15,7 @@ from lens_heads.heads import units
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.masks.lasso import REGRESSIONS
 from lens_heads.ranking.masks.localize import DESIGNED, localize, localize_heads
@@ -45,7 +45,7 @@ def check(scores: HeadScores) -> None:
 
 @pytest.mark.parametrize("method", [*DESIGNED, "one_shot"])
 def test_the_planted_writers_come_first(method: str) -> None:
-    scores = localize(measured(), method, **MASKS)
+    scores = localize(measured(), method=method, **MASKS)
     check(scores)
     assert scores.method == method
     if method != "one_shot":  # Alone, the suppressor has nothing left to suppress.
@@ -55,18 +55,18 @@ def test_the_planted_writers_come_first(method: str) -> None:
 
 @pytest.mark.parametrize("estimator", REGRESSIONS)
 def test_so_they_do_by_every_regression(estimator: str) -> None:
-    scores = localize(measured(), "css", **MASKS, estimator=estimator)
+    scores = localize(measured(), method="css", estimator=estimator, **MASKS)
     check(scores)
     assert scores.meta["fit"]["estimator"] == estimator
 
 
 @pytest.mark.parametrize("method", [*DESIGNED, "one_shot"])
 def test_in_bfloat16_they_come_first_too(method: str) -> None:
-    check(localize(measured(torch.bfloat16), method, **MASKS))
+    check(localize(measured(torch.bfloat16), method=method, **MASKS))
 
 
 def test_in_bfloat16_heads_cost_what_they_cost_in_float32() -> None:
-    half, full = (localize(measured(dtype), "greedy", k=2) for dtype in (torch.bfloat16, torch.float32))
+    half, full = (localize(measured(dtype), method="greedy", k=2) for dtype in (torch.bfloat16, torch.float32))
     assert half.top(2) == full.top(2) == WRITERS
     for head in WRITERS:
         assert half[head] == pytest.approx(full[head], rel=0.02)
@@ -74,7 +74,7 @@ def test_in_bfloat16_heads_cost_what_they_cost_in_float32() -> None:
 
 
 def test_greedy_adds_them_first_and_ranks_in_that_order() -> None:
-    scores = localize(measured(), "greedy", k=2)
+    scores = localize(measured(), method="greedy", k=2)
     assert scores.top(2) == WRITERS
     assert scores.meta["chosen"] == 2
     everyone = [Head(layer, head) for layer in range(2) for head in range(4)]
@@ -88,26 +88,26 @@ def test_greedy_adds_them_first_and_ranks_in_that_order() -> None:
 
 
 def test_the_trials_that_chose_the_heads_do_not_test_them() -> None:
-    scores = localize(measured(), "css", **MASKS)
+    scores = localize(measured(), method="css", **MASKS)
     assert all(side.isnan().all() for side in scores.interval())
     assert np.isnan(scores.reliability())
     for test in (scores.p_values, scores.significant):
         with pytest.raises(ValueError, match="css chose its heads on these trials: test them on others"):
             test()
-    alone = localize(MaskedMetric(model(), planted.trials(6, 30), progress=False), "one_shot")  # It chose none.
+    alone = localize(MaskedMetric(model(), planted.trials(6, 30), progress=False), method="one_shot")  # It chose none.
     assert not alone.interval()[0].isnan().any()
     assert not alone.selected
 
 
 def test_a_task_by_name_is_the_half_to_find_heads_on() -> None:
     wanted = [trial.id for trial in lh.tasks.load("capitals", split="select")]
-    asked = localize_heads(model(), "capitals", "one_shot", progress=False).made_on
+    asked = localize_heads(model(), "capitals", method="one_shot", progress=False).made_on
     assert [trial.id for trial in asked] == wanted
 
 
 def test_values_are_the_least_squares_coefficients_of_every_trial() -> None:
     """Written once more from the definition: the heads the lasso chose, and an intercept."""
-    scores = localize(measured(), "csl", 60, 0.3, seed=3)
+    scores = localize(measured(), method="csl", n_masks=60, sparsity=0.3, seed=3)
     masks = different("layer_balanced", 60, 0.3, seed=3)
     response, flat = measured()(masks), masks.reshape(len(masks), -1)
     support = (scores.values != 0).flatten().numpy()
@@ -121,7 +121,7 @@ def test_values_are_the_least_squares_coefficients_of_every_trial() -> None:
 
 
 def test_heads_that_were_not_chosen_rank_by_the_plain_difference() -> None:
-    scores = localize(measured(), "css", **MASKS)
+    scores = localize(measured(), method="css", **MASKS)
     masks = different("stratified", **MASKS)
     mean = measured()(masks).mean(1)
     left = [head for head in scores.ranking() if scores[head] == 0]
@@ -133,7 +133,7 @@ def test_heads_that_were_not_chosen_rank_by_the_plain_difference() -> None:
 
 
 def test_what_was_done_is_said() -> None:
-    scores = localize(measured(), "css", **MASKS, seed=1)
+    scores = localize(measured(), method="css", seed=1, **MASKS)
     masks = different("stratified", **MASKS, seed=1)
     base = lh.evaluate(model(), FOUND, generate=False, progress=False).mean("logprob")
     assert scores.meta["base"] == pytest.approx(base, abs=1e-5)
@@ -151,41 +151,41 @@ def test_what_was_done_is_said() -> None:
         for name in ("low", "high", "stability"):
             assert row[name] == pytest.approx(getattr(result, name)[at])
     assert [row["coefficient"] for row in told["heads"]] == sorted(row["coefficient"] for row in told["heads"])
-    assert localize(measured(), "one_shot").meta["evaluations"] == 8 + 1
-    assert localize(measured(), "greedy", k=3).meta["evaluations"] == 1 + 8 + 7 + 6
+    assert localize(measured(), method="one_shot").meta["evaluations"] == 8 + 1
+    assert localize(measured(), method="greedy", k=3).meta["evaluations"] == 1 + 8 + 7 + 6
 
 
 def test_the_seed_decides() -> None:
-    first, again, other = (localize(measured(), "csb", **MASKS, seed=seed) for seed in (5, 5, 6))
+    first, again, other = (localize(measured(), method="csb", seed=seed, **MASKS) for seed in (5, 5, 6))
     assert (first.per_trial == again.per_trial).all()
     assert first.ranking() == again.ranking()
     assert (first.values != other.values).any()
 
 
 def test_patience_stops_when_the_first_heads_have_settled() -> None:
-    whole = localize(measured(), "csb", 200, 0.3, k=2)
-    early = localize(measured(), "csb", 200, 0.3, k=2, patience=1)
-    later = localize(measured(), "csb", 200, 0.3, k=2, patience=2)
+    whole = localize(measured(), method="csb", n_masks=200, sparsity=0.3, k=2)
+    early = localize(measured(), method="csb", n_masks=200, sparsity=0.3, k=2, patience=1)
+    later = localize(measured(), method="csb", n_masks=200, sparsity=0.3, k=2, patience=2)
     assert (early.meta["n_masks"], later.meta["n_masks"]) == (50, 75)
     assert whole.meta["n_masks"] > 100
     assert early.top(2) == later.top(2) == whole.top(2) == WRITERS
-    never = localize(measured(), "csb", 200, 0.3, k=8, patience=1)
+    never = localize(measured(), method="csb", n_masks=200, sparsity=0.3, k=8, patience=1)
     assert never.meta["n_masks"] == whole.meta["n_masks"], "eight heads that all hurt are never found"
 
 
 @pytest.mark.usefixtures("alone")
 def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) -> None:
     options: dict[str, Any] = {"n_masks": 30, "sparsity": 0.3, "progress": False, "out": tmp_path}
-    scores = localize_heads(model(), FOUND, "css", **options)
+    scores = localize_heads(model(), FOUND, method="css", **options)
     loaded = HeadScores.load(tmp_path / "css.json")
     assert loaded.ranking() == scores.ranking()
     assert loaded.top(2) == WRITERS
     assert (loaded.per_trial == scores.per_trial).all()
     assert (loaded.method, loaded.meta["fit"]) == ("css", scores.meta["fit"])
     with passes(model()) as seen:
-        again = localize_heads(model(), FOUND, "css", **options)
+        again = localize_heads(model(), FOUND, method="css", **options)
         kept = MaskedMetric(model(), FOUND, out=tmp_path, progress=False)
-        localize(kept, "css", 30, 0.3, estimator="bic")
+        localize(kept, method="css", n_masks=30, sparsity=0.3, estimator="bic")
     assert not seen
     assert (again.per_trial == scores.per_trial).all()
     assert HeadScores.load(tmp_path / "css.json").meta["fit"]["estimator"] == "bic", "the newest"
@@ -193,7 +193,7 @@ def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) ->
 
 
 def test_the_heads_are_judged_on_trials_they_were_not_found_on() -> None:
-    scores = localize(measured(), "css", **MASKS)
+    scores = localize(measured(), method="css", **MASKS)
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "generate": False, "progress": False, "controls": ["random"]}
     with pytest.raises(ValueError, match=r"ranking 'css' was made on 4 of the trials.*planted-0"):
         lh.ablation_curve(model(), FOUND, scores, **options)
@@ -206,13 +206,13 @@ def test_the_heads_are_judged_on_trials_they_were_not_found_on() -> None:
 
 def test_kv_groups_are_scored_as_kv_heads_and_ablated_as_query_heads(gqa: Any) -> None:
     mine, other = [random_trial(i) for i in range(2)], random_trial(7)
-    scores = localize_heads(gqa, mine, "one_shot", level="kv_group", progress=False)
+    scores = localize_heads(gqa, mine, method="one_shot", level="kv_group", progress=False)
     assert (scores.unit, scores.n_layers, scores.n_heads) == ("kv_head", 3, 2)
     groups = [[(layer, 2 * kv), (layer, 2 * kv + 1)] for layer in range(3) for kv in range(2)]
     whole, *ablated = by_loop(gqa, mine, [[], *groups])
     expected = np.stack(ablated).T.reshape(2, 3, 2) - whole[:, None, None]
     np.testing.assert_allclose(scores.per_trial.numpy(), expected, atol=5e-5)
-    queries = units.to_query_heads(scores, geometry(gqa).group)
+    queries = units.to_query_heads(scores, head_geometry(gqa).group)
     best = scores.top(1)[0]
     assert set(queries.top(2)) == {Head(best.layer, 2 * best.head), Head(best.layer, 2 * best.head + 1)}
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "controls": (), "generate": False, "progress": False}

@@ -14,7 +14,7 @@ import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.interventions.activations import trial_activations
 from lens_heads.interventions.kinds import KINDS, Kind
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.masks.localize import localize
 from lens_heads.ranking.masks.measure import MaskedMetric
@@ -77,7 +77,7 @@ def test_options_of_the_ablation_reach_it(gqa: Any) -> None:
 @pytest.mark.parametrize("arch", ["gpt2", "llama-gqa", "llama-mqa", "qwen3", "gemma3"])
 def test_a_kv_group_is_all_the_query_heads_that_read_it(arch: str) -> None:
     model = tiny(arch)
-    shape = geometry(model)
+    shape = head_geometry(model)
     found = MaskedMetric(model, trials(), level="kv_group", progress=False)
     assert found.units == (3, shape.n_kv_heads)
     every = [[(layer, kv)] for layer in range(3) for kv in range(shape.n_kv_heads)]
@@ -203,7 +203,7 @@ def test_a_mask_whose_run_fails_is_a_row_of_nan_and_left_out(tmp_path: Path, mon
     assert not has_hooks(planted_model())
     assert np.isnan(found(asked[1:])[0]).all(), "asked again it is still a row of NaN, and the others' values are there"
     with pytest.warns(UserWarning, match="repeat another"):
-        scores = localize(found, "css", 60, 0.25)
+        scores = localize(found, method="css", n_masks=60, sparsity=0.25)
     assert scores.meta["n_masks"] == scores.meta["evaluations"] - 2, "without the one that failed, and the base"
     assert scores.top(2) == [COPIER, WRITER]
     monkeypatch.undo()

@@ -87,7 +87,7 @@ def test_the_interval_of_damage_is_over_draws_and_groups_of_trials(groups: list[
     sets = [[COPIER], [WRITER], [Head(1, 0)], [Head(0, 0)], [Head(0, 2)]]
     row = _damage(MaskedMetric(model(), trials, progress=False), sets)
     base, *now = by_loop(model(), trials, [[], *sets])
-    expected = crossed_interval(torch.from_numpy(base - np.stack(now)), groups)
+    expected = crossed_interval(torch.from_numpy(base - np.stack(now)), groups=groups)
     assert [row["damage"], row["low"], row["high"]] == pytest.approx(list(expected), abs=1e-3, nan_ok=True)
     assert np.isnan(row["low"]) == (len(set(groups)) < 5)
 
@@ -109,16 +109,16 @@ def test_random_heads_are_any_heads() -> None:
 @pytest.mark.usefixtures("alone")
 def test_masks_are_shared_between_settings_and_with_later_runs(tmp_path: Path, found: Search) -> None:
     few = {**SETTINGS, "sparsities": (0.4,), "random_draws": 0}
-    first = search(model(), FOUND, OTHERS, **few, out=tmp_path)
+    first = search(model(), FOUND, OTHERS, out=tmp_path, **few)
     same = found.frame[(found.frame["sparsity"] == 0.4)].reset_index(drop=True)
     pd.testing.assert_frame_equal(first.frame, same, check_dtype=False)
     assert len(first.scores) == len(first.frame) == 4, "no row of random heads where none are drawn"
     asked = {mask.tobytes() for design in ("stratified", "layer_balanced") for mask in different(design, 24, 0.4)}
     assert len(list((tmp_path / "fit" / "trials").iterdir())) == len(asked) + 1
     with passes(model()) as seen:
-        again = search(model(), FOUND, OTHERS, **few, out=tmp_path)
+        again = search(model(), FOUND, OTHERS, out=tmp_path, **few)
         cost = len(seen)
-        search(model(), FOUND, OTHERS, **{**few, "methods": "css", "n_masks": [40]}, out=tmp_path)
+        search(model(), FOUND, OTHERS, out=tmp_path, **{**few, "methods": "css", "n_masks": [40]})
     pd.testing.assert_frame_equal(again.frame, first.frame)
     assert cost == 0
     assert len(seen) > 0, "masks that no run had yet"

@@ -16,7 +16,7 @@ from tests.ranking.masks.linear import BASE, PLANTED, TRUE, planted
 def test_the_refit_is_least_squares_on_the_support_for_every_trial() -> None:
     masks, response = planted(trials=7, noise=0.1)
     for method, base in (("lasso", None), ("paper", np.linspace(0.7, 0.9, 7))):
-        found = fit(masks, response, method, base, n_bootstrap=1, n_stability=1)
+        found = fit(masks, response, method=method, base=base, n_bootstrap=1, n_stability=1)
         assert 3 <= found.support.sum() < 40
         design = masks[:, found.support].astype(float)
         if method == "lasso":
@@ -27,14 +27,14 @@ def test_the_refit_is_least_squares_on_the_support_for_every_trial() -> None:
         np.testing.assert_allclose(found.per_trial.mean(0), found.coefficients, atol=1e-14)
         assert found.intercept == pytest.approx(by_trial[0].mean() if method == "lasso" else 0.8)
         np.testing.assert_allclose(
-            solve_masks(masks, response.mean(1), method, base=0.8), found.coefficients, atol=1e-12
+            solve_masks(masks, response.mean(1), method=method, base=0.8), found.coefficients, atol=1e-12
         )
 
 
 def test_heads_that_are_always_ablated_together_share_their_cost() -> None:
     masks, _ = planted()
     masks[:, 0, 0] = masks[:, 2, 1]
-    found = solve_masks(masks, BASE - 0.3 * masks[:, 2, 1], "elastic_net")
+    found = solve_masks(masks, BASE - 0.3 * masks[:, 2, 1], method="elastic_net")
     assert found[0, 0] == pytest.approx(-0.15)
     assert found[2, 1] == pytest.approx(-0.15)
 
@@ -51,10 +51,10 @@ def test_shrunk_coefficients_on_request() -> None:
 def test_r2_of_masks_that_were_left_out() -> None:
     masks, response = planted(noise=0.1)
     for method, base in (("lasso", None), ("paper", BASE)):
-        found = fit(masks, response, method, base, n_bootstrap=1, n_stability=1)
+        found = fit(masks, response, method=method, base=base, n_bootstrap=1, n_stability=1)
         error = total = 0.0
         for rows, out in KFold(5, shuffle=True, random_state=0).split(response):
-            part = fit(masks[rows], response[rows], method, base, n_bootstrap=1, n_stability=1)
+            part = fit(masks[rows], response[rows], method=method, base=base, n_bootstrap=1, n_stability=1)
             predicted = part.intercept + (masks[out] * part.coefficients).sum((1, 2))
             error += ((response[out] - predicted) ** 2).sum()
             total += ((response[out] - response[rows].mean()) ** 2).sum()
@@ -68,7 +68,9 @@ def test_noise_explains_masks_in_sample_only() -> None:
     masks, _ = planted()
     held_out, in_sample = [], []
     for seed in range(5):
-        found = fit(masks, np.random.default_rng(seed).standard_normal(60), "script", n_bootstrap=1, n_stability=1)
+        found = fit(
+            masks, np.random.default_rng(seed).standard_normal(60), method="script", n_bootstrap=1, n_stability=1
+        )
         held_out.append(found.held_out_r2)
         in_sample.append(found.r2)
     assert min(in_sample) > 0.6
@@ -140,7 +142,7 @@ def test_intervals_hold_the_coefficients_of_heads_that_matter(n_masks: int, othe
 def test_more_heads_than_masks_can_tell_are_named_and_have_no_interval() -> None:
     masks, response = planted(n_masks=15, noise=0.2)
     with pytest.warns(UserWarning, match=r"script chose \d+ heads from 15 masks.*choose fewer heads"):
-        found = fit(masks, response, "script", alpha=1e-4, n_bootstrap=50, n_stability=2)
+        found = fit(masks, response, method="script", alpha=1e-4, n_bootstrap=50, n_stability=2)
     assert found.support.sum() > 5
     told = masks.reshape(15, -1)[:, found.support.ravel()]
     assert np.linalg.matrix_rank(told - told.mean(0)) < told.shape[1], "the masks do not tell them apart"

@@ -11,7 +11,7 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads.interventions.activations import trial_activations
 from lens_heads.model.directions import Directions
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.modes import evaluating
 from lens_heads.ranking.one_pass.capture import PassResult, run_pass
 from lens_heads.ranking.one_pass.scorer import ROWS, Rows, Scorer
@@ -25,7 +25,7 @@ HEADS = 4
 
 def passed(model: Any, trials: list[EncodedTrial], scorers: list[Scorer], **options: Any) -> list[PassResult]:
     return run_pass(
-        model, trials, scorers, Directions(model, geometry(model), options.pop("direction", "raw")), **options
+        model, trials, scorers, Directions(model, head_geometry(model), options.pop("direction", "raw")), **options
     )
 
 

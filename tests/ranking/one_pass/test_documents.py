@@ -88,7 +88,7 @@ def test_a_run_folder_continues_and_records_the_rule(gqa: Any, tmp_path: Path) -
 
 def test_rerank_masks_the_curve_summed_over_heads(gqa: Any) -> None:
     heads = ["L0H1", "L1H3", "L1H0"]
-    found = lh.rerank(gqa, heads, "who ran?", DOCUMENTS, chunk=33)
+    found = lh.rerank(gqa, "who ran?", DOCUMENTS, heads, chunk=33)
     encoded = trial().encode(gqa.tokenizer)
     curve = torch.zeros(encoded.ask)
     for layer, (a, a0) in enumerate(query_attention(gqa, encoded)):
@@ -143,13 +143,13 @@ def test_bad_input_is_refused_before_any_work(gqa: Any) -> None:
     ):
         lh.score_heads(gqa, [trial(), lh.Trial("x", "q", "a")], progress=False)
     with pytest.raises(ValueError, match="there are no heads to rank by"):
-        lh.rerank(gqa, [], "who?", DOCUMENTS)
+        lh.rerank(gqa, "who?", DOCUMENTS, [])
     with pytest.raises(ValueError, match="does not exist"):
-        lh.rerank(gqa, ["L9H0"], "who?", DOCUMENTS)
+        lh.rerank(gqa, "who?", DOCUMENTS, ["L9H0"])
     with pytest.raises(ValueError, match="the query is empty"):
-        lh.rerank(gqa, ["L0H0"], "", DOCUMENTS)
+        lh.rerank(gqa, "", DOCUMENTS, ["L0H0"])
     with pytest.raises(ValueError, match="rerank: documents 1 and 2 are the same text"):
-        lh.rerank(gqa, ["L0H0"], "who?", ["a", "a"])
+        lh.rerank(gqa, "who?", ["a", "a"], ["L0H0"])
 
 
 def test_shuffling_keeps_ids_and_gold() -> None:

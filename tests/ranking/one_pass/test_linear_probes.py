@@ -25,7 +25,7 @@ def test_what_planted_heads_hold() -> None:
     """Half of the answers against the others: only heads that read the answer or its clue can tell."""
     model, trials = planted.model(), planted.trials(24)
     labels = [trial.answer < "E" for trial in trials]
-    found = lh.probe_heads(model, trials, labels, folds=2, null_draws=19, **QUIET)
+    found = lh.probe_heads(model, trials, labels=labels, folds=2, null_draws=19, **QUIET)
     readers = {planted.COPIER, planted.WRITER, planted.DECOY, planted.SUPPRESSOR}
     assert {head for head in readers if found[head] == 1} == readers
     assert found.meta["chance"] == 0.5
@@ -40,7 +40,7 @@ def test_one_head_against_the_steps_by_hand(gqa: Any) -> None:
     trials = [random_trial(seed, 15 + seed % 4) for seed in range(24)]
     trials = [replace(trial, group=f"g{i // 2}") for i, trial in enumerate(trials)]
     labels = [i // 2 % 2 for i in range(24)]
-    found = lh.probe_heads(gqa, trials, labels, folds=3, seed=4, **QUIET)
+    found = lh.probe_heads(gqa, trials, labels=labels, folds=3, seed=4, **QUIET)
     z = np.stack([trial_activations(gqa, trial).z[1, -1, 2].numpy() for trial in trials])
     y, groups = np.array(labels), np.array([i // 2 for i in range(24)])
     expected = np.full(24, 0.5)
@@ -63,7 +63,7 @@ def test_trials_that_share_a_group_of_either_kind_stay_together() -> None:
 
 def test_a_stored_probe_goes_on(gqa: Any, tmp_path: Any) -> None:
     trials, labels = [random_trial(seed) for seed in range(6)], ["a", "b"] * 3
-    one, two = (lh.probe_heads(gqa, trials, labels, folds=2, out=tmp_path / "run", **QUIET) for _ in range(2))
+    one, two = (lh.probe_heads(gqa, trials, labels=labels, folds=2, out=tmp_path / "run", **QUIET) for _ in range(2))
     assert torch.equal(one.per_trial, two.per_trial)
 
 
@@ -78,4 +78,4 @@ def test_a_stored_probe_goes_on(gqa: Any, tmp_path: Any) -> None:
 )
 def test_bad_labels(gqa: Any, labels: Any, how: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        lh.probe_heads(gqa, [random_trial(seed) for seed in range(4)], labels, **how, **QUIET)
+        lh.probe_heads(gqa, [random_trial(seed) for seed in range(4)], labels=labels, **how, **QUIET)

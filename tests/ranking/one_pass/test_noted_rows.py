@@ -9,7 +9,7 @@ import torch
 
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import notes_queries
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.modes import evaluating
 from lens_heads.ranking.one_pass import batch, capture
 from lens_heads.ranking.one_pass.layer_view import LayerView
@@ -28,7 +28,7 @@ def test_which_architectures_note_their_rows() -> None:
 
 def layers(model: Any, trials: list[EncodedTrial], **options: Any) -> dict[tuple[Any, ...], LayerView]:
     """Every view that a scorer of any kind could see, by layer, trial, rows and reading."""
-    directions = Directions(model, geometry(model), "exact")
+    directions = Directions(model, head_geometry(model), "exact")
     seen: dict[tuple[Any, ...], LayerView] = {}
 
     def see(layer: int, row: int, views: capture.Views) -> None:

@@ -16,7 +16,7 @@ import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.ranking.one_pass.capture import run_pass
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.nulls import draw_spans
@@ -87,7 +87,7 @@ def test_spans_beside_generated_steps_that_are_no_answer(gqa: Any, monkeypatch: 
     """`contrastive` and `copy` read all generated steps; the answer is the second of them."""
     monkeypatch.setattr("lens_heads.trials.answers.passes", lambda trial, text: True)
     monkeypatch.setattr("lens_heads.trials.answers.answer_steps", lambda *_: [1])
-    trial, shape = random_trial(n=30), geometry(gqa)
+    trial, shape = random_trial(n=30), head_geometry(gqa)
 
     def passed(trial: EncodedTrial, null_spans: int) -> Any:
         directions = Directions(gqa, shape, "raw")

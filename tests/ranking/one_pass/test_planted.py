@@ -9,7 +9,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
 from tests import planted, zoo
 from tests.planted import COPIER, DECOY, STRENGTH, SUPPRESSOR, WRITER
@@ -124,5 +124,5 @@ def test_removing_a_head_changes_the_answer_by_what_it_writes(model: Any, head: 
 
 
 def test_the_shape_is_the_documented_one(model: Any) -> None:
-    shape = geometry(model)
+    shape = head_geometry(model)
     assert (shape.n_layers, shape.n_heads, shape.d_head, shape.d_model) == (2, 4, 32, 2 * zoo.VOCAB)

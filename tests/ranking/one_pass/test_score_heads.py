@@ -641,7 +641,7 @@ def test_a_run_folder_knows_another_answer_and_another_scorer_of_the_same_name(g
 
 
 def test_a_hooked_model_is_not_scored_into_a_run_folder(gqa: Any, tmp_path: Path) -> None:
-    with lh.ablate(gqa, "L1H1", "zero"):
+    with lh.ablate(gqa, "L1H1", kind="zero"):
         with pytest.raises(ValueError, match="llama-gqa has hooks attached"):
             forced(gqa, trials_of_all_lengths()[:1], methods=["locos"], out=tmp_path / "run")
         forced(gqa, trials_of_all_lengths()[:1], methods=["locos"])

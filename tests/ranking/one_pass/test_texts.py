@@ -10,7 +10,7 @@ import torch
 from transformer_lens.head_detector import detect_head
 
 import lens_heads as lh
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.repeated import RepeatedProbe, ordinary_tokens
 from lens_heads.ranking.one_pass.scorers import REPEATED_SCORERS, TEXT_SCORERS
@@ -50,7 +50,7 @@ def test_every_score_of_a_text_matches_a_loop_written_from_the_formula(arch: str
     probe = lh.plain_texts([ids(30)], min_distance=4)
     names = [name for name in TEXT_SCORERS if name not in ELSEWHERE]
     found = lh.score_heads(model, probe, names, progress=False)
-    (text,) = probe.encode(model.tokenizer, geometry(model))
+    (text,) = probe.encode(model.tokenizer, head_geometry(model))
     assert_equal({name: scores.values for name, scores in found.items()}, by_loops(arch, text, names))
     assert not has_hooks(model)
 
@@ -59,13 +59,13 @@ def test_every_score_of_a_repeated_block_matches_a_loop(arch: str, model: Any) -
     probe = lh.repeated_blocks(model, block=5, copies=4, seed=1)
     names = [*REPEATED_SCORERS, "duplicate", "previous"]
     found = lh.score_heads(model, probe, names, progress=False)
-    (text,) = probe.encode(model.tokenizer, geometry(model))
+    (text,) = probe.encode(model.tokenizer, head_geometry(model))
     assert_equal({name: scores.values for name, scores in found.items()}, by_loops(arch, text, names))
     torch.testing.assert_close(found["echo"].values, found["duplicate"].values)
 
 
 def test_the_number_of_rows_at_a_time_changes_nothing(arch: str, model: Any) -> None:
-    shape = geometry(model)
+    shape = head_geometry(model)
     (text,) = lh.plain_texts([ids(30)], min_distance=4).encode(model.tokenizer, shape)
     scorers = [scorer for name, scorer in TEXT_SCORERS.items() if name != "far_mass" or arch != "gpt2"]
     whole, parts = (read_text(model, text, scorers, chunk) for chunk in (64, 7))
@@ -75,7 +75,7 @@ def test_the_number_of_rows_at_a_time_changes_nothing(arch: str, model: Any) -> 
 def test_only_rows_of_the_response_count() -> None:
     model, prompt, response = tiny("gpt2"), "abcdefgh", "abczzz"
     probe = lh.plain_texts([(prompt, response)])
-    (text,) = probe.encode(model.tokenizer, geometry(model))
+    (text,) = probe.encode(model.tokenizer, head_geometry(model))
     assert text.first == len(model.tokenizer(prompt).input_ids)
     names = ["previous", "duplicate", "span", "sink", "entropy"]
     found = lh.score_heads(model, probe, names, progress=False)
@@ -95,7 +95,7 @@ def uniform_model() -> Any:
 
 def test_uniform_attention_has_the_analytic_scores() -> None:
     model, block, copies = uniform_model(), 6, 3
-    probe = lh.repeated_blocks(model, block, copies)
+    probe = lh.repeated_blocks(model, block=block, copies=copies)
     found = lh.score_heads(
         model, probe, ["induction", "echo", "previous", "entropy", "span_tokens", "sink"], progress=False
     )
@@ -122,7 +122,7 @@ def test_far_mass_matches_a_loop(arch: str) -> None:
     """From the rotated queries and keys of the run itself, turned back one position at a time."""
     model, tokens = tiny(arch), ids(24)
     found = lh.score_heads(model, lh.plain_texts([tokens]), ["far_mass"], progress=False)["far_mass"].values
-    shape, seen = geometry(model), {}
+    shape, seen = head_geometry(model), {}
     names = [f"blocks.{layer}.attn.hook_{part}" for layer in range(3) for part in ("rot_q", "rot_k", "cos", "sin")]
     with torch.no_grad():
         hooks = [(name, lambda x, hook, name=name: seen.update({name: x})) for name in names]
@@ -208,14 +208,18 @@ def test_a_window_shorter_than_the_block_is_marked() -> None:
     with pytest.warns(
         UserWarning, match=r"sliding window of layers 0, 2 does not reach back 8 tokens, so induction can"
     ):
-        found = lh.score_heads(model, lh.repeated_blocks(model, 9, 2), ["induction", "previous"], progress=False)
+        found = lh.score_heads(
+            model, lh.repeated_blocks(model, block=9, copies=2), ["induction", "previous"], progress=False
+        )
     assert found["induction"].meta["blind_layers"] == {"induction": [0, 2]}
     assert float(found["induction"].values[[0, 2]].abs().max()) == 0
     assert float(found["induction"].values[1].min()) > 0
-    window = lh.geometry(model).windows[0]
+    window = lh.head_geometry(model).windows[0]
     assert window is not None
     with pytest.warns(UserWarning, match=f"does not reach back {window} tokens, so echo can only be 0 there"):
-        found = lh.score_heads(model, lh.repeated_blocks(model, window, 2), ["induction", "echo"], progress=False)
+        found = lh.score_heads(
+            model, lh.repeated_blocks(model, block=window, copies=2), ["induction", "echo"], progress=False
+        )
     assert found["echo"].meta["blind_layers"] == {"echo": [0, 2]}
     assert float(found["echo"].values[[0, 2]].abs().max()) == 0
     assert float(found["induction"].values[[0, 2]].min()) > 0  # It looks back one token less, the window's last.
@@ -223,7 +227,7 @@ def test_a_window_shorter_than_the_block_is_marked() -> None:
 
 def test_a_window_shorter_than_the_distance_of_receiver_is_marked() -> None:
     model = tiny("gemma3")
-    window = lh.geometry(model).windows[0]
+    window = lh.head_geometry(model).windows[0]
     assert window is not None
     with pytest.warns(UserWarning, match="so receiver can only be 0 there: use a smaller min_distance"):
         far = lh.score_heads(model, lh.plain_texts([ids(40)], min_distance=window), ["receiver"], progress=False)
@@ -275,17 +279,20 @@ def test_a_run_continues_from_its_folder(gqa: Any, tmp_path: Any) -> None:
             r"induction reads a repeated block of tokens, but was given plain texts.*repeated_blocks",
         ),
         (
-            lambda m: lh.score_heads(m, lh.repeated_blocks(m, 4, 2), ["token_map"]),
+            lambda m: lh.score_heads(m, lh.repeated_blocks(m, block=4, copies=2), ["token_map"]),
             r"token_map reads weights, but was given a repeated block of tokens.*token_maps",
         ),
-        (lambda m: lh.score_heads(m, lh.repeated_blocks(m, 4, 2), ["inducton"]), r"did you mean 'induction'"),
         (
-            lambda m: lh.score_heads(m, lh.repeated_blocks(m, 4, 2), teacher_forced=True),
+            lambda m: lh.score_heads(m, lh.repeated_blocks(m, block=4, copies=2), ["inducton"]),
+            r"did you mean 'induction'",
+        ),
+        (
+            lambda m: lh.score_heads(m, lh.repeated_blocks(m, block=4, copies=2), teacher_forced=True),
             r"teacher_forced= applies to trials",
         ),
-        (lambda m: lh.repeated_blocks(m, 300, 2), r"block=300: 2 copies are 601 tokens.*at most 128"),
-        (lambda m: lh.repeated_blocks(m, 1, 2), r"block=1: must be an integer of at least 2"),
-        (lambda m: lh.repeated_blocks(m, 4, 1), r"copies=1"),
+        (lambda m: lh.repeated_blocks(m, block=300, copies=2), r"block=300: 2 copies are 601 tokens.*at most 128"),
+        (lambda m: lh.repeated_blocks(m, block=1, copies=2), r"block=1: must be an integer of at least 2"),
+        (lambda m: lh.repeated_blocks(m, block=4, copies=1), r"copies=1"),
         (lambda m: lh.plain_texts([]), r"there are no texts"),
         (
             lambda m: lh.score_heads(m, lh.plain_texts([[5]]), ["sink"]),
@@ -309,7 +316,7 @@ def test_a_run_continues_from_its_folder(gqa: Any, tmp_path: Any) -> None:
             r"receiver: only 0 tokens .* min_distance=32",
         ),
         (
-            lambda m: lh.score_heads(m, [lh.plain_texts(["ab"]), lh.repeated_blocks(m, 4, 2)]),
+            lambda m: lh.score_heads(m, [lh.plain_texts(["ab"]), lh.repeated_blocks(m, block=4, copies=2)]),
             r"RepeatedProbe and TextProbe: score different probes separately",
         ),
         (

@@ -115,7 +115,7 @@ def test_words_are_single_tokens_after_a_space_and_others_are_left_out() -> None
 
 
 def _shape() -> Any:
-    return lh.geometry(tiny("llama-gqa"))
+    return lh.head_geometry(tiny("llama-gqa"))
 
 
 def test_successions() -> None:

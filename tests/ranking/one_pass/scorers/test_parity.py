@@ -9,7 +9,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.model.directions import Directions
-from lens_heads.model.geometry import geometry
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.capture import run_pass
 from lens_heads.ranking.one_pass.scorer import Scorer
@@ -57,7 +57,7 @@ def test_generated_steps_match_the_formula_too(arch: str, model: Any) -> None:
         patch("lens_heads.trials.answers.answer_steps", return_value=[2, 3]),
         patch("lens_heads.model.decoding.stop_tokens", return_value=set()),
     ):
-        shape = geometry(model)
+        shape = head_geometry(model)
         (result,) = run_pass(
             model, [answered], list(SCORERS.values()), Directions(model, shape, "raw"), max_new_tokens=6
         )
