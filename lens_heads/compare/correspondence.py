@@ -139,7 +139,9 @@ def _parts(
     if not set(chosen) - {"depth"}:
         raise ValueError(f"signatures={list(chosen)} cannot separate heads of a layer. Add patterns, scores or cka.")
     if "scores" in chosen and scores is None:
-        raise ValueError("signatures include 'scores'. Pass rankings=({name: HeadScores of a}, {name: HeadScores of b}).")
+        raise ValueError(
+            "signatures include 'scores'. Pass rankings=({name: HeadScores of a}, {name: HeadScores of b})."
+        )
     if scores is not None:
         if "scores" not in chosen:
             raise ValueError("rankings are given, but signatures do not include 'scores'. Add it, or omit rankings.")

@@ -139,7 +139,9 @@ def _left(
     every = tuple(np.stack(each) for each in zip(*sides.values(), strict=True))
     return {
         "within": None if labels is None else test(x, y, strata=labels),
-        "partial": {name: test(x, y, strata=labels, covariates=(of_a[None], of_b[None])) for name, (of_a, of_b) in sides.items()},
+        "partial": {
+            name: test(x, y, strata=labels, covariates=(of_a[None], of_b[None])) for name, (of_a, of_b) in sides.items()
+        },
         "partial_all": test(x, y, strata=labels, covariates=every) if every else None,
     }
 

@@ -79,7 +79,7 @@ def _typed(function: Function, defaults: Mapping[str, Any]) -> Function:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(_misfit(function.__name__, signature, kwargs, str(error))) from None
+            raise TypeError(_misfit(call.__name__, inspect.signature(call), kwargs, str(error))) from None
         for name, value in bound.arguments.items():
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 _check_meant(function.__name__, value, signature, hints())
@@ -334,9 +334,12 @@ def _check_meant(name: str, given: Mapping[str, Any], signature: inspect.Signatu
 
 def _misfit(name: str, signature: inspect.Signature, given: Mapping[str, Any], error: str) -> str:
     """What is wrong with a call that does not fit, and what was meant."""
-    known = [each for each in signature.parameters if each not in ("self", "cls")]
+    parts = {each: one.kind for each, one in signature.parameters.items() if each not in ("self", "cls")}
+    by_keyword = [each for each, kind in parts.items() if kind is inspect.Parameter.KEYWORD_ONLY]
+    known = list(parts)
     unknown = next((each for each in given if each not in known), None)
-    takes = f"{name} takes {', '.join(known)}"
+    takes = f"{name} takes {', '.join(each for each in known if each not in by_keyword)}"
+    takes += f", and by keyword {', '.join(by_keyword)}" if by_keyword else ""
     if unknown is None:
         return f"{name}: {error}: {takes}"
     close = get_close_matches(unknown, known, 1)
