@@ -91,7 +91,7 @@ class Comparison:
         self.heads = every_head(shape.n_layers, shape.n_heads)
         self.loop = Loop(name, shape.d_head)
         self.trials = without_choices(encode_all(trials, self.model.tokenizer, shape.n_ctx, 0, shape.d_vocab))
-        self.sets = [tuple(random_heads(self.heads, (), 5, seed)) for seed in range(SETS)]
+        self.sets = [tuple(random_heads(self.heads, 5, seed)) for seed in range(SETS)]
         self.sample = sample
 
     def masks(self) -> dict[str, float]:

@@ -64,8 +64,26 @@ def one(name: str, args: argparse.Namespace) -> dict[str, Any]:
     test = lh.tasks.colored_objects(n=args.trials, split="test", seed=1)
     writers, steering = (circuits["ioi"].stages[number].heads for number in (0, 1))
     repairs = {
-        "others": effect(lh.evidence.repair(model, test, steering, towards="others", draws=DRAWS, progress=False)),
-        "answer": effect(lh.evidence.repair(model, test, writers, towards="answer", draws=DRAWS, progress=False)),
+        "others": effect(
+            lh.evidence.repair(
+                model,
+                test,
+                steering,
+                towards="others",
+                controls=lh.Controls(("random", "random_like"), DRAWS),
+                progress=False,
+            )
+        ),
+        "answer": effect(
+            lh.evidence.repair(
+                model,
+                test,
+                writers,
+                towards="answer",
+                controls=lh.Controls(("random", "random_like"), DRAWS),
+                progress=False,
+            )
+        ),
     }
     print(repairs, flush=True)
     traced = {

@@ -65,7 +65,9 @@ def cached(model: Any, ranked: dict[str, HeadScores], length: int, n: int, out: 
     """The table of streaming caches at one length."""
     trials = lh.tasks.packaged(split="test", n=n, context_length=length, seed=2)
     how: dict[str, Any] = {"max_new_tokens": TOKENS, "out": out / f"streaming-{length}"}
-    table = lh.streaming(model, trials, ranked, shares=SHARES, sink=SINK, recent=RECENT, draws=DRAWS, **how)
+    table = lh.streaming(
+        model, trials, ranked, shares=SHARES, sink=SINK, recent=RECENT, controls=lh.Controls("random", DRAWS), **how
+    )
     log, right = table.to_frame(), table.to_frame("correct")
     frame = log.assign(correct=right["correct"], tokens=int(table.per_trial["tokens"].mean()))
     whole = table.per_trial[table.per_trial["ranking"] == "whole"]["bytes"].mean()

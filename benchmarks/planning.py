@@ -51,7 +51,7 @@ def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
 
     def ablated() -> None:
         metric = MaskedMetric(model, [encoded], **quiet)
-        metric(np.stack([metric.mask(random_heads(heads, (), K, seed)) for seed in range(SETS)]))
+        metric(np.stack([metric.mask(random_heads(heads, K, seed)) for seed in range(SETS)]))
 
     ways: dict[str, Callable[[], Any]] = {
         "score, gold answers": lambda: lh.score_heads(model, scored, teacher_forced=True, **quiet),

@@ -32,7 +32,7 @@ from .evidence.reinforce import reinforce as reinforce
 from .evidence.streaming import streaming as streaming
 from .heads import units as units
 from .heads.conditions import Condition as Condition
-from .heads.conditions import Controls as Controls
+from .heads.controls import Controls as Controls
 from .heads.files import load_heads as load_heads
 from .heads.gates import read_gates as read_gates
 from .heads.gates import write_gates as write_gates

@@ -234,7 +234,7 @@ def test_why_explains_a_prompt_of_one_s_own() -> None:
         "The old lighthouse was painted green last summer. Anna keeps her boat in the harbour of Bergen, and her brother Tom "
         "keeps his in Oslo.\nQuestion: In which city does Anna keep her boat?\nAnswer:"
     )
-    found = lh.why(real_model("gemma-3-270m"), prompt, needle="harbour of Bergen", draws=9)
+    found = lh.why(real_model("gemma-3-270m"), prompt, needle="harbour of Bergen", controls=lh.Controls("random", 9))
     assert found.trial.answer == "Bergen"
     assert found.right
     assert found.tokens["token"][0] == " Bergen"

@@ -14,7 +14,7 @@ from lens_heads.cli.loading import Sharing, loads
 from lens_heads.cli.options import AllowCode, Batch, Model, NewTokens, Out, Task, With
 
 if TYPE_CHECKING:
-    from lens_heads.heads.conditions import Controls
+    from lens_heads.heads.controls import Controls
     from lens_heads.heads.scores import HeadScores
     from lens_heads.trials.trial import AnyTrial
 
@@ -31,7 +31,8 @@ def ablate(
     calibrate: Annotated[str | None, typer.Option(help="Task whose trials give the means (default: packaged).")] = None,
     calibrate_with: Annotated[list[str] | None, typer.Option(help="Its arguments as name=value, repeatable.")] = None,
     specificity: Annotated[list[str] | None, typer.Option(help="Another task to evaluate, repeatable.")] = None,
-    draws: Annotated[int, typer.Option("--draws", "--seeds", help="Number of draws of each random control.")] = 8,
+    draws: Annotated[int, typer.Option(help="Number of draws of each random control.")] = 8,
+    seed: Annotated[int, typer.Option(help="Of the first draw of random heads: another one redraws them.")] = 0,
     precision: Annotated[float | None, typer.Option(help="Stop at this half-width of the damage, in nats.")] = None,
     verdict: Annotated[int | None, typer.Option(help="Judge the top so many heads, beside 40 random sets.")] = None,
     no_text: Annotated[bool, typer.Option("--no-text", help="Log-probabilities only, without decoding.")] = False,
@@ -46,6 +47,7 @@ def ablate(
     from lens_heads.evidence import curve as ablation
     from lens_heads.evidence import verdicts
     from lens_heads.evidence.head_sets import check_names
+    from lens_heads.heads.controls import Controls
     from lens_heads.interventions import activations
     from lens_heads.interventions.ablation import check_options
     from lens_heads.report import tables
@@ -58,7 +60,7 @@ def ablate(
     numbers = _numbers(ks)
     if verdict is not None:
         numbers.append(checks.whole_number("verdict", verdict))
-    checks.count("draws", draws, 0)
+    Controls(draws=draws, seed=seed)
     if precision is not None:
         check_half_width("precision", precision)
     needs_means = _needs_means(kind)
@@ -78,7 +80,7 @@ def ablate(
     if needs_means:
         calibration = cli_options.answered_trials(calibrate or "packaged", calibrate_with, "--calibrate-with")
     run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
-    run |= {"specificity": others, "controls": _controls(trials, draws, verdict), "generate": not no_text}
+    run |= {"specificity": others, "controls": _controls(trials, draws, seed, verdict), "generate": not no_text}
     run |= {} if precision is None else {"precision": precision}
     with loading.model(model, out) as loaded:
         reference = activations.mean_activations(loaded, calibration) if needs_means else None
@@ -92,15 +94,16 @@ def ablate(
     cli_options.say(f"{len(curve.per_trial)} evaluations", out)
 
 
-def _controls(trials: Sequence[AnyTrial], draws: int, verdict: int | None) -> Controls:
+def _controls(trials: Sequence[AnyTrial], draws: int, seed: int, verdict: int | None) -> Controls:
     """The default controls, or those that a verdict takes: the needle can be left out of trials that have one."""
-    from lens_heads.heads.conditions import NO_NEEDLE, Controls
+    from lens_heads.heads.conditions import NO_NEEDLE
+    from lens_heads.heads.controls import Controls
     from lens_heads.trials.trial import Trial
 
     if verdict is None:
-        return Controls(draws=draws)
+        return Controls(draws=draws, seed=seed, trials=20)
     needles = all(isinstance(trial, Trial) and trial.needle for trial in trials)
-    return Controls(("random", "random_like", *[NO_NEEDLE] * needles), max(draws, 40))
+    return Controls(("random", "random_like", *[NO_NEEDLE] * needles), max(draws, 40), seed, trials=20)
 
 
 def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -43,12 +44,9 @@ def patch(
     checks.count("ig_steps", ig_steps, 0)
     trials = cli_options.answered_trials(task, with_)
     check_corruptible(trials, corruption)  # type: ignore[arg-type]  # checked above
+    how: Any = {"metric": metric, "positions": positions, "corruption": corruption, "out": out}
     with loading.model(model, out) as loaded:
-        if ig_steps:
-            scores = attribution_patch(
-                loaded, trials, metric=metric, positions=positions, corruption=corruption, ig_steps=ig_steps, out=out
-            )  # type: ignore[arg-type]
-        else:
-            scores = patch_heads(loaded, trials, metric=metric, positions=positions, corruption=corruption, out=out)  # type: ignore[arg-type]
+        by = partial(attribution_patch, ig_steps=ig_steps) if ig_steps else patch_heads
+        scores = by(loaded, trials, **how)
     tables.show(tables.ranking(scores, top, 0))
     cli_options.say(f"{len(scores.trial_ids)} pairs", out)

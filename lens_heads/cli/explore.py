@@ -45,6 +45,7 @@ def why(
     loading: Loading,
 ) -> None:
     """Say which heads write an answer to your own prompt, from which tokens, and what is left without them."""
+    from lens_heads.heads.controls import Controls
     from lens_heads.inspection.why import check_asked
     from lens_heads.inspection.why import why as explained
     from lens_heads.report import explored, tables
@@ -54,10 +55,11 @@ def why(
     # All that can be wrong before the model is loaded.
     checks.one_of("--kind", kind, ("mean", "zero"))
     text = _text(prompt)
-    check_asked(text, answer, needle, question, k, kind, draws, max_new_tokens)
+    controls = Controls("random", draws)
+    check_asked(text, answer, needle, question, k, kind, max_new_tokens)
     check_place(out)
     loaded = loading.load(model)
-    options = {"k": k, "kind": kind, "chat": chat, "draws": draws, "max_new_tokens": max_new_tokens}
+    options = {"k": k, "kind": kind, "chat": chat, "controls": controls, "max_new_tokens": max_new_tokens}
     found = explained(loaded, text, answer, needle=needle, question=question, **options)  # type: ignore[arg-type]  # checked there
     typer.echo(visible(found, keep="\n"))
     tables.show(tables.why(found.frame, f"Why “{found.trial.answer}”?"))

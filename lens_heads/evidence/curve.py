@@ -12,7 +12,8 @@ import pandas as pd
 from lens_heads.evidence.curve_results import MAIN_TASK, AblationCurve
 from lens_heads.evidence.grid import Grid, Tasks
 from lens_heads.evidence.head_sets import capped, check_names, limited, named_rankings, named_scores, plan_sets
-from lens_heads.heads.conditions import BARE, CONTROLS, NO_ABLATION, NO_NEEDLE, Condition, Controls, HeadSet, head_set
+from lens_heads.heads.conditions import BARE, NO_ABLATION, NO_NEEDLE, Condition, HeadSet, head_set
+from lens_heads.heads.controls import CONTROLS, AnyControls, Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
@@ -26,6 +27,9 @@ from lens_heads.stats import Precision
 from lens_heads.trials.encoding import several
 from lens_heads.trials.needle_swaps import without_needle
 from lens_heads.trials.trial import AnyTrial
+
+BESIDE = Controls(CONTROLS, draws=8, trials=20)
+"""The controls by default."""
 
 
 class CurveRun(AblationRun, total=False):
@@ -51,7 +55,7 @@ def ablation_curve(
     *,
     ks: Sequence[int] | int = (1, 5, 10, 20, 50, 100),
     kind: str | Ablation = "mean",
-    controls: Controls | Sequence[str] | str = CONTROLS,
+    controls: AnyControls = BESIDE,
     specificity: Tasks | None = None,
     specificity_for: str | Sequence[str] | None = None,
     sets: Mapping[str, Iterable[Head | str | Sequence[int]] | Head | str] | None = None,
@@ -65,7 +69,7 @@ def ablation_curve(
         rankings: scores by method; the first is the lead, the baseline of paired differences.
         ks: numbers of heads, capped at the number of heads in the model.
         kind: as in `ablate`.
-        controls: names of controls, or `Controls(names, draws, of, trials)`, which explains them.
+        controls: names of controls, or `Controls(names, draws, seed, of, trials)`, which explains them.
         specificity: other tasks under the same ablations: {"parametric": trials, ...}.
         specificity_for: the rankings whose ablations also run on those ("random" always does): names, or None for all.
         sets: further sets of heads by name, each ablated as a whole (set "given", k = its size).
@@ -81,7 +85,7 @@ def ablation_curve(
     precision, selecting = options.pop("precision", None), options.pop("selecting", False)
     ablation, run = ablation_run(model, kind, options)
     precision = precision if precision is None or isinstance(precision, Precision) else Precision(precision)
-    controls = controls if isinstance(controls, Controls) else Controls(controls)
+    controls = Controls.given(controls, BESIDE, (*CONTROLS, NO_NEEDLE))
     main, tasks = _named_tasks(trials, specificity or {})
     bare = _bare(tasks) if NO_NEEDLE in controls.names else {}
     grid = Grid.of(model, {**tasks, **bare}, ablation, run, generate)
@@ -99,7 +103,14 @@ def ablation_curve(
     planned = [one if one.tasks is not None else replace(one, tasks=tuple(tasks)) for one in planned]
     if bare:
         planned.append(replace(NO_ABLATION, condition=Condition.no_needle(), tasks=tuple(bare)))
-    meta = {**grid.settings, "task": main, "rankings": list(chosen), "ks": sizes, "draws": controls.draws}
+    meta = {
+        **grid.settings,
+        "task": main,
+        "rankings": list(chosen),
+        "ks": sizes,
+        "draws": controls.draws,
+        "seed": controls.seed,
+    }
     meta |= {"selecting": True} if selecting else {}
     curve = _until(precision, grid, planned, meta)
     if grid.folder is not None:

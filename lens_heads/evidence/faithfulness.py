@@ -18,7 +18,8 @@ from lens_heads.answering.pair_runs import CLEAN, CORRUPT, PairRuns, Z, run_pair
 from lens_heads.answering.patch_metrics import Measure, check_metric, resolve
 from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve
 from lens_heads.evidence.head_sets import named_scores, plan_sets
-from lens_heads.heads.conditions import Condition, Controls, HeadSet, head_set
+from lens_heads.heads.conditions import Condition, HeadSet, head_set
+from lens_heads.heads.controls import CONTROLS, AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
@@ -42,6 +43,9 @@ from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
 from lens_heads.runs.typed import typed
 from lens_heads.trials.pairs import AnyPair, Corruption, Positions, TokenPair, check_positions, make_pairs, pairs_digest
+
+BESIDE = Controls(("random", "random_like"), draws=8, trials=20)
+"""The controls by default."""
 
 Outside = Literal["corrupt", "mean", "zero"]
 MLPs = Literal["free", "corrupt"]
@@ -104,7 +108,7 @@ def faithfulness(
     positions: Positions = "all",
     reference: MeanActivations | None = None,
     corruption: Corruption = "counterfactual",
-    controls: Controls | Sequence[str] | str = ("random", "random_like"),
+    controls: AnyControls = BESIDE,
     **run: Unpack[LoopOptions],
 ) -> FaithfulnessCurve:
     """Keep the top k heads of every ranking, for every k, and measure how much of the clean run's metric is left.
@@ -113,7 +117,7 @@ def faithfulness(
     where none are. A kept head computes its output from what the edited heads below it leave.
 
     Args:
-        pairs, metric, corruption: as in `patch_heads`, on trials that no ranking was made on; no "kl".
+        trials, metric, corruption: as in `patch_heads`, on trials that no ranking was made on; no "kl".
         rankings: scores by method, as in `ablation_curve`.
         ks: numbers of heads to keep, or "mib": the benchmark's ten shares of all heads.
         outside: what replaces the heads that are not kept: their output in the corrupt run, the mean (`reference=
@@ -136,7 +140,7 @@ def faithfulness(
         check_belongs(model, reference)
     chosen, shares = named_scores(rankings, shape), _shares(ks, shape.n_layers * shape.n_heads)
     check_ranks(chosen, sorted({k for _, k in shares}))
-    sets = _sets(shape, chosen, shares, controls if isinstance(controls, Controls) else Controls(controls))
+    sets = _sets(shape, chosen, shares, Controls.given(controls, BESIDE, CONTROLS))
     made, identity = make_pairs(trials, model.tokenizer, shape, corruption), identify(model)
     check_weights(chosen, identity)
     check_independent(chosen, reference, [pair.made_on for pair in made])

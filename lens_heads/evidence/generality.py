@@ -21,11 +21,12 @@ from lens_heads.evidence.grid import Grid, Tasks
 from lens_heads.evidence.head_sets import check_names
 from lens_heads.evidence.transfer import Ranking
 from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, random_heads
+from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
@@ -37,6 +38,9 @@ from lens_heads.runs.typed import typed, typed_methods
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+BESIDE = Controls("random", draws=5)
+"""The controls by default."""
 
 
 @typed_methods
@@ -115,8 +119,7 @@ def generality(
     metric: str | Mapping[str, str] = "logprob",
     k: int = 5,
     kind: str | Ablation = "zero",
-    random_draws: int = 5,
-    seed: int = 0,
+    controls: AnyControls = BESIDE,
     **options: Unpack[AblationRun],
 ) -> Generality:
     """Ablate a capability's heads on several tasks: its own, other data of the same capability, and unrelated ones.
@@ -128,7 +131,7 @@ def generality(
         metric: one of `evaluate`'s for all tasks, or one per task by name.
         k: heads of each ranking.
         kind: as in `ablate`.
-        random_draws: random sets of each size, drawn from all heads: excluding the sources would leave only unneeded heads.
+        controls: "random": random sets of each size, of all heads: without the sources' there would only be unneeded ones.
         **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and `reference` and the
             options of the ablation.
 
@@ -136,8 +139,7 @@ def generality(
     of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
     """
     ablation, run = ablation_run(model, kind, options)
-    checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
-    checks.seed(seed)
+    controls = Controls.given(controls, BESIDE, ("random",))
     shape, named, metrics = head_geometry(model), _named(heads), _metrics(metric, list(tasks))
     generate = any(name not in FORCED_METRICS for name in metrics.values())
     grid = Grid.of(model, tasks, ablation, run, generate)
@@ -151,8 +153,8 @@ def generality(
     check_scores_of(model, scored)
     check_ranks(scored, [k])
     listed = {name: [str(head) for head in found] for name, found in sources.items()}
-    table = grid.run(_sets(sources, shape, random_draws, seed))
-    found = Generality(AblationCurve(table, {**grid.settings, "heads": listed, "seed": seed}), metrics)
+    table = grid.run(_sets(sources, shape, controls))
+    found = Generality(AblationCurve(table, {**grid.settings, "heads": listed, "seed": controls.seed}), metrics)
     if grid.folder is not None:
         found.save(grid.folder.path)
     return found
@@ -192,10 +194,10 @@ def _cut(name: str, heads: Ranking, k: int, shape: HeadGeometry) -> list[Head]:
     return found
 
 
-def _sets(sources: Mapping[str, list[Head]], shape: HeadGeometry, random_draws: int, seed: int) -> list[HeadSet]:
+def _sets(sources: Mapping[str, list[Head]], shape: HeadGeometry, controls: Controls) -> list[HeadSet]:
     everyone = every_head(shape.n_layers, shape.n_heads)
     sets = [NO_ABLATION, *(head_set(Condition.top(name, len(heads)), heads) for name, heads in sources.items())]
     for k in sorted({len(heads) for heads in sources.values()}):
-        chance = Condition.random(k)
-        sets += [head_set(chance, random_heads(everyone, (), k, seed + draw), draw) for draw in range(random_draws)]
+        drawn = controls.random(everyone, k)
+        sets += [head_set(Condition.random(k), heads, at, controls.trials) for at, heads in enumerate(drawn)]
     return sets

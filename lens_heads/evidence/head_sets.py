@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lens_heads.heads.conditions import CONTROLS, NO_ABLATION, NO_NEEDLE, Condition, Controls, HeadSet, head_set
+from lens_heads.heads.conditions import NO_ABLATION, NO_NEEDLE, Condition, HeadSet, head_set
+from lens_heads.heads.controls import CONTROLS, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.heads.units import to_query_heads
 from lens_heads.runs import checks
 
@@ -64,24 +64,19 @@ def plan_sets(
     controls: Controls,
 ) -> list[HeadSet]:
     """No ablation; then for every k the top k of every ranking, and its controls."""
-    names, draws, few = controls.names, range(controls.draws), controls.trials
+    few, everyone = controls.trials, next(iter(rankings.values())).ranking()
     named = named_rankings(next(iter(rankings)) if controls.of is None else controls.of, rankings, "controls of")
     sets = [NO_ABLATION]
     for k in ks:
         sets += [head_set(Condition.top(name, k), scores.ranking()[:k]) for name, scores in rankings.items()]
         for name in named:
             scores = rankings[name]
-            if "bottom" in names:
+            if "bottom" in controls.names:
                 sets.append(head_set(Condition.bottom(name, k), scores.bottom(k)))
-            if "random_like" in names:
-                like = Condition.random_like(name, k)
-                chosen, heads = scores.ranking()[:k], scores.n_heads
-                sets += [head_set(like, random_like(chosen, heads, seed), seed, few) for seed in draws]
-        if "random" in names:
-            everyone = next(iter(rankings.values())).ranking()
-            sets += [
-                head_set(Condition.random(k), random_heads(sorted(everyone), (), k, seed), seed, few) for seed in draws
-            ]
+            drawn = controls.random_like(scores.ranking()[:k], everyone)
+            sets += [head_set(Condition.random_like(name, k), heads, at, few) for at, heads in enumerate(drawn)]
+        drawn = controls.random(everyone, k)
+        sets += [head_set(Condition.random(k), heads, at, few) for at, heads in enumerate(drawn)]
     return sets
 
 

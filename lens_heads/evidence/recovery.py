@@ -15,6 +15,7 @@ import torch
 from lens_heads.answering.pair_runs import Z
 from lens_heads.evidence.recovery_results import Recovery
 from lens_heads.heads import sets as control_sets
+from lens_heads.heads.controls import SAME_LAYER, AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import AnyHeads, Head
@@ -44,7 +45,10 @@ from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
-CONTROLS = ("random", "matched_layers", "same_layer", "bottom")
+CONTROLS = ("random", "random_like", SAME_LAYER, "bottom")
+
+BESIDE = Controls(CONTROLS, draws=20)
+"""The controls by default."""
 
 
 class _Set(NamedTuple):
@@ -65,9 +69,8 @@ def recovery(
     ablated: AnyHeads,
     patched: AnyHeads,
     *,
-    controls: Sequence[str] = CONTROLS,
-    scores: HeadScores | None = None,
-    draws: int = 20,
+    controls: AnyControls = BESIDE,
+    ranking: HeadScores | None = None,
     fair: bool = True,
     flipped: bool = True,
     kind: str | Ablation = "zero",
@@ -81,29 +84,28 @@ def recovery(
     Args:
         trials: trials. `flipped` uses only those whose text is right when clean and wrong when ablated.
         ablated, patched: sets of heads, usually the same.
-        controls: heads patched instead of `patched`, outside both sets if enough heads are left: "random" and
-            "matched_layers" (`draws` draws each), "same_layer" (the next free heads of each layer; fewer if a layer is
-            full), "bottom" (the lowest of `scores`; omitted without them).
+        controls: heads patched instead of `patched`: "random", "random_like", "same_layer" (the next heads of each layer
+            outside both sets; fewer if a layer is full), "bottom" (the lowest of the `ranking` outside both).
+        ranking: the scores that "bottom" needs; it is left out without them.
         fair: also ablate every control itself and patch it. A control that was never ablated has little to restore.
         kind: as in `ablate`.
         **options: `reference` and options of the ablation, and run options (`runs.options.RunOptions`; 30 new tokens).
 
-    Raises ValueError for heads that do not exist, empty sets, unknown controls, or trials that `scores` were made on;
+    Raises ValueError for heads that do not exist, empty sets, unknown controls, or trials that the `ranking` was made on;
     `NothingFlipped` if no trial flips.
     """
-    checks.count("draws", draws, 0, remedy="; 0 draws no random controls")
+    controls = Controls.given(controls, BESIDE, CONTROLS, few=False)
     ablation, run = ablation_run(model, kind, options)
     shape, room = head_geometry(model), run.max_new_tokens if flipped else 0
-    controls = (controls,) if isinstance(controls, str) else controls
-    broken, mended = _check(shape, ablated, patched, controls, flipped, room)
+    broken, mended = _check(shape, ablated, patched, flipped, room)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     ablation.check_spans(len(encoded))
-    rankings = {} if scores is None else {scores.method: scores}
-    if scores is not None:
-        shape.check_scores(scores, f"ranking {scores.method!r}")
+    rankings = {} if ranking is None else {ranking.method: ranking}
+    if ranking is not None:
+        shape.check_scores(ranking, f"ranking {ranking.method!r}")
     check_scores_of(model, rankings)
     check_independent(rankings, ablation.reference, made_on(encoded))
-    sets = _sets(shape, broken, mended, controls, scores, draws)
+    sets = _sets(shape, broken, mended, controls, ranking)
     sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]] if fair else []
     settings = identify(model).settings | ablation.settings
     settings |= {
@@ -124,13 +126,10 @@ def recovery(
 
 
 def _check(
-    shape: HeadGeometry, ablated: AnyHeads, patched: AnyHeads, controls: Sequence[str], flipped: bool, room: int
+    shape: HeadGeometry, ablated: AnyHeads, patched: AnyHeads, flipped: bool, room: int
 ) -> tuple[tuple[Head, ...], tuple[Head, ...]]:
     if flipped:
         checks.whole_number("max_new_tokens", room, remedy=", because flipped=True judges generated text")
-    unknown = next((name for name in controls if name not in CONTROLS), None)
-    if unknown is not None:
-        raise ValueError(f"unknown control {unknown!r}: use {', '.join(CONTROLS)}")
     broken, mended = tuple(shape.check_heads(ablated)), tuple(shape.check_heads(patched))
     if not broken or not mended:
         raise ValueError("there are no heads to ablate or to patch: give at least one of each")
@@ -141,23 +140,20 @@ def _sets(
     shape: HeadGeometry,
     broken: tuple[Head, ...],
     mended: tuple[Head, ...],
-    controls: Sequence[str],
-    scores: HeadScores | None,
-    draws: int,
+    controls: Controls,
+    ranking: HeadScores | None,
 ) -> list[_Set]:
     """The heads themselves, then every control in their place."""
     everyone = control_sets.every_head(shape.n_layers, shape.n_heads)
     avoid = {*broken, *mended}
-    others = [head for head in everyone if head not in avoid]
-    pool = others if len(others) >= len(mended) else everyone
-    lowest = scores.ranking()[::-1] if scores is not None else []
+    lowest = ranking.ranking()[::-1] if ranking is not None else []
     found = {
-        "random": [control_sets.random_heads(everyone, avoid, len(mended), seed) for seed in range(draws)],
-        "matched_layers": [control_sets.layer_matched(pool, mended, seed) for seed in range(draws)],
-        "same_layer": [control_sets.shifted(mended, shape.n_heads, avoid)],
+        "random": controls.random(everyone, len(mended)),
+        "random_like": controls.random_like(mended, everyone),
+        SAME_LAYER: [control_sets.shifted(mended, shape.n_heads, avoid)],
         "bottom": [[head for head in lowest if head not in avoid][: len(mended)]],
     }
-    drawn = [(name, draw, heads) for name in controls for draw, heads in enumerate(found[name]) if heads]
+    drawn = [(name, draw, heads) for name in controls.names for draw, heads in enumerate(found[name]) if heads]
     return [
         _Set("patched", 0, False, broken, mended),
         *(_Set(name, draw, False, broken, tuple(heads)) for name, draw, heads in drawn),

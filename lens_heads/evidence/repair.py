@@ -16,10 +16,11 @@ from torch import Tensor
 
 from lens_heads.evidence.curve_results import MAIN_TASK, AblationCurve
 from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import AnyHeads, Head
-from lens_heads.heads.sets import every_head, random_heads, random_like
+from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import hooked
@@ -38,6 +39,9 @@ from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
+BESIDE = Controls(("random", "random_like"), draws=40)
+"""The controls by default."""
+
 Towards: TypeAlias = Literal["others", "answer"] | Callable[[EncodedTrial], Sequence[int]]
 NAME = "moved"
 
@@ -50,7 +54,7 @@ def repair(
     heads: AnyHeads,
     *,
     towards: Towards = "others",
-    draws: int = 40,
+    controls: AnyControls = BESIDE,
     batch_size: int = 32,
     **run: Unpack[LoopOptions],
 ) -> AblationCurve:
@@ -61,7 +65,7 @@ def repair(
         trials: trials, which the heads were not found on.
         towards: "others", wherever the prompt has a choice that is not the answer (the paper's repair); "answer", wherever it
             has the answer; or a function of the encoded trial that returns positions of its prompt.
-        draws: sets of random heads, once of all heads and once as many in each layer.
+        controls: "random" and "random_like".
         batch_size: sets of heads that run side by side.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
@@ -75,10 +79,10 @@ def repair(
     chosen = list(dict.fromkeys(shape.check_heads(heads)))
     if not chosen:
         raise ValueError("there are no heads whose attention could be moved: give at least one")
-    checks.count("draws", draws, 0, remedy="; 0 draws no random heads")
+    controls = Controls.given(controls, BESIDE, BESIDE.names, few=False)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     aims = {trial.id: positions(model, trial, towards) for trial in encoded}
-    sets = _sets(shape, chosen, draws)
+    sets = _sets(shape, chosen, controls)
     settings = {**identify(model).settings, "trials": trials_digest(encoded), "towards": digest(list(aims.items()))}
     settings["sets"] = digest([[str(head) for head in one.heads] for one in sets])
 
@@ -91,7 +95,14 @@ def repair(
     folder = folder_for(model, options.out, settings)
     results = engine.run(encoded, work, folder=folder, progress=options.progress, description="repair")
     kept = [(one, result.arrays["values"]) for one, result in zip(encoded, results, strict=True) if result.keep]
-    meta = {**settings, "task": MAIN_TASK, "rankings": [NAME], "ks": [len(chosen)], "draws": draws}
+    meta = {
+        **settings,
+        "task": MAIN_TASK,
+        "rankings": [NAME],
+        "ks": [len(chosen)],
+        "draws": controls.draws,
+        "seed": controls.seed,
+    }
     return AblationCurve(pd.DataFrame([row for trial, values in kept for row in _rows(trial, sets, values)]), meta)
 
 
@@ -123,14 +134,15 @@ def _found(trial: EncodedTrial, choice: str) -> list[int]:
     return [start + step for start in starts for step in range(len(ids))]
 
 
-def _sets(shape: HeadGeometry, chosen: list[Head], draws: int) -> list[HeadSet]:
+def _sets(shape: HeadGeometry, chosen: list[Head], controls: Controls) -> list[HeadSet]:
     """No head, the chosen, and both kinds of random ones."""
     everyone, k = every_head(shape.n_layers, shape.n_heads), len(chosen)
-    sets = [NO_ABLATION, head_set(Condition.top(NAME, k), chosen)]
-    for seed in range(draws):
-        sets.append(head_set(Condition.random(k), random_heads(everyone, (), k, seed), seed))
-        sets.append(head_set(Condition.random_like(NAME, k), random_like(chosen, shape.n_heads, seed), seed))
-    return sets
+    kinds = {
+        Condition.random(k): controls.random(everyone, k),
+        Condition.random_like(NAME, k): controls.random_like(chosen, everyone),
+    }
+    random = [head_set(kind, heads, draw) for kind, drawn in kinds.items() for draw, heads in enumerate(drawn)]
+    return [NO_ABLATION, head_set(Condition.top(NAME, k), chosen), *random]
 
 
 @torch.no_grad()

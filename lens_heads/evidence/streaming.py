@@ -14,13 +14,14 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lens_heads.answering.evaluation import range_of
+from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.gates import share_count
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import groups_in, labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, shuffled
+from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_kv_heads
 from lens_heads.interventions.independence import check_independent
 from lens_heads.model.belonging import check_scores_of
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from lens_heads.model.streaming_cache import StreamingCache
+
+BESIDE = Controls("random", draws=10)
+"""The controls by default."""
 
 RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
 
@@ -142,8 +146,7 @@ def streaming(
     shares: Iterable[float] = (0.25, 0.5, 0.75),
     sink: int = 4,
     recent: int = 64,
-    draws: int = 10,
-    seed: int = 0,
+    controls: AnyControls = BESIDE,
     **run: Unpack[RunOptions],
 ) -> StreamingTable:
     """Answer trials with a cache in which only the best kv heads of each ranking keep the whole context, beside random heads.
@@ -154,7 +157,7 @@ def streaming(
         shares: of the kv heads, how many keep everything, counted as `heads.gate_threshold` does (half of 90 are 45, a quarter of
             18 are 5).
         sink, recent: tokens that the others keep, as in `ablate(model, heads, "streaming")`.
-        draws: sets of random kv heads of each size.
+        controls: "random": random kv heads of each size.
         **run: see `runs.options.RunOptions`; one trial runs at a time.
 
     Returns a `StreamingTable`, which also has the whole cache ("whole", share 1) and none of it ("none", share 0). DuoAttention's
@@ -166,13 +169,13 @@ def streaming(
     options, shape = Run.of(run), require(model, "streaming", "pattern")
     checks.whole_number("sink", sink, 0)
     checks.whole_number("recent", recent)
-    checks.count("draws", draws, 1)
+    controls = Controls.given(controls, BESIDE, ("random",), few=False)
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     check_independent(rankings, None, made_on(encoded))
     check_scores_of(model, rankings)
     wanted = [checks.share("shares", share, "0.5") for share in shares]
-    kept = _conditions(shape, rankings, wanted, draws, checks.seed(seed))
+    kept = _conditions(shape, rankings, wanted, controls)
     settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room}
     settings |= {"method": "streaming", "sink": sink, "recent": recent}
     settings["kept"] = digest(
@@ -198,7 +201,7 @@ def streaming(
 
 
 def _conditions(
-    shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: list[float], draws: int, seed: int
+    shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: list[float], controls: Controls
 ) -> dict[tuple[str, float, int], list[Head]]:
     """The kv heads that keep everything, by ranking, share and draw."""
     everyone = every_head(shape.n_layers, shape.n_kv_heads, unit="kv_head")
@@ -214,7 +217,7 @@ def _conditions(
     for share in shares:
         k = share_count(len(everyone), share)
         found |= {(name, share, 0): scores.ranking()[:k] for name, scores in by_kv.items()}
-        found |= {(RANDOM, share, draw): shuffled(everyone, seed + draw)[:k] for draw in range(draws)}
+        found |= {(RANDOM, share, draw): heads for draw, heads in enumerate(controls.random(everyone, k))}
     return found
 
 

@@ -17,22 +17,25 @@ from lens_heads.evidence.head_sets import capped
 from lens_heads.evidence.transfer_cells import NONE, RANDOM, seed_of
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import COLUMNS
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, random_heads, shuffled
+from lens_heads.heads.sets import every_head, shuffled
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
-from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial
+
+BESIDE = Controls("random", draws=5)
+"""The controls by default."""
 
 Ranking: TypeAlias = HeadScores | AnyHeads
 
@@ -46,10 +49,9 @@ def transfer_matrix(
     *,
     ks: Sequence[int] = (8, 16, 32, 48, 64, 96, 128),
     kind: str | Ablation = "zero",
-    random_draws: int = 5,
+    controls: AnyControls = BESIDE,
     metric: str = "correct",
     generate: bool = True,
-    seed: int = 0,
     **options: Unpack[AblationRun],
 ) -> TransferMatrix:
     """Evaluate every task with the top k heads of every task ablated, with random heads ablated, and without ablation.
@@ -63,7 +65,7 @@ def transfer_matrix(
             list shorter than the largest k is completed with random heads, with a warning and in `meta["completed"]`.
         ks: numbers of heads, capped at the number of heads in the model.
         kind: as in `ablate`.
-        random_draws: random sets at every k, drawn from all heads.
+        controls: "random", on all trials, since the matrix compares item by item; () for none.
         metric: the metric of the statistics; `per_item` has a column for every metric measured.
         generate: also decode and judge text; otherwise only "logprob" and "greedy_match" are measured.
         **options: run options (`runs.options.RunOptions`; default max_new_tokens=30), and `reference` and the options of
@@ -75,22 +77,21 @@ def transfer_matrix(
     a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
     """
     ablation, run = ablation_run(model, kind, options)
-    checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
-    checks.seed(seed)
+    controls = Controls.given(controls, BESIDE, ("random",), few=False)
     for name in {NONE, RANDOM} & set(tasks):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
     grid, shape = Grid.of(model, tasks, ablation, run, generate), head_geometry(model)
     sizes = capped(ks, shape)
     check_metric(metric, grid.trials, generate)
     scored = {name: ranking for name, ranking in rankings.items() if isinstance(ranking, HeadScores)}
-    orders, completed = _orders(rankings, grid.tasks, shape, sizes[-1], seed)
+    orders, completed = _orders(rankings, grid.tasks, shape, sizes[-1], controls.seed)
     grid.check_independent(scored)
     check_scores_of(model, scored)
     check_ranks(scored, sizes)
-    sets, drawn = _sets(orders, sizes, shape, random_draws, seed)
+    sets, drawn = _sets(orders, sizes, shape, controls)
     rows, left_out = _complete(grid.run(sets), grid.tasks, len(sets))
     heads = {name: [str(head) for head in order[: sizes[-1]]] for name, order in orders.items()}
-    meta = {**grid.settings, "heads": heads, "random_heads": drawn, "ks": sizes, "seed": seed}
+    meta = {**grid.settings, "heads": heads, "random_heads": drawn, "ks": sizes, "seed": controls.seed}
     meta |= {"completed": completed, "left_out": left_out}
     matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
     if grid.folder is not None:
@@ -103,7 +104,7 @@ def _orders(
 ) -> tuple[dict[str, list[Head]], dict[str, int]]:
     """At least `most` heads of every source, best first; and the original length of each list that had to be completed."""
     if not rankings:
-        raise ValueError("rankings_by_task is empty. Pass {task: HeadScores or list of heads}.")
+        raise ValueError("rankings is empty. Pass {task: HeadScores or list of heads}.")
     everyone = every_head(shape.n_layers, shape.n_heads)
     orders, completed = {}, {}
     for name, ranking in rankings.items():
@@ -126,14 +127,14 @@ def _orders(
 
 
 def _sets(
-    orders: Mapping[str, Sequence[Head]], sizes: Sequence[int], shape: HeadGeometry, random_draws: int, seed: int
+    orders: Mapping[str, Sequence[Head]], sizes: Sequence[int], shape: HeadGeometry, controls: Controls
 ) -> tuple[list[HeadSet], dict[str, list[list[str]]]]:
     """No ablation, every source's top k, and random heads; and the names of the random heads by k."""
     sets, names, everyone = [NO_ABLATION], {}, every_head(shape.n_layers, shape.n_heads)
     for k in sizes:
         tops = {name: order[:k] for name, order in orders.items()}
         sets += [head_set(Condition.top(name, k), heads) for name, heads in tops.items()]
-        drawn = [random_heads(everyone, (), k, seed + draw) for draw in range(random_draws)]
+        drawn = controls.random(everyone, k)
         sets += [head_set(Condition.random(k, RANDOM), heads, draw) for draw, heads in enumerate(drawn)]
         if drawn:
             names[str(k)] = [[str(head) for head in heads] for heads in drawn]

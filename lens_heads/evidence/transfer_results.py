@@ -262,7 +262,7 @@ class TransferMatrix:
         if wrong:
             raise ValueError(f"{name} has no option {wrong[0]!r}. It takes {', '.join(STATISTICS[name][1])}.")
         if "random" in name and not self.draws:
-            raise ValueError(f"{name} requires random heads, which were not ablated. Run with random_draws >= 1.")
+            raise ValueError(f"{name} requires random heads, which were not ablated. Run with controls='random'.")
 
     def _check_spread(self) -> None:
         single = [target for target, measured in self._measured.items() if measured.units < 2]

@@ -14,12 +14,13 @@ import torch
 
 from lens_heads.evidence.grid import Grid, Tasks
 from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.depth import depth_bins
 from lens_heads.heads.grouping import COLUMNS, groups_in
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.matching import AnyHeads, HeadMatch
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, layer_matched
+from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
@@ -31,6 +32,9 @@ from lens_heads.stats import crossed_interval, pearson
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+BESIDE = Controls("random_like", draws=5)
+"""The controls by default."""
 
 
 _OF_TRIALS = {f"trial_{name}": name for name in COLUMNS}
@@ -126,8 +130,7 @@ def validate_match(
     groups: Mapping[str, HeadScores | AnyHeads],
     k: int = 10,
     kind: str | tuple[Ablation, Ablation] = "zero",
-    draws: int = 5,
-    seed: int = 0,
+    controls: AnyControls = BESIDE,
     **run: Unpack[RunOptions],
 ) -> MatchValidation:
     """Ablate groups of heads in a, their partners in b, and random heads of b at the same depth; compare which tasks break.
@@ -136,13 +139,13 @@ def validate_match(
         tasks_a, tasks_b: trials by task, with the same task names for both models; b defaults to the tasks of a.
         groups: heads of a by name, or scores of a's heads, of which the top `k` are used. Unmatched heads are skipped.
         kind: as in `ablate`, or one `Ablation` per model if the kind needs a reference.
-        draws: random sets, each with as many heads per depth bin as the partners, and disjoint from them while heads remain.
+        controls: "random_like": random heads, as many per depth bin as the partners, on all trials.
         **run: see `runs.options.RunOptions`; nothing is generated. `out` holds one run folder per model, `a` and `b`.
 
     The metric is the gold answer's mean log-probability per token, teacher-forced; drops are paired by trial.
 
-    Raises ValueError for models that were not matched, different task names, no groups, groups without partners, draws below
-    1, tasks that share trials with a group's scores, and anything `ablate` rejects.
+    Raises ValueError for models that were not matched, different task names, no groups, groups without partners,
+    tasks that share trials with a group's scores, and anything `ablate` rejects.
     """
     tasks_b = tasks_a if tasks_b is None else tasks_b
     _check_sides(match, (model_a, model_b), tasks_a, tasks_b)
@@ -152,7 +155,8 @@ def validate_match(
         Grid.of(model, tasks, Ablation.of(model, how), replace(options, out=out), generate=False)
         for model, tasks, how, out in zip((model_a, model_b), (tasks_a, tasks_b), kinds, outs, strict=True)
     ]
-    sets = _sets(match, groups, k, draws, seed)
+    controls = Controls.given(controls, BESIDE, ("random_like",), few=False)
+    sets = _sets(match, groups, k, controls)
     scored = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
     check_scores_of(model_a, scored)
     for grid in grids:
@@ -160,7 +164,7 @@ def validate_match(
         _ = grid.folder  # Refuse one with other settings before the first model runs.
     tables = [grid.run(mine) for grid, mine in zip(grids, sets, strict=True)]
     meta = {"model_a": head_geometry(model_a).name, "model_b": head_geometry(model_b).name}
-    meta |= {"kind": grids[0].ablation.kind, "k": k, "seed": seed}
+    meta |= {"kind": grids[0].ablation.kind, "k": k, "seed": controls.seed}
     found = MatchValidation(pd.concat([_drops(table) for table in tables], ignore_index=True), meta)
     if options.out is not None:
         found.save(options.out)
@@ -189,14 +193,12 @@ def _drops(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sets(
-    match: HeadMatch, groups: Mapping[str, HeadScores | AnyHeads], k: int, draws: int, seed: int
+    match: HeadMatch, groups: Mapping[str, HeadScores | AnyHeads], k: int, controls: Controls
 ) -> tuple[list[HeadSet], list[HeadSet]]:
     """The sets to ablate in a and in b: none, then those of every group."""
     if not groups:
         raise ValueError("groups is empty. Pass {name: heads of a, or their HeadScores}.")
-    checks.count("draws", draws)
     checks.whole_number("k", k)
-    checks.seed(seed)
     in_a, in_b = [NO_ABLATION], [NO_ABLATION]
     for name, given in groups.items():
         if isinstance(given, HeadScores) and tuple(given.values.shape) != match.shape_a:
@@ -209,16 +211,16 @@ def _sets(
             raise ValueError(f"group {name!r} has no head with a partner in {match.meta['model_b']}. Name other heads.")
         in_a.append(head_set(Condition(name, "a", len(heads)), heads))
         in_b.append(head_set(Condition(name, "matched", len(partners)), partners))
-        chance = Condition.random(len(partners), name)
-        in_b += [head_set(chance, _as_deep(match, partners, seed + draw), draw) for draw in range(draws)]
+        chance, drawn = Condition.random(len(partners), name), _as_deep(match, partners, controls)
+        in_b += [head_set(chance, heads, draw) for draw, heads in enumerate(drawn)]
     return in_a, in_b
 
 
-def _as_deep(match: HeadMatch, partners: Sequence[Head], seed: int) -> list[Head]:
-    """Random heads of b outside the partners, as many in each depth bin."""
+def _as_deep(match: HeadMatch, partners: Sequence[Head], controls: Controls) -> list[list[Head]]:
+    """Random heads of b, as many in each depth bin as partners."""
     layers, heads = match.shape_b
     bins = depth_bins(layers, match.meta["depth_bins"])
     # With bins in place of layers, matching by layer becomes matching by bin.
     binned = {head: Head(bins[head.layer], head.layer * heads + head.head) for head in every_head(layers, heads)}
-    drawn = layer_matched([*binned.values()], [binned[head] for head in partners], seed)
-    return [Head(*divmod(head.head, heads)) for head in drawn]
+    sets = controls.random_like([binned[head] for head in partners], [*binned.values()])
+    return [[Head(*divmod(head.head, heads)) for head in drawn] for drawn in sets]

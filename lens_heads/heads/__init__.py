@@ -5,7 +5,8 @@ Knows no model and no trial: what it checks is that values fit each other.
 
 from lens_heads.heads import units
 from lens_heads.heads.circuit import Circuit
-from lens_heads.heads.conditions import Condition, Controls
+from lens_heads.heads.conditions import Condition
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.files import load_heads
 from lens_heads.heads.gates import gate_threshold, open_gates, read_gates, write_gates
 from lens_heads.heads.geometry import HeadGeometry

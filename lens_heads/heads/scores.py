@@ -24,7 +24,7 @@ from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.heads.head import Head, Unit
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.ranks import check_ranks
-from lens_heads.heads.sets import layer_matched, random_heads
+from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.typed import typed_methods
@@ -161,17 +161,16 @@ class HeadScores:
         return self.ranking()[::-1][: self._count(k)]
 
     def random(self, k: int, seed: int = 0, like: Literal["layer"] | None = None) -> list[Head]:
-        """A random control set of k heads, drawn from outside the top k as long as others are left.
+        """k random heads of all, those of the top k among them, as the control "random" draws them (see `Controls`).
 
-        `like="layer"` matches the top k's number of heads in each layer (a layer with too few others borrows from the
-        nearest layers), so that depth alone cannot explain a difference.
+        `like="layer"` matches the top k's number of heads in each layer ("random_like"), so that depth alone cannot explain a
+        difference.
         """
         if like not in (None, "layer"):
             raise ValueError(f"like={like!r}: use None for any heads, or 'layer' to match the layers of the top k")
         checks.seed(seed)
-        ranked = self.ranking()
-        top = ranked[: self._count(k)]
-        return random_heads(ranked, top, len(top), seed) if like is None else layer_matched(ranked, top, seed)
+        ranked, k = self.ranking(), self._count(k)
+        return random_heads(ranked, k, seed) if like is None else random_like(ranked[:k], ranked, seed)
 
     def interval(
         self, level: float = 0.95, n: int = 1000, seed: int = 0

@@ -57,32 +57,18 @@ def shuffled(heads: Sequence[Head], seed: int) -> list[Head]:
     return [heads[int(i)] for i in order]
 
 
-def random_heads(everyone: Sequence[Head], avoid: Iterable[Head], k: int, seed: int = 0) -> list[Head]:
-    """k random heads; those to avoid are drawn only after all others."""
-    avoided, drawn = set(avoid), shuffled(everyone, seed)
-    return ([head for head in drawn if head not in avoided] + [head for head in drawn if head in avoided])[:k]
+def random_heads(everyone: Iterable[Head], k: int, seed: int = 0) -> list[Head]:
+    """k random heads of all, chosen ones among them."""
+    return shuffled(sorted(everyone), seed)[:k]
 
 
-def random_like(chosen: Sequence[Head], n_heads: int, seed: int = 0) -> list[Head]:
-    """Random heads of all heads, the chosen among them, as many per layer as chosen: draws from the null of a random lead."""
-    counts = {layer: len(indices) for layer, indices in by_layer(chosen).items()}
-    generator = torch.Generator().manual_seed(seed)
-    unit = chosen[0].unit if chosen else "query_head"
-    return [
-        Head(layer, int(index), unit)
-        for layer, count in sorted(counts.items())
-        for index in torch.randperm(n_heads, generator=generator)[:count]
-    ]
-
-
-def layer_matched(everyone: Sequence[Head], chosen: Sequence[Head], seed: int = 0) -> list[Head]:
-    """Random heads outside `chosen`, the same number per layer; a layer with too few borrows from the nearest ones."""
-    drawn, taken = shuffled(everyone, seed), set(chosen)
-    rest, matched = [head for head in drawn if head not in taken], []
-    for wanted in sorted(chosen, key=lambda head: head.layer):
-        pool = [head for head in rest if head not in matched] or [head for head in drawn if head not in matched]
-        matched.append(min(pool, key=lambda head: abs(head.layer - wanted.layer)))
-    return matched
+def random_like(chosen: Iterable[Head], everyone: Iterable[Head], seed: int = 0) -> list[Head]:
+    """Random heads of all, chosen ones among them, as many per layer as chosen: draws from the null of a random lead."""
+    generator, drawn, everyone = torch.Generator().manual_seed(seed), [], sorted(everyone)
+    for layer, taken in sorted(by_layer(chosen).items()):
+        pool = [head for head in everyone if head.layer == layer]
+        drawn += [pool[int(at)] for at in torch.randperm(len(pool), generator=generator)[: len(taken)]]
+    return drawn
 
 
 def shifted(chosen: Sequence[Head], n_heads: int, avoid: Iterable[Head] = ()) -> list[Head]:

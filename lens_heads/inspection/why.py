@@ -11,6 +11,7 @@ import pandas as pd
 
 from lens_heads.answering.evaluation import evaluate
 from lens_heads.answering.ordinary import ordinary_means
+from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import check_ranks
@@ -18,7 +19,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.inspection.explorer.contents import best_heads, contents, default_scores
 from lens_heads.inspection.explorer.recorded import record
 from lens_heads.inspection.explorer.stored import HEADS, STEPS
-from lens_heads.inspection.explorer.trying import MOST_DRAWS, Tried, attempt
+from lens_heads.inspection.explorer.trying import Tried, attempt
 from lens_heads.inspection.look import look
 from lens_heads.inspection.look_results import Look
 from lens_heads.interventions.activations import MeanActivations
@@ -28,6 +29,9 @@ from lens_heads.runs.showing import visible
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.own import check_parts, prompt_trial
+
+BESIDE = Controls("random", draws=40)
+"""The controls by default."""
 
 WRITTEN = "dla_exact"
 """What a head contributes to the answer's logit, from all positions: the norms frozen, so that contributions add up."""
@@ -161,7 +165,7 @@ def why(
     kind: Literal["mean", "zero"] = "mean",
     reference: MeanActivations | None = None,
     chat: bool | None = False,
-    draws: int = 40,
+    controls: AnyControls = BESIDE,
     max_new_tokens: int = 20,
 ) -> Why:
     """Which heads write this answer, from which tokens, and what is left without them?
@@ -177,11 +181,12 @@ def why(
         k: how many heads to name and to ablate together.
         kind, reference: of the ablation. "mean" without a reference takes the means over eight packaged prompts, which are
             ordinary prose with a question.
-        draws: sets of k random heads beside it.
+        controls: "random": sets of k random heads beside it.
         max_new_tokens: of the model's texts.
 
-    Takes eight passes for the means, two for the answer, one to score, one to look, and `draws` + 3 to ablate. One prompt is no
-    evidence for other prompts: for a claim about a task, use `score_heads` and `ablation_curve`.
+    Takes eight passes for the means, two for the answer, one to score, one to look, three to ablate, and one for
+    each set of random heads. One prompt is no evidence for other prompts: for a claim about a task, use `score_heads` and
+    `ablation_curve`.
 
     Raises ValueError for processed weights, an empty prompt, a needle or question that does not occur once, a prompt beyond the
     context window, k beyond the number of heads, and a model that writes nothing where `answer` is None.
@@ -189,7 +194,8 @@ def why(
     require_raw_weights(model)
     shape = head_geometry(model)
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
-    check_asked(prompt, answer, needle, question, k, kind, draws, max_new_tokens)
+    controls = Controls.given(controls, BESIDE, ("random",), few=False)
+    check_asked(prompt, answer, needle, question, k, kind, max_new_tokens)
     given = answer if answer is not None else _own_answer(model, prompt, chat, max_new_tokens)
     parts = {"needle": needle, "question": question, "chat": chat}
     trial = _likelier(
@@ -202,7 +208,7 @@ def why(
     heads = tuple(lead.ranking()[:k])
     shown = [*map(str, heads), *best_heads(contents(shape, scores, [trial.id]), HEADS // len(scores))]
     seen = look(model, trial, heads=list(dict.fromkeys(shown))[: max(k, HEADS)])
-    tried = attempt(model, trial, heads, kind, means, draws, max_new_tokens)
+    tried = attempt(model, trial, heads, kind, means, controls, max_new_tokens)
     said = "eight packaged prompts" if reference is None else f"{len(reference.trial_ids)} given trials"
     return Why(shape, trial, heads, scores, seen, tried, f"; means of {said}" if kind == "mean" else "")
 
@@ -214,12 +220,10 @@ def check_asked(
     question: str | None,
     k: int,
     kind: str,
-    draws: int,
     max_new_tokens: int,
 ) -> None:
     """ValueError for what `why` refuses whatever the model."""
     checks.whole_number("k", k)
-    checks.count("draws", draws, 1, MOST_DRAWS)
     checks.whole_number("max_new_tokens", max_new_tokens)
     if kind not in ("mean", "zero"):
         raise ValueError(f"kind={kind!r}: use 'mean' or 'zero'")

@@ -27,7 +27,8 @@ _HATCHES = dict(zip(CONTROLS, ("/", "x", "."), strict=True))
 SETS = {
     "patched": "the ablated<br>heads",
     "random": "random",
-    "matched_layers": "random,<br>same layers",
+    "random_like": "random,<br>same layers",
+    "matched_layers": "random,<br>same layers",  # Stored results of older runs.
     "same_layer": "next head in<br>the layer",
     "bottom": "lowest<br>scores",
 }

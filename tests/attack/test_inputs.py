@@ -71,12 +71,12 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("steps in halves", lambda: lh.look(M(), TRIALS[0], steps=1.5), "steps=1.5: must be an integer from 0 to 2"),  # type: ignore[arg-type]
     ("a chunk of none", lambda: lh.look(M(), TRIALS[0], chunk=0), "chunk=0: must be a positive integer"),
     ("a chunk below zero", lambda: lh.look(M(), TRIALS[0], chunk=-1), "chunk=-1: must be a positive integer"),
-    ("half a character", lambda: lh.why(M(), "\ud800a", "x", kind="zero", draws=1), "half of a character"),
+    ("half a character", lambda: lh.why(M(), "\ud800a", "x", kind="zero"), "half of a character"),
     ("half a character alone", lambda: lh.knockout_heads(M(), "a\udc00", **Q), "half of a character"),
     ("no tokenizer", lambda: lh.prompt_trial(None, "a", "x"), "NoneType is no model with a tokenizer"),
     ("a window of true", lambda: lh.planted_model(window=True), "window=True: must be a positive integer, or None"),
     ("layers without end", lambda: lh.planted_model(layers=10**6), "layers=1000000: must be an integer from 1 to 128"),
-    ("draws without end", lambda: lh.why(M(), "a b", "c", kind="zero", draws=10**9), "draws=1000000000: must be an integer"),
+    ("draws without end", lambda: lh.Controls("random", 10**9), "draws=1000000000: must be an integer"),
     ("a measure of none", lambda: lh.knockout_heads(M(), TWO, measure=lambda a, b: None, **Q), "the measure gave None for L0H0"),  # type: ignore[arg-type,return-value]
     ("no rankings", lambda: lh.faithfulness(M(), PAIRS, None, **Q), "rankings=None: must be a HeadScores, several"),
     ("a component z", lambda: trace_circuit(M(), PAIRS, components=("z",), **Q), "components='z': use 'q', 'k', 'v'"),  # type: ignore[arg-type]
@@ -161,7 +161,9 @@ def test_divergence_is_seen_in_its_first_step() -> None:
 
 
 def test_the_explorer_forgets_what_it_saw_under_an_intervention() -> None:
-    used, fresh = (lh.explore(M(), TRIALS[:3], scores(), draws=1, max_new_tokens=2) for _ in range(2))
+    used, fresh = (
+        lh.explore(M(), TRIALS[:3], scores(), controls=lh.Controls("random", 1), max_new_tokens=2) for _ in range(2)
+    )
     everyone = [f"L{layer}H{head}" for layer in range(3) for head in range(4)]
     with lh.steer(M(), everyone, vectors(), factor=5.0):
         used.run("mean")

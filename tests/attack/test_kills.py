@@ -86,7 +86,15 @@ CALLS: dict[str, Callable[..., Any]] = {
     "patch_heads": lambda m, **run: lh.patch_heads(m, pairs(), positions="all", **run),
     "path_patch": lambda m, **run: lh.path_patch(m, pairs(), ["L0H0", "L0H1"], ["L2H1"], **run),
     "attribution_patch": lambda m, **run: lh.attribution_patch(m, pairs(), **run),
-    "recovery": lambda m, **run: lh.recovery(m, trials(9), ["L0H1"], ["L0H1"], draws=2, flipped=False, **run),
+    "recovery": lambda m, **run: lh.recovery(
+        m,
+        trials(9),
+        ["L0H1"],
+        ["L0H1"],
+        controls=lh.Controls(draws=2),
+        flipped=False,
+        **run,
+    ),
     "localize_heads": lambda _, **run: lh.localize_heads(
         model(), planted.trials(3, 20), n_masks=24, sparsity=0.25, batch_size=1, **run
     ),

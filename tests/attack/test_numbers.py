@@ -129,7 +129,6 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("heads_per_pass half", lambda: patch_heads(MODEL(), [], heads_per_pass=0.5), "heads_per_pass=0.5"),  # type: ignore[arg-type]
     ("means of 0", lambda: lh.mean_activations(MODEL(), TRIALS, n=0), f"n=0: {POSITIVE}"),
     ("means of -1", lambda: lh.mean_activations(MODEL(), TRIALS, n=-1), f"n=-1: {POSITIVE}"),
-    ("recovery", lambda: lh.recovery(MODEL(), TRIALS, "L0H0", "L0H0", draws=-1), f"draws=-1: {NON_NEGATIVE}"),
     ("controls", lambda: lh.Controls(draws=-1), f"draws=-1: {NON_NEGATIVE}"),
     ("controls text", lambda: lh.Controls(draws="3"), "draws='3'"),  # type: ignore[arg-type]
     ("random of 0", lambda: lh.Controls("random", draws=0), "draws=0 leaves no control of random"),

@@ -220,7 +220,14 @@ def faithfulness(world: World, **options: Any) -> Found:
 
 
 def streaming(world: World, **options: Any) -> Found:
-    given: dict[str, Any] = {"shares": (0.5,), "sink": 1, "recent": 4, "draws": 1, "max_new_tokens": 2, **options}
+    given: dict[str, Any] = {
+        "shares": (0.5,),
+        "sink": 1,
+        "recent": 4,
+        "controls": lh.Controls("random", 1),
+        "max_new_tokens": 2,
+        **options,
+    }
     table = lh.streaming(world.model, world.trials, {"mine": world.ranking}, progress=False, **given).per_trial
     table = table if world.controls else table[table["ranking"] != "random"]
     return of_frame(table.rename(columns={"ranking": "method", "share": "set", "draw": "seed"}).assign(k=0))
@@ -246,7 +253,7 @@ def path_patch(world: World, **options: Any) -> Found:
 
 def recovery(world: World, **options: Any) -> Found:
     """Log-probabilities: the ratio of their differences has no size of its own."""
-    given = {"controls": world.controls, "draws": 1, "fair": False, "flipped": False, "progress": False, **options}
+    given = {"controls": lh.Controls(world.controls, 1), "fair": False, "flipped": False, "progress": False, **options}
     found = lh.recovery(world.model, world.trials, world.heads, world.heads[:2], **given).per_example
     rows: dict[str, Row] = {}
     for one in found.to_dict("records"):

@@ -111,7 +111,7 @@ def test_replaying_and_recovery_run_on_it_too(hooked_model: Any) -> None:
         assert one.record["text"] == other.record["text"]
     heads = ["L1H1", "L2H0"]
     found = lh.recovery(
-        hooked_model, trials, heads, heads, controls=("random",), draws=2, flipped=False, progress=False
+        hooked_model, trials, heads, heads, controls=lh.Controls(("random",), 2), flipped=False, progress=False
     )
     mine = found.per_example[found.per_example["set"] == "patched"].set_index("example")
     with lh.ablate(hooked_model, heads, kind="zero"):

@@ -101,7 +101,9 @@ def test_moved_attention_matches_hooks_in_a_full_forward(hooked_model: Any) -> N
     ids = 3 + torch.randperm(36, generator=torch.Generator().manual_seed(0))[:30]
     choices = tuple(ids[at : at + 2] for at in (4, 9))
     trial = lh.EncodedTrial(ids, None, "a", choices[0], "random", choices=("a", "b"), choice_tokens=choices)
-    found = lh.evidence.repair(hooked_model, trial, HEADS, draws=2, progress=False)
+    found = lh.evidence.repair(
+        hooked_model, trial, HEADS, controls=lh.Controls(("random", "random_like"), 2), progress=False
+    )
     expected, _ = moved_by_hand(hooked_model, trial, HEADS, [9, 10])
     assert found.values(Condition.top("moved", 3), "logprob").item() == pytest.approx(expected, abs=1e-4)
     assert not has_hooks(hooked_model)

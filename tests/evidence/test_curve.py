@@ -21,7 +21,8 @@ from lens_heads.evidence import estimates as statistics
 from lens_heads.evidence import grid as ablation
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
-from lens_heads.heads.conditions import CONTROLS, Condition, Controls
+from lens_heads.heads.conditions import Condition
+from lens_heads.heads.controls import CONTROLS, Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.scores import HeadScores
@@ -194,6 +195,19 @@ def test_random_like_has_as_many_heads_in_each_layer(gqa: Any) -> None:
     for head in ALL:
         expected = {0: 75, 1: 0, 2: 150}[head.layer]
         assert abs(counts[head] - expected) <= 40
+
+
+def test_another_seed_redraws_and_more_draws_begin_with_the_same(gqa: Any) -> None:
+    def drawn(draws: int, seed: int) -> list[str]:
+        controls = Controls(("random", "random_like"), draws, seed)
+        curve = ablation_curve(
+            gqa, trials(1), LEAD, ks=3, kind="zero", controls=controls, generate=False, progress=False
+        )
+        return [curve.heads(Condition.random(3), draw) for draw in range(draws)]
+
+    assert drawn(4, 0)[:2] == drawn(2, 0)
+    assert drawn(2, 1) == drawn(4, 0)[1:3], "draw i has the seed + i"
+    assert drawn(2, 50) != drawn(2, 0)
 
 
 def test_random_heads_run_on_the_first_trials_only(gqa: Any) -> None:

@@ -16,7 +16,8 @@ import torch
 import lens_heads as lh
 from lens_heads.answering.patch_metrics import answer_logprob
 from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve, trapezoid_weights
-from lens_heads.heads.conditions import Condition, Controls
+from lens_heads.heads.conditions import Condition
+from lens_heads.heads.controls import Controls
 from lens_heads.model.hooks import has_hooks, hooked, recording
 from tests.conftest import tiny
 from tests.ranking.causal.test_patching import random_pair

@@ -33,8 +33,7 @@ OPTIONS: dict[str, Any] = {
     "metric": METRICS,
     "k": 2,
     "max_new_tokens": 3,
-    "random_draws": 3,
-    "seed": 3,
+    "controls": lh.Controls("random", 3, seed=3),
     "progress": False,
 }
 
@@ -93,10 +92,10 @@ def test_random_heads_are_any_and_beyond_random_is_against_them(found: Generalit
 
 def test_damage_beyond_random_heads_has_the_interval_of_a_table_of_draws_by_trials() -> None:
     listed = {"mine": [COPIER, WRITER]}
-    (row,) = generality(model(), {"t": [*FOUND, *OTHERS]}, listed, random_draws=5, progress=False).frame.to_dict(
-        "records"
-    )
-    draws = [random_heads(every_head(2, 4), (), 2, seed) for seed in range(5)]
+    (row,) = generality(
+        model(), {"t": [*FOUND, *OTHERS]}, listed, controls=lh.Controls("random", 5), progress=False
+    ).frame.to_dict("records")
+    draws = [random_heads(every_head(2, 4), 2, seed) for seed in range(5)]
     base, mine, *random = by_loop(model(), [*FOUND, *OTHERS], [[], listed["mine"], *draws])
     beyond = crossed_interval(torch.from_numpy(np.stack(random) - mine))
     found = [row[name] for name in ("beyond_random", "beyond_low", "beyond_high")]
@@ -108,7 +107,7 @@ def test_damage_beyond_random_heads_has_the_interval_of_a_table_of_draws_by_tria
 def test_random_heads_may_be_heads_of_a_set() -> None:
     """Random heads that are nobody's would be heads that nobody needs."""
     listed = {"all": [Head(layer, head) for layer in range(2) for head in range(4)], "one": [COPIER]}
-    found = generality(model(), {"retrieval": OTHERS}, listed, random_draws=12, progress=False)
+    found = generality(model(), {"retrieval": OTHERS}, listed, controls=lh.Controls("random", 12), progress=False)
     drawn = found.curve.per_trial
     assert set(drawn[(drawn["set"] == "random") & (drawn["k"] == 1)]["heads"]) >= {str(COPIER), str(WRITER)}
 
@@ -129,7 +128,7 @@ def test_the_matrix_is_the_frame_source_by_task(found: Generality) -> None:
 
 def test_lists_are_taken_whole_and_a_single_source_needs_no_name() -> None:
     lists = {"one": [COPIER], "three": ["L0H1", (1, 2), DECOY]}
-    found = generality(model(), {"retrieval": OTHERS}, lists, k=2, random_draws=0, progress=False)
+    found = generality(model(), {"retrieval": OTHERS}, lists, k=2, controls=(), progress=False)
     assert found.frame["k"].tolist() == [1, 3]
     assert "beyond_random" not in found.frame
     wanted = value("retrieval").mean() - value("retrieval", COPIER).mean()
@@ -171,7 +170,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"heads": {"empty": []}}, "'empty' lists no heads"),
     ({"heads": {"any": [COPIER, DECOY]}}, "a set of heads is called 'any', the name of a control"),
     ({"heads": {"far": ["L7H0", "L0H0"]}}, "head L7H0 does not exist"),
-    ({"random_draws": -1}, "random_draws=-1"),
+    ({"controls": "bottom"}, "unknown control 'bottom'"),
     (
         {"metric": {"retrieval": "logprob", "mispelled": "correct"}},
         "metric names retrieval, mispelled, but the tasks are",
@@ -201,7 +200,7 @@ def test_scores_of_other_heads_are_refused(gqa: Any) -> None:
 
 
 def test_a_reference_from_the_trials_is_refused_and_one_from_others_used() -> None:
-    options: dict[str, Any] = {"k": 2, "kind": "mean", "random_draws": 0, "progress": False}
+    options: dict[str, Any] = {"k": 2, "kind": "mean", "controls": (), "progress": False}
     mine, others = (lh.mean_activations(model(), trials, progress=False) for trials in (OTHERS[:1], FOUND))
     with pytest.raises(ValueError, match="the reference was computed on 1 of the evaluation trials"):
         generality(model(), {"t": OTHERS}, scores(), reference=mine, **options)

@@ -10,7 +10,7 @@ import pytest
 
 import lens_heads as lh
 from lens_heads.evidence.verdicts import HOLDS, Verdict, harms
-from lens_heads.heads.conditions import Controls
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.scores import HeadScores
 from tests import planted, zoo
 from tests.conftest import random_trial, tiny

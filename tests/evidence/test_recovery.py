@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
+from lens_heads.evidence.recovery import CONTROLS
 from lens_heads.heads import sets as controls
 from lens_heads.model.hooks import has_hooks
 from lens_heads.stats import crossed_interval, ratio_interval
@@ -56,7 +57,9 @@ def patched_by_hand(hf: Any, trial: EncodedTrial, ablated: list[lh.Head], patche
 
 
 def recover(model: Any, ablated: Any, patched: Any, trials: Any, **options: Any) -> lh.Recovery:
-    return lh.recovery(model, trials, ablated, patched, **{"progress": False, "draws": 2, **options})
+    return lh.recovery(
+        model, trials, ablated, patched, **{"progress": False, "controls": lh.Controls(CONTROLS, 2), **options}
+    )
 
 
 def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: Any) -> None:
@@ -83,14 +86,19 @@ def test_the_planted_heads_recover_and_controls_do_not() -> None:
     model, trials = planted.model(), planted_trials(7)
     made = lh.patch_heads(model, trials, progress=False)
     with pytest.raises(ValueError, match="ranking 'cri' was made on 7 of the trials, needles or groups"):
-        recover(model, SOURCES, SOURCES, trials, scores=made)
+        recover(model, SOURCES, SOURCES, trials, ranking=made)
     scores = lh.HeadScores.from_trials("cri", made.per_trial, [f"other-{i}" for i in range(7)])
-    found = recover(model, SOURCES, SOURCES, trials, scores=scores, max_new_tokens=2)
+    found = recover(model, SOURCES, SOURCES, trials, ranking=scores, max_new_tokens=2)
     frame = found.frame.set_index(["set", "fair"])
     assert found.examples == {"all": 7, "used": 7, "right_clean": 7, "right_ablated": 0}
     assert frame.loc[("patched", False), "recovery"] == pytest.approx(1, abs=0.02)
-    for name in ("random", "matched_layers", "same_layer"):
-        assert abs(frame.loc[(name, False), "recovery"]) < 0.1
+    assert abs(frame.loc[("same_layer", False), "recovery"]) < 0.1
+    everyone = [lh.Head(layer, head) for layer in range(2) for head in range(4)]
+    drawn = lh.Controls(CONTROLS, 2)
+    for name, sets in (("random", drawn.random(everyone, 2)), ("random_like", drawn.random_like(SOURCES, everyone))):
+        own = found.per_example[(found.per_example["set"] == name) & ~found.per_example["fair"]]
+        for draw, mean in own.groupby("draw")["recovery"].mean().items():
+            assert abs(mean) < 0.1 or set(sets[draw]) & set(SOURCES), "only the heads themselves restore anything"
     # The lowest head, which writes against the answer, costs less than nothing when it is ablated itself.
     assert frame.loc[("bottom", True), "cost"] < 0
     assert frame.loc[("random", True), "undefined"] == 1
@@ -182,7 +190,11 @@ def test_results_are_stored_and_read_again(tmp_path: Any, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"controls": ("nobody",)}, "unknown control 'nobody': use random"),
+        ({"controls": ("nobody",)}, "unknown control 'nobody': the controls are bottom, random"),
+        (
+            {"controls": "no_needle"},
+            "unknown control 'no_needle': here they are random, random_like, same_layer, bottom",
+        ),
         ({"ablated": ["L9H0"]}, "head L9H0 does not exist"),
         ({"patched": []}, "there are no heads to ablate or to patch"),
         ({"kind": "mean"}, "kind='mean' needs a reference"),
@@ -198,16 +210,17 @@ def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
     assert not has_hooks(model)
 
 
-def test_control_sets_avoid_what_was_chosen() -> None:
+def test_random_sets_are_of_all_heads_and_neighbours_of_the_others() -> None:
+    seen: set[lh.Head] = set()
     everyone = [lh.Head(layer, head) for layer in range(3) for head in range(4)]
     chosen = [lh.Head(0, 1), lh.Head(0, 2), lh.Head(2, 3)]
     for seed in range(20):
-        drawn = controls.random_heads(everyone, chosen, 3, seed)
-        matched = controls.layer_matched(everyone, chosen, seed)
-        assert not set(drawn) & set(chosen)
+        drawn = controls.random_heads(everyone, 3, seed)
+        matched = controls.random_like(chosen, everyone, seed)
         assert len(set(drawn)) == 3
-        assert not set(matched) & set(chosen)
         assert sorted(head.layer for head in matched) == [0, 0, 2]
+        seen |= {*drawn, *matched}
+    assert seen == set(everyone), "the chosen among them"
     assert controls.shifted(chosen, 4) == [lh.Head(0, 3), lh.Head(0, 0), lh.Head(2, 0)]
     assert controls.shifted([lh.Head(1, head) for head in range(4)], 4) == []
 
@@ -231,12 +244,12 @@ def test_controls_are_not_run_for_an_example_that_does_not_flip(monkeypatch: pyt
     ablated: list[tuple[lh.Head, ...]] = []
     inner = lh.ablate
 
-    def counted(model: Any, heads: Any, *more: Any) -> Any:
+    def counted(model: Any, heads: Any, **more: Any) -> Any:
         ablated.append(tuple(heads))
-        return inner(model, heads, *more)
+        return inner(model, heads, **more)
 
     monkeypatch.setattr(import_module("lens_heads.evidence.recovery"), "ablate", counted)
-    options: dict[str, Any] = {"controls": ("random",), "draws": 3, "max_new_tokens": 2}
+    options: dict[str, Any] = {"controls": lh.Controls("random", 3), "max_new_tokens": 2}
     recover(model, SOURCES, SOURCES, [trials[0]], **options)
     assert len(set(filter(None, ablated))) == 4  # The heads themselves, and three draws of controls.
     ablated.clear()

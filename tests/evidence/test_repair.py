@@ -13,6 +13,7 @@ from lens_heads.heads.conditions import Condition
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
 
+BOTH = lh.Controls(("random", "random_like"), 2)
 HEADS = ["L0H1", "L1H2", "L2H0"]
 
 
@@ -56,7 +57,15 @@ def plain(model: Any, one: lh.EncodedTrial, heads: list[str], aim: list[int]) ->
 @pytest.mark.parametrize(("towards", "aim"), [("others", [9, 10, 20, 21, 30, 31]), ("answer", [4, 5])])
 def test_equals_a_plain_loop(arch: str, model: Any, towards: Any, aim: list[int]) -> None:
     one = trial()
-    found = lh.evidence.repair(model, one, HEADS, towards=towards, draws=2, batch_size=3, progress=False)
+    found = lh.evidence.repair(
+        model,
+        one,
+        HEADS,
+        towards=towards,
+        controls=BOTH,
+        batch_size=3,
+        progress=False,
+    )
     for condition, draw in [(Condition.top("moved", 3), 0), *((Condition.random(3), seed) for seed in range(2))]:
         expected = plain(model, one, found.heads(condition, draw).split(","), aim)
         values = [found.draws(condition, metric)[draw].item() for metric in ("logprob", "greedy_match")]
@@ -65,30 +74,45 @@ def test_equals_a_plain_loop(arch: str, model: Any, towards: Any, aim: list[int]
 
 
 def test_random_heads_of_the_same_layers_are_as_many_in_each(gqa: Any) -> None:
-    found = lh.evidence.repair(gqa, trial(), HEADS, draws=5, progress=False)
+    found = lh.evidence.repair(gqa, trial(), HEADS, controls=lh.Controls(("random", "random_like"), 5), progress=False)
     for draw in range(5):
         drawn = [lh.Head.parse(head) for head in found.heads(Condition.random_like("moved", 3), draw).split(",")]
         assert sorted(head.layer for head in drawn) == [0, 1, 2]
 
 
 def test_an_own_function_says_where_attention_goes(gqa: Any) -> None:
-    found = lh.evidence.repair(gqa, trial(), HEADS, towards=lambda one: [3], draws=0, progress=False)
+    found = lh.evidence.repair(gqa, trial(), HEADS, towards=lambda one: [3], controls=(), progress=False)
     expected = plain(gqa, trial(), HEADS, [3])
     assert found.values(Condition.top("moved", 3), "logprob").item() == pytest.approx(expected[0], abs=1e-4)
 
 
 def test_continues_from_its_folder_and_refuses_another_aim(gqa: Any, tmp_path: Path) -> None:
     trials = [trial(seed) for seed in range(2)]
-    one, again = (lh.evidence.repair(gqa, trials, HEADS, draws=2, out=tmp_path, progress=False) for _ in range(2))
+    one, again = (lh.evidence.repair(gqa, trials, HEADS, controls=BOTH, out=tmp_path, progress=False) for _ in range(2))
     assert one.frame.equals(again.frame)
     with pytest.raises(ValueError, match="towards"):
-        lh.evidence.repair(gqa, trials, HEADS, towards="answer", draws=2, out=tmp_path, progress=False)
+        lh.evidence.repair(
+            gqa,
+            trials,
+            HEADS,
+            towards="answer",
+            controls=BOTH,
+            out=tmp_path,
+            progress=False,
+        )
 
 
 def test_errors_name_what_is_wrong(gqa: Any) -> None:
-    def refused(match: str, heads: Any = HEADS, one: Any = None, towards: Any = "others", draws: int = 0) -> None:
+    def refused(match: str, heads: Any = HEADS, one: Any = None, towards: Any = "others", controls: Any = ()) -> None:
         with pytest.raises(ValueError, match=match):
-            lh.evidence.repair(gqa, one or trial(), heads, towards=towards, draws=draws, progress=False)
+            lh.evidence.repair(
+                gqa,
+                one or trial(),
+                heads,
+                towards=towards,
+                controls=controls,
+                progress=False,
+            )
 
     bare = lh.EncodedTrial(trial().tokens, None, "a", trial().answer_tokens, "bare")
     other = lh.EncodedTrial(
@@ -107,4 +131,4 @@ def test_errors_name_what_is_wrong(gqa: Any) -> None:
     refused("towards='elsewhere'", towards="elsewhere")
     refused(r"towards\(random-0\)=40", towards=lambda one: [40])
     refused(r"towards\(random-0\) returned \[\]", towards=lambda one: [])
-    refused("draws=-1", draws=-1)
+    refused("unknown control 'bottom': here they are random, random_like", controls="bottom")

@@ -102,7 +102,13 @@ def test_the_table_of_a_planted_ranking() -> None:
     """The heads that answer must keep the context; random ones lose it."""
     model = planted.model()
     scores = {"locos": ranking(model)}
-    how: dict[str, Any] = {"shares": (0.25,), "sink": 1, "recent": 6, "draws": 8, "max_new_tokens": 2}
+    how: dict[str, Any] = {
+        "shares": (0.25,),
+        "sink": 1,
+        "recent": 6,
+        "controls": lh.Controls("random", 8),
+        "max_new_tokens": 2,
+    }
     found = lh.streaming(model, planted.trials(8, seed=3), scores, **how, **QUIET)
     frame = found.to_frame().set_index("ranking")
     assert frame.loc["locos", "logprob"] == pytest.approx(frame.loc["whole", "logprob"], abs=0.2)
@@ -140,7 +146,7 @@ def test_a_share_keeps_the_heads_that_its_threshold_opens(share: float) -> None:
     shape = replace(head_geometry(tiny("llama-gqa")), n_layers=9, n_heads=4, n_kv_heads=2)
     values = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.5, 1.0]).repeat(3).reshape(1, 9, 2)
     gates = lh.HeadScores.from_trials("duo_gate", values, ["training"], unit="kv_head")
-    kept = _conditions(shape, {"gates": gates}, [share], 1, 0)
+    kept = _conditions(shape, {"gates": gates}, [share], lh.Controls("random", 1))
     assert kept["gates", share, 0] == lh.heads.open_gates(gates, threshold=lh.heads.gate_threshold(gates, share=share))
     assert len(kept["random", share, 0]) == len(kept["gates", share, 0])
     gone = set(lh.deploy.lowest_groups(gates, shape, k=1))
@@ -154,7 +160,7 @@ def test_a_stored_table_goes_on(tmp_path: Any) -> None:
     scores = {"locos": ranking(model, 4)}
     how: dict[str, Any] = {
         "shares": (0.5,),
-        "draws": 2,
+        "controls": lh.Controls("random", 2),
         "recent": 6,
         "max_new_tokens": 1,
         "out": tmp_path / "run",

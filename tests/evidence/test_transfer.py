@@ -30,7 +30,13 @@ SOURCES: dict[str, Any] = {"one": ranking(["L2H1", "L0H3", "L2H0"]), "two": ["L0
 
 
 def matrix_of(model: Any, rankings: Any = None, tasks: Any = None, **options: Any) -> TransferMatrix:
-    arguments = {"ks": (1, 3), "random_draws": 2, "generate": False, "metric": "logprob", "progress": False} | options
+    arguments = {
+        "ks": (1, 3),
+        "controls": lh.Controls("random", 2),
+        "generate": False,
+        "metric": "logprob",
+        "progress": False,
+    } | options
     return transfer_matrix(
         model, TASKS if tasks is None else tasks, SOURCES if rankings is None else rankings, **arguments
     )
@@ -81,7 +87,7 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
 
 def test_random_heads_are_drawn_from_all_heads(gqa: Any) -> None:
     """Without those of the sources they would be heads that nobody chose."""
-    matrix = matrix_of(gqa, random_draws=12)
+    matrix = matrix_of(gqa, controls=lh.Controls("random", 12))
     drawn = {k: [frozenset(parsed(names)) for names in matrix.meta["random_heads"][str(k)]] for k in (1, 3)}
     for k, sets in drawn.items():
         assert [len(heads) for heads in sets] == [k] * 12
@@ -89,15 +95,21 @@ def test_random_heads_are_drawn_from_all_heads(gqa: Any) -> None:
     assert len(set().union(*drawn[3])) > 8
     assert set().union(*drawn[1]) & {Head(2, 1), Head(0, 3)}, "the sources' best heads are among them"
     assert len(matrix.random()) == 2 * 3
-    assert matrix_of(gqa, random_draws=12).meta["random_heads"] == matrix.meta["random_heads"]
-    assert matrix_of(gqa, random_draws=12, seed=50).meta["random_heads"] != matrix.meta["random_heads"]
+    assert matrix_of(gqa, controls=lh.Controls("random", 12)).meta["random_heads"] == matrix.meta["random_heads"]
+    assert (
+        matrix_of(
+            gqa,
+            controls=lh.Controls("random", 12, 50),
+        ).meta["random_heads"]
+        != matrix.meta["random_heads"]
+    )
 
 
 def test_items_keep_their_groups(gqa: Any) -> None:
     tasks = {
         name: [replace(trial, group=f"{name} {trial.id[-1]}") for trial in listed] for name, listed in TASKS.items()
     }
-    table = matrix_of(gqa, tasks=tasks, random_draws=1)._table
+    table = matrix_of(gqa, tasks=tasks, controls=lh.Controls("random", 1))._table
     assert (table["group"] == table["target"] + " " + table["item"].str[-1]).all()
     assert set(table["group_2"]) == {""}
 
@@ -117,7 +129,7 @@ def test_the_matrix_is_laid_out_for_its_statistics(gqa: Any) -> None:
 
 
 def test_no_random_heads_when_none_are_asked_for(gqa: Any) -> None:
-    matrix = matrix_of(gqa, random_draws=0)
+    matrix = matrix_of(gqa, controls=())
     assert matrix.draws == 0
     assert set(matrix._table["source"]) == {"none", "one", "two"}
 
@@ -128,7 +140,7 @@ def test_no_random_heads_when_none_are_asked_for(gqa: Any) -> None:
 @pytest.mark.usefixtures("alone")
 def test_sets_that_sources_share_are_run_once(gqa: Any, counted: Counted) -> None:
     twins = {"one": ["L0H1", "L2H2"], "two": ["L2H2", "L0H1"], "three": ["L1H3", "L0H1"]}
-    matrix = matrix_of(gqa, twins, ks=(1, 2), random_draws=0)
+    matrix = matrix_of(gqa, twins, ks=(1, 2), controls=())
     different = 1 + 3 + 2  # None; three best heads; two pairs, for the order is no matter.
     assert len(counted.batches) == different * 6
     cells = matrix.accuracy().pivot(index=["source", "k"], columns="target", values="accuracy")
@@ -138,7 +150,7 @@ def test_sets_that_sources_share_are_run_once(gqa: Any, counted: Counted) -> Non
 
 @pytest.mark.usefixtures("alone")
 def test_ks_end_at_the_number_of_heads(gqa: Any, counted: Counted) -> None:
-    matrix = matrix_of(gqa, {"one": SOURCES["one"]}, ks=(50, 2, 128), random_draws=1)
+    matrix = matrix_of(gqa, {"one": SOURCES["one"]}, ks=(50, 2, 128), controls=lh.Controls("random", 1))
     assert matrix.ks == (2, 12)
     assert len(counted.batches) == 6 * 4  # None, top two, two at random; all twelve are both.
     assert matrix.beyond_random().loc[12].to_list() == pytest.approx([0, 0, 0], abs=1e-6)
@@ -185,7 +197,7 @@ def test_short_rankings_are_completed_at_random(gqa: Any) -> None:
         swapped = matrix_of(gqa, {"two": ["L2H1"], "one": ["L2H1"]}, ks=(1, 3))
     assert swapped.meta["heads"]["one"] == matrix.meta["heads"]["one"][:3], "nor depend on their order, or on k"
     with pytest.warns(UserWarning, match="completed rankings shorter than k with random heads"):
-        other = matrix_of(gqa, short, ks=(4,), seed=9)
+        other = matrix_of(gqa, short, ks=(4,), controls=lh.Controls("random", 2, 9))
     assert other.meta["heads"]["one"] != matrix.meta["heads"]["one"]
 
 
@@ -220,12 +232,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no tasks": ({"tasks": {}}, "there are no tasks"),
     "empty task": ({"tasks": {**TASKS, "four": []}}, "task 'four': there are no trials"),
     "reserved name": ({"tasks": {**TASKS, "random": trials(1)}}, "task name 'random' is reserved"),
-    "no rankings": ({"rankings": {}}, "rankings_by_task is empty"),
+    "no rankings": ({"rankings": {}}, "rankings is empty"),
     "unknown source": ({"rankings": {"five": ["L0H0"]}}, "source 'five' has no trials; the tasks are one, two, three"),
     "empty ranking": ({"rankings": {"one": []}}, "ranking 'one' is empty"),
     "no such head": ({"rankings": {"one": ["L9H0"]}}, "head L9H0 does not exist"),
     "k below one": ({"ks": (0, 2)}, r"ks=\(0, 2\): must be positive integers"),
-    "negative draws": ({"random_draws": -1}, "random_draws=-1: "),
+    "another control": ({"controls": "bottom"}, "unknown control 'bottom': here they are random"),
+    "few trials": ({"controls": lh.Controls("random", trials=2)}, "controls.trials=2: random heads run on all trials"),
     "unknown metric": ({"metric": "accuracy", "generate": True}, "metric 'accuracy' is not measured: there is rougeL"),
     "metric of text": (
         {"metric": "correct"},

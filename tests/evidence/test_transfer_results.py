@@ -328,9 +328,7 @@ def test_unknown_statistics_and_options_are_refused() -> None:
         m.interval("fragility", level=95)
     alone = TransferMatrix(per_item=without(source="random"))
     for call in (alone.random, alone.beyond_random):
-        with pytest.raises(
-            ValueError, match=r"requires random heads, which were not ablated\. Run with random_draws >= 1"
-        ):
+        with pytest.raises(ValueError, match="requires random heads, which were not ablated"):
             call()
 
 

@@ -14,6 +14,7 @@ import torch
 
 from lens_heads.compare import match_heads
 from lens_heads.evidence.validation import MatchValidation, validate_match
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
@@ -88,7 +89,7 @@ def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -
     assert correlation.index.tolist() == ["first", "second", "all groups"]
     assert correlation["cells"].tolist() == [3, 3, 6]
     assert correlation["matched"].tolist() == pytest.approx([1, 1, 1], abs=1e-3)
-    assert correlation.loc["all groups", "random_high"] < 0.99
+    assert correlation.loc["all groups", "random"] < 0.9, "some draws of so few heads are the partners themselves"
     assert "correlate at 1.00 with partners ablated" in repr(validation())
 
 
@@ -110,7 +111,15 @@ def test_intervals_are_over_draws_and_groups_of_trials() -> None:
 def test_trials_keep_their_groups() -> None:
     match, copy = matched()
     tasks = {"one": [replace(trial, group=(f"n{i % 2}", "company")) for i, trial in enumerate(TASKS["one"])]}
-    found = validate_match(match, tiny("llama-gqa"), copy, tasks, groups={"all": ["L0H0"]}, draws=1, progress=False)
+    found = validate_match(
+        match,
+        tiny("llama-gqa"),
+        copy,
+        tasks,
+        groups={"all": ["L0H0"]},
+        controls=Controls("random_like", 1),
+        progress=False,
+    )
     columns = found.per_trial.drop_duplicates("trial").set_index("trial")[["trial_group", "trial_group_2"]]
     assert columns.to_dict("index") == {
         trial.id: {"trial_group": trial.group[0], "trial_group_2": "company"} for trial in tasks["one"]
@@ -128,7 +137,7 @@ def test_the_correlation_is_pearson_over_tasks_and_its_range_that_of_the_draws()
     )
 
 
-def test_random_heads_are_as_deep_as_the_partners_and_are_none_of_them() -> None:
+def test_random_heads_are_as_deep_as_the_partners() -> None:
     match, _ = matched()
     table = validation().per_trial
     for group, heads in GROUPS.items():
@@ -137,7 +146,6 @@ def test_random_heads_are_as_deep_as_the_partners_and_are_none_of_them() -> None
         for names in drawn:
             found = [Head.parse(name) for name in names.split(",")]
             assert sorted(head.layer for head in found) == sorted(head.layer for head in partners)  # 3 bins, 3 layers.
-            assert not set(found) & set(partners)
         assert drawn.nunique() > 1
 
 
@@ -145,7 +153,7 @@ def test_scores_name_their_top_heads_and_must_come_from_other_trials() -> None:
     match, copy = matched()
     values = torch.arange(12.0).reshape(3, 4)
     tasks = {"one": TASKS["one"][:2]}
-    options: Any = {"draws": 1, "progress": False}
+    options: Any = {"controls": Controls("random_like", 1), "progress": False}
     fresh = HeadScores("locos", values, values[None], ("elsewhere",))
     found = validate_match(match, tiny("llama-gqa"), copy, tasks, groups={"g": fresh}, k=2, **options)
     assert set(found.per_trial.loc[found.per_trial["set"] == "a", "heads"]) == {"L2H3,L2H2"}
@@ -171,7 +179,7 @@ def test_bad_input_is_refused_before_anything_runs() -> None:
         ({"tasks_a": {}}, r"tasks of a are \[\], those of b \[\]"),
         ({"tasks_b": {"one": TASKS["one"]}}, r"those of b \['one'\]\. Use the same names"),
         ({"groups": {}}, "groups is empty"),
-        ({"draws": 0}, "draws=0: must be a positive integer"),
+        ({"controls": "random"}, "unknown control 'random': here they are random_like"),
         ({"groups": {"g": []}}, "group 'g' has no head with a partner"),
         ({"groups": {"g": ["L9H0"]}}, "head L9H0 does not exist"),
         ({"groups": {"g": other}}, "group 'g' has scores of 2 layers x 2 heads, model a 3 x 4"),

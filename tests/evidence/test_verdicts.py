@@ -27,7 +27,8 @@ from lens_heads.evidence.verdicts import (
     smallest_k,
     spared,
 )
-from lens_heads.heads.conditions import Condition, Controls
+from lens_heads.heads.conditions import Condition
+from lens_heads.heads.controls import Controls
 from lens_heads.stats import Interval, Precision, crossed_interval, difference, mean_interval, rank_p, ratio_interval
 from tests import planted
 from tests.conftest import random_trial, tiny

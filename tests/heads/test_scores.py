@@ -93,30 +93,15 @@ def test_a_head_the_model_does_not_have_is_refused(head: str) -> None:
         ramp(2, 3)[head]
 
 
-def test_random_heads_are_never_top_heads_while_others_are_left() -> None:
-    found = ramp(4, 5)
-    for seed in range(20):
-        for like in (None, "layer"):
-            control = found.random(10, seed, like)
-            assert len(set(control)) == 10
-            assert not set(control) & set(found.top(10))
-
-
-def test_random_heads_follow_the_seed() -> None:
+def test_random_heads_are_of_all_heads_and_follow_the_seed() -> None:
     found = ramp(6, 6)
     for like in (None, "layer"):
         assert found.random(6, 3, like) == found.random(6, 3, like)
         assert len({tuple(found.random(6, seed, like)) for seed in range(8)}) > 4
-    seen = {head for seed in range(200) for head in found.random(3, seed)}
-    assert seen == set(found.bottom(33))  # Every head that is not on top can be drawn.
-
-
-def test_when_too_few_others_are_left_all_of_them_are_taken_first() -> None:
-    found = ramp(2, 3)
-    control = found.random(4)
-    assert set(found.bottom(2)) <= set(control)
-    assert len(set(control)) == 4
-    assert set(found.random(6)) == set(found.random(6, like="layer")) == set(found.ranking())
+        assert all(len(set(found.random(10, seed, like))) == 10 for seed in range(20))
+    assert {head for seed in range(300) for head in found.random(3, seed)} == set(found.ranking())
+    drawn = Counter(head for seed in range(600) for head in ramp(2, 3).random(2, seed))
+    assert min(drawn.values()) > 140, "600 draws of 2 of 6 heads: 200 each, and 140 lies five standard deviations below"
 
 
 def test_like_layer_draws_as_many_from_each_layer_as_the_top_has() -> None:
@@ -127,17 +112,6 @@ def test_like_layer_draws_as_many_from_each_layer_as_the_top_has() -> None:
     for seed in range(10):
         control = scores(values).random(4, seed, like="layer")
         assert Counter(head.layer for head in control) == {0: 1, 2: 2, 4: 1}
-
-
-def test_like_layer_lends_from_the_nearest_layers_when_short() -> None:
-    values = torch.zeros(6, 4)
-    values[2] = 1.0
-    values[5, 0] = 2.0
-    for seed in range(10):
-        control = scores(values).random(5, seed, like="layer")
-        layers = Counter(head.layer for head in control)
-        assert layers[5] == 1
-        assert layers[1] + layers[3] == 4
 
 
 def test_an_unknown_likeness_is_refused() -> None:
@@ -309,7 +283,7 @@ def test_k_is_an_integer(call: str) -> None:
 
 def test_random_heads_are_as_they_were_drawn() -> None:
     """A seed names the same heads from version to version."""
-    assert [str(head) for head in ramp(3, 4).random(4, seed=1)] == ["L1H0", "L1H2", "L2H0", "L2H3"]
+    assert [str(head) for head in ramp(3, 4).random(4, seed=1)] == ["L0H1", "L1H0", "L1H2", "L2H0"]
     assert ramp(2, 3).random(np.int64(4)) == ramp(2, 3).random(4)  # type: ignore[arg-type]
 
 

@@ -160,7 +160,7 @@ def test_heads_drawn_beside_kv_heads_are_kv_heads() -> None:
     for drawn in (scores.bottom(2), scores.random(2), scores.random(2, like="layer"), scores.top(1)):
         assert {head.unit for head in drawn} == {"kv_head"}
     top = scores.top(1)
-    drawn = [*sets.random_like(top, 2), *sets.shifted(top, 2), *sets.layer_matched(scores.ranking(), top)]
+    drawn = [*sets.random_like(top, scores.ranking()), *sets.shifted(top, 2), *sets.random_heads(scores.ranking(), 2)]
     assert {head.unit for head in drawn} == {"kv_head"}
     assert sets.shifted(top, 2) == [Head(0, 0, "kv_head")]
     assert {head.unit for head in sets.every_head(2, 2, unit="kv_head")} == {"kv_head"}

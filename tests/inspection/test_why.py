@@ -34,7 +34,9 @@ def asked(**more: Any) -> Why:
     """The planted model's own question, as text."""
     trial = own()
     given: dict[str, Any] = {"answer": trial.answer, "needle": text(trial, trial.needle), "kind": "zero", "k": K}
-    return lh.why(planted.model(), text(trial), draws=DRAWS, max_new_tokens=2, **{**given, **more})
+    return lh.why(
+        planted.model(), text(trial), controls=lh.Controls("random", DRAWS), max_new_tokens=2, **{**given, **more}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +99,7 @@ def test_wrong_input_is_named() -> None:
     model, prompt = planted.model(), text(planted.trials(1)[0])
     for more, message in (
         ({"k": 9}, "k=9"),
-        ({"draws": 0}, "draws=0"),
+        ({"controls": "bottom"}, "unknown control 'bottom': here they are random"),
         ({"needle": "nowhere"}, "occurs 0 times"),
         ({"kind": "uniform"}, "kind='uniform'"),
         ({"kind": "patch"}, "kind='patch': use 'mean' or 'zero'"),

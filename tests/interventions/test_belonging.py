@@ -85,16 +85,16 @@ CALLS: dict[str, tuple[str, Call]] = {
     "steer": ("vectors", lambda m, x, _: within(lh.steer(m, HEADS, x), m)),
     "ablation_curve": ("scores", lambda m, x, _: curve(m, rankings=x)),
     "ablation_curve reference": ("means", lambda m, x, _: curve(m, kind="mean", reference=x)),
-    "generality": ("scores", lambda m, x, _: lh.evidence.generality(m, {"a": TRIALS}, x, random_draws=0, **QUIET)),
+    "generality": ("scores", lambda m, x, _: lh.evidence.generality(m, {"a": TRIALS}, x, controls=(), **QUIET)),
     "transfer_matrix": (
         "scores",
         lambda m, x, _: lh.evidence.transfer_matrix(
-            m, {"a": TRIALS}, {"a": x}, ks=(1,), random_draws=0, metric="logprob", **FORCED
+            m, {"a": TRIALS}, {"a": x}, ks=(1,), controls=(), metric="logprob", **FORCED
         ),
     ),
     "recovery": (
         "scores",
-        lambda m, x, _: lh.recovery(m, TRIALS, HEADS, HEADS, scores=x, draws=0, flipped=False, **QUIET),
+        lambda m, x, _: lh.recovery(m, TRIALS, HEADS, HEADS, ranking=x, controls=(), flipped=False, **QUIET),
     ),
     "recovery reference": (
         "means",
@@ -131,7 +131,9 @@ CALLS: dict[str, tuple[str, Call]] = {
     ),
     "streaming": (
         "scores",
-        lambda m, x, _: lh.streaming(m, TRIALS, {"a": x}, shares=(0.5,), recent=6, draws=1, max_new_tokens=1, **QUIET),
+        lambda m, x, _: lh.streaming(
+            m, TRIALS, {"a": x}, shares=(0.5,), recent=6, controls=lh.Controls("random", 1), max_new_tokens=1, **QUIET
+        ),
     ),
     "lowest_groups": ("scores", lambda m, x, _: lh.deploy.lowest_groups(x, lh.head_geometry(m), k=1)),
     "describe": ("scores", lambda m, x, _: lh.describe(m, HEADS, text="hello there", rankings=x, **QUIET)),
@@ -151,7 +153,12 @@ CALLS: dict[str, tuple[str, Call]] = {
     "explore": ("scores", lambda m, x, path: explored(m, path, rankings=x)),
     "explore reference": ("means", lambda m, x, path: explored(m, path, reference=x)),
     "a stored explorer": ("scores", lambda m, x, path: store(path, m, TRIALS, x)),
-    "why": ("means", lambda m, x, _: lh.why(m, "hello there ", "x", k=1, reference=x, draws=1, max_new_tokens=1)),
+    "why": (
+        "means",
+        lambda m, x, _: lh.why(
+            m, "hello there ", "x", k=1, reference=x, controls=lh.Controls("random", 1), max_new_tokens=1
+        ),
+    ),
 }
 """Every function that takes scores, means, vectors or a run beside a model: which, and a call with a model and such a thing."""
 

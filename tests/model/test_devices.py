@@ -146,7 +146,15 @@ def knocked(**options: Any) -> Case:
 
 def flipped(model: Any) -> None:
     with pytest.raises(lh.evidence.NothingFlipped):
-        lh.recovery(model, trials(1), ["L0H1"], ["L1H2"], draws=1, max_new_tokens=3, progress=False)
+        lh.recovery(
+            model,
+            trials(1),
+            ["L0H1"],
+            ["L1H2"],
+            controls=lh.Controls(draws=1),
+            max_new_tokens=3,
+            progress=False,
+        )
 
 
 def paired(method: Callable[..., Any], *args: Any, **options: Any) -> Case:
@@ -175,10 +183,19 @@ CAUSAL: dict[str, Case] = {
     "faithfulness by means": lambda model: faithful(model, outside="mean", reference=means(model)),
     "faithfulness with corrupt MLPs": lambda model: faithful(model, mlps="corrupt", positions="answer"),
     "recovery": lambda model: lh.recovery(
-        model, trials(), ["L0H1"], ["L1H2"], controls=["random"], scores=SCORES, draws=2, flipped=False, progress=False
+        model,
+        trials(),
+        ["L0H1"],
+        ["L1H2"],
+        ranking=SCORES,
+        controls=lh.Controls(["random"], 2),
+        flipped=False,
+        progress=False,
     ),
     "recovery of flipped answers": flipped,
-    "repair": lambda model: lh.evidence.repair(model, [choice_trial()], ["L0H1"], draws=2, progress=False),
+    "repair": lambda model: lh.evidence.repair(
+        model, [choice_trial()], ["L0H1"], controls=lh.Controls(("random", "random_like"), 2), progress=False
+    ),
 }
 
 
@@ -203,7 +220,14 @@ def trained(method: Callable[..., Any], *more: Callable[[Any], Any], **options: 
 
 
 def streamed(model: Any) -> Any:
-    run: dict[str, Any] = {"shares": [0.5], "sink": 1, "recent": 5, "draws": 2, "max_new_tokens": 2, "progress": False}
+    run: dict[str, Any] = {
+        "shares": [0.5],
+        "sink": 1,
+        "recent": 5,
+        "controls": lh.Controls("random", 2),
+        "max_new_tokens": 2,
+        "progress": False,
+    }
     return lh.streaming(model, trials(), {"known": SCORES}, **run).per_trial
 
 
@@ -215,7 +239,15 @@ def probed(model: Any) -> Any:
 
 def why(model: Any) -> Any:
     prompt = "the cat sat on the mat. the cat sat on the"
-    return lh.why(model, prompt, " mat", needle="the cat sat on the mat.", kind="zero", draws=3, max_new_tokens=3)
+    return lh.why(
+        model,
+        prompt,
+        " mat",
+        needle="the cat sat on the mat.",
+        kind="zero",
+        controls=lh.Controls("random", 3),
+        max_new_tokens=3,
+    )
 
 
 OTHER: dict[str, Case] = {

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from math import comb
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from lens_heads.answering.evaluation import evaluate
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
-from lens_heads.heads.sets import every_head, random_heads
+from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import MeanActivations, run_activations
 from lens_heads.interventions.patch import patch
@@ -24,8 +24,6 @@ from lens_heads.trials.pairs import make_pairs
 Try = Literal["mean", "zero", "patch"]
 Change: TypeAlias = Callable[[Sequence[Head]], AbstractContextManager[Any]]
 """What is done to some heads."""
-MOST_DRAWS = 10_000
-"""Sets of random heads, each of which takes a pass."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Tried:
     the run of the corrupt prompt, after the same with what the heads wrote in the plain run: over prompt and gold answer for the
     log-probability, over the prompt alone for the text.
 
-    `random`: the log-probability with as many random other heads instead, mean over `draws` different sets; `random_low` and
+    `random`: the log-probability with as many random heads instead, mean over `draws` different sets; `random_low` and
     `random_high` their range. `as_much`: how many of these sets changed it as much or more (down by ablation, up by patching).
     """
 
@@ -72,9 +70,9 @@ def attempt(
     trial: EncodedTrial,
     heads: Sequence[Head],
     kind: Try,
-    reference: MeanActivations | None = None,
-    draws: int = 5,
-    max_new_tokens: int = 20,
+    reference: MeanActivations | None,
+    controls: Controls,
+    max_new_tokens: int,
 ) -> Tried:
     """Ablate heads on one trial ("mean", "zero"), or patch them from it into its corrupt prompt ("patch").
 
@@ -96,29 +94,16 @@ def attempt(
     with runs.written(heads):
         text = evaluate(model, runs.start, max_new_tokens=max_new_tokens, progress=False).texts[0]
     others = []
-    for some in _random_sets(model, heads, draws):
+    shape = head_geometry(model)
+    everyone = every_head(shape.n_layers, shape.n_heads)
+    drawn = controls.random(everyone, len(heads)) if len(heads) < len(everyone) else []
+    for some in {frozenset(one): one for one in drawn}.values():  # A small model has few different sets.
         with runs.forced(some):
             others.append(logprob())
     as_much = sum(one >= after if kind == "patch" else one <= after for one in others)
     spread = (float(np.mean(others)), min(others), max(others)) if others else (None, None, None)
     said = (plain.mean("logprob"), after, plain.mean("greedy_match") == 1, plain.texts[0], text)
     return Tried(trial.id, tuple(map(str, heads)), kind, *said, *spread, len(others), as_much)
-
-
-def _random_sets(model: Model, heads: Sequence[Head], draws: int) -> list[list[Head]]:
-    """So many different sets of other heads, of the same size; fewer where there are not as many, none without another."""
-    shape = head_geometry(model)
-    everyone = every_head(shape.n_layers, shape.n_heads)
-    found: dict[frozenset[Head], list[Head]] = {}
-    others = len(everyone) - len(heads)
-    different = comb(others, len(heads)) if len(heads) <= others else comb(len(heads), len(heads) - others)
-    draws = min(draws, different)
-    for seed in range(10 * draws if len(heads) < len(everyone) else 0):
-        some = random_heads(everyone, heads, len(heads), seed)
-        found.setdefault(frozenset(some), some)
-        if len(found) == draws:
-            break
-    return list(found.values())
 
 
 def _runs(model: Model, trial: EncodedTrial, kind: Try, reference: MeanActivations | None) -> _Runs:

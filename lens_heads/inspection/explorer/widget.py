@@ -14,6 +14,7 @@ try:
 except ImportError as error:
     raise ImportError(f"lh.explore needs the package {error.name}: pip install 'lens-heads[explorer]'") from error
 
+from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.named import by_name
@@ -29,7 +30,7 @@ from lens_heads.inspection.explorer.contents import (
 )
 from lens_heads.inspection.explorer.recorded import TOP, asset, record, start
 from lens_heads.inspection.explorer.rows import prompt, rows, tops
-from lens_heads.inspection.explorer.trying import MOST_DRAWS, Try, attempt
+from lens_heads.inspection.explorer.trying import Try, attempt
 from lens_heads.inspection.look import look
 from lens_heads.inspection.look_results import Look
 from lens_heads.interventions.activations import MeanActivations, mean_activations
@@ -41,6 +42,9 @@ from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
+
+BESIDE = Controls("random", draws=5)
+"""The controls by default."""
 
 KEPT = 8
 """Looks in memory."""
@@ -77,11 +81,11 @@ class Explorer(anywidget.AnyWidget):
         about: dict[str, Any],
         reference: MeanActivations | None,
         direction: str | Path,
-        draws: int,
+        controls: Controls,
         max_new_tokens: int,
     ) -> None:
         self._model, self._trials, self._reference = model, trials, reference
-        self._direction, self._draws, self._room = direction, draws, max_new_tokens
+        self._direction, self._controls, self._room = direction, controls, max_new_tokens
         self._looks: dict[int, Look] = {}
         self._found: dict[int, MeanActivations] = {}
         self._under = attached(model)
@@ -160,7 +164,7 @@ class Explorer(anywidget.AnyWidget):
         heads = [Head.parse(head) for head in self.heads]
         reference = self._means() if kind == "mean" else None
         trial = self._trials[self.trial]
-        found = attempt(self._model, trial, heads, kind, reference, self._draws, self._room).row()
+        found = attempt(self._model, trial, heads, kind, reference, self._controls, self._room).row()
         self.history = [*self.history, found]
         return found
 
@@ -207,7 +211,7 @@ def explore(
     match: HeadMatch | None = None,
     reference: MeanActivations | None = None,
     direction: str | Path = "exact",
-    draws: int = 5,
+    controls: AnyControls = BESIDE,
     max_new_tokens: int = 20,
 ) -> Explorer:
     """Explore heads in a notebook: where they look, what they contribute from there, what they write, and what is left without.
@@ -222,7 +226,7 @@ def explore(
         match: a HeadMatch from this model to another: names every head's partner.
         reference: means for mean ablation; None takes those of the other trials.
         direction: of the contributions, as in `lh.look`.
-        draws: sets of random heads beside every experiment.
+        controls: "random": sets of random heads beside every experiment.
         max_new_tokens: of the texts before and after.
 
     The first look at a trial takes one pass; choosing heads takes none. Raises ImportError without the extra `explorer`,
@@ -230,7 +234,7 @@ def explore(
     """
     require_raw_weights(model)
     shape = head_geometry(model)
-    checks.count("draws", draws, 1, MOST_DRAWS)
+    controls = Controls.given(controls, BESIDE, ("random",), few=False)
     checks.whole_number("max_new_tokens", max_new_tokens)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab, judged=False)
     rankings = default_scores(model, encoded) if rankings is None else by_name(rankings)
@@ -240,4 +244,4 @@ def explore(
     alone = "needs several trials, or reference=" if reference is None and len(encoded) == 1 else ""
     about["experiments"] = [("mean", alone), ("zero", ""), ("patch", "")]
     about["reference"] = "the other trials" if reference is None else f"{len(reference.trial_ids)} given trials"
-    return Explorer(model, encoded, about, reference, direction, draws, max_new_tokens)
+    return Explorer(model, encoded, about, reference, direction, controls, max_new_tokens)

@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.grouping import groups_of
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, random_heads
+from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.independence import check_made_on
 from lens_heads.interventions.options import AblationRun
@@ -28,6 +29,9 @@ from lens_heads.runs.typed import typed
 from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
+
+BESIDE = Controls("random", draws=5)
+"""The controls by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,7 @@ def search(
     n_masks: Sequence[int] | int = (100, 200, 400),
     metric: str = "logprob",
     k: int = 5,
-    random_draws: int = 5,
+    controls: AnyControls = BESIDE,
     seed: int = 0,
     estimator: str | None = None,
     patience: int | None = None,
@@ -83,7 +87,7 @@ def search(
 
     Raises ValueError before running anything: for a method without masks, trials in both splits, and what `localize` refuses.
     """
-    checks.count("random_draws", random_draws, 0, remedy="; 0 draws no random sets")
+    controls = Controls.given(controls, BESIDE, ("random",), few=False)
     checks.seed(seed)
     methods = [methods] if isinstance(methods, str) else list(methods)
     sparsities = list(sparsities) if isinstance(sparsities, Iterable) else [sparsities]
@@ -116,10 +120,10 @@ def search(
         row |= {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.meta["evaluations"]}
         rows.append(row)
     everyone = every_head(*judge.units)
-    draws = [random_heads(everyone, (), k, seed + draw) for draw in range(random_draws)]
+    draws = controls.random(everyone, k)
     best = scores[int(np.argmax([row["damage"] for row in rows]))]
     if draws:
-        rows.append({"method": "random"} | _damage(judge, draws) | {"heads": f"{random_draws} draws"})
+        rows.append({"method": "random"} | _damage(judge, draws) | {"heads": f"{controls.draws} draws"})
     return Search(pd.DataFrame(rows), best, scores)
 
 

@@ -10,9 +10,10 @@ from lens_heads.answering.choices import CHOICE_METRICS, without_choices
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.grid import Grid
 from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, random_heads, random_like
+from lens_heads.heads.sets import every_head, random_like
 from lens_heads.interventions.options import ablation_run
 from lens_heads.model.geometry import head_geometry
 from lens_heads.stats import Precision
@@ -33,16 +34,15 @@ def uniform(bench: Bench, k: int, draws: int) -> list[HeadSet]:
     """Random sets of all heads, on the first trials."""
     plan, shape = bench.plan, head_geometry(bench.model)
     everyone, few = every_head(shape.n_layers, shape.n_heads), plan.random_trials
-    chosen = [random_heads(everyone, (), k, plan.seed + draw) for draw in range(draws)]
+    chosen = Controls("random", draws, plan.seed).random(everyone, k)
     return [head_set(Condition.random(k), heads, draw, few) for draw, heads in enumerate(chosen)]
 
 
 def matched(bench: Bench, name: str, found: Sequence[HeadScores]) -> list[HeadSet]:
     """Random sets with the layers of a capability's heads: of its draws of masks in turn."""
-    plan, n_heads = bench.plan, found[0].n_heads
-    like = Condition.random_like(name, plan.k)
+    plan, like, everyone = bench.plan, Condition.random_like(name, bench.plan.k), found[0].ranking()
     drawn = [
-        random_like(found[draw % len(found)].ranking()[: plan.k], n_heads, plan.seed + draw)
+        random_like(found[draw % len(found)].ranking()[: plan.k], everyone, plan.seed + draw)
         for draw in range(plan.random_draws)
     ]
     return [head_set(like, heads, draw, plan.random_trials) for draw, heads in enumerate(drawn)]

@@ -13,6 +13,7 @@ from lens_heads.evidence.correlation import correlate
 from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.evidence.validation import MatchValidation, validate_match
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
@@ -137,7 +138,15 @@ def validated(
     groups = {f"{plan.lead}, {ALL}": a.scores[plan.lead][ALL]}
     k, out = a.headline, folder / "validation"
     return validate_match(
-        match, *models, tests, groups=groups, k=k, kind=plan.kind, draws=DRAWS, batch_size=plan.batch_size, out=out
+        match,
+        *models,
+        tests,
+        groups=groups,
+        k=k,
+        kind=plan.kind,
+        controls=Controls("random_like", DRAWS),
+        batch_size=plan.batch_size,
+        out=out,
     )
 
 

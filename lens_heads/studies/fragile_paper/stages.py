@@ -17,7 +17,7 @@ from lens_heads.evidence.recovery import recovery
 from lens_heads.evidence.recovery_results import NothingFlipped, Recovery
 from lens_heads.evidence.transfer import transfer_matrix
 from lens_heads.evidence.transfer_results import TransferMatrix
-from lens_heads.heads.conditions import Controls
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.one_pass.score_heads import score_heads
@@ -28,7 +28,7 @@ from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
-RESTORED = ("random", "matched_layers")
+RESTORED = ("random", "random_like")
 """The controls of recovery."""
 
 
@@ -95,7 +95,7 @@ def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> TransferMatrix:
         bench.tests,
         of_tasks(scores),
         ks=list(sizes),
-        random_draws=bench.plan.random_draws,
+        controls=Controls("random", bench.plan.random_draws),
         metric=METRIC,
         out=bench.out / "transfer",
         **bench.ablating,
@@ -144,15 +144,15 @@ def _recovered(bench: Bench, scores: Mapping[str, HeadScores], size: int) -> dic
     for task, trials in bench.tests.items():
         heads, room = scores[task].top(size), {"max_new_tokens": plan.max_new_tokens} if plan.flipped else {}
         folder = bench.out / "recovery" / f"{task}-{size}"
-        options = {"draws": plan.recovery_draws, "fair": plan.fair, "flipped": plan.flipped, "kind": plan.kind, **room}
+        options = {"fair": plan.fair, "flipped": plan.flipped, "kind": plan.kind, **room}
         try:
             found[task] = recovery(
                 bench.model,
                 trials[: plan.recovery_trials],
                 heads,
                 heads,
-                controls=RESTORED,
-                scores=scores[task],
+                controls=Controls(RESTORED, plan.recovery_draws),
+                ranking=scores[task],
                 out=folder,
                 **options,
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lens_heads import sanity
-from lens_heads.heads.conditions import CONTROLS
+from lens_heads.heads.controls import CONTROLS
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs import checks
 from lens_heads.stats import Precision

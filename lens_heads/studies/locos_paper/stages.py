@@ -15,9 +15,11 @@ import torch
 from lens_heads import compare
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.recovery import CONTROLS as RESTORED
 from lens_heads.evidence.recovery import recovery
 from lens_heads.evidence.recovery_results import NothingFlipped, Recovery
-from lens_heads.heads.conditions import NO_NEEDLE, Condition, Controls
+from lens_heads.heads.conditions import NO_NEEDLE, Condition
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.inspection import anatomy
@@ -88,7 +90,7 @@ class Bench:
 def chosen(bench: Bench, scores: Mapping[str, HeadScores]) -> AblationCurve:
     """What LOCOS's and the baselines' heads cost on selection trials: chooses k and the best baseline, and proves nothing."""
     rankings = {name: scores[name] for name in (LEAD, *ATTENTION) if name in scores}
-    trials, controls = bench.select[: bench.plan.choose], Controls(NO_NEEDLE)
+    trials, controls = bench.select[: bench.plan.choose], Controls(NO_NEEDLE, trials=20)
     out = bench.out / "choice"
     return bench.ablate(TASK, trials, rankings, ks=bench.plan.ks, controls=controls, selecting=True, out=out)
 
@@ -134,7 +136,7 @@ def curve(bench: Bench, scores: Mapping[str, HeadScores], k: int) -> AblationCur
         bench.test[: plan.curve_trials],
         rankings,
         ks=sorted({*plan.ks, k}),
-        controls=Controls(plan.controls, plan.seeds),
+        controls=Controls(plan.controls, plan.seeds, trials=20),
         sets=exclusive_sets(rankings, k) if plan.exclusive else None,
         generate=plan.judge_text_everywhere,
         out=bench.out / "ablation",
@@ -180,8 +182,8 @@ def mended(bench: Bench, scores: HeadScores, k: int) -> Recovery | str:
             bench.test[: plan.recovery_trials],
             heads,
             heads,
-            scores=scores,
-            draws=plan.recovery_draws,
+            ranking=scores,
+            controls=Controls(RESTORED, plan.recovery_draws),
             flipped=plan.only_flipped,
             max_new_tokens=plan.max_new_tokens,
             out=bench.out / "recovery",

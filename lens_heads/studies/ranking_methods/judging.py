@@ -12,7 +12,7 @@ from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.faithfulness import faithfulness
 from lens_heads.evidence.faithfulness_results import FaithfulnessCurve
-from lens_heads.heads.conditions import Controls
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="the
 TOKEN, WAIT = "explorer", 120  # seconds
 OPENED = """import lens_heads as lh
 truth = lh.planted_model()
-explorer = lh.explore(truth.model, truth.trials(3), draws=2, max_new_tokens=3)
+explorer = lh.explore(truth.model, truth.trials(3), controls=lh.Controls('random', 2), max_new_tokens=3)
 explorer"""
 KNOWN = """import json, sys
 rows = explorer.to_frame().to_dict("records")

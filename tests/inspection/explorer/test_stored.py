@@ -92,7 +92,9 @@ def test_a_failing_explorer_costs_no_run(tmp_path: Path) -> None:
 
 
 def test_a_notebook_s_explorer_becomes_a_page(tmp_path: Path) -> None:
-    explorer: Explorer = lh.explore(planted.model(), planted.trials(3), scores(), draws=1, max_new_tokens=2)
+    explorer: Explorer = lh.explore(
+        planted.model(), planted.trials(3), scores(), controls=lh.Controls("random", 1), max_new_tokens=2
+    )
     explorer.trial, explorer.heads = 2, [str(COPIER), str(WRITER)]
     explorer.run("zero")
     data = explorer.payload

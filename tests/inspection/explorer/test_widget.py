@@ -29,7 +29,7 @@ from tests.planted import COPIER, SUPPRESSOR, WRITER
 
 @pytest.fixture
 def explorer() -> Explorer:
-    return lh.explore(planted.model(), planted.trials(3), scores(), draws=2, max_new_tokens=3)
+    return lh.explore(planted.model(), planted.trials(3), scores(), controls=lh.Controls("random", 2), max_new_tokens=3)
 
 
 def received(one: Explorer) -> np.ndarray:
@@ -82,7 +82,7 @@ def test_ablating_is_evaluate_under_ablate(explorer: Explorer, kind: str) -> Non
     assert row["after"] < row["before"] - 1
     others = []
     for seed in range(2):
-        with lh.ablate(model, random_heads(every_head(2, 4), heads, 2, seed), kind=kind, reference=means):
+        with lh.ablate(model, random_heads(every_head(2, 4), 2, seed), kind=kind, reference=means):
             others.append(float(lh.evaluate(model, trials[0], generate=False, progress=False).metrics["logprob"][0]))
     assert row["random"] == pytest.approx(np.mean(others), abs=1e-5)
     assert (row["random_low"], row["random_high"]) == pytest.approx((min(others), max(others)), abs=1e-5)
@@ -182,13 +182,13 @@ def test_wrong_choices_are_named(explorer: Explorer) -> None:
         explorer.step = -1
     with pytest.raises(ValueError, match="single token"):
         lh.explore(model, lh.EncodedTrial([5], None, "a", [6], "t"))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="draws=0"):
-        lh.explore(model, planted.trials(2), scores(), draws=0)
+    with pytest.raises(ValueError, match="unknown control 'bottom': here they are random"):
+        lh.explore(model, planted.trials(2), scores(), controls="bottom")
     with pytest.raises(ValueError, match="heads is empty"):
-        attempt(model, planted.trials(1)[0], [], "zero")
+        attempt(model, planted.trials(1)[0], [], "zero", None, lh.Controls("random"), 2)
     bad: Any = "uniform"
     with pytest.raises(ValueError, match="kind='uniform'"):
-        attempt(model, planted.trials(1)[0], [COPIER], bad)
+        attempt(model, planted.trials(1)[0], [COPIER], bad, None, lh.Controls("random"), 2)
 
 
 def test_heads_may_be_given_as_heads(explorer: Explorer) -> None:

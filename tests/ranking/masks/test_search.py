@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import every_head
 from lens_heads.ranking.masks.measure import MaskedMetric
@@ -26,7 +27,7 @@ SETTINGS: dict[str, Any] = {
     "sparsities": (0.15, 0.4),
     "n_masks": (24, 8),
     "k": 3,
-    "random_draws": 3,
+    "controls": Controls("random", 3),
     "progress": False,
 }
 
@@ -94,7 +95,7 @@ def test_the_interval_of_damage_is_over_draws_and_groups_of_trials(groups: list[
 
 def test_random_heads_are_any_heads() -> None:
     """Without those that some setting took they would be heads that nobody needs."""
-    one = {**SETTINGS, "methods": "css", "sparsities": 0.4, "n_masks": 40, "k": 1, "random_draws": 400}
+    one = {**SETTINGS, "methods": "css", "sparsities": 0.4, "n_masks": 40, "k": 1, "controls": Controls("random", 400)}
     (best, row) = search(model(), FOUND, OTHERS, **one).frame.to_dict("records")
     assert best["heads"] == str(COPIER)
     everyone = every_head(2, 4)
@@ -108,7 +109,7 @@ def test_random_heads_are_any_heads() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_masks_are_shared_between_settings_and_with_later_runs(tmp_path: Path, found: Search) -> None:
-    few = {**SETTINGS, "sparsities": (0.4,), "random_draws": 0}
+    few = {**SETTINGS, "sparsities": (0.4,), "controls": ()}
     first = search(model(), FOUND, OTHERS, out=tmp_path, **few)
     same = found.frame[(found.frame["sparsity"] == 0.4)].reset_index(drop=True)
     pd.testing.assert_frame_equal(first.frame, same, check_dtype=False)
@@ -138,7 +139,8 @@ def test_bad_choices_are_refused_before_anything_is_run() -> None:
         ({"k": 9}, "k=9: the model has only 8 heads"),
         ({"sparsities": (0.3, 1.5)}, "sparsity=1.5: must lie strictly between 0 and 1"),
         ({"n_masks": 3}, "n_masks=3: must be an integer of at least 5"),
-        ({"random_draws": -1}, "random_draws=-1: must be a non-negative integer"),
+        ({"controls": "bottom"}, "unknown control 'bottom': here they are random"),
+        ({"controls": Controls("random", trials=2)}, "controls.trials=2: random heads run on all trials here"),
     ]
     with passes(model()) as seen:
         for choice, message in bad:
