@@ -90,7 +90,6 @@ from .trials.documents import DocumentTrial as DocumentTrial
 from .trials.encoded import EncodedTrial as EncodedTrial
 from .trials.judges import Judge as Judge
 from .trials.own import prompt_trial as prompt_trial
-from .trials.pairs import TokenPair as TokenPair
 from .trials.text_pairs import pair as pair
 from .trials.texts import plain_texts as plain_texts
 from .trials.trial import Trial as Trial

@@ -21,7 +21,10 @@ def patch(
         str, typer.Option(help="answer_logprob, answer_logit or first_token_logit_diff.")
     ] = "answer_logprob",
     positions: Annotated[str, typer.Option(help="answer (the positions that produce it) or all.")] = "answer",
-    corruption: Annotated[str, typer.Option(help="remove (the needle) or swap (the answer in it).")] = "remove",
+    corruption: Annotated[
+        str | None,
+        typer.Option(help="counterfactual, remove or swap (default: what the trials have)."),
+    ] = None,
     ig_steps: Annotated[
         int, typer.Option(help="0: patch exactly; 1: attribution patching; more: EAP-IG with this many steps.")
     ] = 0,

@@ -42,7 +42,8 @@ from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
 from lens_heads.runs.typed import typed
-from lens_heads.trials.pairs import AnyPair, Corruption, Positions, TokenPair, check_positions, make_pairs, pairs_digest
+from lens_heads.trials.pairs import Corruption, Positions, TokenPair, check_positions, pairs_digest, token_pairs
+from lens_heads.trials.trial import AnyTrial
 
 BESIDE = Controls(("random", "random_like"), draws=8, trials=20)
 """The controls by default."""
@@ -98,7 +99,7 @@ class _How:
 @shared
 def faithfulness(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     rankings: Any,
     *,
     ks: Sequence[int] | int | Literal["mib"] = "mib",
@@ -107,7 +108,7 @@ def faithfulness(
     mlps: MLPs = "free",
     positions: Positions = "all",
     reference: MeanActivations | None = None,
-    corruption: Corruption = "counterfactual",
+    corruption: Corruption | None = None,
     controls: AnyControls = BESIDE,
     **run: Unpack[LoopOptions],
 ) -> FaithfulnessCurve:
@@ -141,7 +142,7 @@ def faithfulness(
     chosen, shares = named_scores(rankings, shape), _shares(ks, shape.n_layers * shape.n_heads)
     check_ranks(chosen, sorted({k for _, k in shares}))
     sets = _sets(shape, chosen, shares, Controls.given(controls, BESIDE, CONTROLS))
-    made, identity = make_pairs(trials, model.tokenizer, shape, corruption), identify(model)
+    made, identity = token_pairs(trials, model.tokenizer, shape, corruption), identify(model)
     check_weights(chosen, identity)
     check_independent(chosen, reference, [pair.made_on for pair in made])
     settings = {

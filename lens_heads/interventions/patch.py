@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.support import require
 from lens_heads.runs.typed import typed
-from lens_heads.trials.pairs import Positions, TokenPair, check_positions, make_pairs
+from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.pairs import Positions, check_positions
 from lens_heads.trials.trial import AnyTrial
 
 
@@ -20,7 +23,7 @@ from lens_heads.trials.trial import AnyTrial
 def patch(
     model: Model,
     heads: AnyHeads,
-    clean: TokenPair | AnyTrial | TrialActivations,
+    clean: AnyTrial | TrialActivations,
     *,
     positions: Positions = "answer",
 ) -> Iterator[None]:
@@ -28,8 +31,8 @@ def patch(
 
     Args:
         heads: as in `ablate`.
-        clean: the run to copy from: a TokenPair (its clean side), a trial (its prompt and gold answer), or existing
-            activations, for which `positions` is ignored. Pairs and trials are run now, under the hooks now on the model.
+        clean: the run to copy from: a trial (its prompt and gold answer; not its counterfactual), or existing
+            activations, for which `positions` is ignored. A trial is run now, under the hooks now on the model.
         positions: "answer" patches only the rows that produce the gold answer, "all" every row of the run.
 
     Works in any forward pass, cached or batched with left padding. Contexts nest; the innermost acts last.
@@ -43,8 +46,8 @@ def patch(
         yield
 
 
-def _clean_run(model: Model, clean: TokenPair | AnyTrial, positions: Positions) -> TrialActivations:
-    # Only the clean side is run, so a trial needs no corruption.
-    (pair,) = make_pairs(clean, model.tokenizer, head_geometry(model), lambda trial: trial.tokens, distinct=False)
-    start, end = pair.answer
-    return run_activations(model, pair.clean[: end - 1], pair.id, start - 1 if positions == "answer" else 0)
+def _clean_run(model: Model, clean: AnyTrial, positions: Positions) -> TrialActivations:
+    shape = head_geometry(model)
+    (trial,) = encode_all(clean, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    run = torch.cat([trial.tokens, trial.answer_tokens[:-1]])
+    return run_activations(model, run, trial.id, len(trial) - 1 if positions == "answer" else 0)

@@ -14,7 +14,6 @@ from lens_heads.model.geometry import Model
 from lens_heads.runs.files import plain_name
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.needles import with_needle
-from lens_heads.trials.pairs import TokenPair
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,16 +21,16 @@ class Material:
     """What a method may use to rank heads.
 
     `trials`: selection trials in tokens. `needled`: the same with a needle, their own or the one that `with_needle` finds; () if
-    there is none. `pairs`: the same trials beside their corruption; () if they have none. `others`: trials of the same task that
-    rank no heads, whose means stand in for ablated heads; () for means of ordinary prompts. `masks`: how many random masks a
-    method that draws masks measures. `k`: how many heads a search looks for. `out`, `progress`: as in
+    there is none. `pairs`: the same with their counterfactual (`corrupt`); () if they have none. `others`: trials of the same
+    task that rank no heads, whose means stand in for ablated heads; () for means of ordinary prompts. `masks`: how many random
+    masks a method that draws masks measures. `k`: how many heads a search looks for. `out`, `progress`: as in
     `runs.options.RunOptions`; every method has a folder of its own in `out`.
     """
 
     model: Model
     trials: tuple[EncodedTrial, ...]
     needled: tuple[EncodedTrial, ...]
-    pairs: tuple[TokenPair, ...]
+    pairs: tuple[EncodedTrial, ...]
     others: tuple[EncodedTrial, ...] = ()
     masks: int = 100
     k: int = 5
@@ -68,7 +67,7 @@ class Material:
         cls,
         model: Model,
         trials: Iterable[EncodedTrial],
-        pairs: Sequence[TokenPair],
+        pairs: Sequence[EncodedTrial],
         others: Iterable[EncodedTrial],
         **more: Any,
     ) -> Material:

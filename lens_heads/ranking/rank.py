@@ -23,7 +23,7 @@ from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.pairs import Corruption, TokenPair, make_pairs
+from lens_heads.trials.pairs import Corruption, chosen_corruption, make_pairs
 from lens_heads.trials.trial import AnyTrial
 
 
@@ -149,10 +149,9 @@ def _encoded(model: Model, trials: Iterable[AnyTrial] | AnyTrial, room: int) -> 
     return encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
 
 
-def _pairs(model: Model, trials: list[EncodedTrial], corruption: Corruption | None) -> list[TokenPair]:
+def _pairs(model: Model, trials: list[EncodedTrial], corruption: Corruption | None) -> list[EncodedTrial]:
     """The trials beside their corruption; none where they have neither a counterfactual nor a needle."""
-    if corruption is None:
-        corruption = "counterfactual" if any("corrupt" in trial.meta for trial in trials) else "remove"
-        if corruption == "remove" and not any(trial.needle for trial in trials):
-            return []
-    return make_pairs(trials, model.tokenizer, head_geometry(model), corruption)
+    chosen = chosen_corruption(trials, corruption)
+    if corruption is None and chosen == "remove" and not any(trial.needle for trial in trials):
+        return []
+    return make_pairs(trials, model.tokenizer, head_geometry(model), corruption=chosen)

@@ -251,14 +251,15 @@ def _said(hint: Any) -> str:
 
 
 def _remedy(value: Any, hint: Any) -> str:
-    """How to make what is wanted of a path, which is to be read, of scores, which rank heads, and of texts, which make a pair."""
+    """How to make what is wanted of a path, which is to be read, of scores, which rank heads, and of texts, which make trials."""
     kinds = {_named(each): _array(each) for each in _members(hint)}
     readable = [name for name, kind in kinds.items() if hasattr(kind, "load")]
     if readable and isinstance(value, str | os.PathLike):
         return f": read it with {readable[0]}.load"
     if hasattr(value, "ranking") and "Head" in kinds:
         return ": select the best with .top(k)"
-    return ": make a pair from texts with lh.pair" if "TokenPair" in kinds else ""
+    texts = isinstance(value, str | tuple | list) and "EncodedTrial" in kinds
+    return ": make trials of texts with lh.prompt_trial, or with lh.pair of two" if texts else ""
 
 
 def _word(hint: Any) -> str:

@@ -55,9 +55,8 @@ def arithmetic(
 
     Returns:
         Trials with ids such as "arithmetic-12+34" or "arithmetic-hub-two_digit_addition-7". A problem and its copy with
-        swapped operands are a group, in digits or in words. `meta["corrupt"]` of generated ones is a question with another
-        operand and answer, and as many digits (`make_pairs(..., "counterfactual")`). A text is correct if its first number
-        equals the answer.
+        swapped operands are a group, in digits or in words. The counterfactual of generated ones is a question with
+        another operand and answer, and as many digits. A text is correct if its first number equals the answer.
 
     The benchmark is zero-shot; here four examples come first. Models under a billion parameters manage one digit and
     mostly fail on two.
@@ -98,9 +97,9 @@ def _generated(
                 "operation": sign,
                 "digits": digits,
                 "kind": "arithmetic",
-                "corrupt": _asked(asked, _other((a, sign, b), digits)),
             },
             judge=judge(shots),
+            corrupt=_asked(asked, _other((a, sign, b), digits)),
             group=f"arithmetic {_unordered((a, sign, b))}",
         )
         for a, sign, b in problems

@@ -28,8 +28,8 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
             and no capital a choice in both. None asks about all.
 
     Returns:
-        Trials with ids such as "capitals-Japan"; `meta` holds country, continent, kind, and "corrupt": the questions of all other
-        countries of the split (`make_pairs(..., "counterfactual")` takes the first of the same length). Correct if the text
+        Trials with ids such as "capitals-Japan"; `meta` holds country, continent and kind. Counterfactuals are the questions of
+        all other countries of the split, of which the first of the same length is taken. Correct if the text
         contains the capital as whole words, under any of its names or as another seat of government.
 
     Excludes countries that are few-shot examples, share their name with their capital (Mexico City, Tunis), no longer
@@ -52,9 +52,9 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
                 "country": country["name"],
                 "continent": country["continentcode"],
                 "kind": "capitals",
-                "corrupt": [_asked(shots, other) for other in asked if other is not country],
             },
             judge=judge(shots),
+            corrupt=tuple(_asked(shots, other) for other in asked if other is not country),
             choices=_choices(country, asked, rng),
         )
         for country in chosen

@@ -27,8 +27,8 @@ def colored_objects(n: int = 100, split: str = "select", seed: int = 0, chat: bo
 
     Returns:
         Trials with ids such as "colored_objects-select-0-17" (split, seed, number); the choices are the three colours. `meta`
-        holds the objects, the place of the one that is asked (0 to 2), and "corrupt": the same question about another of the
-        three, which flips the answer (`make_pairs(..., "counterfactual")`, if both objects have the same number of tokens).
+        holds the objects and the place of the one that is asked (0 to 2). The counterfactual is the same question about another
+        of the three, which flips the answer (a pair, if both objects have the same number of tokens).
 
     Written after BIG-bench's "reasoning about colored objects" as Merullo et al. use it, with other objects and words.
     """
@@ -53,10 +53,10 @@ def colored_objects(n: int = 100, split: str = "select", seed: int = 0, chat: bo
                 "kind": "colored_objects",
                 "objects": tuple(objects[3:]),
                 "place": at,
-                "corrupt": corrupt,
                 "corrupt_answer": colours[3 + other],
             },
             judge=judge(written, labels=COLOURS),
+            corrupt=corrupt,
             choices=tuple(colours[3:]),
         )
         trials.append(trial)

@@ -28,8 +28,8 @@ def copy_colors(
 
     Returns:
         Trials with ids such as "copy_colors-select-0-17" (split, seed, number); the answer and the choices are letters. `meta`
-        holds the object, its colour, the place of the right choice, and "corrupt": the same question with the choices in
-        another order, so that another letter is right (`make_pairs(..., "counterfactual")`).
+        holds the object, its colour and the place of the right choice. The counterfactual is the same question with the
+        choices in another order, so that another letter is right.
 
     Written after the task of Wiegreffe et al. (arXiv 2407.15018) that the Mechanistic Interpretability Benchmark takes (arXiv
     2504.13151), with other words, and with answered examples, which small models need to answer by letter.
@@ -64,10 +64,10 @@ def copy_colors(
                 "object": objects[2],
                 "color": listed[at],
                 "place": at,
-                "corrupt": corrupt,
                 "corrupt_answer": LETTERS[turned.index(listed[at])],
             },
             judge=judge(written, labels=tuple(LETTERS[:choices])),
+            corrupt=corrupt,
             choices=tuple(LETTERS[:choices]),
         )
         trials.append(trial)

@@ -29,7 +29,7 @@ def induction(
     Returns:
         Trials with ids such as "induction-select-0-17" (split, seed, number); the choices are the answer and three other
         words of the list. `meta` holds the list and the answer's 0-based index in it, never 0, since at least one word
-        precedes it in the last repeat, and "corrupt": the question of a list in which another word has its place, and it
+        precedes it in the last repeat. The counterfactual is the question of a list in which another word has its place, and it
         the other's, so that the answer is that word. Correct if the text up to the next comma is the answer.
     """
     known = [word for group in rhyme_groups(split) for word in group]
@@ -54,9 +54,9 @@ def induction(
                 "words": tuple(listed),
                 "at": at,
                 "kind": "induction",
-                "corrupt": _repeated(swapped, at, repeats),
             },
             judge=judge(shots),
+            corrupt=_repeated(swapped, at, repeats),
             choices=tuple(rng.sample([listed[at], *others], 4)),
         )
         trials.append(trial)

@@ -39,8 +39,8 @@ def ioi(
 
     Returns:
         Trials with ids such as "ioi-select-Peter-Sarah-0"; the choices are the indirect object, which is the answer, and the
-        subject. `meta` holds the kind, both names, and "corrupt": the prompt whose last subject is the other name, which
-        flips the answer (for `TokenPair`, if both names have the same number of tokens). The two names are the group.
+        subject. `meta` holds the kind and both names. The counterfactual is the prompt whose last subject is the other name,
+        which flips the answer (a pair, if both names have the same number of tokens). The two names are the group.
 
     Differs from `IOIDataset`: no prompt is drawn twice, and there are more names. `ioi_eval` compares the names' first
     differing tokens; choices are compared by all their tokens.
@@ -101,8 +101,9 @@ def _trial(frame: str, indirect: str, subject: str, name: str, chat: bool | None
         answer=indirect,
         template=shots["template"],
         chat=chat,
-        meta={"kind": "ioi", "indirect_object": indirect, "subject": subject, "corrupt": before + indirect + after},
+        meta={"kind": "ioi", "indirect_object": indirect, "subject": subject},
         judge=judge(shots, labels=(indirect, subject)),
+        corrupt=before + indirect + after,
         choices=(indirect, subject),
         group=f"ioi {' '.join(sorted((indirect, subject)))}",
     )

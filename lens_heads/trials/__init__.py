@@ -8,12 +8,12 @@ from lens_heads.trials.documents import Document, DocumentTrial
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.judges import Judge
 from lens_heads.trials.own import prompt_trial
-from lens_heads.trials.pairs import TokenPair, make_pairs
+from lens_heads.trials.pairs import make_pairs
 from lens_heads.trials.text_pairs import pair
 from lens_heads.trials.texts import plain_texts
 from lens_heads.trials.trial import Trial
 
 __all__ = [
-    "ContextPair", "Document", "DocumentTrial", "EncodedTrial", "Judge", "TokenPair", "Trial", "context_pairs",
+    "ContextPair", "Document", "DocumentTrial", "EncodedTrial", "Judge", "Trial", "context_pairs",
     "make_pairs", "pair", "plain_texts", "prompt_trial",
 ]  # fmt: skip

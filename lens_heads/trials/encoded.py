@@ -21,12 +21,14 @@ class EncodedTrial:
 
     `tokens` [position] is the prompt without the answer, `needle` the half-open span (start, end) of the needle in it
     (None without a needle), `answer_tokens` [step] the gold answer as it would follow the prompt, `question` the span
-    of the question if known, `choice_tokens` the tokens of each of `choices` in place of the answer. All token fields
-    accept lists of ints. `group`: as in `Trial`. `place`: its place among the trials of a running call and their number, which
+    of the question if known, `choice_tokens` the tokens of each of `choices` in place of the answer. `corrupt` [position] is the
+    prompt's counterfactual, which a pair of runs compares it with position by position, so it has as many tokens; `wrong` [step]
+    what follows it instead of the answer, if known (`lens_heads.pair` makes both from texts). All token fields accept lists of
+    ints. `group`: as in `Trial`. `place`: its place among the trials of a running call and their number, which
     the call sets (`placed`), so that a list of spans stays with its trials in whatever order and batch they run.
 
     Raises ValueError unless the id is a string, the needle a pair of ints inside the prompt, and the answer one of the
-    choices; and if the prompt, the answer or a choice has no tokens.
+    choices; if the prompt, the answer or a choice has no tokens; and for a wrong answer that begins as the answer does.
     """
 
     tokens: Int[Tensor, " position"]
@@ -41,6 +43,8 @@ class EncodedTrial:
     choices: tuple[str, ...] = ()
     choice_tokens: tuple[Int[Tensor, " step"], ...] = ()
     group: str | tuple[str, ...] = ""
+    corrupt: Int[Tensor, " position"] | None = None
+    wrong: Int[Tensor, " step"] | None = None
     place: tuple[int, int] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -58,12 +62,20 @@ class EncodedTrial:
         object.__setattr__(self, "choice_tokens", tokens)
         object.__setattr__(self, "tokens", token_ids(self.tokens, owner, "tokens"))
         object.__setattr__(self, "answer_tokens", token_ids(self.answer_tokens, owner, "answer_tokens"))
+        for what in ("corrupt", "wrong"):
+            if getattr(self, what) is not None:
+                object.__setattr__(self, what, token_ids(getattr(self, what), owner, what))
         choices = (("choice", *each) for each in zip(self.choices, tokens, strict=True))
         for what, written, ids in (("answer", self.answer, self.answer_tokens), *choices):
             if len(ids) == 0:
                 raise ValueError(f"{owner}: the {what} {written!r} tokenizes to nothing")
         if len(self.tokens) == 0:
             raise ValueError(f"{owner}: the prompt has no tokens")
+        if self.wrong is not None and (not len(self.wrong) or int(self.wrong[0]) == int(self.answer_tokens[0])):
+            raise ValueError(
+                f"{owner}: the wrong answer {self.wrong.tolist()} must begin with another token than the answer "
+                f"{self.answer_tokens.tolist()}"
+            )
         for what in ("needle", "question"):
             if getattr(self, what) is not None:
                 object.__setattr__(self, what, span(owner, what, getattr(self, what), len(self.tokens), 0, ", or None"))

@@ -1,10 +1,10 @@
-"""TokenPair: a clean and a corrupt prompt, aligned token by token, made from trials or from your own tokens."""
+"""Pairs: trials beside their counterfactuals, token by token, and the two runs that methods compare."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -20,7 +20,6 @@ from lens_heads.trials.bos import begins
 from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
 from lens_heads.trials.encoding import encode_all, several
-from lens_heads.trials.fields import span
 from lens_heads.trials.needles import answer_forms
 from lens_heads.trials.tokenizing import WITHOUT_SPECIAL, first_special, piece, special_tokens
 from lens_heads.trials.trial import AnyTrial
@@ -34,55 +33,40 @@ Corruption: TypeAlias = str | Callable[[EncodedTrial], Sequence[int] | Tensor]
 
 @dataclass(frozen=True, eq=False)
 class TokenPair:
-    """A clean and a corrupt run of equal length that end in the same gold answer, aligned position by position.
+    """A trial and its counterfactual as they are run: both with the gold answer behind them, aligned position by position.
 
-    `clean` and `corrupt` [position] are token ids including the answer. `answer` is the answer's half-open span (start, end)
-    in both: row start-1 produces its first token. Tokens after `end` are not run. `meta` is copied to the results. `group`:
-    as in `Trial`. `wrong` [step]: the tokens of the answer that the corrupt prompt has instead, if known. `lens_heads.pair` makes
-    one from texts.
-
-    Raises ValueError if the lengths differ, the answer span does not fit or leaves no prompt token, or the answers differ.
+    `clean` and `corrupt` [position] include the answer, whose half-open span (start, end) is `answer` in both: row start-1
+    produces its first token. `wrong`: as in `EncodedTrial`. `needle`: the hash of the needle's tokens.
     """
 
     clean: Int[Tensor, " position"]
     corrupt: Int[Tensor, " position"]
     answer: tuple[int, int]
     id: str
-    meta: dict[str, Any] = field(default_factory=dict)
     group: str | tuple[str, ...] = ""
     wrong: Int[Tensor, " step"] | None = None
+    needle: str | None = None
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.id, str):
-            raise ValueError(f"pair id {self.id!r}: must be a string, e.g. {str(self.id)!r}")
-        for name in ("clean", "corrupt"):
-            object.__setattr__(self, name, token_ids(getattr(self, name), f"pair {self.id}", name))
-        if len(self.clean) != len(self.corrupt):
+    @classmethod
+    def of(cls, trial: EncodedTrial) -> TokenPair:
+        """The two runs of a trial. ValueError unless its counterfactual has as many tokens."""
+        corrupt = trial.corrupt
+        if corrupt is None:
+            raise ValueError(f"trial {trial.id} has no counterfactual: {_REMEDY}")
+        if len(corrupt) != len(trial):
             raise ValueError(
-                f"pair {self.id}: clean has {len(self.clean)} tokens and corrupt {len(self.corrupt)}. Patching copies "
-                "position by position: replace tokens by the same number of others."
+                f"trial {trial.id}: the corrupt prompt has {len(corrupt)} tokens and the clean one {len(trial)}. A corruption "
+                "must keep the length, so that positions correspond."
             )
-        start, end = span(f"pair {self.id}", "answer", self.answer, len(self.clean), least=1)
-        object.__setattr__(self, "answer", (start, end))
-        if not torch.equal(self.clean[start:end], self.corrupt[start:end]):
-            raise ValueError(
-                f"pair {self.id}: clean and corrupt end in different answers, but both runs are forced through the gold "
-                f"answer. Copy clean[{start}:{end}] into corrupt."
-            )
-        if self.wrong is not None:
-            wrong = token_ids(self.wrong, f"pair {self.id}", "wrong")
-            if not len(wrong) or int(wrong[0]) == int(self.clean[start]):
-                raise ValueError(
-                    f"pair {self.id}: the wrong answer {wrong.tolist()} must begin with another token than the answer "
-                    f"{self.clean[start:end].tolist()}"
-                )
-            object.__setattr__(self, "wrong", wrong)
+        runs = [torch.cat([prompt, trial.answer_tokens]) for prompt in (trial.tokens, corrupt)]
+        span = (len(trial), len(runs[0]))
+        return cls(*runs, span, trial.id, trial.group, trial.wrong, needle_digest(trial))
 
     @property
     def made_on(self) -> MadeOn:
         """Identifies the pair, so that a ranking made on it is not evaluated on the same trial."""
         prompt = digest(self.clean[: self.answer[0]].tolist())
-        return MadeOn(self.id, self.group, str(self.meta.get("needle") or ""), prompt)
+        return MadeOn(self.id, self.group, self.needle or "", prompt)
 
     @property
     def gold(self) -> Int[Tensor, " step"]:
@@ -99,40 +83,45 @@ class TokenPair:
         return len(self.clean)
 
 
-AnyPair: TypeAlias = TokenPair | AnyTrial
+_REMEDY = "give the trial corrupt=, or corruption= a function of the EncodedTrial"
 
 
 @typed
 def make_pairs(
-    pairs: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     tokenizer: Any,
     shape: HeadGeometry,
-    corruption: Corruption = "remove",
+    *,
+    corruption: Corruption | None = None,
     distinct: bool = True,
-) -> list[TokenPair]:
-    """Turn trials into pairs of the prompt and its corruption; TokenPairs stay as they are. Checks all before any run.
+) -> list[EncodedTrial]:
+    """Trials beside their counterfactuals: in tokens, each with `corrupt`. Checks all before any run.
 
-    `corruption`: "remove" replaces every token of the needle by a full stop. "swap" replaces the answer inside the needle by
-    another given trial's answer with the same number of tokens. "counterfactual" takes the question of the trial's
-    `meta["corrupt"]`, which has another answer (of several, the first with as many tokens). A function maps the
-    EncodedTrial to the corrupt prompt's token ids, as many as the prompt has. `distinct`: refuse a corruption that changes
-    nothing, so that every head would score 0.
+    `corruption`: "counterfactual" takes the trial's own `corrupt`. "remove" replaces every token of the needle by a full stop.
+    "swap" replaces the answer inside the needle by another given trial's answer with the same number of tokens. A function
+    maps the EncodedTrial to the corrupt prompt's token ids, as many as the prompt has. None: "counterfactual" if any trial has
+    one, else "remove". `distinct`: refuse a corruption that changes nothing, so that every head would score 0; a trial in tokens
+    may bring an equal one on purpose.
 
     Omits a trial that cannot be aligned, with a warning that gives the reason. Raises ValueError if none is left, and for
     repeated ids, token ids outside the vocabulary, special tokens amid a text, and runs longer than the context window.
     """
-    listed = [pairs] if isinstance(pairs, TokenPair) else list(several(pairs))  # type: ignore[arg-type]  # pairs, too
+    listed = list(several(trials))
     check_corruption(corruption)
-    trials = [one for one in listed if not isinstance(one, TokenPair)]
-    encoded = encode_all(trials, tokenizer, shape.n_ctx, d_vocab=shape.d_vocab) if trials or not listed else []
-    at = iter(encoded)
-    made: list[TokenPair] = []
+    chosen = chosen_corruption(listed, corruption)
+    encoded = encode_all(listed, tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    made: list[EncodedTrial] = []
     refused: list[str] = []
-    for one in listed:
+    for given, trial in zip(listed, encoded, strict=True):
+        own = given.corrupt if isinstance(given, EncodedTrial) and chosen == "counterfactual" else None
         try:
-            pair = one if isinstance(one, TokenPair) else _pair(next(at), corruption, tokenizer, encoded)
-            if distinct and not isinstance(one, TokenPair):  # Your own pairs may be equal on purpose.
-                _check_distinct(pair, corruption)
+            pair = replace(trial, corrupt=_corrupt(trial, chosen, tokenizer, encoded))
+            TokenPair.of(pair)  # Of one length.
+            if distinct and own is None and torch.equal(pair.tokens, pair.corrupt):  # type: ignore[arg-type]  # it has one
+                raise ValueError(
+                    f"trial {trial.id}: corruption {_named(chosen)} leaves the prompt as it is, so every head would score 0. Use "
+                    "another corruption."
+                )
             made.append(pair)
         except ValueError as error:
             refused.append(str(error))
@@ -142,11 +131,23 @@ def make_pairs(
         warnings.warn(
             f"{len(refused)} of {len(listed)} trials make no pair; the first: {refused[0]}", stacklevel=users_line()
         )
-    _check(made, shape)
-    for pair in listed:
-        if isinstance(pair, TokenPair):
+    for pair in made:
+        _check_pair(TokenPair.of(pair), shape)
+        if any(pair.id == one.id and isinstance(one, EncodedTrial) and one.corrupt is not None for one in listed):
             check_special(pair, tokenizer)
     return made
+
+
+def token_pairs(
+    trials: Iterable[AnyTrial] | AnyTrial,
+    tokenizer: Any,
+    shape: HeadGeometry,
+    corruption: Corruption | None,
+    distinct: bool = True,
+) -> list[TokenPair]:
+    """The pairs of `make_pairs` as they are run."""
+    made = make_pairs(trials, tokenizer, shape, corruption=corruption, distinct=distinct)
+    return [TokenPair.of(one) for one in made]
 
 
 def pairs_digest(pairs: Sequence[TokenPair]) -> str:
@@ -156,7 +157,7 @@ def pairs_digest(pairs: Sequence[TokenPair]) -> str:
     return digest(rows if not any(wrong) else [rows, wrong])
 
 
-def check_special(pair: TokenPair, tokenizer: Any) -> None:
+def check_special(trial: EncodedTrial, tokenizer: Any) -> None:
     """ValueError for an answer with a special token, and for one amid a prompt that is none of the tokenizer's chat template.
 
     A prompt may begin with its BOS, whatever the model's own do.
@@ -164,87 +165,77 @@ def check_special(pair: TokenPair, tokenizer: Any) -> None:
     special, template = special_tokens(tokenizer), str(getattr(tokenizer, "chat_template", None))
     if not special:
         return
-    start = pair.answer[0]
     begun = {tuple(begins(tokenizer)), (tokenizer.bos_token_id,)}
-    parts = {"answer": pair.gold, "wrong answer": () if pair.wrong is None else pair.wrong}
-    for side in ("clean", "corrupt"):
-        tokens = getattr(pair, side)[:start].tolist()
+    parts: dict[str, Any] = {"answer": trial.answer_tokens, "wrong answer": () if trial.wrong is None else trial.wrong}
+    for side, prompt in (("clean", trial.tokens), ("corrupt", trial.corrupt)):
+        tokens = [] if prompt is None else prompt.tolist()
         skip = max(len(one) for one in (*begun, ()) if tuple(tokens[: len(one)]) == one)
         parts[f"{side} prompt"] = [token for token in tokens[skip:] if special.get(token, "") not in template]
     for part, tokens in parts.items():
         found = first_special(tokens, special)
         if found is not None:
             raise ValueError(
-                f"pair {pair.id}: the {part} contains the special token {special[found]!r} (id {found}), which is no text: "
+                f"pair {trial.id}: the {part} contains the special token {special[found]!r} (id {found}), which is no text: "
                 f"{WITHOUT_SPECIAL}"
             )
 
 
-def check_corruption(corruption: Corruption) -> None:
+def check_corruption(corruption: Corruption | None) -> None:
     """ValueError for the name of a corruption that there is not."""
-    if not callable(corruption) and corruption not in (known := (*_CORRUPTIONS, "counterfactual")):
+    if corruption is None or callable(corruption):
+        return
+    if corruption not in (known := (*_CORRUPTIONS, "counterfactual")):
         raise ValueError(f"corruption={corruption!r}: use {', '.join(known)}, or a function of the EncodedTrial")
 
 
-def check_corruptible(trials: Iterable[AnyTrial], corruption: Corruption) -> None:
+def chosen_corruption(trials: Iterable[AnyTrial], corruption: Corruption | None) -> Corruption:
+    """What None stands for with these trials: their counterfactuals where any has one, else removing the needle."""
+    if corruption is not None:
+        return corruption
+    return "counterfactual" if any(_has_corrupt(trial) for trial in trials) else "remove"
+
+
+def check_corruptible(trials: Iterable[AnyTrial], corruption: Corruption | None) -> None:
     """ValueError if no trial has what a corruption takes away, so that there will be no pair, whatever the model."""
     listed = list(trials)
-    if callable(corruption) or not listed:
+    chosen = chosen_corruption(listed, corruption)
+    if callable(chosen) or not listed:
         return
-    if corruption == "counterfactual" and not any("corrupt" in trial.meta for trial in listed):
-        raise ValueError(
-            f'trial {listed[0].id} has no meta["corrupt"], so no counterfactual: give a corruption function, or a TokenPair'
-        )
-    if corruption != "counterfactual" and not any(trial.needle for trial in listed):
-        raise ValueError(
-            f"trial {listed[0].id} has no needle to {corruption}: give a corruption function, or a TokenPair"
-        )
+    if chosen == "counterfactual" and not any(_has_corrupt(trial) for trial in listed):
+        raise ValueError(f"trial {listed[0].id} has no counterfactual: {_REMEDY}")
+    if chosen != "counterfactual" and not any(trial.needle for trial in listed):
+        raise ValueError(f"trial {listed[0].id} has no needle to {chosen}: {_REMEDY}")
 
 
-def _check_distinct(pair: TokenPair, corruption: Corruption) -> None:
-    if torch.equal(pair.clean, pair.corrupt):
-        raise ValueError(
-            f"trial {pair.id}: corruption {_named(corruption)} leaves the prompt as it is, so every head would score 0. Use "
-            "another corruption."
-        )
+def _has_corrupt(trial: AnyTrial) -> bool:
+    return trial.corrupt is not None and len(trial.corrupt) > 0
 
 
 def _named(corruption: Corruption) -> str:
     return corruption if isinstance(corruption, str) else getattr(corruption, "__name__", type(corruption).__name__)
 
 
-def _check(pairs: list[TokenPair], shape: HeadGeometry) -> None:
-    seen: set[str] = set()
-    for pair in pairs:
-        if pair.id in seen:
-            raise ValueError(f"two pairs have the id {pair.id!r}: ids must be unique")
-        seen.add(pair.id)
-        both = torch.cat([pair.clean, pair.corrupt])
-        if both.min() < 0 or both.max() >= shape.d_vocab:
-            raise ValueError(
-                f"pair {pair.id}: a token id lies outside 0 to {shape.d_vocab - 1}. Encode with this model's own tokenizer."
-            )
-        if pair.answer[1] > shape.n_ctx:
-            raise ValueError(f"pair {pair.id}: {pair.answer[1]} tokens exceed the context window of {shape.n_ctx}")
-
-
-def _pair(trial: EncodedTrial, corruption: Corruption, tokenizer: Any, others: list[EncodedTrial]) -> TokenPair:
-    if callable(corruption):
-        corrupt = token_ids(corruption(trial), f"trial {trial.id}", f"the corrupt prompt of {_named(corruption)}")
-    elif corruption == "counterfactual":
-        corrupt = _counterfactual(trial, tokenizer)
-    elif trial.needle is None:
-        raise ValueError(f"trial {trial.id} has no needle to {corruption}: give a corruption function, or a TokenPair")
-    else:
-        corrupt = _CORRUPTIONS[corruption](trial, trial.needle, tokenizer, others)
-    if len(corrupt) != len(trial):
+def _check_pair(pair: TokenPair, shape: HeadGeometry) -> None:
+    both = torch.cat([pair.clean, pair.corrupt])
+    if both.min() < 0 or both.max() >= shape.d_vocab:
         raise ValueError(
-            f"trial {trial.id}: the corrupt prompt has {len(corrupt)} tokens and the clean one {len(trial)}. A corruption "
-            "must keep the length, so that positions correspond."
+            f"pair {pair.id}: a token id lies outside 0 to {shape.d_vocab - 1}. Encode with this model's own tokenizer."
         )
-    clean, corrupt = (torch.cat([prompt, trial.answer_tokens]) for prompt in (trial.tokens, corrupt))
-    meta = {"needle": needle_digest(trial)}
-    return TokenPair(clean, corrupt, (len(trial), len(clean)), trial.id, meta, trial.group)
+    if pair.answer[1] > shape.n_ctx:
+        raise ValueError(f"pair {pair.id}: {pair.answer[1]} tokens exceed the context window of {shape.n_ctx}")
+
+
+def _corrupt(
+    trial: EncodedTrial, corruption: Corruption, tokenizer: Any, others: list[EncodedTrial]
+) -> Int[Tensor, " position"] | None:
+    """The corrupt prompt of a trial."""
+    if callable(corruption):
+        return token_ids(corruption(trial), f"trial {trial.id}", f"the corrupt prompt of {_named(corruption)}")
+    if corruption == "counterfactual":
+        return trial.corrupt
+    if trial.needle is None:
+        raise ValueError(f"trial {trial.id} has no needle to {corruption}: {_REMEDY}")
+    return _CORRUPTIONS[corruption](trial, trial.needle, tokenizer, others)
 
 
 def _remove(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: list[EncodedTrial]) -> Tensor:
@@ -278,23 +269,6 @@ def _swap(trial: EncodedTrial, needle: tuple[int, int], tokenizer: Any, others: 
     for place in found[number]:
         corrupt[place : place + len(form)] = other
     return corrupt
-
-
-def _counterfactual(trial: EncodedTrial, tokenizer: Any) -> Tensor:
-    """The prompt with the question that the trial's `meta["corrupt"]` gives; of several, the first with as many tokens."""
-    if "corrupt" not in trial.meta or trial.question is None:
-        missing = 'no meta["corrupt"]' if "corrupt" not in trial.meta else "no span of its question"
-        raise ValueError(
-            f"trial {trial.id} has {missing}, so no counterfactual: give a corruption function, or a TokenPair"
-        )
-    start, end = trial.question
-    given = trial.meta["corrupt"]
-    questions = [
-        torch.tensor(piece(tokenizer, text), dtype=torch.long)
-        for text in ([given] if isinstance(given, str) else given)
-    ]
-    chosen = next((one for one in questions if len(one) == end - start), questions[0])
-    return torch.cat([trial.tokens[:start], chosen, trial.tokens[end:]])
 
 
 _CORRUPTIONS: dict[str, Callable[[EncodedTrial, tuple[int, int], Any, list[EncodedTrial]], Tensor]] = {

@@ -1,15 +1,17 @@
-"""pair: a TokenPair from two texts and an answer, checked before anything is run."""
+"""pair: a trial with its counterfactual from two texts and an answer, checked before anything is run."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lens_heads.runs.digests import digest
+from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.own import prompt_trial
-from lens_heads.trials.pairs import TokenPair, check_special
+from lens_heads.trials.pairs import check_special
 from lens_heads.trials.tokenizing import token_words, tokenizer_of
 
 
@@ -22,8 +24,8 @@ def pair(
     wrong: str | None = None,
     id: str | None = None,
     chat: bool | None = False,
-) -> TokenPair:
-    """Two prompts of the same number of tokens, and the answer that follows the clean one.
+) -> EncodedTrial:
+    """A trial with its counterfactual: two prompts of the same number of tokens, and the answer that follows the clean one.
 
     Args:
         model: a model, or its tokenizer. Prompts begin as its own do (with a BOS or without).
@@ -63,9 +65,7 @@ def pair(
                 f"pair {name}: {answer!r} and {wrong!r} begin with the same token {word!r}, so their first tokens do not tell "
                 "them apart: choose answers that begin differently"
             )
-    start = len(tokens[0])
-    whole = [torch.cat([prompt, gold]) for prompt in tokens]
-    made = TokenPair(whole[0], whole[1], (start, start + len(gold)), name, wrong=other)
+    made = replace(asked["clean"], corrupt=tokens[1], wrong=other)
     check_special(made, tokenizer)
     return made
 

@@ -7,6 +7,7 @@ each piece is tokenized once and the pieces are joined, so spans are known by co
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -34,6 +35,8 @@ class Trial:
     `chat`: True wraps the prompt in the tokenizer's chat template, False does not, None does if there is one.
     `aliases` are other correct answers. `needle_focus` is the part of the needle whose span is reported, by default all of
     it. `judge` extracts the answer from a generated text and decides whether it is correct.
+    `corrupt`: the question of its counterfactual, which has another answer, for runs that compare the two; of several, the first
+    with as many tokens is taken.
     `choices`: the options of a multiple-choice question, one of them `answer`; the model chooses the likeliest.
     `group`: trials of one group (a company, a needle, a name) share what their answers depend on. They are never split
     between selection and evaluation, and intervals resample them whole. A tuple names groups of two kinds that cross.
@@ -55,6 +58,7 @@ class Trial:
     judge: Judge = DEFAULT
     choices: tuple[str, ...] = ()
     group: str | tuple[str, ...] = ""
+    corrupt: str | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -62,6 +66,8 @@ class Trial:
         for what in ("question", "haystack", "needle", "template", "needle_focus"):
             text(owner, what, getattr(self, what))
         object.__setattr__(self, "group", groups(owner, self.group))
+        corrupt = (self.corrupt,) if isinstance(self.corrupt, str) else self.corrupt
+        object.__setattr__(self, "corrupt", texts(owner, "corrupt", corrupt))
         text(owner, "answer", self.answer, empty=False)
         check_parts(owner, self.meta, self.judge)
         object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
@@ -121,6 +127,7 @@ class Trial:
             choices=self.choices,
             choice_tokens=tuple(_answer(tokenizer, choice, spaced) for choice in self.choices),  # type: ignore[arg-type]
             group=self.group,
+            corrupt=_counterfactual(self.corrupt, tokenizer, tokens + tail, question),  # type: ignore[arg-type]
         )
 
 
@@ -130,6 +137,18 @@ AnyTrial: TypeAlias = Trial | EncodedTrial
 def _answer(tokenizer: Any, text: str, spaced: bool) -> list[int]:
     """An answer as it follows the prompt: after a space, unless there is whitespace on either side."""
     return piece(tokenizer, text if spaced or text[:1].isspace() else " " + text)
+
+
+def _counterfactual(
+    corrupt: Sequence[str], tokenizer: Any, tokens: list[int], question: tuple[int, int] | None
+) -> list[int] | None:
+    """The prompt with another question in the place of its own: the first with as many tokens, or else the first."""
+    if not corrupt or question is None:
+        return None
+    start, end = question
+    others = [piece(tokenizer, one) for one in corrupt]
+    chosen = next((one for one in others if len(one) == end - start), others[0])
+    return tokens[:start] + chosen + tokens[end:]
 
 
 def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[int, int]]:

@@ -14,8 +14,10 @@ import lens_heads as lh
 from lens_heads import compare, deploy, stats, tasks, units
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations
+from lens_heads.trials.pairs import TokenPair
 from tests import zoo
 from tests.conftest import random_trial, tiny
+from tests.pairs import trial_of
 
 TRIALS = [replace(random_trial(seed, 24 + seed), question=(12, 15)) for seed in range(10)]
 Q = dict(progress=False)
@@ -38,11 +40,11 @@ def means() -> MeanActivations:
     return MeanActivations(torch.zeros(3, 4, 8), torch.zeros(3, 4, 8), ("a",))
 
 
-def pair(seed: int = 0) -> lh.TokenPair:
+def pair(seed: int = 0) -> lh.EncodedTrial:
     clean = torch.randint(3, zoo.VOCAB, (20,), generator=torch.Generator().manual_seed(seed))
     corrupt = clean.clone()
     corrupt[5:9] = (clean[5:9] + 7) % 200 + 3
-    return lh.TokenPair(clean=clean, corrupt=corrupt, answer=(17, 20), id=f"pair-{seed}")
+    return trial_of(TokenPair(clean, corrupt, (17, 20), f"pair-{seed}"))
 
 
 @cache

@@ -415,7 +415,7 @@ TOGETHER: list[tuple[str, str]] = [
     (f"{ABLATE} -s CONTROL", "a ranking is called 'random', the name of a control"),
     (f"{ABLATE} --no-text --allow-code-execution", "no task of arithmetic runs generated code"),
     ("patch -m MODEL -t arithmetic -w n=2", "has no needle to remove"),
-    ("patch -m MODEL -w n=2 --corruption counterfactual", 'has no meta["corrupt"]'),
+    ("patch -m MODEL -w n=2 --corruption counterfactual", "has no counterfactual"),
     ("patch -m MODEL -t sec10k_documents", "task 'sec10k_documents' makes document trials"),
     (f"{LOCALIZE} --method greedy --estimator bic", "greedy uses no regression"),
     (f"{LOCALIZE} --method greedy --patience 3", "patience=3: greedy draws no masks"),

@@ -25,6 +25,7 @@ from lens_heads.trials.pairs import TokenPair
 from tests import commands, planted, zoo
 from tests.compare.permuted import TEXTS, permuted
 from tests.conftest import random_trial, tiny
+from tests.pairs import trial_of
 from tests.studies import test_capability, test_fragile_tasks, test_locos
 
 pytestmark = pytest.mark.slow
@@ -51,12 +52,12 @@ def ranking() -> HeadScores:
 
 
 @cache
-def pairs() -> list[TokenPair]:
+def pairs() -> list[lh.EncodedTrial]:
     made = []
     for seed in range(12):
         tokens = torch.randint(3, zoo.VOCAB, (2, 20), generator=torch.Generator().manual_seed(seed))
         tokens[1, 10:] = tokens[0, 10:]
-        made.append(TokenPair(tokens[0], tokens[1], (18, 20), f"pair-{seed}"))
+        made.append(trial_of(TokenPair(tokens[0], tokens[1], (18, 20), f"pair-{seed}")))
     return made
 
 

@@ -16,7 +16,6 @@ from lens_heads.ranking.causal.attribution import attribution_patch
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.trials.documents import EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.pairs import TokenPair
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny
 
@@ -40,8 +39,18 @@ def spans(**fields: Any) -> EncodedDocuments:
     return EncodedDocuments(**{"id": "d", **given, "tags": (1, 1), "gold": (0,), **fields})
 
 
-def pair(**fields: Any) -> TokenPair:
-    return TokenPair(**{"clean": [3, 4, 5], "corrupt": [3, 6, 5], "answer": (2, 3), "id": "p", **fields})
+def pair(**fields: Any) -> lh.EncodedTrial:
+    return lh.EncodedTrial(
+        **{
+            "tokens": [3, 4],
+            "needle": None,
+            "answer": "x",
+            "answer_tokens": [5],
+            "id": "p",
+            "corrupt": [3, 6],
+            **fields,
+        }
+    )
 
 
 TEXTS = [(None, "NoneType"), (3, "int"), (["a"], "list"), (b"a", "bytes"), (float("nan"), "float")]
@@ -78,7 +87,7 @@ SPANS = [
 
 
 @pytest.mark.parametrize(("value", "says"), SPANS, ids=[repr(value) for value, _ in SPANS])
-@pytest.mark.parametrize(("make", "field"), [(encoded, "needle"), (encoded, "question"), (pair, "answer")])
+@pytest.mark.parametrize(("make", "field"), [(encoded, "needle"), (encoded, "question")])
 def test_a_span(make: Callable[..., Any], field: str, value: Any, says: str) -> None:
     refused(lambda: make(**{field: value}), says)
 
@@ -152,7 +161,13 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("tags missing", lambda: spans(tags=(1,)), "2 documents and 1 tags"),
     ("spans none", lambda: spans(documents=(), tags=(), gold=()), "0 documents and 0 tags"),
     ("no gold index", lambda: lh.score_documents(MODEL(), spans(gold=())), "trial d has no gold document"),
-    ("pair lengths", lambda: pair(corrupt=[3, 6]), "clean has 3 tokens and corrupt 2"),
+    (
+        "pair lengths",
+        lambda: lh.patch_heads(MODEL(), pair(corrupt=[3])),
+        "the corrupt prompt has 1 tokens and the clean one 2",
+    ),
+    ("a corrupt text", lambda: pair(corrupt="no"), "corrupt must be a list of token ids"),
+    ("a wrong answer", lambda: pair(wrong=[5, 1]), "must begin with another token than the answer"),
     ("filler as a needle", lambda: patch(fillers()), "corruption remove leaves the prompt as it is"),
     (
         "attributed",
@@ -169,7 +184,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
         lambda: patch(corruption=nothing),
         "the corrupt prompt of nothing must be a list of token ids",
     ),
-    ("corruption number", lambda: patch(corruption=3), "corruption=3: must be a name or a function"),
+    ("corruption number", lambda: patch(corruption=3), "corruption=3: must be a name, a function or None"),
     ("corruption shorter", lambda: patch(corruption=shorter), "the corrupt prompt has 23 tokens and the clean one 24"),
     ("two trials of one id", lambda: score([random_trial(0), random_trial(0)]), "two trials have the id 'random-0'"),
     ("two scorers of one name", lambda: score(methods=[scorer(), scorer()]), "two scorers are called 'mine'"),

@@ -13,8 +13,10 @@ from lens_heads.answering.evaluation import answer_batch
 from lens_heads.answering.patch_metrics import answer_logprob
 from lens_heads.interventions.replay import prefilled
 from lens_heads.model.hooks import has_hooks
+from lens_heads.trials.pairs import TokenPair
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, build
+from tests.pairs import trial_of
 from tests.ranking.causal.test_patching import random_pair
 
 pytestmark = pytest.mark.skipif(HookedTransformer is None, reason="this TransformerLens has no HookedTransformer")
@@ -25,7 +27,7 @@ def hooked_model(request: pytest.FixtureRequest) -> Any:
     return build(request.param)
 
 
-def metric(logits: Tensor, pair: lh.TokenPair) -> float:
+def metric(logits: Tensor, pair: TokenPair) -> float:
     start, end = pair.answer
     return float(answer_logprob(logits[:, start - 1 : end - 1], pair.gold)[0])
 
@@ -46,7 +48,7 @@ def test_patching_equals_one_run_with_hooks_per_head(hooked_model: Any, position
                 return z
 
             wanted[layer, head] = metric(hooked_model.run_with_hooks(pair.corrupt[None], fwd_hooks=[(name, put)]), pair)
-    found = lh.patch_heads(hooked_model, [pair], positions=positions, progress=False).per_trial[0]
+    found = lh.patch_heads(hooked_model, [trial_of(pair)], positions=positions, progress=False).per_trial[0]
     torch.testing.assert_close(found, wanted - base, atol=3e-5, rtol=1e-4)
     assert not has_hooks(hooked_model)
 
@@ -66,7 +68,7 @@ def test_attribution_is_the_gradient_times_the_change(hooked_model: Any) -> None
     value = answer_logprob(logits[:, pair.answer[0] - 1 :], pair.gold)[0]
     gradients = torch.autograd.grad(value, [probes[name] for name in names])
     wanted = torch.stack([((clean[n] - corrupt[n]) * g)[0].sum((0, 2)) for n, g in zip(names, gradients, strict=True)])
-    found = lh.attribution_patch(hooked_model, [pair], progress=False).per_trial[0]
+    found = lh.attribution_patch(hooked_model, [trial_of(pair)], progress=False).per_trial[0]
     torch.testing.assert_close(found, wanted.detach(), atol=3e-5, rtol=1e-3)
 
 
@@ -96,7 +98,7 @@ def test_paths_equal_two_runs_with_hooks(hooked_model: Any, component: Any) -> N
 
     logits = hooked_model.run_with_hooks(pair.clean[None, :-1], fwd_hooks=[(name, put)])
     wanted = metric(hooked_model(pair.clean[None, :-1]), pair) - metric(logits, pair)
-    found = lh.path_patch(hooked_model, [pair], [sender], [receiver], component=component, progress=False)
+    found = lh.path_patch(hooked_model, [trial_of(pair)], [sender], [receiver], component=component, progress=False)
     assert float(found.values[sender]) == pytest.approx(wanted, abs=3e-5)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve, tra
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.controls import Controls
 from lens_heads.model.hooks import has_hooks, hooked, recording
+from lens_heads.trials.pairs import TokenPair
 from tests.conftest import tiny
+from tests.pairs import trial_of
 from tests.ranking.causal.test_patching import random_pair
 
 WAYS = list(itertools.product(("corrupt", "mean", "zero"), ("all", "answer"), ("free", "corrupt")))
@@ -31,7 +34,7 @@ def ranking(seed: int = 0, method: str = "mine") -> lh.HeadScores:
 
 
 def by_loop(
-    model: Any, pair: lh.TokenPair, heads: list[str], outside: str, positions: str, mlps: str, means: Any
+    model: Any, pair: TokenPair, heads: list[str], outside: str, positions: str, mlps: str, means: Any
 ) -> float:
     """One full forward of the clean prompt; everything that is not kept is set by hand, row by row."""
     names = [f"blocks.{layer}.{hook}" for layer in range(3) for hook in ("attn.hook_z", "hook_mlp_out")]
@@ -76,7 +79,9 @@ def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None
     for outside, positions, mlps in WAYS:
         given = {"reference": means} if outside == "mean" else {}
         ways: Any = {"outside": outside, "positions": positions, "mlps": mlps}
-        found = lh.faithfulness(model, pair, ranking(), ks=(2, 5), controls=(), progress=False, **ways, **given)
+        found = lh.faithfulness(
+            model, trial_of(pair), ranking(), ks=(2, 5), controls=(), progress=False, **ways, **given
+        )
         for row in found.per_trial.to_dict("records"):
             kept = row["heads"].split(",")
             expected = by_loop(model, pair, kept, outside, positions, mlps, means)
@@ -85,7 +90,7 @@ def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None
 
 
 def test_f_is_0_without_heads_1_with_all_and_follows_its_formula(gqa: Any) -> None:
-    pairs = [random_pair(seed) for seed in range(6)]
+    pairs = [trial_of(random_pair(seed)) for seed in range(6)]
     controls = Controls(("bottom", "random"), draws=3, trials=None)
     found = lh.faithfulness(gqa, pairs, [ranking(), ranking(1, "other")], ks=(2, 6), controls=controls, progress=False)
     frame = found.frame.set_index(["method", "set", "k"])
@@ -120,7 +125,7 @@ def test_it_only_grows_where_heads_only_add(outside: Any, kept_first: bool) -> N
     """Five heads write the answer, each for itself; decoys and noise write nothing that matters. In any order, f never falls."""
     truth = lh.planted_model(copiers=2, writers=3, suppressors=0, decoys=2, backups=0, chains=0, seed=4)
     pairs = [
-        lh.TokenPair(*(torch.cat([one.tokens, one.answer_tokens]) for one in both), (40, 41), both[0].id)
+        replace(both[0], corrupt=both[1].tokens)
         for both in zip(truth.trials(3), truth.trials(3, corrupt=True), strict=True)
     ]
     heads, writing = list(truth.roles), set(truth.of("copier", "writer"))
@@ -162,7 +167,7 @@ def test_areas_are_trapezoids_over_shares_and_their_logarithms() -> None:
 
 
 def test_the_benchmark_s_shares_are_kept_where_they_are_no_head(gqa: Any) -> None:
-    found = lh.faithfulness(gqa, random_pair(), ranking(), ks="mib", controls=(), progress=False)
+    found = lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks="mib", controls=(), progress=False)
     assert [k for _, k in found.meta["shares"]] == [0, 0, 0, 0, 0, 0, 1, 2, 6, 12]
     assert found.cpr().value == pytest.approx(
         float(np.dot(trapezoid_weights([s for s, _ in found.meta["shares"]], "linear"), _values(found)))
@@ -185,10 +190,10 @@ def test_node_importances_are_written_as_the_benchmark_reads_them(tmp_path: Path
 
 def test_continues_from_its_folder(gqa: Any, tmp_path: Path) -> None:
     how: Any = {"controls": (), "out": tmp_path, "progress": False}
-    one, again = (lh.faithfulness(gqa, random_pair(), ranking(), ks=(2,), **how) for _ in range(2))
+    one, again = (lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), **how) for _ in range(2))
     assert one.frame.equals(again.frame)
     with pytest.raises(ValueError, match="outside"):
-        lh.faithfulness(gqa, random_pair(), ranking(), ks=(2,), outside="zero", **how)
+        lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), outside="zero", **how)
 
 
 @pytest.mark.parametrize(
@@ -212,9 +217,9 @@ def test_continues_from_its_folder(gqa: Any, tmp_path: Path) -> None:
 def test_what_does_not_fit_is_named(gqa: Any, given: dict[str, Any], message: str) -> None:
     settings = {"rankings": ranking(), "ks": (2,), "controls": (), "progress": False, **given}
     with pytest.raises(ValueError, match=message):
-        lh.faithfulness(gqa, random_pair(), **settings)
+        lh.faithfulness(gqa, trial_of(random_pair()), **settings)
     assert not has_hooks(gqa)
-    assert lh.patch_heads(gqa, random_pair(), progress=False).values.shape == (3, 4)
+    assert lh.patch_heads(gqa, trial_of(random_pair()), progress=False).values.shape == (3, 4)
 
 
 def test_agrees_with_transformer_lens_where_it_runs() -> None:
@@ -244,7 +249,7 @@ def test_agrees_with_transformer_lens_where_it_runs() -> None:
     for head in map(lh.Head.parse, kept):
         scores[0, head.layer, head.head] = 1
     mine = lh.HeadScores.from_trials("mine", scores, ["elsewhere"])
-    found = lh.faithfulness(model, pair, mine, ks=(3,), controls=(), progress=False)
+    found = lh.faithfulness(model, trial_of(pair), mine, ks=(3,), controls=(), progress=False)
     value = found.draws(Condition.top("mine", 3)).iloc[0, 0]
     expected = theirs.corrupt_metric + theirs.recovered * (theirs.full_metric - theirs.corrupt_metric)
     assert value == pytest.approx(expected, abs=1e-4)
@@ -256,4 +261,6 @@ def test_means_of_the_evaluated_pairs_are_refused(gqa: Any) -> None:
     trial = lh.EncodedTrial(pair.clean[:-3], None, "x", pair.gold, pair.id)
     means = lh.mean_activations(gqa, trial, progress=False)
     with pytest.raises(ValueError, match="the reference was computed on 1 of the evaluation trials"):
-        lh.faithfulness(gqa, pair, ranking(), ks=(2,), outside="mean", reference=means, controls=(), progress=False)
+        lh.faithfulness(
+            gqa, trial_of(pair), ranking(), ks=(2,), outside="mean", reference=means, controls=(), progress=False
+        )

@@ -16,6 +16,7 @@ from lens_heads.interventions.replay import prefilled, shared_beginning, togethe
 from lens_heads.model.forward import Cache, advance, fast_attention, left_pad, prefill
 from lens_heads.model.hooks import has_hooks
 from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.pairs import TokenPair
 from tests import zoo
 from tests.conftest import few_shot, random_trial, tiny
 
@@ -134,8 +135,8 @@ def test_models_whose_blocks_hand_on_tuples_are_resumed_too(kind: str) -> None:
     torch.testing.assert_close(rows[0], rows[1], atol=1e-4, rtol=1e-4)
     (pair,) = lh.trials.make_pairs([trial], model.tokenizer, lh.head_geometry(model))
     with torch.no_grad(), lh.patch(model, "L1H1", pair, positions="all"):
-        patched = model(pair.corrupt[None, :-1])[0, 23:].log_softmax(-1)
-    by_hand = float(patched.gather(-1, pair.gold[:, None]).mean())
+        patched = model(TokenPair.of(pair).corrupt[None, :-1])[0, 23:].log_softmax(-1)
+    by_hand = float(patched.gather(-1, pair.answer_tokens[:, None]).mean())
     scores = lh.patch_heads(model, [pair], positions="all", progress=False)
     assert scores["L1H1"] + scores.meta["trials"][0]["corrupt"] == pytest.approx(by_hand, abs=1e-4)
 

@@ -41,7 +41,7 @@ def trials(n: int = 2, first: int = 0) -> list[lh.EncodedTrial]:
     return [random_trial(seed, n=24 - 2 * (seed - first)) for seed in range(first, first + n)]
 
 
-def pairs(n: int = 2) -> list[lh.TokenPair]:
+def pairs(n: int = 2) -> list[lh.EncodedTrial]:
     return lh.trials.make_pairs(trials(n), zoo.tokenizer(), lh.head_geometry(tiny("llama-gqa")))
 
 

@@ -23,15 +23,14 @@ from lens_heads.model.geometry import output_weights
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.rope import fixed_below, rotates_by_length
 from lens_heads.model.support import support
+from lens_heads.trials.pairs import TokenPair
 from tests import witnesses, zoo
 from tests.conftest import random_trial, tiny
+from tests.pairs import trial_of
 
 TRIALS = [random_trial(seed) for seed in range(4)]
-PAIR = lh.TokenPair(
-    clean=TRIALS[0].tokens,
-    corrupt=torch.cat([TRIALS[0].tokens[:9].roll(2), TRIALS[0].tokens[9:]]),
-    answer=(20, 24),
-    id="a",
+PAIR = trial_of(
+    TokenPair(TRIALS[0].tokens, torch.cat([TRIALS[0].tokens[:9].roll(2), TRIALS[0].tokens[9:]]), (20, 24), "a")
 )
 
 

@@ -13,8 +13,10 @@ import lens_heads as lh
 from lens_heads.model.hooks import has_hooks, recording
 from lens_heads.model.identity import changed_by
 from lens_heads.model.support import joins, support
+from lens_heads.trials.pairs import TokenPair
 from tests import witnesses, zoo
 from tests.conftest import random_trial
+from tests.pairs import trial_of
 from tests.witnesses import FAMILIES, GATES, HEADS
 
 DELEGATED = ("opt", "gptj", "gpt_neo", "xglm", "llama4", "afmoe", "laguna")
@@ -197,14 +199,14 @@ def test_constants_that_multiply_belong_to_the_exact_reading(name: str) -> None:
 @pytest.mark.parametrize("name", ["mpt", "gpt_bigcode", "xglm"])
 def test_models_whose_variants_cannot_join_run_one_at_a_time(name: str) -> None:
     model = witnesses.bridged(name)
-    pair = lh.TokenPair(
+    pair = TokenPair(
         clean=TOKENS,
         corrupt=torch.cat([TOKENS[:20].roll(3), TOKENS[20:]]),
         answer=(len(TOKENS) - 3, len(TOKENS)),
         id="a",
     )
     assert not joins(model)
-    many, one = (lh.patch_heads(model, [pair], heads_per_pass=n, progress=False).values for n in (None, 1))
+    many, one = (lh.patch_heads(model, [trial_of(pair)], heads_per_pass=n, progress=False).values for n in (None, 1))
     torch.testing.assert_close(many, one)
     assert float(many.abs().max()) > 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_every_head_does_what_its_role_says(name: str) -> None:
 def test_exact_patching_ranks_the_heads_that_matter_first(name: str) -> None:
     found = made(name)
     pairs = [
-        lh.TokenPair(*(torch.cat([one.tokens, one.answer_tokens]) for one in both), (40, 41), both[0].id)
+        replace(both[0], corrupt=both[1].tokens)
         for both in zip(found.trials(4), found.trials(4, corrupt=True), strict=True)
     ]
     scores = lh.patch_heads(found.model, pairs, positions="all", progress=False)

@@ -36,7 +36,9 @@ from lens_heads.studies.ranking_methods.recommend import recommend
 from lens_heads.studies.ranking_methods.setups import SETUPS, Setup, gather, setup_of
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.needles import with_needle
+from lens_heads.trials.pairs import TokenPair
 from tests import zoo
+from tests.pairs import trial_of
 
 TINY = Preset(
     *(4, 3, 6, 5, 5), ks=(1, 2), k=2, masks=20, searched=40, draws=3, few=5, kept_draws=2, rerun=("css",), planted=0
@@ -272,7 +274,7 @@ def known() -> tuple[Any, Cell]:
             trials, corrupt = truth.trials(n, seed=seed), truth.trials(n, seed=seed, corrupt=True)
             both = [[torch.cat([one.tokens, one.answer_tokens]) for one in part] for part in (trials, corrupt)]
             named = zip(*both, [trial.id for trial in trials], strict=True)
-            pairs = [lh.TokenPair(clean, other, (40, 41), name) for clean, other, name in named]
+            pairs = [trial_of(TokenPair(clean, other, (40, 41), name)) for clean, other, name in named]
             # All planted prompts share eight needles, which the check of independent trials would refuse.
             return [trial if split == "select" else replace(trial, needle=None) for trial in trials], pairs
 

@@ -41,7 +41,7 @@ def test_answers_are_exact_and_problems_unique(n: int, digits: int, operations: 
         assert int(trial.answer) == {"+": a + b, "-": a - b, "*": a * b}[sign] >= 0
         assert len(str(a)) == len(str(b)) == digits
         assert f"\n{trial.question}" not in "\n" + trial.template, "an example gives the answer away"
-        other = re.fullmatch(r"(\d+) ([-+*]) (\d+) =", trial.meta["corrupt"])
+        other = re.fullmatch(r"(\d+) ([-+*]) (\d+) =", trial.corrupt[0])
         assert other
         x, y = int(other[1]), int(other[3])
         assert other[2] == sign

@@ -113,10 +113,10 @@ def test_without_the_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_counterfactual_is_the_first_other_country_of_the_same_length() -> None:
     model, trials = tiny("llama-gqa"), capitals(20, "select")
-    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), "counterfactual")
+    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), corruption="counterfactual")
     assert len(pairs) > 15, "bytes: most names are as long as another"
     for pair in pairs:
         trial = next(one for one in trials if one.id == pair.id)
-        fits = [text for text in trial.meta["corrupt"] if len(text.encode()) == len(trial.question.encode())]
-        assert trial.question not in trial.meta["corrupt"]
-        assert model.tokenizer.decode(pair.corrupt[: pair.answer[0]]).endswith(fits[0])
+        fits = [text for text in trial.corrupt if len(text.encode()) == len(trial.question.encode())]
+        assert trial.question not in trial.corrupt
+        assert model.tokenizer.decode(pair.corrupt).endswith(fits[0])

@@ -23,13 +23,13 @@ def test_the_answer_is_the_colour_in_the_scene(n: int, split: str, seed: int) ->
         for line, answer in (
             (example, example.split()[-1]),
             (scene, trial.answer),
-            (trial.meta["corrupt"].split("\n")[1], None),
+            (trial.corrupt[0].split("\n")[1], None),
         ):
             colour = {name: color for color, name in re.findall(rf"an? ({'|'.join(COLOURS)}) (\w+)", line)}
             assert set(colour) <= set(OBJECTS[split])
             asked = re.findall(r"color is the (\w+)\?", line)[0]
             assert colour[asked] == (answer or trial.meta["corrupt_answer"])
-        assert trial.meta["corrupt"] != trial.question
+        assert trial.corrupt != (trial.question,)
         assert trial.meta["corrupt_answer"] != trial.answer
         assert trial.answer in trial.choices
         assert not re.search(r"\ba (orange)|\ban (?!orange)", trial.question)
@@ -41,13 +41,12 @@ def test_halves_share_no_object() -> None:
 
 def test_the_counterfactual_asks_about_another_object() -> None:
     model = tiny("llama-gqa")
-    trials = [trial for trial in colored_objects(40) if len(trial.question) == len(trial.meta["corrupt"])]
-    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), "counterfactual")
+    trials = [trial for trial in colored_objects(40) if len(trial.question) == len(trial.corrupt[0])]
+    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), corruption="counterfactual")
     assert len(pairs) == len(trials) > 5
     for trial, pair in zip(trials, pairs, strict=True):
-        prompt = slice(0, pair.answer[0])
-        assert trial.question in model.tokenizer.decode(pair.clean[prompt])
-        assert trial.meta["corrupt"] in model.tokenizer.decode(pair.corrupt[prompt])
-        assert model.tokenizer.decode(pair.gold).strip() == trial.answer
-    with pytest.raises(ValueError, match=r'has no meta\["corrupt"\], so no counterfactual'):
-        make_pairs(lh.tasks.rhyme(1), model.tokenizer, lh.head_geometry(model), "counterfactual")
+        assert trial.question in model.tokenizer.decode(pair.tokens)
+        assert trial.corrupt[0] in model.tokenizer.decode(pair.corrupt)
+        assert model.tokenizer.decode(pair.answer_tokens).strip() == trial.answer
+    with pytest.raises(ValueError, match="has no counterfactual: give the trial corrupt="):
+        make_pairs(lh.tasks.rhyme(1), model.tokenizer, lh.head_geometry(model), corruption="counterfactual")

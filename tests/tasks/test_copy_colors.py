@@ -34,7 +34,7 @@ def test_the_letter_marks_the_colour_that_was_told(n: int, split: str, seed: int
         assert asked.endswith("Answer:")
         assert right(asked) == trial.answer
         assert len(trial.choices) == choices
-        *same, corrupt = trial.meta["corrupt"].split("\n\n")
+        *same, corrupt = trial.corrupt[0].split("\n\n")
         assert same == shots
         assert right(corrupt) == trial.meta["corrupt_answer"] != trial.answer
         assert sorted(re.findall(r"[A-D]\. (\w+)", corrupt)) == sorted(re.findall(r"[A-D]\. (\w+)", asked))
@@ -48,7 +48,7 @@ def test_every_letter_is_right_sometimes() -> None:
 
 def test_pairs_keep_the_length() -> None:
     model, trials = tiny("llama-gqa"), copy_colors(8)
-    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), "counterfactual")
+    pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), corruption="counterfactual")
     assert [pair.id for pair in pairs] == [trial.id for trial in trials]
 
 

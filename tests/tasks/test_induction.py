@@ -35,12 +35,12 @@ def test_the_answer_is_what_followed_before(n: int, words: int, repeats: int, sp
         assert trial.answer in trial.choices
         assert len(set(trial.choices)) == 4
         assert set(trial.choices) <= set(said)
-        *others, corrupt = trial.meta["corrupt"].split("\n")
+        *others, corrupt = trial.corrupt[0].split("\n")
         assert sorted(others[0].split(", ")) == sorted(said), "the same words in another order"
         assert others == [others[0]] * (repeats - 1)
         assert others[0].startswith(f"{corrupt} "), "which is a list of its own that goes on as it did"
         assert not others[0].startswith(f"{corrupt} {trial.answer},"), "with another answer"
-        assert len(trial.meta["corrupt"]) == len(trial.question) or trial.meta["at"] == words - 1
+        assert len(trial.corrupt[0]) == len(trial.question) or trial.meta["at"] == words - 1
     assert trials == induction(n, words, repeats, split, seed)
 
 

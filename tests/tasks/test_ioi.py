@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,6 @@ def test_a_trial_is_its_sentence() -> None:
         "kind": "ioi",
         "indirect_object": "Ann",
         "subject": "Bob",
-        "corrupt": "Ann and Bob saw a cup. Ann gave it to",
     }
     assert trials["Bob"].question == "Bob and Ann saw a cup. Ann gave it to"
     assert {trial.id for trial in trials.values()} < {
@@ -82,16 +82,11 @@ def test_symmetric_sentences_follow_each_other() -> None:
 def test_clean_and_corrupt_make_a_pair_to_patch(gqa: Any) -> None:
     trial = ioi(1, names=NAMES)[0]
     clean, corrupt = (
-        lh.Trial("x", text, trial.answer, template="{question}").encode(zoo.tokenizer())
-        for text in (trial.question, trial.meta["corrupt"])
+        replace(trial, question=text, corrupt=()).encode(zoo.tokenizer()) for text in (trial.question, *trial.corrupt)
     )
-    start, end = len(clean), len(clean) + len(clean.answer_tokens)
-    pair = lh.TokenPair(
-        *([*encoded.tokens.tolist(), *encoded.answer_tokens.tolist()] for encoded in (clean, corrupt)),  # type: ignore[arg-type]
-        answer=(start, end),
-        id=trial.id,
-    )
-    found = lh.patch_heads(gqa, [pair], progress=False)
+    found = lh.patch_heads(gqa, [trial], progress=False)
+    by_hand = lh.patch_heads(gqa, [replace(clean, corrupt=corrupt.tokens)], progress=False)
+    assert found.values.equal(by_hand.values)
     assert (found.values != 0).any()
 
 

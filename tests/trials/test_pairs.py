@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import lens_heads as lh
 from lens_heads.model.geometry import head_geometry
-from lens_heads.trials.pairs import make_pairs
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.pairs import TokenPair, make_pairs, token_pairs
 from lens_heads.trials.tokenizing import piece
 from tests import planted, zoo
 from tests.conftest import random_trial, tiny
@@ -22,8 +23,8 @@ def shape() -> Any:
     return head_geometry(tiny("llama-gqa"))
 
 
-def pairs(trials: Any, corruption: Any = "remove") -> list[lh.TokenPair]:
-    return make_pairs(trials, zoo.tokenizer(), shape(), corruption)
+def pairs(trials: Any, corruption: Any = "remove") -> list[TokenPair]:
+    return token_pairs(trials, zoo.tokenizer(), shape(), corruption)
 
 
 def text_trial(name: str, answer: str, needle: str = "The chef is {}.") -> lh.Trial:
@@ -45,7 +46,7 @@ def test_divergence_is_the_first_difference_or_the_row_before_the_answer(prompt:
     corrupt = clean.clone()
     for at in changed:
         corrupt[at] = 250
-    pair = lh.TokenPair(clean, corrupt, (prompt, n), "x")
+    pair = TokenPair(clean, corrupt, (prompt, n), "x")
     expected = min([*changed, prompt - 1])
     assert pair.divergence == expected
     assert torch.equal(pair.clean[: pair.divergence], pair.corrupt[: pair.divergence])
@@ -84,40 +85,63 @@ def test_a_function_corrupts_as_it_likes_and_must_keep_the_length() -> None:
 
 def test_results_know_the_needle_so_that_selection_and_evaluation_can_be_kept_apart() -> None:
     one, other = pairs([random_trial(0), random_trial(1)])
-    assert one.meta["needle"] != other.meta["needle"]
+    assert one.made_on.needle != other.made_on.needle != ""
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"corrupt": [5, 6, 7]}, "clean has 4 tokens and corrupt 3"),
-        ({"answer": (0, 2)}, r"the answer \[0, 2\) must lie within the 4 tokens, after at least one"),
-        ({"answer": (3, 9)}, r"the answer \[3, 9\) must lie within the 4 tokens"),
-        ({"answer": 3}, r"answer 3 must be a pair of ints"),
-        ({"corrupt": [5, 9, 7, 9]}, r"end in different answers.*Copy clean\[3:4\] into corrupt"),
-        ({"clean": [0.5, 1, 2, 3]}, "clean must be a list of token ids"),
-        ({"id": 7}, "pair id 7: must be a string, e.g. '7'"),
+        ({"corrupt": [5, 6]}, "the corrupt prompt has 2 tokens and the clean one 3"),
+        ({"corrupt": [0.5, 1, 2]}, "corrupt must be a list of token ids"),
+        ({"corrupt": None}, "trial x has no counterfactual: give the trial corrupt=, or corruption= a function"),
+        ({"wrong": []}, r"the wrong answer \[\] must begin with another token"),
     ],
 )
 def test_wrong_pairs_say_what_is_wrong(change: dict[str, Any], message: str) -> None:
-    fields: dict[str, Any] = {"clean": [5, 6, 7, 8], "corrupt": [5, 9, 7, 8], "answer": (3, 4), "id": "x"}
     with pytest.raises(ValueError, match=message):
-        lh.TokenPair(**{**fields, **change})
+        pairs([own(**change)], "counterfactual")
+
+
+def own(**fields: Any) -> EncodedTrial:
+    given = {"tokens": [5, 6, 7], "needle": None, "answer": "a", "answer_tokens": [8], "id": "x", "corrupt": [5, 9, 7]}
+    return EncodedTrial(**{**given, **fields})
+
+
+def test_without_a_corruption_the_counterfactual_is_taken_or_else_the_needle_removed() -> None:
+    (pair,) = pairs([own()], None)
+    assert pair.corrupt.tolist() == [5, 9, 7, 8]
+    trial = random_trial()
+    assert torch.equal(pairs([trial], None)[0].corrupt, pairs([trial], "remove")[0].corrupt)
+    with pytest.warns(UserWarning, match="1 of 2 trials make no pair; the first: trial random-0 has no counterfactual"):
+        assert [one.id for one in pairs([own(), trial], None)] == ["x"]
+    same = make_pairs(own(corrupt=[5, 6, 7]), zoo.tokenizer(), shape())
+    assert torch.equal(same[0].tokens, same[0].corrupt), "equal on purpose"
+
+
+def test_a_trial_s_counterfactual_is_its_prompt_with_the_other_question() -> None:
+    tokenizer = zoo.tokenizer()
+    trial = dataclasses.replace(text_trial("a", "Anna"), corrupt=("Who?", "Who is the cook?", "Who is the chief"))
+    encoded = trial.encode(tokenizer)
+    assert tokenizer.decode(encoded.corrupt) == tokenizer.decode(encoded.tokens).replace("chef? A", "cook? A")
+    only = dataclasses.replace(trial, corrupt="Who?")
+    with pytest.raises(ValueError, match="the corrupt prompt has"):
+        pairs([only], None)
+    with pytest.raises(ValueError, match=r"corrupt \(3,\) must be non-empty strings"):
+        dataclasses.replace(trial, corrupt=(3,))
 
 
 def test_pairs_are_checked_before_anything_is_run() -> None:
-    fine = lh.TokenPair([5, 6, 7, 8], [5, 9, 7, 8], (3, 4), "x")
-    with pytest.raises(ValueError, match="two pairs have the id 'x': ids must be unique"):
-        pairs([fine, fine])
+    with pytest.raises(ValueError, match="two trials have the id 'x'"):
+        pairs([own(), own()], None)
     with pytest.raises(ValueError, match="a token id lies outside 0 to 255"):
-        pairs([lh.TokenPair([5, 600, 7, 8], [5, 9, 7, 8], (3, 4), "y")])
-    with pytest.raises(ValueError, match="513 tokens exceed the context window of 512"):
-        pairs([lh.TokenPair([5] * 513, [5] * 513, (512, 513), "z")])
+        pairs([own(corrupt=[5, 600, 7])], None)
+    with pytest.raises(ValueError, match="512 prompt tokens and 1 to come exceed the context window of 512"):
+        pairs([own(tokens=[5] * 512, corrupt=[5] * 512)], None)
     with pytest.raises(ValueError, match="there are no trials"):
         pairs([])
     with pytest.raises(ValueError, match="corruption='noise': use remove, swap, counterfactual, or a function"):
-        pairs([fine], "noise")
-    with pytest.raises(ValueError, match="has no needle to remove: give a corruption function"):
+        pairs([own()], "noise")
+    with pytest.raises(ValueError, match="has no needle to remove: give the trial corrupt="):
         pairs([dataclasses.replace(random_trial(), needle=None)])
 
 

@@ -9,7 +9,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.model.geometry import head_geometry
-from lens_heads.trials.pairs import make_pairs, pairs_digest
+from lens_heads.trials.pairs import TokenPair, make_pairs, pairs_digest
 from tests import zoo
 from tests.conftest import tiny
 from tests.trials import sentencepiece
@@ -28,7 +28,7 @@ CLEAN, CORRUPT = "Anna and Tom met. Tom gave it to", "Anna and Tom met. Eve gave
 )
 def test_both_sides_are_the_models_own_tokens_and_the_answer(tokenizer: Any, texts: tuple[str, ...]) -> None:
     clean, corrupt, answer, wrong = texts
-    pair = lh.pair(tokenizer, clean, corrupt, answer, wrong=wrong, id="p")
+    pair = TokenPair.of(lh.pair(tokenizer, clean, corrupt, answer, wrong=wrong, id="p"))
     start, end = pair.answer
     assert pair.clean[:start].tolist() == tokenizer(clean).input_ids
     assert pair.corrupt[:start].tolist() == tokenizer(corrupt).input_ids
@@ -41,14 +41,15 @@ def test_both_sides_are_the_models_own_tokens_and_the_answer(tokenizer: Any, tex
 
 def test_a_wrong_answer_is_what_the_difference_compares_with() -> None:
     model = tiny("llama-gqa")
-    pair = lh.pair(model, CLEAN + ":", CORRUPT + ":", "\tAnna", wrong="\nTom")
-    bare = lh.TokenPair(pair.clean, pair.corrupt, pair.answer, pair.id)
+    trial = lh.pair(model, CLEAN + ":", CORRUPT + ":", "\tAnna", wrong="\nTom")
+    pair = TokenPair.of(trial)
+    bare = TokenPair(pair.clean, pair.corrupt, pair.answer, pair.id)
     row, (gold, wrong) = pair.answer[0] - 1, (int(pair.gold[0]), int(pair.wrong[0]))  # type: ignore[index]
     expected = []
     for tokens in (pair.clean, pair.corrupt):
         logits = model(tokens[None, : row + 1])[0, -1]
         expected.append(float(logits[gold] - logits[wrong]))
-    (measured,) = lh.patch_heads(model, pair, metric="first_token_logit_diff", progress=False).meta["trials"]
+    (measured,) = lh.patch_heads(model, trial, metric="first_token_logit_diff", progress=False).meta["trials"]
     assert [measured["clean"], measured["corrupt"]] == pytest.approx(expected, rel=1e-4, abs=1e-4)
     assert pairs_digest([pair]) != pairs_digest([bare])
 
@@ -85,14 +86,16 @@ def test_pairs_of_ones_own_tokens_with_a_bos_in_them_are_refused() -> None:
     ids = {text: tokenizer(text).input_ids for text in (CLEAN, CORRUPT, " Mary")}
     n = len(ids[CLEAN])
 
-    def made(answer: list[int], clean: list[int] = ids[CLEAN], corrupt: list[int] = ids[CORRUPT]) -> lh.TokenPair:
-        return lh.TokenPair([*clean, *answer], [*corrupt, *answer], (len(clean), len(clean) + len(answer)), "mine")
+    def made(answer: list[int], clean: list[int] = ids[CLEAN], corrupt: list[int] = ids[CORRUPT]) -> lh.EncodedTrial:
+        return lh.EncodedTrial(clean, None, "x", answer, "mine", corrupt=corrupt)  # type: ignore[arg-type]
 
-    with pytest.raises(ValueError, match=r"pair mine: the answer contains .* '<bos>' .*add_special_tokens=False"):
+    with pytest.raises(
+        ValueError, match=r"trial mine: .* the answer .* the special token '<bos>' .*add_special_tokens=False"
+    ):
         make_pairs(made(ids[" Mary"]), tokenizer, shape)
     assert len(make_pairs(made(ids[" Mary"][1:]), tokenizer, shape)) == 1, "a BOS may begin a prompt"
     inside = [*ids[CORRUPT][: n - 6], *ids[" Mary"]]
     with pytest.raises(ValueError, match="pair mine: the corrupt prompt contains the special token '<bos>'"):
         make_pairs(made([77], corrupt=inside), tokenizer, shape)
-    with pytest.raises(ValueError, match=r"pair x: the wrong answer .* must begin with another token"):
-        lh.TokenPair([5, 6, 7], [5, 8, 7], (2, 3), "x", wrong=torch.tensor([7, 9]))
+    with pytest.raises(ValueError, match=r"trial x: the wrong answer .* must begin with another token"):
+        lh.EncodedTrial([5, 6], None, "x", [7], "x", corrupt=[5, 8], wrong=torch.tensor([7, 9]))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from lens_heads.interventions.activations import MeanActivations, run_activation
 from lens_heads.interventions.patch import patch
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.pairs import make_pairs
+from lens_heads.trials.pairs import token_pairs
 
 Try = Literal["mean", "zero", "patch"]
 Change: TypeAlias = Callable[[Sequence[Head]], AbstractContextManager[Any]]
@@ -110,8 +110,7 @@ def _runs(model: Model, trial: EncodedTrial, kind: Try, reference: MeanActivatio
     if kind != "patch":
         change = partial(ablate, model, kind=kind, reference=reference)
         return _Runs(trial, change, change)
-    corruption = "counterfactual" if "corrupt" in trial.meta else "remove"
-    (pair,) = make_pairs([trial], model.tokenizer, head_geometry(model), corruption)
+    (pair,) = token_pairs([trial], model.tokenizer, head_geometry(model), None)
     fed, asked = (run_activations(model, tokens, pair.id) for tokens in (pair.clean[:-1], trial.tokens))
     corrupt = replace(trial, tokens=pair.corrupt[: len(trial)])
     return _Runs(corrupt, partial(patch, model, clean=fed), partial(patch, model, clean=asked))

@@ -28,14 +28,15 @@ from lens_heads.ranking.method import Method
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import LISTED, typed
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.pairs import AnyPair, TokenPair
+from lens_heads.trials.pairs import TokenPair
+from lens_heads.trials.trial import AnyTrial
 
 
 @typed
 @shared
 def attribute_ablation(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     *,
     kind: Literal["mean", "zero"] = "mean",
     reference: Annotated[MeanActivations | None, LISTED] = None,
@@ -45,7 +46,7 @@ def attribute_ablation(
     """Estimate, for every head at once, how much of the answer ablating it costs: metric(clean) - metric(ablated).
 
     Args:
-        trials: trials, or `TokenPair`s, of which the clean side is run. No needle or corruption is needed.
+        trials: trials; of those with a counterfactual the clean side is run. No needle is needed.
         kind: "mean" (needs `reference=mean_activations(...)`) or "zero", at all positions, as in `ablate`.
         reference: means of other trials, for kind "mean".
         metric: "answer_logprob", "answer_logit" (above the mean logit), or a differentiable function as in `patch_heads`.
@@ -103,7 +104,7 @@ def unchanged(trial: EncodedTrial) -> Int[Tensor, " position"]:
 @shared
 def gradient_importance(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     *,
     metric: str | Measure = "answer_logprob",
     normalise: bool = True,

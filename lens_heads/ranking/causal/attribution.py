@@ -27,7 +27,8 @@ from lens_heads.ranking.method import Method
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
-from lens_heads.trials.pairs import AnyPair, Corruption, Positions, TokenPair
+from lens_heads.trials.pairs import Corruption, Positions, TokenPair
+from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
     from transformer_lens.tools.analysis.attribution_patching import GradientCache
@@ -39,18 +40,18 @@ EMBED = "hook_embed"
 @shared
 def attribution_patch(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     *,
     metric: str | Measure = "answer_logprob",
     positions: Positions = "all",
-    corruption: Corruption = "remove",
+    corruption: Corruption | None = None,
     ig_steps: int = 1,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """Estimate `patch_heads` for every head: sum over positions of (z_clean - z_corrupt) . d metric / d z.
 
     Args:
-        pairs, metric, corruption, **run: as in `patch_heads`. A custom metric must be differentiable.
+        trials, metric, corruption, **run: as in `patch_heads`. A custom metric must be differentiable.
         positions: as in `patch_heads`, but "all" by default: compare with `patch_heads(..., positions="all")`.
         ig_steps: 1 takes the gradient in the corrupt run: two forward passes and one backward pass per pair. m > 1 averages
             it over m runs whose embeddings lie 1/m, 2/m, ... m/m of the way from corrupt to clean (m more passes of each).

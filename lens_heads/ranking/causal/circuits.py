@@ -22,7 +22,8 @@ from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.typed import typed
-from lens_heads.trials.pairs import AnyPair, Corruption, TokenPair, make_pairs
+from lens_heads.trials.pairs import Corruption, TokenPair, make_pairs
+from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
     pass
@@ -37,20 +38,20 @@ LEAST_SHARE = 1e-6
 @shared
 def trace_circuit(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     *,
     components: Sequence[Component] = ("q",),
     share: float = 0.02,
     metric: str | Measure = "answer_logprob",
-    corruption: Corruption = "counterfactual",
+    corruption: Corruption | None = None,
     freeze_mlps: bool = False,
     **run: Unpack[LoopOptions],
 ) -> Circuit:
     """Trace a circuit backwards: heads that write to the logits, then heads that feed these, stage by stage.
 
     Args:
-        pairs, metric, corruption, freeze_mlps, **run: as in `path_patch`. With `out`, every stage has a folder in it. The papers'
-            metric is the logit difference between both answers, which a function can give.
+        trials, metric, corruption, freeze_mlps, **run: as in `path_patch`. With `out`, every stage has a folder in it. The
+            papers' metric is the logit difference between both answers, which a function can give.
         components: the input that each further stage leads into, its receivers being the heads of the stage before: ("q",)
             finds what tells the writing heads where to look, ("q", "v") also what those read.
         share: of all heads, how many a stage keeps, those with the largest absolute effect; the paper's 2 %, at least one.
@@ -63,7 +64,7 @@ def trace_circuit(
     k = max(1, round(checks.share("share", share, "0.02") * total))
     for component in components:
         checks.one_of("components", component, get_args(Component))
-    made = make_pairs(trials, model.tokenizer, shape, corruption)
+    made = make_pairs(trials, model.tokenizer, shape, corruption=corruption)
     gap = mean_gap(model, made, metric)
     folder = run.get("out")
     out = None if folder is None else user_path(folder, "out")

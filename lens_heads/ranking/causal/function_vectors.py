@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
+from jaxtyping import Int
+from torch import Tensor
+
 from lens_heads.answering.patch_metrics import Measure
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.vectors import HeadVectors, task_vectors
 from lens_heads.model.geometry import Model
-from lens_heads.ranking.causal.ablated import unchanged
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method, total
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.pairs import AnyPair, TokenPair
+from lens_heads.trials.trial import AnyTrial
 
 
 @typed
 def average_indirect_effect(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     *,
     vectors: HeadVectors,
     metric: str | Measure = "first_token_prob",
@@ -32,7 +34,7 @@ def average_indirect_effect(
 
     Args:
         trials: prompts that do not show the task, with gold answers: examples with shuffled labels (the authors'), or none. Of
-            pairs, the corrupt side.
+            those with a counterfactual, that.
         vectors: `task_vectors(model, trials with examples)`, a mean over prompts of the task.
         metric: as in `patch_heads`; the first token's probability by default.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
@@ -40,20 +42,18 @@ def average_indirect_effect(
     Returns HeadScores of method "cri", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
     are the ten best, of 25 prompts and vectors of 100. A metric of the whole answer has the vector in all of its rows.
     """
-    return patch_heads(model, trials, metric=metric, positions="answer", corruption=unchanged, donor=vectors, **run)
+    return patch_heads(model, trials, metric=metric, positions="answer", corruption=bare, donor=vectors, **run)
 
 
 def indirect_effect(material: Material) -> HeadScores:
     """The average indirect effect of the mean of other clean prompts in the corrupt ones."""
     vectors = task_vectors(material.model, material.others)
-    return average_indirect_effect(
-        material.model, [corrupt_side(pair) for pair in material.pairs], vectors=vectors, **material.loop("aie")
-    )
+    return average_indirect_effect(material.model, material.pairs, vectors=vectors, **material.loop("aie"))
 
 
-def corrupt_side(pair: TokenPair) -> EncodedTrial:
-    """The corrupt side of a pair as a trial."""
-    return EncodedTrial(pair.corrupt[: pair.answer[0]], None, pair.id, pair.gold, pair.id, group=pair.group)
+def bare(trial: EncodedTrial) -> Int[Tensor, " position"]:
+    """The prompt that the vectors are put into: the counterfactual, or the prompt itself."""
+    return trial.tokens if trial.corrupt is None else trial.corrupt
 
 
 METHODS = (

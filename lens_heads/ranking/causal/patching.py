@@ -29,18 +29,19 @@ from lens_heads.ranking.method import Method, total
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
-from lens_heads.trials.pairs import AnyPair, Corruption, Positions, TokenPair
+from lens_heads.trials.pairs import Corruption, Positions, TokenPair
+from lens_heads.trials.trial import AnyTrial
 
 
 @typed
 @shared
 def patch_heads(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     *,
     metric: str | Measure = "answer_logprob",
     positions: Positions = "answer",
-    corruption: Corruption = "remove",
+    corruption: Corruption | None = None,
     heads_per_pass: int | None = None,
     donor: HeadVectors | None = None,
     **run: Unpack[LoopOptions],
@@ -48,7 +49,7 @@ def patch_heads(
     """Patch every head on its own from the clean into the corrupt run: metric(patched) - metric(corrupt), per pair.
 
     Args:
-        trials: `TokenPair`s, or trials whose needle `corruption` takes away (see `trials.make_pairs`).
+        trials: trials with a counterfactual (`lh.pair`, `Trial(corrupt=)`), or with a needle that `corruption` takes away.
         metric: "answer_logprob" (mean over the gold answer's tokens, nats), "answer_logit" (above the mean logit, mean over
             them), "first_token_logit_diff" (against the pair's wrong answer, or else the corrupt run's top token, logits; the
             latter is the LOCOS authors' default), "first_token_prob", "kl" (minus the divergence from the clean run, nats; needs
@@ -56,7 +57,8 @@ def patch_heads(
             that returns one number per run.
         positions: "answer" patches the rows that produce the answer: what the head reads out directly, without running
             the prompt again. "all" patches every position, including what later layers read from the head.
-        corruption: "remove", "swap", or a function, for trials.
+        corruption: "counterfactual", "remove", "swap", or a function (see `trials.make_pairs`). None: the trials' own
+            counterfactuals, or else without their needles.
         heads_per_pass: heads patched side by side. Fewer take less memory; results do not change beyond rounding.
         donor: vectors of other trials that are patched in at every one of these rows, in place of what the clean run has.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.

@@ -22,7 +22,8 @@ from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.sweep import sweep
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
-from lens_heads.trials.pairs import AnyPair, Corruption, TokenPair
+from lens_heads.trials.pairs import Corruption, TokenPair
+from lens_heads.trials.trial import AnyTrial
 
 Component = Literal["q", "k", "v"]
 MLP = "blocks.{}.hook_mlp_out"
@@ -45,14 +46,14 @@ class _Path:
 @shared
 def path_patch(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     senders: AnyHeads | None,
     receivers: AnyHeads | Literal["logits"],
     *,
     component: Component = "q",
     metric: str | Measure = "answer_logprob",
     base: Literal["clean", "corrupt"] = "clean",
-    corruption: Corruption = "remove",
+    corruption: Corruption | None = None,
     freeze_mlps: bool = False,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:

@@ -24,7 +24,8 @@ from lens_heads.ranking.causal.attribution import Judge, gradient_at, gradient_r
 from lens_heads.ranking.causal.sweep import sweep
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
-from lens_heads.trials.pairs import AnyPair, Corruption, TokenPair
+from lens_heads.trials.pairs import Corruption, TokenPair
+from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
     from transformer_lens.tools.analysis.attribution_patching import GradientCache
@@ -36,10 +37,10 @@ PATTERN = "blocks.{}.attn.hook_pattern"
 @shared
 def attribute_queries(
     model: Model,
-    trials: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     *,
     metric: str | Measure = "answer_logprob",
-    corruption: Corruption = "remove",
+    corruption: Corruption | None = None,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """Estimate, for every head, the effect of giving it the clean run's queries: sum (A' - A) . d metric / d A.

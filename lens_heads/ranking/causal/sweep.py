@@ -21,17 +21,27 @@ from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
-from lens_heads.trials.pairs import AnyPair, Corruption, Positions, TokenPair, check_positions, make_pairs, pairs_digest
+from lens_heads.trials.encoding import several
+from lens_heads.trials.pairs import (
+    Corruption,
+    Positions,
+    TokenPair,
+    check_positions,
+    chosen_corruption,
+    pairs_digest,
+    token_pairs,
+)
+from lens_heads.trials.trial import AnyTrial
 
 
 def sweep(
     model: Model,
     method: str,
-    pairs: Iterable[AnyPair] | AnyPair,
+    trials: Iterable[AnyTrial] | AnyTrial,
     score: Callable[[TokenPair], PairScore],
     metric: str | Measure,
     positions: Positions,
-    corruption: Corruption,
+    corruption: Corruption | None,
     run: LoopOptions,
     distinct: bool = True,
     replacement: Reference | None = None,
@@ -45,7 +55,9 @@ def sweep(
     options, name = Run.of(run, LoopOptions), check_metric(metric)
     check_positions(positions)
     shape, identity = require(model, method, "writes"), identify(model)
-    made = make_pairs(pairs, model.tokenizer, shape, corruption, distinct)
+    trials = list(several(trials))
+    corruption = chosen_corruption(trials, corruption)
+    made = token_pairs(trials, model.tokenizer, shape, corruption, distinct)
     check_reference(replacement, [pair.made_on for pair in made], "pairs that are measured", "compute it on others")
     settings = {
         "method": method,
@@ -60,7 +72,7 @@ def sweep(
 
     def work(batch: list[TokenPair]) -> list[Result]:
         values, record = score(batch[0])
-        return [Result({"score": values.float().cpu()}, {**batch[0].meta, **record})]
+        return [Result({"score": values.float().cpu()}, {"needle": batch[0].needle, **record})]
 
     folder = folder_for(model, options.out, settings)
     results = engine.run(made, work, folder=folder, progress=options.progress, description=method)

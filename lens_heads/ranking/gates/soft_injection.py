@@ -19,7 +19,6 @@ from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.vectors import HeadVectors, task_vectors
 from lens_heads.model.geometry import Model, head_geometry
-from lens_heads.ranking.causal.function_vectors import corrupt_side
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method
@@ -109,7 +108,8 @@ def soft_injection(
 def rank_by_injection(material: Material, how: dict[str, Any]) -> HeadScores:
     """Gates by which the mean of other clean prompts goes into the corrupt ones."""
     vectors = task_vectors(material.model, material.others)
-    return soft_injection(material.model, [corrupt_side(pair) for pair in material.pairs], vectors, **how).scores
+    asked = [replace(one, tokens=one.corrupt, needle=None, question=None) for one in material.pairs]
+    return soft_injection(material.model, asked, vectors, **how).scores
 
 
 METHODS = (

@@ -45,5 +45,5 @@ def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.Dat
 def _material(truth: Planted, masks: int) -> Material:
     model = truth.model
     trials, others = truth.trials(TRIALS, LENGTH), truth.trials(TRIALS, LENGTH, seed=1)
-    pairs = make_pairs(trials, model.tokenizer, head_geometry(model), "remove")
+    pairs = make_pairs(trials, model.tokenizer, head_geometry(model), corruption="remove")
     return Material.of(model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))

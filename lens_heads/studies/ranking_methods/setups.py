@@ -12,7 +12,7 @@ from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
-from lens_heads.trials.pairs import TokenPair, make_pairs
+from lens_heads.trials.pairs import make_pairs
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class Setup:
     other: str = "arithmetic"
     spare: float = 1.0
 
-    def load(self, model: Model, split: str, n: int) -> tuple[list[EncodedTrial], list[TokenPair]]:
+    def load(self, model: Model, split: str, n: int) -> tuple[list[EncodedTrial], list[EncodedTrial]]:
         """The first n trials of a split, in tokens, and their pairs. ValueError if there are fewer."""
         given = {"n": round(self.spare * n), "split": split, **self.arguments}
         known = tasks.arguments_of(self.task)
         listed = tasks.load(self.task, **{name: value for name, value in given.items() if name in known})
         shape = head_geometry(model)
         trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-        pairs: list[TokenPair] = []
+        pairs: list[EncodedTrial] = []
         if self.corruption is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # Trials without a pair are left out on purpose.
-                pairs = make_pairs(trials, model.tokenizer, shape, self.corruption)
+                pairs = make_pairs(trials, model.tokenizer, shape, corruption=self.corruption)
             paired = {pair.id for pair in pairs}
             trials = [trial for trial in trials if trial.id in paired]
         if len(trials) < n:
@@ -84,7 +84,7 @@ def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
     if name in tasks.OF_DOCUMENTS:
         raise ValueError(f"task {name!r} makes document trials, and this table judges answers: use lh.score_documents")
     sample = tasks.load(name, **{"n": 2, **tasks.to_select(name), **(arguments or {})})[0]
-    corruption = "counterfactual" if "corrupt" in sample.meta else "remove" if sample.needle else None
+    corruption = "counterfactual" if sample.corrupt else "remove" if sample.needle else None
     return Setup(name, arguments or {}, corruption)
 
 

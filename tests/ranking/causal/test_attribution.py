@@ -13,17 +13,19 @@ import lens_heads as lh
 from lens_heads.answering.patch_metrics import answer_logprob
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks, hooked
+from lens_heads.trials.pairs import TokenPair
 from tests import handmade, planted, zoo
 from tests.conftest import tiny
+from tests.pairs import trial_of
 from tests.ranking.causal import byhand
 from tests.ranking.causal.test_patching import random_pair
 
 
-def scores(model: Any, pair: lh.TokenPair, **options: Any) -> Tensor:
-    return lh.attribution_patch(model, [pair], progress=False, **options).per_trial[0]
+def scores(model: Any, pair: TokenPair, **options: Any) -> Tensor:
+    return lh.attribution_patch(model, [trial_of(pair)], progress=False, **options).per_trial[0]
 
 
-def by_autograd(arch: str, pair: lh.TokenPair, base: Tensor, positions: str) -> Tensor:
+def by_autograd(arch: str, pair: TokenPair, base: Tensor, positions: str) -> Tensor:
     """(z_clean - z_corrupt) . d metric / d z on the plain Hugging Face model, the gradient taken in the run on `base`."""
     hf = zoo.hf_model(arch)
     clean, corrupt = byhand.read_z(hf, pair.clean), byhand.read_z(hf, pair.corrupt)
@@ -121,7 +123,7 @@ def test_it_finds_the_planted_heads() -> None:
 
 def test_clean_into_clean_is_nothing(gqa: Any) -> None:
     pair = random_pair()
-    assert scores(gqa, lh.TokenPair(pair.clean, pair.clean, pair.answer, "same")).abs().max() == 0
+    assert scores(gqa, TokenPair(pair.clean, pair.clean, pair.answer, "same")).abs().max() == 0
 
 
 def test_logit_difference_uses_the_corrupt_favourite(gqa: Any) -> None:
@@ -139,11 +141,13 @@ def test_logit_difference_uses_the_corrupt_favourite(gqa: Any) -> None:
 def test_bad_input_is_refused_and_leaves_no_hook() -> None:
     model = tiny("llama-gqa")
     with pytest.raises(ValueError, match="ig_steps=0: must be a positive integer"):
-        lh.attribution_patch(model, [random_pair()], ig_steps=0, progress=False)
+        lh.attribution_patch(model, [trial_of(random_pair())], ig_steps=0, progress=False)
     with pytest.raises(ValueError, match=r"pair random-1: the metric has no gradient\. Do not detach"):
         lh.attribution_patch(
-            model, [random_pair()], metric=lambda logits, gold: logits.detach()[:, 0, 0], progress=False
+            model, [trial_of(random_pair())], metric=lambda logits, gold: logits.detach()[:, 0, 0], progress=False
         )
     with pytest.raises(ValueError, match="the metric is nan"):
-        lh.attribution_patch(model, [random_pair()], metric=lambda x, gold: x[:, 0, 0] * torch.nan, progress=False)
+        lh.attribution_patch(
+            model, [trial_of(random_pair())], metric=lambda x, gold: x[:, 0, 0] * torch.nan, progress=False
+        )
     assert not has_hooks(model)

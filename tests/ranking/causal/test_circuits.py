@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,19 +11,21 @@ import torch
 import lens_heads as lh
 from lens_heads import compare
 from lens_heads.heads.circuit import Circuit, Stage
+from lens_heads.trials.pairs import TokenPair
 from tests.conftest import random_trial
+from tests.pairs import trial_of
 from tests.planted_tokens import INDUCTION, PREVIOUS, induction_model
 from tests.ranking.causal.test_patching import random_pair
 
 
-def right_pairs(model: Any, n: int) -> list[lh.TokenPair]:
+def right_pairs(model: Any, n: int) -> list[lh.EncodedTrial]:
     """Random pairs of which the clean side has the higher log-probability."""
     made = []
     for seed in range(n):
         pair = random_pair(seed)
-        (record,) = lh.patch_heads(model, [pair], progress=False).meta["trials"]
-        swapped = lh.TokenPair(pair.corrupt, pair.clean, pair.answer, pair.id)
-        made.append(pair if record["clean"] > record["corrupt"] else swapped)
+        (record,) = lh.patch_heads(model, [trial_of(pair)], progress=False).meta["trials"]
+        swapped = TokenPair(pair.corrupt, pair.clean, pair.answer, pair.id)
+        made.append(trial_of(pair if record["clean"] > record["corrupt"] else swapped))
     return made
 
 
@@ -44,7 +47,7 @@ def test_stages_are_path_patching_over_the_gap(arch: str, model: Any) -> None:
     assert set(found.heads) == {head for stage in found.stages for head in stage.heads}
 
 
-def planted_pairs(n: int = 4) -> list[lh.TokenPair]:
+def planted_pairs(n: int = 4) -> list[lh.EncodedTrial]:
     """A block comes again up to a token; in the corrupt run another stands at the first occurrence of that token.
 
     So only what PREVIOUS notes at the token after it differs, which is the key that INDUCTION looks for.
@@ -57,7 +60,7 @@ def planted_pairs(n: int = 4) -> list[lh.TokenPair]:
         corrupt = clean.clone()
         corrupt[asked] = other
         end = len(clean)
-        made.append(lh.TokenPair(clean, corrupt, (end - 1, end), f"planted-{seed}"))
+        made.append(trial_of(TokenPair(clean, corrupt, (end - 1, end), f"planted-{seed}")))
     return made
 
 
@@ -77,16 +80,16 @@ def test_a_planted_circuit_is_traced_from_the_logits_to_the_head_before() -> Non
 
 def test_pairs_without_a_gap_are_refused_before_anything_is_patched(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = random_pair()
-    same = lh.TokenPair(pair.clean, pair.clean, pair.answer, "same")
+    same = trial_of(TokenPair(pair.clean, pair.clean, pair.answer, "same"))
     monkeypatch.setattr("lens_heads.ranking.causal.circuits.path_patch", None)
     with pytest.raises(ValueError, match="the clean runs exceed the corrupt ones by 0"):
         lh.ranking.trace_circuit(gqa, [same], progress=False)
     (right,) = right_pairs(gqa, 1)
-    wrong = lh.TokenPair(right.corrupt, right.clean, right.answer, "wrong")
+    wrong = replace(right, tokens=right.corrupt, corrupt=right.tokens, id="wrong")
     with pytest.raises(ValueError, match=r"the clean runs exceed the corrupt ones by -\d"):
         lh.ranking.trace_circuit(gqa, [wrong], progress=False)
     with pytest.raises(ValueError, match="share=2"):
-        lh.ranking.trace_circuit(gqa, [pair], share=2)
+        lh.ranking.trace_circuit(gqa, [trial_of(pair)], share=2)
     with pytest.raises(ValueError, match=r'has no meta\["corrupt"\]'):
         lh.ranking.trace_circuit(gqa, random_trial())
 

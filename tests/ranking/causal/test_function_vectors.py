@@ -14,6 +14,7 @@ from lens_heads.model.hooks import hooked
 from lens_heads.trials.pairs import TokenPair
 from tests import planted
 from tests.conftest import random_trial
+from tests.pairs import trial_of
 
 QUIET: dict[str, Any] = {"progress": False}
 
@@ -50,13 +51,13 @@ def test_aie_equals_patching_from_a_single_donor(model: Any) -> None:
     clean, corrupt = one_token(0), replace(one_token(1), answer_tokens=one_token(0).answer_tokens)
     whole = [torch.cat([trial.tokens, clean.answer_tokens]) for trial in (clean, corrupt)]
     pair = TokenPair(*whole, (len(clean), len(clean) + 1), "pair")
-    patched = lh.patch_heads(model, pair, metric="first_token_prob", positions="answer", **QUIET)
+    patched = lh.patch_heads(model, trial_of(pair), metric="first_token_prob", positions="answer", **QUIET)
     found = lh.average_indirect_effect(model, corrupt, vectors=lh.task_vectors(model, clean), **QUIET)
     torch.testing.assert_close(found.values, patched.values, atol=1e-5, rtol=1e-4)
     vectors = replace(
         lh.task_vectors(model, clean), prompts=()
     )  # Of the very pair, which is refused where it is known.
-    donated = lh.patch_heads(model, pair, metric="first_token_prob", donor=vectors, **QUIET)
+    donated = lh.patch_heads(model, trial_of(pair), metric="first_token_prob", donor=vectors, **QUIET)
     torch.testing.assert_close(donated.values, patched.values, atol=1e-5, rtol=1e-4)
 
 

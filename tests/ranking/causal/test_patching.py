@@ -13,22 +13,23 @@ from lens_heads.answering.pair_runs import PairRuns
 from lens_heads.model.forward import left_pad
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks, hooked
-from lens_heads.trials.pairs import make_pairs
+from lens_heads.trials.pairs import TokenPair, make_pairs
 from tests import handmade, planted, zoo
 from tests.conftest import random_trial, tiny
+from tests.pairs import trial_of, trials_of
 from tests.ranking.causal import byhand
 
 
-def random_pair(seed: int = 1, n: int = 24, answer: int = 3, changed: slice = slice(6, 10)) -> lh.TokenPair:
+def random_pair(seed: int = 1, n: int = 24, answer: int = 3, changed: slice = slice(6, 10)) -> TokenPair:
     generator = torch.Generator().manual_seed(seed)
     clean = torch.randint(3, zoo.VOCAB, (n,), generator=generator)
     corrupt = clean.clone()
     corrupt[changed] = torch.randint(3, zoo.VOCAB, (len(corrupt[changed]),), generator=generator)
-    return lh.TokenPair(clean, corrupt, (n - answer, n), f"random-{seed}")
+    return TokenPair(clean, corrupt, (n - answer, n), f"random-{seed}")
 
 
-def scores(model: Any, pair: lh.TokenPair, **options: Any) -> Tensor:
-    return lh.patch_heads(model, [pair], progress=False, **options).per_trial[0]
+def scores(model: Any, pair: TokenPair, **options: Any) -> Tensor:
+    return lh.patch_heads(model, [trial_of(pair)], progress=False, **options).per_trial[0]
 
 
 def same(found: Tensor, wanted: Tensor, tolerance: float = 2e-5) -> None:
@@ -48,7 +49,7 @@ def test_the_logit_difference_is_against_the_corrupt_runs_own_favourite(arch: st
     row = pair.answer[0] - 1
     favourite = int(handmade.logits(hf, pair.corrupt)[row].argmax())
 
-    def difference(logits: Tensor, pair: lh.TokenPair) -> float:
+    def difference(logits: Tensor, pair: TokenPair) -> float:
         return float(logits[row, int(pair.gold[0])] - logits[row, favourite])
 
     wanted = byhand.patched_heads(hf, pair, "all", difference)
@@ -78,7 +79,7 @@ def test_long_runs_read_in_chunks_are_the_same(gqa: Any, monkeypatch: pytest.Mon
 
 def test_patching_clean_into_clean_changes_nothing(model: Any) -> None:
     pair = random_pair()
-    twice = lh.TokenPair(pair.clean, pair.clean, pair.answer, "same")
+    twice = TokenPair(pair.clean, pair.clean, pair.answer, "same")
     for positions in ("answer", "all"):
         assert scores(model, twice, positions=positions).abs().max() < 1e-5
 
@@ -91,7 +92,7 @@ def test_all_heads_of_a_layer_reproduce_its_clean_attention_output_exactly(model
     see = [(name, lambda x, hook: seen.append(x.clone()))]
     with torch.no_grad(), hooked(model, see):
         model(pair.clean[None, :-1])
-        with lh.patch(model, heads, pair, positions="all"):
+        with lh.patch(model, heads, trial_of(pair), positions="all"):
             model(pair.corrupt[None, :-1])
         model(pair.corrupt[None, :-1])
     clean, _, patched, corrupt = seen  # The second is the clean run that `patch` makes.
@@ -109,7 +110,7 @@ def test_patch_is_the_same_intervention_as_patch_heads(model: Any) -> None:
     for positions in ("answer", "all"):
         found = scores(model, pair, positions=positions)
         for head in [(0, 1), (2, shape.n_heads - 1)]:
-            with lh.patch(model, [head], pair, positions=positions):  # type: ignore[arg-type]
+            with lh.patch(model, [head], trial_of(pair), positions=positions):  # type: ignore[arg-type]
                 patched = metric(pair.corrupt)
             assert patched - metric(pair.corrupt) == pytest.approx(float(found[head]), abs=2e-5)
     assert not has_hooks(model)
@@ -119,7 +120,7 @@ def test_patch_knows_positions_in_a_batch_with_left_padding(gqa: Any) -> None:
     pair = random_pair()
     row = pair.corrupt[:-1]
     alone, padded = left_pad([row], "cpu"), left_pad([row, torch.randint(3, 200, (40,))], "cpu")
-    with torch.no_grad(), lh.patch(gqa, ["L0H0", "L1H2"], pair, positions="all"):
+    with torch.no_grad(), lh.patch(gqa, ["L0H0", "L1H2"], trial_of(pair), positions="all"):
         one = gqa(alone[0])[0]
         mask = (torch.arange(40) >= padded[1][:, None]).long()
         two = gqa(padded[0], attention_mask=mask)[0]
@@ -153,7 +154,7 @@ def test_cri_finds_the_planted_heads_and_only_them() -> None:
 
 
 def test_results_are_stored_and_read_again(gqa: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = [random_pair(1), random_pair(2)]
+    pairs = trials_of([random_pair(1), random_pair(2)])
     first = lh.patch_heads(gqa, pairs, progress=False, out=tmp_path / "run")
     monkeypatch.setattr("lens_heads.ranking.causal.patching.run_pair", None)  # Nothing may be run again.
     again = lh.patch_heads(gqa, pairs, progress=False, out=tmp_path / "run")
@@ -166,25 +167,25 @@ def test_results_are_stored_and_read_again(gqa: Any, tmp_path: Any, monkeypatch:
 
 def test_the_record_says_what_the_runs_were_like(gqa: Any) -> None:
     pair = random_pair()
-    found = lh.patch_heads(gqa, [pair], progress=False)
+    found = lh.patch_heads(gqa, [trial_of(pair)], progress=False)
     hf = zoo.hf_model("llama-gqa")
     (record,) = found.meta["trials"]
     assert record["clean"] == pytest.approx(byhand.answer_logprob(handmade.logits(hf, pair.clean), pair), abs=1e-4)
     assert record["corrupt"] == pytest.approx(byhand.answer_logprob(handmade.logits(hf, pair.corrupt), pair), abs=1e-4)
 
 
-def favourite_pair(model: Any) -> lh.TokenPair:
+def favourite_pair(model: Any) -> TokenPair:
     """A pair whose corrupt run already likes the answer best."""
     pair = random_pair(7, answer=1)
     with torch.no_grad():
         best = int(model(pair.corrupt[None, :-1])[0, -1].argmax())
     clean, corrupt = pair.clean.clone(), pair.corrupt.clone()
     clean[-1] = corrupt[-1] = best
-    return lh.TokenPair(clean, corrupt, pair.answer, "favourite")
+    return TokenPair(clean, corrupt, pair.answer, "favourite")
 
 
 def test_an_answer_the_corrupt_run_prefers_is_left_out_or_refused(gqa: Any) -> None:
-    bad, fine = favourite_pair(gqa), random_pair(1)
+    bad, fine = trials_of([favourite_pair(gqa), random_pair(1)])
     with pytest.raises(ValueError, match="pair favourite: the corrupt run ranks the answer's own first token"):
         lh.patch_heads(gqa, [bad], metric="first_token_logit_diff", progress=False)
     with pytest.warns(UserWarning, match="1 of 2 failed; the first: ValueError: pair favourite"):
@@ -212,23 +213,23 @@ def test_an_answer_the_corrupt_run_prefers_is_left_out_or_refused(gqa: Any) -> N
 )
 def test_bad_input_ends_in_one_line_and_no_hook(gqa: Any, options: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
-        lh.patch_heads(gqa, [random_pair()], progress=False, **options)
+        lh.patch_heads(gqa, [trial_of(random_pair())], progress=False, **options)
     assert not has_hooks(gqa)
     assert all("forward" not in vars(block) for block in gqa.blocks)
 
 
 def test_heads_outside_the_model_and_foreign_objects_are_refused(gqa: Any) -> None:
-    with pytest.raises(ValueError, match="head L7H0 does not exist"), lh.patch(gqa, "L7H0", random_pair()):
+    with pytest.raises(ValueError, match="head L7H0 does not exist"), lh.patch(gqa, "L7H0", trial_of(random_pair())):
         pass
     with pytest.raises(TypeError, match="is not a TransformerLens model"):
-        lh.patch_heads(object(), [random_pair()], progress=False)
-    with pytest.raises(TypeError, match="trials='L1H1': must be a list of TokenPairs or Trials"):
+        lh.patch_heads(object(), [trial_of(random_pair())], progress=False)
+    with pytest.raises(TypeError, match="trials='L1H1': must be a list of Trials or EncodedTrials"):
         lh.patch_heads(gqa, "L1H1", progress=False)  # type: ignore[arg-type]
 
 
 def test_a_run_folder_refuses_a_hooked_model(gqa: Any, tmp_path: Any) -> None:
     with lh.ablate(gqa, "L0H0", kind="zero"), pytest.raises(ValueError, match="has hooks attached"):
-        lh.patch_heads(gqa, [random_pair()], progress=False, out=tmp_path / "run")
+        lh.patch_heads(gqa, [trial_of(random_pair())], progress=False, out=tmp_path / "run")
 
 
 def test_patching_works_under_an_ablation(gqa: Any) -> None:
@@ -249,7 +250,7 @@ def test_trials_become_pairs_by_themselves(gqa: Any) -> None:
 
 def test_where_memory_runs_out_fewer_heads_run_side_by_side(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, sizes, rerun = random_pair(), [], PairRuns.rerun
-    whole = lh.patch_heads(gqa, [pair], progress=False)
+    whole = lh.patch_heads(gqa, [trial_of(pair)], progress=False)
 
     def narrow(self: PairRuns, base: int, begins: Any, *rest: Any) -> Any:
         sizes.append(len(begins))
@@ -258,6 +259,6 @@ def test_where_memory_runs_out_fewer_heads_run_side_by_side(gqa: Any, monkeypatc
         return rerun(self, base, begins, *rest)
 
     monkeypatch.setattr(PairRuns, "rerun", narrow)
-    found = lh.patch_heads(gqa, [pair], progress=False)
+    found = lh.patch_heads(gqa, [trial_of(pair)], progress=False)
     torch.testing.assert_close(found.values, whole.values, atol=1e-5, rtol=1e-4)
     assert sizes == [12, 6, 3, 3, 3, 3]

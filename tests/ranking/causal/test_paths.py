@@ -11,8 +11,10 @@ from torch import Tensor
 import lens_heads as lh
 from lens_heads.answering.patch_metrics import answer_logprob
 from lens_heads.model.hooks import has_hooks
+from lens_heads.trials.pairs import TokenPair
 from tests import handmade, planted, zoo
 from tests.conftest import tiny
+from tests.pairs import trial_of
 from tests.ranking.causal import byhand
 from tests.ranking.causal.test_patching import random_pair
 
@@ -22,11 +24,11 @@ except ImportError:
     get_act_patch_direct_path = None
 
 
-def scores(model: Any, senders: Any, receivers: Any, pair: lh.TokenPair, **options: Any) -> Tensor:
-    return lh.path_patch(model, [pair], senders, receivers, progress=False, **options).per_trial[0]
+def scores(model: Any, senders: Any, receivers: Any, pair: TokenPair, **options: Any) -> Tensor:
+    return lh.path_patch(model, [trial_of(pair)], senders, receivers, progress=False, **options).per_trial[0]
 
 
-def wanted(arch: str, pair: lh.TokenPair, receivers: list[tuple[int, int]], component: str, base: str) -> Tensor:
+def wanted(arch: str, pair: TokenPair, receivers: list[tuple[int, int]], component: str, base: str) -> Tensor:
     hf = zoo.hf_model(arch)
     runs, sign = ((pair.clean, pair.corrupt), -1) if base == "clean" else ((pair.corrupt, pair.clean), 1)
     start = byhand.answer_logprob(handmade.logits(hf, runs[0]), pair)
@@ -99,7 +101,7 @@ def test_planted_heads_tell_the_logits_and_nobody_else() -> None:
 
 
 def test_the_result_says_what_the_path_was(gqa: Any) -> None:
-    found = lh.path_patch(gqa, [random_pair()], "L0H1", ["L2H0"], component="k", progress=False)
+    found = lh.path_patch(gqa, [trial_of(random_pair())], "L0H1", ["L2H0"], component="k", progress=False)
     assert {key: found.meta[key] for key in ("senders", "receivers", "component", "base", "freeze_mlps")} == {
         "senders": ["L0H1"],
         "receivers": ["L2H0"],
