@@ -31,7 +31,7 @@ from lens_heads.answering.patch_metrics import answer_logprob
 from lens_heads.heads.sets import shuffled
 from lens_heads.model import folders
 from lens_heads.model import gguf as gguf_files
-from lens_heads.trials.pairs import make_pairs
+from lens_heads.trials.pairs import TokenPair, make_pairs
 
 TARGETS = {
     "answer_speedup": {"gemma-3-270m": 25, "smollm2-135m-instruct": 80},
@@ -45,7 +45,7 @@ DRAWN = 8
 """Trials of which the one with the earliest needle is timed, beside one drawn alone."""
 
 
-def with_transformer_lens(model: Any, pair: lh.TokenPair, positions: str, heads: Sequence[lh.Head]) -> list[float]:
+def with_transformer_lens(model: Any, pair: TokenPair, positions: str, heads: Sequence[lh.Head]) -> list[float]:
     """One `run_with_hooks` per head."""
     start, end = pair.answer
     rows = slice(start - 1, end - 1) if positions == "answer" else slice(None)
@@ -67,9 +67,7 @@ def with_transformer_lens(model: Any, pair: lh.TokenPair, positions: str, heads:
     return scores
 
 
-def with_hugging_face(
-    hf: Any, d_head: int, pair: lh.TokenPair, positions: str, heads: Sequence[lh.Head]
-) -> list[float]:
+def with_hugging_face(hf: Any, d_head: int, pair: TokenPair, positions: str, heads: Sequence[lh.Head]) -> list[float]:
     """One forward per head with a pre-hook on its output projection."""
     start, end = pair.answer
     rows = slice(start - 1, end - 1) if positions == "answer" else slice(0, end - 1)
@@ -112,21 +110,23 @@ def speed(name: str, repeats: int, sample: int) -> dict[str, Any]:
         make_pairs(lh.tasks.packaged(n=n, context_length=LENGTH, seed=3), model.tokenizer, shape) for n in (1, DRAWN)
     )
     rows = []
-    for pair in (*alone, min(drawn, key=lambda pair: pair.divergence)):
+    for trial in (*alone, min(drawn, key=lambda one: TokenPair.of(one).divergence)):
+        pair = TokenPair.of(trial)
         row: dict[str, Any] = {"tokens": len(pair), "first_difference": pair.divergence}
         for positions in ("answer", "all"):
-            row[positions] = against_loops(name, model, hf, pair, positions, repeats, sample)
+            row[positions] = against_loops(name, model, hf, trial, positions, repeats, sample)
         rows.append(row)
     return {"heads": shape.n_layers * shape.n_heads, "pairs": rows}
 
 
 def against_loops(
-    name: str, model: Any, hf: Any, pair: lh.TokenPair, positions: Any, repeats: int, sample: int
+    name: str, model: Any, hf: Any, trial: lh.EncodedTrial, positions: Any, repeats: int, sample: int
 ) -> dict[str, Any]:
     """Median seconds of `patch_heads`, and of each plain loop on a sample of heads, which has to give the same numbers.
 
     A loop runs the clean prompt, the corrupt one, and the corrupt one again for every head.
     """
+    pair = TokenPair.of(trial)
     shape = lh.head_geometry(model)
     every = [lh.Head(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)]
     heads = shuffled(every, 0)[:sample]
@@ -134,7 +134,7 @@ def against_loops(
         "transformer_lens": lambda: with_transformer_lens(model, pair, positions, heads),
         "hugging_face": lambda: with_hugging_face(hf, model.cfg.d_head, pair, positions, heads),
     }
-    runs = [timed(lambda: lh.patch_heads(model, [pair], positions=positions, progress=False)) for _ in range(repeats)]
+    runs = [timed(lambda: lh.patch_heads(model, [trial], positions=positions, progress=False)) for _ in range(repeats)]
     ours, scores = statistics.median(seconds for _, seconds in runs), runs[0][0].per_trial[0]
     picked = torch.tensor([float(scores[head.layer, head.head]) for head in heads])
     row: dict[str, Any] = {"seconds": ours, "sampled_heads": len(heads)}

@@ -30,7 +30,7 @@ from lens_heads.heads.sets import every_head, random_heads
 from lens_heads.model.planning import Machine, Sizes, jobs, shape_of
 from lens_heads.model.timing import this_machine
 from lens_heads.ranking.masks.measure import MaskedMetric
-from lens_heads.trials.pairs import make_pairs
+from lens_heads.trials.pairs import TokenPair, make_pairs
 
 SETS, K = 8, 5
 SCORED = 4
@@ -44,7 +44,7 @@ def runs(model: Any, length: int) -> tuple[Sizes, dict[str, Callable[[], Any]]]:
     scored, shape = trials(model.tokenizer, length, SCORED), lh.head_geometry(model)
     encoded = scored[0]
     pairs = make_pairs([encoded], model.tokenizer, shape)
-    changed = len(pairs[0]) - pairs[0].divergence
+    changed = len(TokenPair.of(pairs[0])) - TokenPair.of(pairs[0]).divergence
     sizes = Sizes(len(encoded), len(encoded.answer_tokens), NEW_TOKENS, SETS, K, SETS, changed)
     heads = every_head(shape.n_layers, shape.n_heads)
     quiet: dict[str, Any] = {"progress": False}

@@ -58,9 +58,9 @@ class TokenPair:
                 f"trial {trial.id}: the corrupt prompt has {len(corrupt)} tokens and the clean one {len(trial)}. A corruption "
                 "must keep the length, so that positions correspond."
             )
-        runs = [torch.cat([prompt, trial.answer_tokens]) for prompt in (trial.tokens, corrupt)]
-        span = (len(trial), len(runs[0]))
-        return cls(*runs, span, trial.id, trial.group, trial.wrong, needle_digest(trial))
+        clean, corrupt = (torch.cat([prompt, trial.answer_tokens]) for prompt in (trial.tokens, corrupt))
+        span = (len(trial), len(clean))
+        return cls(clean, corrupt, span, trial.id, trial.group, trial.wrong, needle_digest(trial))
 
     @property
     def made_on(self) -> MadeOn:

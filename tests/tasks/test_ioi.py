@@ -12,7 +12,6 @@ from transformer_lens.evals import IOIDataset
 import lens_heads as lh
 from lens_heads.tasks.ioi import ioi
 from lens_heads.tasks.packaged import entries
-from tests import zoo
 
 NAMES = ["Ann", "Bob", "Eve"]
 
@@ -82,7 +81,7 @@ def test_symmetric_sentences_follow_each_other() -> None:
 def test_clean_and_corrupt_make_a_pair_to_patch(gqa: Any) -> None:
     trial = ioi(1, names=NAMES)[0]
     clean, corrupt = (
-        replace(trial, question=text, corrupt=()).encode(zoo.tokenizer()) for text in (trial.question, *trial.corrupt)
+        replace(trial, question=text, corrupt=()).encode(gqa.tokenizer) for text in (trial.question, *trial.corrupt)
     )
     found = lh.patch_heads(gqa, [trial], progress=False)
     by_hand = lh.patch_heads(gqa, [replace(clean, corrupt=corrupt.tokens)], progress=False)

@@ -65,7 +65,7 @@ def trace_circuit(
     for component in components:
         checks.one_of("components", component, get_args(Component))
     made = make_pairs(trials, model.tokenizer, shape, corruption=corruption)
-    gap = mean_gap(model, made, metric)
+    gap = mean_gap(model, [TokenPair.of(one) for one in made], metric)
     folder = run.get("out")
     out = None if folder is None else user_path(folder, "out")
     stages: list[Stage] = []
