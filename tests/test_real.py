@@ -16,6 +16,7 @@ from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import runner
 from lens_heads.studies.locos_paper import presets
 from lens_heads.studies.locos_paper.study import locos as locos_study
+from lens_heads.trials.pairs import TokenPair
 from tests import reference
 from tests.conftest import real_model
 
@@ -178,7 +179,8 @@ def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> 
     encoded = trial.encode(real.tokenizer)
     found = lh.patch_heads(real, [encoded], positions="all", progress=False)
     estimate = lh.attribution_patch(real, [encoded], progress=False)
-    (pair,) = lh.trials.make_pairs([encoded], real.tokenizer, lh.head_geometry(real))
+    (made,) = lh.trials.make_pairs([encoded], real.tokenizer, lh.head_geometry(real))
+    pair = TokenPair.of(made)
     rows = slice(pair.answer[0] - 1, pair.answer[1] - 1)
 
     def metric(logits: torch.Tensor) -> float:

@@ -13,6 +13,7 @@ import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import check_ranks, warn_of_nothing
 from tests.conftest import random_trial, tiny
+from tests.pairs import trial_of
 from tests.ranking.causal.test_patching import random_pair
 
 QUIET: dict[str, Any] = {"progress": False}
@@ -80,7 +81,7 @@ def test_one_warning_names_all_rankings() -> None:
 
 CALLS: dict[str, Any] = {
     "ablation_curve": lambda m, r: lh.ablation_curve(m, TRIALS, r, ks=(1, 3), **FORCED),
-    "faithfulness": lambda m, r: lh.faithfulness(m, random_pair(), r, ks=(3,), controls=(), **QUIET),
+    "faithfulness": lambda m, r: lh.faithfulness(m, trial_of(random_pair()), r, ks=(3,), controls=(), **QUIET),
     "generality": lambda m, r: lh.evidence.generality(m, {"a": TRIALS}, r, k=3, controls=(), **QUIET),
     "transfer_matrix": lambda m, r: lh.evidence.transfer_matrix(
         m, dict.fromkeys(r, TRIALS), r, ks=(3,), controls=(), metric="logprob", generate=False, **QUIET

@@ -21,6 +21,7 @@ from lens_heads.model.identity import identify
 from lens_heads.ranking.gates.soft_injection import soft_injection
 from tests import zoo
 from tests.conftest import random_trial, tiny
+from tests.pairs import trial_of
 from tests.ranking.causal.test_patching import random_pair
 
 QUIET: dict[str, Any] = {"progress": False}
@@ -102,11 +103,21 @@ CALLS: dict[str, tuple[str, Call]] = {
             m, TRIALS, HEADS, HEADS, controls=(), kind="mean", reference=x, flipped=False, **QUIET
         ),
     ),
-    "faithfulness": ("scores", lambda m, x, _: lh.faithfulness(m, random_pair(), x, ks=(2,), controls=(), **QUIET)),
+    "faithfulness": (
+        "scores",
+        lambda m, x, _: lh.faithfulness(m, trial_of(random_pair()), x, ks=(2,), controls=(), **QUIET),
+    ),
     "faithfulness outside": (
         "means",
         lambda m, x, _: lh.faithfulness(
-            m, random_pair(), made("itself")["scores"], ks=(2,), outside="mean", reference=x, controls=(), **QUIET
+            m,
+            trial_of(random_pair()),
+            made("itself")["scores"],
+            ks=(2,),
+            outside="mean",
+            reference=x,
+            controls=(),
+            **QUIET,
         ),
     ),
     "knockout_heads": ("means", lambda m, x, _: lh.knockout_heads(m, TRIALS[0], kind="mean", reference=x, **QUIET)),
@@ -124,7 +135,7 @@ CALLS: dict[str, tuple[str, Call]] = {
         lambda m, x, _: lh.attribute_ablation(m, TRIALS, kind="mean", reference=x, **QUIET),
     ),
     "aie": ("vectors", lambda m, x, _: lh.average_indirect_effect(m, TRIALS, vectors=x, **QUIET)),
-    "patch_heads": ("vectors", lambda m, x, _: lh.patch_heads(m, random_pair(), donor=x, **QUIET)),
+    "patch_heads": ("vectors", lambda m, x, _: lh.patch_heads(m, trial_of(random_pair()), donor=x, **QUIET)),
     "soft_injection": (
         "vectors",
         lambda m, x, _: soft_injection(m, [random_trial(seed) for seed in range(5)], x, steps=1, **QUIET),

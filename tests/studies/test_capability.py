@@ -280,11 +280,11 @@ def test_what_fails_is_left_out_and_named(models: list[Any], tmp_path: Path, mon
     """A capability with its other data, a draw of masks, and a method: the study goes on without them."""
     real, second = stages.localize, TINY.mask_seed("retrieval", 1)
 
-    def failing(measured: Any, method: str, *args: Any, **options: Any) -> Any:
+    def failing(measured: Any, *, method: str, **options: Any) -> Any:
         lost = measured.trials[0].id.startswith("induction") and options["seed"] != TINY.mask_seed("induction", 0, True)
         if method == "csb" or lost or options["seed"] == second:
             raise RuntimeError(f"5 of 10 masks failed by {method}")
-        return real(measured, method, *args, **options)
+        return real(measured, method=method, **options)
 
     monkeypatch.setattr(stages, "localize", failing)
     small = replace(TINY, methods=("css", "csb"), ks=(2,))

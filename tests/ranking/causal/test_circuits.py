@@ -90,8 +90,8 @@ def test_pairs_without_a_gap_are_refused_before_anything_is_patched(gqa: Any, mo
         lh.ranking.trace_circuit(gqa, [wrong], progress=False)
     with pytest.raises(ValueError, match="share=2"):
         lh.ranking.trace_circuit(gqa, [trial_of(pair)], share=2)
-    with pytest.raises(ValueError, match=r'has no meta\["corrupt"\]'):
-        lh.ranking.trace_circuit(gqa, random_trial())
+    with pytest.raises(ValueError, match="has no counterfactual"):
+        lh.ranking.trace_circuit(gqa, random_trial(), corruption="counterfactual")
 
 
 def test_stages_continue_from_their_folders(gqa: Any, tmp_path: Any) -> None:

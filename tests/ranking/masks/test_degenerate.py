@@ -153,6 +153,6 @@ def test_bad_choices_are_refused_before_anything_is_run(choice: dict[str, Any], 
     assert not seen
 
 
-def test_an_unknown_task_is_refused() -> None:
-    with pytest.raises(ValueError, match="no_such_task"):
-        localize_heads(planted.model(), "no_such_task")
+def test_a_task_s_name_is_no_trials() -> None:
+    with pytest.raises(TypeError, match="trials='capitals': must be a list of Trials"):
+        localize_heads(planted.model(), "capitals")  # type: ignore[arg-type]

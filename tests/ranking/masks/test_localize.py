@@ -99,12 +99,6 @@ def test_the_trials_that_chose_the_heads_do_not_test_them() -> None:
     assert not alone.selected
 
 
-def test_a_task_by_name_is_the_half_to_find_heads_on() -> None:
-    wanted = [trial.id for trial in lh.tasks.load("capitals", split="select")]
-    asked = localize_heads(model(), "capitals", method="one_shot", progress=False).made_on
-    assert [trial.id for trial in asked] == wanted
-
-
 def test_values_are_the_least_squares_coefficients_of_every_trial() -> None:
     """Written once more from the definition: the heads the lasso chose, and an intercept."""
     scores = localize(measured(), method="csl", n_masks=60, sparsity=0.3, seed=3)
