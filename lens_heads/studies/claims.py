@@ -6,19 +6,18 @@ run and printed with it; its `claims.py` holds the rules.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.studies.presets import beside
 
 
 def published(module: str) -> dict[str, Any]:
     """The content of the `claims.json` next to a module."""
-    return json.loads((resources.files(module.rpartition(".")[0]) / "claims.json").read_text(encoding="utf-8"))
+    return beside(module, "claims.json")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,6 @@ from lens_heads.model.load import LoadOptions, check_loading, load_model
 from lens_heads.model.worker_devices import check_workers
 from lens_heads.model.workers import worker_pool
 from lens_heads.report import tables
-from lens_heads.runs import checks
 from lens_heads.runs.files import check_place, plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder, running_command, versions
@@ -234,25 +232,6 @@ def _write(study: Study[Plan, Found], findings: list[Found], pairs: list[Any], o
     text["models"] = {each.model: each.summary() for each in findings}
     text |= {"pairs": [each.summary() for each in pairs]} if pairs else {}
     write_atomic(out / f"study_{study.name}.json", json.dumps(plain(text), indent=1, allow_nan=False) + "\n")
-
-
-def named_preset(which: Any, presets: Mapping[str, Plan]) -> tuple[Plan, str]:
-    """A preset by name, or the given one, and its name. Raises ValueError for anything else."""
-    if isinstance(which, str) and which in presets:
-        return presets[which], which
-    if isinstance(which, type(next(iter(presets.values())))):
-        return which, "own"
-    raise ValueError(f"preset={which!r:.60}: use {', '.join(presets)}, or a Preset of this study")
-
-
-def resized(plan: Plan, precision: float | None, max_trials: int | None) -> Plan:
-    """The preset with another precision (half-width in nats) or another cap on test trials."""
-    if precision is not None and not 0 < precision < math.inf:
-        raise ValueError(f"precision={precision!r}: use a half-width in nats above 0, such as 0.25")
-    if max_trials is not None:
-        checks.whole_number("max_trials", max_trials)
-    changed = {"precision": precision, "max_trials": max_trials}
-    return replace(plan, **{name: value for name, value in changed.items() if value is not None})  # type: ignore[type-var]  # a dataclass
 
 
 def several(models: Models) -> list[Any]:

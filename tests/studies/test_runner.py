@@ -18,7 +18,8 @@ from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import runner
 from lens_heads.studies.finding import Finding, records
 from lens_heads.studies.fragile_paper import PRESETS as FRAGILE
-from lens_heads.studies.runner import StageRun, Study, named_preset, run_study
+from lens_heads.studies.presets import named_preset, resized
+from lens_heads.studies.runner import StageRun, Study, run_study
 from tests.conftest import random_trial, tiny
 
 
@@ -232,11 +233,11 @@ def test_a_negative_control_of_the_model_is_untrained() -> None:
 
 
 def test_a_preset_takes_another_precision() -> None:
-    assert runner.resized(Negative(), None, None) == Negative()
-    assert runner.resized(Negative(), 0.1, 50) == Negative(None, 0.1, 50)
+    assert resized(Negative(), None, None) == Negative()
+    assert resized(Negative(), 0.1, 50) == Negative(None, 0.1, 50)
 
 
 @pytest.mark.parametrize("precision", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_precision_that_is_no_half_width_is_named(precision: float) -> None:
     with pytest.raises(ValueError, match=r"precision=.*use a half-width in nats above 0"):
-        runner.resized(FRAGILE["quick"], precision, None)
+        resized(FRAGILE["quick"], precision, None)

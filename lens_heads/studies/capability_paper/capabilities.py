@@ -11,7 +11,7 @@ import numpy as np
 
 from lens_heads import tasks
 from lens_heads.answering.evaluation import METRICS
-from lens_heads.studies.calls import TaskCall, trials_of
+from lens_heads.studies.presets import TaskCall, beside, trials_of, tuples
 from lens_heads.trials.trial import Trial
 
 
@@ -91,68 +91,16 @@ def with_choices(trials: Sequence[Trial], choices: int = 4, seed: int = 0) -> li
     return made
 
 
-def _split(name: str, **arguments: Any) -> tuple[TaskCall, TaskCall]:
-    """A task on its two splits."""
-    return (name, {**arguments, "split": "select"}), (name, {**arguments, "split": "test"})
-
-
-_DIRECT = {"context_length": 250, "questions": "direct"}
-
-OFFLINE: dict[str, Capability] = {
-    "arithmetic": Capability(
-        *_split("arithmetic", digits=1),
-        kin=("arithmetic", {"digits": 1, "operations": ("*",), "split": "test"}),
-        kin_select=("arithmetic", {"digits": 1, "operations": ("*",), "split": "select"}),
-        most=30,
-    ),
-    "retrieval": Capability(
-        *_split("packaged", context_length=250),
-        kin=("packaged", {"split": "test", **_DIRECT}),
-        kin_select=("packaged", {"split": "select", **_DIRECT}),
-        share=0.5,
-    ),
-    "capitals": Capability(*_split("capitals"), kin=("parametric", {"source": "cities"}), most=75),
-    "induction": Capability(
-        *_split("induction"),
-        kin=("induction", {"words": 20, "split": "test", "seed": 1}),
-        kin_select=("induction", {"words": 20, "split": "select", "seed": 1}),
-    ),
-    "rhyme": Capability(*_split("rhyme"), metric="choice_logprob", right="choice", share=0.5),
-    "continuation": Capability(*_split("continuation"), metric="choice_logprob", right="choice", share=0.5, most=40),
+CAPABILITIES: dict[str, dict[str, Capability]] = {
+    group: {name: Capability(**tuples(one)) for name, one in listed.items()}
+    for group, listed in beside(__name__, "capabilities.json").items()
 }
-"""Capabilities that need no download. Kin: products for sums and differences, questions that share words with the needle,
-countries of cities for capitals, longer lists.
+"""Those in `capabilities.json`, by group.
 
-Most use the log-probability of the answer, which varies more than that among the choices (standard deviation over 41 masks of a
-tenth of Gemma-3-270m's heads, 6 trials: capitals 1.3 nats against 0.04, induction 2.6 against 1.5). Rhymes and continuations use
-choices, because many answers are right and the log-probability of one says little."""
+`offline` need no download. Kin: products for sums and differences, questions that share words with the needle, countries of
+cities for capitals, longer lists. Most use the log-probability of the answer, which varies more than that among the choices
+(standard deviation over 41 masks of a tenth of Gemma-3-270m's heads, 6 trials: capitals 1.3 nats against 0.04, induction 2.6
+against 1.5). Rhymes and continuations use choices, because many answers are right and the log-probability of one says little.
 
-HUB: dict[str, Capability] = {
-    "gsm8k": Capability(
-        ("gsm8k", {"split": "train"}),
-        ("gsm8k", {"split": "test"}),
-        kin=("arithmetic", {"source": "hub", "split": "test"}),
-        metric="correct",
-        right="correct",
-        max_new_tokens=256,
-    ),
-    "mbpp": Capability(
-        ("mbpp", {"split": "train"}),
-        ("mbpp", {"split": "test"}),
-        kin=("humaneval", {}),
-        metric="correct",
-        right="correct",
-        max_new_tokens=256,
-        needs="allow_code_execution",
-    ),
-    "rhyme": Capability(*_split("rhyme"), metric="correct", right="correct", max_new_tokens=8),
-    "swearing": Capability(
-        *_split("swearing"), metric="correct", right="correct", share=0.24, max_new_tokens=20, needs="words"
-    ),
-    "hellaswag": Capability(None, ("hellaswag", {}), metric="choice_norm", right="choice_norm"),
-    "boolq": Capability(None, ("boolq", {}), metric="choice", right="choice"),
-    "arc_challenge": Capability(None, ("arc_challenge", {}), metric="choice_norm", right="choice_norm"),
-    "mmlu": Capability(None, ("mmlu", {}), metric="choice", right="choice"),
-}
-"""The paper's tasks, in accuracy: four capabilities, and four general tasks that their heads should spare. Arithmetic is the kin
-of GSM8K, HumanEval that of MBPP. Each split of swearing has half of its 48 scenes, hence 24 trials of 100."""
+`hub` are the paper's tasks, in accuracy: four capabilities, and four general tasks that their heads should spare. Arithmetic is
+the kin of GSM8K, HumanEval that of MBPP. Each split of swearing has half of its 48 scenes, hence 24 trials of 100."""

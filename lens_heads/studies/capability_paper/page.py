@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from lens_heads import plots, report
-from lens_heads.studies.calls import described
 from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.claims import registered
 from lens_heads.studies.capability_paper.finding import CapabilityFinding, TaskMap, beside, depths
 from lens_heads.studies.capability_paper.presets import Preset
 from lens_heads.studies.claims import HOLDS, published
 from lens_heads.studies.pages import bars, claims_table, counted, folded, table
+from lens_heads.studies.presets import described
 
 CLAIMS = (
     'A claim holds, or does not hold, if the whole 95 % interval of the number in "judged by" says so (for few heads, also the '

@@ -11,7 +11,8 @@ from lens_heads.ranking.masks.lasso import FOLDS
 from lens_heads.ranking.masks.localize import DESIGNED, SEARCHES
 from lens_heads.runs import checks
 from lens_heads.stats.intervals import FEWEST
-from lens_heads.studies.capability_paper.capabilities import HUB, OFFLINE, Capability
+from lens_heads.studies.capability_paper.capabilities import CAPABILITIES, Capability
+from lens_heads.studies.presets import read_presets
 
 LEAD, PASS = "css", "locos"
 """The study's own method, and the one that scores heads in a single pass, for trials with needles."""
@@ -110,54 +111,13 @@ class Preset:
         return {name: one for name, one in self.capabilities.items() if one.select is not None}
 
 
-FEW = ("arithmetic", "retrieval", "capitals", "induction")
-_SMALL = Preset(
-    {name: OFFLINE[name] for name in FEW},
-    n_select=6,
-    n_test=10,
-    n_masks=32,
-    sparsity=0.06,
-    ks=(1, 2, 5, 10),
-    random_trials=6,
-    curve_draws=3,
-    most_evaluations=400,
-)
-_QUICK = replace(
-    _SMALL,
-    capabilities={name: OFFLINE[name] for name in ("capitals", "induction")},
-    n_select=3,
-    n_test=6,
-    n_masks=8,
-    sparsity=0.1,
-    kin_draws=0,
-    candidates=1,
-    at_least=2,
-    ks=(1, 5),
-    random_draws=6,
-    curve_draws=1,
-    methods=(LEAD, "elastic_net"),
-    compared="capitals",
-    most_evaluations=60,
-)
+def _preset(capabilities: dict[str, list[str]], **sizes: Any) -> Preset:
+    """A preset with the named capabilities of a group."""
+    ((group, names),) = capabilities.items()
+    return Preset({name: CAPABILITIES[group][name] for name in names}, **sizes)
 
-PRESETS: dict[str, Preset] = {
-    "packaged": _SMALL,
-    "quick": _QUICK,
-    "thorough": replace(
-        _SMALL,
-        capabilities=OFFLINE,
-        n_select=12,
-        n_test=200,
-        n_masks=80,
-        mask_draws=6,
-        kin_draws=5,
-        random_trials=12,
-        curve_draws=5,
-    ),
-    "paper": Preset(HUB, compared="gsm8k"),
-    "negative-model": replace(_SMALL, control="random_initialised"),
-    "negative-answers": replace(_SMALL, control="permuted_answers"),
-}
+
+PRESETS = read_presets(__name__, _preset)
 """All but `paper` need no download and suit models with a few hundred million parameters. At the paper's sparsity each
 mask would ablate one or five of their 72 or 270 heads; they ablate more per mask, so that fewer masks suffice. Only `thorough`
 has the two capabilities with choices, which the packaged models hardly have. Sums of one digit, capitals and continuations have

@@ -25,6 +25,7 @@ from lens_heads.studies.capability_paper.page import page
 from lens_heads.studies.capability_paper.presets import LEAD, PASS, PRESETS, Preset, of_capabilities
 from lens_heads.studies.capability_paper.stages import Asked, Bench, Repeated, owner
 from lens_heads.studies.finding import records
+from lens_heads.studies.presets import named_preset, resized
 from lens_heads.studies.runner import (
     MODELS,
     Models,
@@ -32,9 +33,7 @@ from lens_heads.studies.runner import (
     StageRun,
     Study,
     StudyOptions,
-    named_preset,
     plan_study,
-    resized,
     run_study,
 )
 from lens_heads.studies.seen import Seen

@@ -9,12 +9,12 @@ import pandas as pd
 
 from lens_heads import plots, report
 from lens_heads.evidence.correlation_results import Correlation
-from lens_heads.studies.calls import described
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.pairs import JUDGED
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.sources import OTHERS
 from lens_heads.studies.pages import bars, claims_table, counted, folded, table
+from lens_heads.studies.presets import described
 
 
 def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset) -> report.Page:

@@ -9,6 +9,7 @@ from typing import Any
 from lens_heads.answering.evaluation import FORCED_METRICS, METRICS
 from lens_heads.runs import checks
 from lens_heads.stats import Precision
+from lens_heads.studies.presets import read_presets
 from lens_heads.tasks.sec10k.settings import settings
 
 HEADS = 32 * 32
@@ -130,53 +131,7 @@ def split_by_task(trials: list[Any], tasks: tuple[str, ...]) -> dict[str, list[A
     return {task: [trial for trial in trials if trial.meta["task"] == task] for task in tasks}
 
 
-_SMALL: dict[str, Any] = dict(right="greedy_match", generate=False)
-_PACKAGED = Preset(
-    documents={"n": 4, "chunk_words": 100, "n_documents": 2},
-    trials={"n": 5, "words": 60},
-    ks=(32, 64),
-    recovery_trials=3,
-    recovery_draws=10,
-    **_SMALL,
-)
-PRESETS: dict[str, Preset] = {
-    "packaged": _PACKAGED,
-    "quick": Preset(
-        documents={"n": 2, "chunk_words": 100, "n_documents": 1},
-        trials={"n": 2, "words": 40},
-        ks=(64,),
-        random_draws=2,
-        random_sets=5,
-        random_trials=8,
-        recovery_trials=1,
-        recovery_draws=2,
-        match_texts=4,
-        tasks=("headquarters_city", "headquarters_state", "incorporation_year", "employees_count_total"),
-        **_SMALL,
-    ),
-    "thorough": Preset(
-        documents={"n": 16, "chunk_words": 100, "n_documents": 4},
-        trials={"n": 16, "words": 100},
-        ks=(16, 32, 64, 128),
-        random_draws=10,
-        random_trials=100,
-        layer_matched=True,
-        recovery_trials=8,
-        recovery_draws=10,
-        fair=True,
-        **_SMALL,
-    ),
-    "paper": Preset(
-        documents={"chunk_words": 400, "n_documents": 20},
-        trials={"words": 5000},
-        layer_matched=True,
-        flipped=True,
-        fair=True,
-        max_trials=200,
-    ),
-    "negative-model": replace(_PACKAGED, control="random_initialised"),
-    "negative-needles": replace(_PACKAGED, control="exchanged_needles"),
-}
+PRESETS = read_presets(__name__, Preset)
 """All but `paper` need no download and suit models with a few hundred million parameters: short excerpts of synthetic reports,
 judged by the answer's log-probability and by whether greedy decoding starts with the answer. `quick` is a trial run on four
 tasks, in which too few random sets are drawn for claims to hold; `packaged` takes minutes, `thorough` hours; in the `negative`

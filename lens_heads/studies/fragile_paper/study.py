@@ -22,6 +22,7 @@ from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.judged import by_metric, judged
 from lens_heads.studies.fragile_paper.page import page
 from lens_heads.studies.fragile_paper.presets import PRESETS, Preset, on_reports, split_by_task
+from lens_heads.studies.presets import named_preset, resized
 from lens_heads.studies.runner import (
     MODELS,
     Models,
@@ -29,9 +30,7 @@ from lens_heads.studies.runner import (
     StageRun,
     Study,
     StudyOptions,
-    named_preset,
     plan_study,
-    resized,
     run_study,
     several,
 )

@@ -10,11 +10,11 @@ from lens_heads import plots, report
 from lens_heads.evidence.recovery_results import Recovery
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.scores import HeadScores
-from lens_heads.studies.calls import described
 from lens_heads.studies.locos_paper.claims import registered
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
 from lens_heads.studies.locos_paper.presets import ATTENTION, TASK, Preset
 from lens_heads.studies.pages import bars, claims_table, counted, folded, table
+from lens_heads.studies.presets import described
 
 METRIC = "logprob"
 SETS = {"random": "random", "random_like": "random, same layers"}

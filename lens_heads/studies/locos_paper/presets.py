@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from lens_heads import sanity
 from lens_heads.heads.controls import CONTROLS
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs import checks
 from lens_heads.stats import Precision
-from lens_heads.studies.calls import TaskCall, described, trials_of
+from lens_heads.studies.presets import TaskCall, described, read_presets, trials_of
 from lens_heads.trials.trial import Trial
 
 HEADLINE = 50 / (36 * 32)
@@ -134,118 +133,7 @@ class Preset:
         return max(1, round(HEADLINE * heads)) if self.k == "share" else min(int(self.k), heads)
 
 
-def _packaged(select: int, test: int, spared: int, downstream: int, context_length: int, **more: Any) -> Preset:
-    return Preset(
-        select=("packaged", {"split": "select", "n": select, "context_length": context_length, "seed": 0}),
-        test=("packaged", {"split": "test", "n": test, "context_length": context_length, "seed": 1}),
-        spared={
-            "parametric": ("parametric", {"n": spared}),
-            "arithmetic": ("arithmetic", {"n": spared, "digits": 1, "split": "test"}),
-        },
-        downstream={
-            "musique": ("musique", {"n": downstream, "split": "test"}),
-            "babilong": ("babilong", {"n": downstream, "task": "qa1"}),
-        },
-        calibration={
-            "parametric": ("parametric", {"n": 100, "seed": 1}),
-            "arithmetic": ("arithmetic", {"n": 20, "digits": 1, "split": "select"}),
-            "musique": ("musique", {"n": 12, "split": "select"}),
-            "babilong": ("babilong", {"n": 40, "task": "qa1", "seed": 1}),
-        },
-        max_trials=test,
-        **more,
-    )
-
-
-def _nolima(preset: str) -> Preset:
-    return Preset(
-        select=("nolima", {"preset": preset}),
-        test=("nolima", {"preset": "evaluation"}),
-        spared={
-            "parametric": ("parametric", {"n": 200}),
-            "popqa": ("parametric", {"source": "popqa", "n": 500}),
-            "arithmetic": ("arithmetic", {"n": 200}),
-        },
-        downstream={
-            "musique": ("musique", {"source": "hub", "n": 500}),
-            "babilong": ("babilong", {"source": "hub", "task": "qa2", "config": "4k"}),
-        },
-        ks=(1, 5, 10, 20, 50, 100),
-        k="share",
-        judge_text_everywhere=True,
-        max_trials=200,
-        text_trials=200,
-        curve_trials=200,
-        max_new_tokens=100,
-        detect_new_tokens=50,
-        cri_trials=100,
-        recovery_trials=100,
-        read_heads=50,
-    )
-
-
-def _demo(select: int, test: int, spared: int, context_length: int, **more: Any) -> Preset:
-    """The first part of the study: which heads, and what ablating them costs compared with controls."""
-    skipped: dict[str, Any] = dict(downstream={}, cri_trials=0, recovery_trials=0, read_heads=0, exclusive=False)
-    return replace(_packaged(select, test, spared, 0, context_length, **more), **skipped)
-
-
-_FEW = ("bottom", "random")
-_BRIEF: dict[str, Any] = {
-    "ks": (1,),
-    "seeds": 2,
-    "ablated": (*FACTORIAL, "copy"),
-    "draws": 4,
-    "few": 5,
-    "few_others": 3,
-}
-_BRIEF |= {"choose": 4, "text_trials": 3, "curve_trials": 5, "calibrate": 6}
-_STUDY = replace(
-    _packaged(40, 50, 40, 30, 256, ks=(1, 3, 6, 12, 24, 48), recovery_trials=8, ablated=(*FACTORIAL, "copy")),
-    choose=8,
-    few=8,
-    few_others=6,
-    controls=("random",),
-    seeds=5,
-    curve_trials=8,
-    recovery_draws=10,
-)
-PRESETS: dict[str, Preset] = {
-    "demo-quick": _demo(8, 6, 4, 320, **_BRIEF),
-    "demo": _demo(
-        28,
-        12,
-        6,
-        320,
-        ks=(1, 3, 6, 12),
-        ablated=("locos", "attention_spatial", "copy"),
-        calibrate=12,
-        controls=_FEW,
-        seeds=2,
-        draws=40,
-        few=5,
-        few_others=6,
-        choose=4,
-        curve_trials=6,
-    ),
-    "demo-full": _demo(100, 100, 50, 400, ks=(1, 2, 5, 10, 20, 50), judge_text_everywhere=True),
-    "packaged": _STUDY,
-    "thorough": replace(
-        _packaged(60, 200, 50, 30, 320, ks=(1, 2, 3, 6, 12, 24, 48), recovery_trials=20, ablated=_STUDY.ablated),
-        precision=0.1,
-        choose=30,
-        rivals=10,
-        controls=_FEW,
-        curve_trials=30,
-        text_trials=60,
-        cri_trials=30,
-    ),
-    "negative-model": replace(_STUDY, control="random_initialised", teacher_forced=True, only_flipped=False),
-    "negative-needles": replace(_STUDY, control="exchanged_needles", downstream={}),
-    "quick": replace(_packaged(6, 6, 3, 3, 280, **_BRIEF), cri_trials=3, recovery_trials=2, recovery_draws=3),
-    "paper": _nolima("paper"),
-    "scripts": _nolima("scripts"),
-}
+PRESETS = read_presets(__name__, Preset)
 """`lens-heads demo` runs the demo presets: detection, ablation and judged texts. `packaged`, `thorough` (hours) and `quick`
 need no download and suit models with a few hundred million parameters; the `negative-` presets are `packaged` where no claim
 that heads matter may hold (`negative-needles` without the downstream tasks, whose needles are not exchanged). `paper` and

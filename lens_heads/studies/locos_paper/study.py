@@ -23,6 +23,7 @@ from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, measured, ranked
 from lens_heads.studies.locos_paper.page import page
 from lens_heads.studies.locos_paper.presets import PRESETS, TASK, Preset
+from lens_heads.studies.presets import named_preset, resized
 from lens_heads.studies.runner import (
     MODELS,
     Models,
@@ -30,9 +31,7 @@ from lens_heads.studies.runner import (
     StageRun,
     Study,
     StudyOptions,
-    named_preset,
     plan_study,
-    resized,
     run_study,
     several,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lens_heads.runs import checks
+from lens_heads.studies.presets import read_presets
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,5 @@ class Preset:
             raise ValueError(f"k={self.k} is none of ks={self.ks}: the table shows one of them")
 
 
-PRESETS: dict[str, Preset] = {
-    "default": Preset(),
-    "quick": Preset(4, 4, 6, 5, 5, (1, 5), masks=30, searched=40, draws=5, few=5, kept_draws=5, planted=0),
-    "thorough": Preset(
-        8, 8, 32, 12, 16, (1, 2, 5, 10), masks=100, searched=1400, few=12, kept_draws=8, rerun=("css",), planted=10
-    ),
-}
+PRESETS = read_presets(__name__, Preset)
 """`quick` leaves out whatever takes more than 40 passes, `default` more than 150; `thorough` takes hours."""

@@ -26,6 +26,7 @@ from lens_heads.runs.store import RunFolder
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.runs.typed import typed
 from lens_heads.studies.finding import plain
+from lens_heads.studies.presets import named_preset
 from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
 from lens_heads.studies.ranking_methods.cell import Cell
 from lens_heads.studies.ranking_methods.judging import judge
@@ -41,7 +42,6 @@ from lens_heads.studies.runner import (
     at_work,
     loaded,
     minutes_per_pass,
-    named_preset,
     ready,
 )
 from lens_heads.studies.seen import Seen, keep, sections
