@@ -28,6 +28,14 @@ class Answerable:
     """The `trials` that are right with their needle and not without it, in the order given.
 
     `with_needle` and `without_needle` are the shares of the `n` trials that are right in either version, from 0 to 1.
+
+    Example:
+        >>> bare = lh.evaluate(model, lh.sanity.without_needle(trials), max_new_tokens=1)
+
+        >>> found = lh.answering.answerable(trials, lh.evaluate(model, trials, max_new_tokens=1), bare)
+
+        >>> found.n, found.with_needle, found.without_needle
+        (8, 1.0, 0.0)
     """
 
     trials: tuple[AnyTrial, ...]
@@ -56,6 +64,14 @@ def answerable(
 
     Raises ValueError for no trials, repeated ids, a trial that an evaluation lacks, and a metric that is missing or has other
     values than 0 and 1; TypeError for anything but trials.
+
+    Example:
+        >>> bare = lh.evaluate(model, lh.sanity.without_needle(trials), max_new_tokens=1)
+
+        >>> found = lh.answering.answerable(trials, lh.evaluate(model, trials, max_new_tokens=1), bare)
+
+        >>> len(found.trials)
+        8
     """
     listed = trial_list(trials)
     found = _right(listed, with_needle, metric, "with")

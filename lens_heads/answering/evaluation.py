@@ -58,6 +58,14 @@ class Evaluation:
     trial has choices, all others if texts were generated: they compare the answer that the trial's judge extracts, and
     `correct` is the judge's verdict. `texts` are the complete texts. `groups` are the trials' labels, one list per kind of
     group; empty without groups.
+
+    `trial_ids`, `metrics` and `answers`: by trial, in the order given.
+
+    Example:
+        >>> found = lh.evaluate(model, trials, max_new_tokens=2)
+
+        >>> found.trial_ids[0], found.texts[0], found.metrics["greedy_match"][0].item()
+        ('planted-0-0', 'A', 1.0)
     """
 
     trial_ids: tuple[str, ...]
@@ -123,6 +131,12 @@ def evaluate(
 
     Raises ValueError for no trials, `out` with hooks attached, prompts longer than the context window, nothing to generate,
     or trials whose judging would run generated code without permission; TypeError for anything but a TransformerLens model.
+
+    Example:
+        >>> found = lh.evaluate(model, trials, max_new_tokens=2)
+
+        >>> found.texts[:3], found.metrics["correct"].mean().item()
+        (('A', 'B', 'C'), 1.0)
     """
     is_bridge(model)  # A TypeError for other models before an attribute is missing.
     options = Run.of(run)

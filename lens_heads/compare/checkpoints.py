@@ -55,6 +55,13 @@ def compare_checkpoints(
     of the negated scores.
 
     Raises ValueError for different methods, units or shapes, a k not between 1 and the number of heads, or too few trials.
+
+    `before`, `after`: scores by one method. `seed`: of the bootstrap.
+
+    Example:
+        >>> found = lh.compare.compare_checkpoints(scores, scores, k=2)
+        >>> found[found["status"] == "kept"]["head"].tolist()
+        ['L1H0', 'L0H0']
     """
     check_pair(before, after, one_model=False)
     if before.method != after.method:

@@ -35,6 +35,11 @@ def linear_cka(
     on either side, for independent ones, where the biased estimator is well above it. 0 for a constant head.
 
     Raises ValueError if x and y differ in rows, or have fewer than the 4 rows that HSIC_1 requires.
+
+    Example:
+        >>> x = torch.randn(32, 1, 4, generator=torch.Generator().manual_seed(0))
+        >>> lh.compare.linear_cka(x, 3 * x + 1).round(decimals=3).tolist()
+        [[1.0]]
     """
     if len(x) != len(y):
         raise ValueError(f"x has {len(x)} rows, but y has {len(y)}. Pass activations on the same stimuli.")

@@ -75,6 +75,14 @@ def match_heads(
     Raises ValueError for parts that are unknown or lack input, scores of another shape or unit or with different names,
     texts that are too few, too short or too long for a context, or too few resamples or permutations; TypeError for a model
     that is not a TransformerLens model. All checks precede the first forward pass.
+
+    `model_a`, `model_b`: of any shapes. `seed`: of the resamples.
+
+    Example:
+        >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
+
+        >>> bool((match.pairs["head_a"] == match.pairs["head_b"]).all())
+        True
     """
     shapes = head_geometry(model_a), head_geometry(model_b)
     parts = _parts(signatures, rankings, texts, shapes)

@@ -28,6 +28,12 @@ class DepthOverlap:
     in this bin); mean_a, mean_b (mean score). `overlap` is the sum over bins of min(top_a, top_b): 1 for equal profiles, 0
     for disjoint ones. `expected` is its exact mean for k_b random heads of b, and `p_value` the probability of an overlap at
     least this large. `spearman` correlates mean_a with mean_b over bins; NaN if one is constant.
+
+    `method_a`, `method_b`: their names.
+
+    Example:
+        >>> lh.compare.overlap_by_depth(scores, scores, k=2, bins=2).overlap
+        1.0
     """
 
     method_a: str
@@ -65,6 +71,12 @@ def overlap_by_depth(
 
     Raises ValueError if k is not between 1 and the number of heads, if bins exceed the layers of either model, if one method
     scores query heads and the other kv heads, or if permutations is below 1.
+
+    `seed`: of the draws.
+
+    Example:
+        >>> lh.compare.overlap_by_depth(scores, scores, k=2, bins=2).overlap
+        1.0
     """
     if a.unit != b.unit:
         units = f"{a.method} scores {a.unit}s, {b.method} scores {b.unit}s"

@@ -30,6 +30,14 @@ class Overlap:
     `both` and `only_a` follow the ranking of a, `only_b` that of b. `jaccard` is |both| / |either|; `share_of_a` is the
     fraction of a's heads that b also selects. `expected_*` are exact means under the plain null, and `p_value` is the
     probability of an overlap at least this large. `layer_matched_*` are the same under the layer-matched null.
+
+    `method_a`, `method_b`: the names of the two. `share_of_b`: as `share_of_a`. `expected_overlap` and `expected_jaccard` are
+    the
+    `expected_*`; `layer_matched_overlap`, `layer_matched_jaccard` and `layer_matched_p_value` the `layer_matched_*`.
+
+    Example:
+        >>> lh.compare.overlap(scores, scores, k=2).p_value < 0.05
+        True
     """
 
     method_a: str
@@ -67,6 +75,12 @@ def overlap(a: HeadScores, b: HeadScores, *, k: int, k_b: int | None = None) -> 
     and the expected Jaccard the mean over all possible overlaps, not the Jaccard of the expected overlap.
 
     Raises ValueError if the scores have different shapes or units, or if k is not between 1 and the number of heads.
+
+    Example:
+        >>> found = lh.compare.overlap(scores, lh.rank(model, trials, "dla")["dla"], k=2)
+
+        >>> found.jaccard, [str(head) for head in found.both]
+        (1.0, ['L1H0', 'L0H0'])
     """
     check_pair(a, b)
     top_a, top_b = top_heads(a, k), top_heads(b, k if k_b is None else k_b)
@@ -118,6 +132,11 @@ def head_overlaps(
     are not corrected for multiple comparisons: see `stats.benjamini_hochberg`.
 
     Raises ValueError for fewer than two rankings, a list shorter than k or with repeated heads, or heads outside the shape.
+
+    Example:
+        >>> lh.compare.head_overlaps({"names": ["L0H1", "L1H2"], "dates": ["L1H2", "L0H0"]}, shape=(2, 4))[["overlap", "jaccard"]]
+           overlap   jaccard
+        0        1  0.333333
     """
     if len(rankings) < 2:
         raise ValueError(f"head_overlaps got {len(rankings)} rankings. Pass {{name: heads}} with at least two.")
@@ -161,6 +180,14 @@ def jaccard_curve(a: HeadScores, b: HeadScores, *, ks: Iterable[int] | None = No
     Columns: k; jaccard; chance (its exact mean under the plain null); chance_low and chance_high (central 95 % of that
     null); layer_matched_chance (mean under the layer-matched null); overlap (number of heads). `ks` defaults to 1, 2, 5,
     10, 20, 50, ... up to the number of heads. Ties and errors as in `overlap`.
+
+    `a`, `b`: scores of one model.
+
+    Example:
+        >>> lh.compare.jaccard_curve(scores, scores, ks=[1, 2])[["k", "jaccard", "chance"]]
+           k  jaccard    chance
+        0  1      1.0  0.125000
+        1  2      1.0  0.178571
     """
     n = a.values.numel()
     sizes = [step * 10**power for power in range(len(str(n))) for step in (1, 2, 5)]

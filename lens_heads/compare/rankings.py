@@ -31,6 +31,12 @@ def rank_biased_overlap(a: HeadScores, b: HeadScores, *, p: float = 0.9) -> floa
     86 % of the weight. Ties are broken by layer, then head.
 
     Raises ValueError if the scores have different shapes or units, or if p is not strictly between 0 and 1.
+
+    `a`, `b`: scores of one model.
+
+    Example:
+        >>> round(lh.compare.rank_biased_overlap(scores, scores), 6)
+        1.0
     """
     check_pair(a, b)
     checks.share("p", p, "0.9")
@@ -47,6 +53,12 @@ def rank_correlation(a: HeadScores, b: HeadScores, *, kind: Literal["spearman", 
     Ties share their mean rank, unlike in `HeadScores.ranking`. NaN if a method gives all heads the same score.
 
     Raises ValueError if the scores have different shapes or units, or for an unknown kind.
+
+    `a`, `b`: scores of one model.
+
+    Example:
+        >>> round(lh.compare.rank_correlation(scores, scores), 6)
+        1.0
     """
     check_pair(a, b)
     if kind not in ("spearman", "kendall"):
@@ -66,6 +78,19 @@ def by_layer_third(a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int 
     heads of a third the same score.
 
     Raises ValueError if the scores have different shapes or units, for fewer than three layers, or a level outside 0 to 1.
+
+    `a`, `b`: scores of one model. `seed`: of the resamples.
+
+    Example:
+        >>> four = lh.planted_model()
+        >>> by_locos = lh.rank(four.model, four.trials(8), ["locos", "dla"])
+
+        >>> found = lh.compare.by_layer_third(*by_locos.values())
+        >>> found[["third", "first_layer", "last_layer", "heads"]]
+            third  first_layer  last_layer  heads
+        0   early            0           1      8
+        1  middle            2           2      4
+        2    late            3           3      4
     """
     check_pair(a, b)
     checks.share("level", level)
@@ -91,6 +116,13 @@ def rank_correlation_interval(
 
     low, high: percentiles of n resamples. Resampling adds noise to both rankings, so they are centred below the correlation;
     read them as a measure of spread. NaN if a ranking has fewer than five trials.
+
+    `a`, `b`: scores of one model. `level`: of the interval. `seed`: of the resamples.
+
+    Example:
+        >>> value, low, high = lh.compare.rank_correlation_interval(scores, scores)
+        >>> round(value, 6), low <= high
+        (1.0, True)
     """
     checks.share("level", level)
     checks.count("n", n)
@@ -112,6 +144,15 @@ def pool_scores(rankings: Mapping[str, HeadScores]) -> HeadScores:
 
     Raises ValueError for no tasks, scores of different models or methods, a trial in two tasks, and scores with an explicit
     `order` (`localize_heads`), which cannot be pooled.
+
+    `rankings`: by task.
+
+    Example:
+        >>> both = {"first": scores, "second": lh.rank(model, others, "locos")["locos"]}
+
+        >>> pooled = lh.compare.pool_scores(both)
+        >>> len(pooled.trial_ids), pooled.top(2) == heads
+        (16, True)
     """
     if not rankings:
         raise ValueError("scores_by_task is empty. Pass {task: scores}.")

@@ -20,6 +20,15 @@ def circuit_reuse(circuits: Mapping[str, Circuit]) -> pd.DataFrame:
     layer_matched_p_value). Heads of a circuit lie in few layers, so the second is the test.
 
     ValueError for fewer than two circuits, and circuits of models of different shapes.
+
+    `circuits`: of `trace_circuit`, by task.
+
+    Example:
+        >>> circuit = lh.ranking.trace_circuit(model, pairs)
+
+        >>> lh.compare.circuit_reuse({"first": circuit, "second": circuit})[["a", "b", "share_of_a"]]
+               a       b  share_of_a
+        0  first  second         1.0
     """
     shapes = {one.shape for one in circuits.values()}
     if len(shapes) > 1:

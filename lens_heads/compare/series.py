@@ -29,6 +29,13 @@ class CheckpointSeries:
 
     `steps`: a row per pair of neighbours, and last first against last: before, after, emergent, lost, kept (names), how many
     of the top k both share, how many are expected by chance (any heads; as many in each layer), and p of at least as many.
+
+    `k`: size of the top sets.
+
+    Example:
+        >>> series = lh.compare.checkpoint_series({"step 1": scores, "step 2": scores}, k=2)
+        >>> series.steps["kept"].iloc[0]
+        'L1H0, L0H0'
     """
 
     heads: pd.DataFrame
@@ -65,6 +72,11 @@ def checkpoint_series(
         k, alpha, n, seed: as in `compare_checkpoints`, which decides on emergent, lost and kept heads.
 
     Raises ValueError for fewer than two checkpoints, and as `compare_checkpoints` does.
+
+    Example:
+        >>> series = lh.compare.checkpoint_series({"step 1": scores, "step 2": scores}, k=2)
+        >>> series.steps[["before", "after", "emergent", "lost"]].iloc[0].tolist()
+        ['step 1', 'step 2', '', '']
     """
     names = list(checkpoints)
     if len(names) < 2:

@@ -50,6 +50,14 @@ class Signatures:
 
     `patterns` has the `STATISTICS`. `grams`: for each text, the centred Gram matrices [layer * head, pair of words] of
     `hook_z` at the end of every word, one tensor per minibatch.
+
+    `model`: whose heads they are.
+
+    Example:
+        >>> signatures = lh.compare.head_signatures(model, ["It rained. Nobody went out all day."] * 2)
+
+        >>> len(signatures.patterns), len(signatures.grams)
+        (2, 2)
     """
 
     model: str
@@ -86,6 +94,12 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, *, progres
 
     Raises ValueError for texts that `match_heads` rejects, or a tokenizer without character offsets; TypeError for a model
     that is not a TransformerLens model.
+
+    Example:
+        >>> signatures = lh.compare.head_signatures(model, ["It rained. Nobody went out all day."] * 2)
+
+        >>> len(signatures.grams)
+        2
     """
     shape = require(model, "head_signatures", "pattern")
     found = readings(model, common_texts() if texts is None else texts)

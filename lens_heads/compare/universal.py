@@ -22,6 +22,13 @@ class Universal:
 
     `tasks`: for every head in any top k, most shared first, the names of its tasks. `expected`: the number of universal heads
     if every task's k heads were drawn at random from n heads, exactly n * P(Binomial(n_tasks, k / n) >= at_least).
+
+    `n_heads`: of the model.
+
+    Example:
+        >>> found = lh.compare.universal_heads({"names": scores, "dates": scores, "places": scores}, k=2)
+        >>> found.heads, round(found.expected, 3)
+        ([Head(0, 0), Head(1, 0)], 0.125)
     """
 
     heads: list[Head]
@@ -69,6 +76,13 @@ def universal_heads(rankings: Mapping[str, HeadScores], *, k: int = 5, at_least:
 
     Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
     number of heads.
+
+    `rankings`: by task.
+
+    Example:
+        >>> found = lh.compare.universal_heads({"names": scores, "dates": scores, "places": scores}, k=2)
+        >>> set(found.heads) == set(scores.top(2))
+        True
     """
     tasks = len(rankings)
     if tasks < 2:

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 @typed_methods
 @dataclass(frozen=True, eq=False)
 class Similarity:
-    """`values` [head, head]: the cosine of every two heads of `heads`; -1 to 1, 1 on the diagonal."""
+    """`values` [head, head]: the cosine of every two heads of `heads`; -1 to 1, 1 on the diagonal.
+
+    Example:
+        >>> found = lh.compare.ov_similarity(untrained, layer=0)
+        >>> found.heads[0], round(found.values[0, 0].item(), 3)
+        (Head(0, 0), 1.0)
+    """
 
     heads: tuple[Head, ...]
     values: Float[Tensor, "head head"]
@@ -61,6 +67,13 @@ def ov_similarity(model: Model, *, layer: int | None = None) -> Similarity:
     head's values. Query heads of a group share W_V, which makes them more alike. RoPE keeps W_Q W_K^T from having such a form.
     Our reading of DHA's similarity, whose formula we could not verify. ValueError for processed weights, or a head whose
     OV circuit is zero.
+
+    `model`: with raw weights.
+
+    Example:
+        >>> found = lh.compare.ov_similarity(untrained, layer=0)
+        >>> round(found.values[1, 1].item(), 3), found.values[0, 1].item() < 1
+        (1.0, True)
     """
     require_raw_weights(model)
     shape = require(model, "ov_similarity", "writes")
@@ -90,6 +103,13 @@ def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
     "W_Q" and "W_O" are of query heads, "W_K" and "W_V" of kv heads. This is not ALPS, which the compressed-sensing paper names:
     that depends on the arbitrary order of weights, and its code slices k and v by the query head's index. ValueError for models
     of different shapes, processed weights, and a matrix of zeros.
+
+    `before`, `after`: two checkpoints.
+
+    Example:
+        >>> changed = lh.compare.weight_change(untrained, lh.sanity.shuffled_outputs(untrained))
+        >>> changed["W_Q"].values.max().item(), changed["W_O"].values.min().item() > 0.1
+        (0.0, True)
     """
     for model in (before, after):
         require_raw_weights(model)

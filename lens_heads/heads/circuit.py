@@ -29,7 +29,14 @@ class Stage:
 @typed_methods
 @dataclass(frozen=True, eq=False)
 class Circuit:
-    """The `stages` of a trace, from the logits backwards. `gap`: mean metric of the clean minus that of the corrupt run."""
+    """The `stages` of a trace, from the logits backwards. `gap`: mean metric of the clean minus that of the corrupt run.
+
+    Example:
+        >>> circuit = lh.ranking.trace_circuit(model, pairs)
+
+        >>> circuit.stages[0].name, circuit.stages[0].heads == tuple(heads[:1])
+        ('to the logits', True)
+    """
 
     stages: tuple[Stage, ...]
     gap: float

@@ -17,6 +17,10 @@ class Condition:
     """k heads: `set` says which, `method` of which ranking.
 
     Sets: "none", "no_needle" (no ablation, prompts without their needles), "top", "bottom", "random", "random_like", "given".
+
+    Example:
+        >>> lh.Condition("locos", "random", 5)
+        Condition(method='locos', set='random', k=5)
     """
 
     method: str

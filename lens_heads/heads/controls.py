@@ -37,6 +37,10 @@ class Controls:
         trials are enough.
 
     ValueError for an unknown name, and for numbers of draws or trials that are none.
+
+    Example:
+        >>> lh.Controls("random", draws=40).draws
+        40
     """
 
     names: Sequence[str] | str = CONTROLS

@@ -144,6 +144,13 @@ def load_heads(path: str | Path) -> list[Head]:
     Published lists of selected heads have these forms; QRHead's configurations (YAML) have the list as their
     `attn_head_set`. `parse_heads` reads a string. Raises ValueError naming the file and the entry that is not a head or is
     listed twice, and for "full_heads", which is every head of a model; FileNotFoundError if there is no file.
+
+    `path`: the file.
+
+    Example:
+        >>> _ = Path("heads.txt").write_text("17-24, 20-25")
+        >>> lh.load_heads("heads.txt")
+        [Head(17, 24), Head(20, 25)]
     """
     path = user_path(path, "path")
     text = read_text(path).strip()

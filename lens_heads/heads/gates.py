@@ -32,6 +32,14 @@ def read_gates(path: str | Path, *, model: str = "") -> HeadScores:
 
     Raises ValueError naming the file and line for anything but numbers from 0 to 1 (and what training leaves beyond) and lines
     of one length, FileNotFoundError if there is no file.
+
+    `path`: the file. `model`: whose gates they are, by which their number is checked.
+
+    Example:
+        >>> _ = Path("gates.tsv").write_text("0.5 0.0" + chr(10) + "0.0 1.0")
+        >>> gates = lh.read_gates("gates.tsv")
+        >>> [str(head) for head in gates.top(2)]
+        ['L1K1', 'L0K0']
     """
     path = user_path(path, "path")
     rows: list[list[float]] = []
@@ -69,6 +77,13 @@ def open_gates(scores: HeadScores, *, threshold: float = 0.5) -> list[Head]:
 
     With `gate_threshold(scores, share)` they are that share of all heads, also where gates tie: see there.
     ValueError for a threshold that no share can be.
+
+    `scores`: the gates.
+
+    Example:
+        >>> gates = lh.HeadScores("gates", torch.tensor([[0.9, 0.1], [0.2, 1.0]]), torch.ones(1, 2, 2), ("all",))
+        >>> lh.heads.open_gates(gates, threshold=0.5)
+        [Head(1, 1), Head(0, 0)]
     """
     limit = checks.finite("threshold", threshold, 0, 1 + _STEP)
     apart = _apart(scores)
@@ -83,6 +98,13 @@ def gate_threshold(scores: HeadScores, *, share: float) -> float:
     and all do at 1. Most published gates are exactly 0 or 1, and the threshold falls among equal ones. The authors add noise of
     up to 1e-6, so that another half of them is kept on every call; here those earlier in the ranking (by layer, then head) are
     kept, told apart by less than float32 resolves. ValueError for a share outside 0 to 1.
+
+    `scores`: the gates. `share`: of all heads.
+
+    Example:
+        >>> threshold = lh.heads.gate_threshold(scores, share=0.25)
+        >>> lh.heads.open_gates(scores, threshold=threshold) == scores.top(2)
+        True
     """
     kept = checks.finite("share", share, 0, 1)
     if kept == 1:
@@ -118,6 +140,13 @@ def write_gates(scores: HeadScores, path: str | Path) -> Path:
     """Write gates of kv heads in that form: a line per layer, separated by tabs, each the shortest text of its float32.
 
     ValueError for scores of another unit or outside 0 to 1, OSError naming the file if it cannot be written.
+
+    `path`: the file, which is replaced.
+
+    Example:
+        >>> gates = lh.HeadScores("gates", torch.tensor([[0.5, 0.0], [0.0, 1.0]]), torch.ones(1, 2, 2), ("all",), unit="kv_head")
+        >>> lh.write_gates(gates, "gates.tsv").read_text().split()
+        ['0.5', '0.0', '0.0', '1.0']
     """
     if scores.unit != "kv_head" or bool((scores.values < 0).any()) or bool((scores.values > 1).any()):
         raise ValueError(

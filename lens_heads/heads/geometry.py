@@ -22,6 +22,11 @@ class HeadGeometry:
     output passes its own norm before it is added to the residual stream (Gemma 2/3, OLMo 2/3). `attn_softcap` and
     `logit_softcap` are the tanh caps on attention scores and logits, if any. `model`: a weak reference to the model it is of,
     by which scores of another one are told.
+
+    Example:
+        >>> shape = lh.head_geometry(model)
+        >>> shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.final_norm
+        (2, 4, 4, 'rms')
     """
 
     name: str

@@ -19,6 +19,12 @@ class Head:
 
     `unit`: a kv head, as the best of a table of gates are, is written "L12K1" and equals no query head. `ablate` and whatever
     else takes query heads refuses it: `units.query_heads` are those that read it.
+
+    `layer`, `head`: which one.
+
+    Example:
+        >>> str(lh.Head(12, 1)), lh.Head(12, 1) < lh.Head(13, 0)
+        ('L12H1', True)
     """
 
     layer: int

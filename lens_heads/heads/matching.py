@@ -35,6 +35,16 @@ class HeadMatch:
 
     `distance` covers all heads, by layer, then head. `chance` is the mean distance of head_a to the heads in its partner's
     depth bin. `p` tests the whole matching: see `match_heads`. `shape_a` and `shape_b` are (layers, heads per layer).
+
+    `meta`: how it was matched.
+
+    Example:
+        >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
+
+        >>> match.pairs[["head_a", "head_b"]].head(2)
+          head_a head_b
+        0   L0H0   L0H0
+        1   L0H1   L0H1
     """
 
     pairs: pd.DataFrame
@@ -108,6 +118,14 @@ def match_accuracy(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
     """Fraction of planted partners found: of the heads of a in `truth` ({head of a: its true partner in b}).
 
     Heads may be given in any accepted spelling. Raises ValueError if `truth` is empty or names a head that a does not have.
+
+    `match`: of `match_heads`.
+
+    Example:
+        >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
+
+        >>> lh.compare.match_accuracy(match, {"L0H0": "L0H0", "L2H3": "L2H3"})
+        1.0
     """
     if not truth:
         raise ValueError("truth is empty. Pass {head of a: its true partner in b}.")

@@ -60,6 +60,10 @@ class HeadScores:
             `null_spans`: the same score at other spans of the prompts), or None.
 
     Raises ValueError for NaN or infinite scores, an unknown `unit` or `best`, and shapes that disagree.
+
+    Example:
+        >>> scores.method, scores.top(2) == heads
+        ('locos', True)
     """
 
     method: str

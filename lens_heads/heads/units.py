@@ -24,6 +24,13 @@ def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
 
     An `order` of heads becomes that of the kv heads they read.
     Raises ValueError as `check_group` does.
+
+    `scores`: of query heads.
+
+    Example:
+        >>> kv = lh.units.to_kv_heads(scores, group=2)
+        >>> kv.unit, [str(head) for head in kv.top(1)]
+        ('kv_head', ['L1K0'])
     """
     check_group(scores, "query_head", group)
     best = rearrange(scores.sign * scores.values, "layer (kv group) -> layer kv group", group=group).argmax(-1)
@@ -43,6 +50,13 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
 
     An `order` of heads is kept, with the heads of a group side by side: select them in multiples of `group`.
     Raises ValueError as `check_group` does.
+
+    `scores`: of kv heads.
+
+    Example:
+        >>> wide = lh.units.to_query_heads(lh.units.to_kv_heads(scores, group=2), group=2)
+        >>> wide.unit, wide.values.shape == scores.values.shape
+        ('query_head', True)
     """
     check_group(scores, "kv_head", group)
     spread = {
@@ -59,6 +73,12 @@ def query_heads(kv_heads: AnyHeads, group: int) -> list[Head]:
     """All query heads that read these kv heads (`head_geometry(model).group` of them each). ValueError for a group below 1.
 
     Kv heads as `scores.top(k)` of their scores gives them, "L12K1" strings, or pairs.
+
+    `kv_heads`: those that are read.
+
+    Example:
+        >>> lh.units.query_heads(["L0K1"], group=2)
+        [Head(0, 2), Head(0, 3)]
     """
     checks.count("group", group, 1, LARGEST_GROUP)
     return [Head(kv.layer, kv.head * group + i) for kv in parse_heads(kv_heads, "kv_head") for i in range(group)]
@@ -66,7 +86,15 @@ def query_heads(kv_heads: AnyHeads, group: int) -> list[Head]:
 
 @typed
 def highest_first(scores: HeadScores) -> HeadScores:
-    """The same scores, negated if the lowest are best."""
+    """The same scores, negated if the lowest are best.
+
+    `scores`: either way round.
+
+    Example:
+        >>> lowest = lh.HeadScores("loss", -scores.values, -scores.per_trial, scores.trial_ids, best="lowest")
+        >>> lh.units.highest_first(lowest).top(2) == scores.top(2)
+        True
+    """
     if scores.sign > 0:
         return scores
     null = None if scores.null is None else -scores.null

@@ -71,6 +71,13 @@ def check_model(
     to the magnitude of the compared values. `tolerance` defaults to 1e-3 in float32 and 5e-2 in half precision (bfloat16
     activations carry 8 bits). The model runs in eval mode, with the hooks that are on it, and is restored afterwards. Raises
     ValueError for processed weights; every other failure is a row.
+
+    `model`: of either class.
+
+    Example:
+        >>> report = lh.check_model(untrained)
+        >>> report.passed, set(report.frame["passed"])
+        (True, {True})
     """
     require_raw_weights(model)
     shape = head_geometry(model)

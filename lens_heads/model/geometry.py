@@ -34,6 +34,11 @@ def head_geometry(model: Model) -> HeadGeometry:
     """The geometry of a loaded model. d_head is not always d_model / n_heads (Qwen3, Gemma 3).
 
     ValueError for a bridge of the caller's own that lacks what every function reads, as `load_model` refuses it.
+
+    Example:
+        >>> shape = lh.head_geometry(model)
+        >>> shape.n_layers, shape.n_heads, shape.windows
+        (2, 4, (None, None))
     """
     try:
         return _geometry(model)

@@ -51,6 +51,13 @@ def worker_pool(model: Model, workers: int | str | None, *, num_gpus: float = 1)
     divide). A worker that dies gives its units back once.
 
     Raises ValueError for devices that do not exist, processed weights or a model with hooks, ImportError without Ray.
+
+    Example:
+        >>> with lh.worker_pool(model, None):
+        ...     found = lh.rank(model, trials, "locos")
+
+        >>> found["locos"].top(2) == heads
+        True
     """
     if workers is None:
         yield

@@ -30,6 +30,11 @@ class Method:
     per-trial scores cannot be halved, because all trials together choose what is scored, so that stability takes two runs on
     half of the trials each. `paper`: its source. `fails`: when it misleads.
     `scorer`: what it reads off a pass; such methods share one.
+
+    Example:
+        >>> first_layers = lh.Method("first_layers", "own", lambda material: lh.sanity.random_ranking(material.model))
+        >>> list(lh.rank(model, trials, first_layers))
+        ['first_layers']
     """
 
     name: str

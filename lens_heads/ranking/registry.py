@@ -36,7 +36,12 @@ FILES: tuple[tuple[Method, ...], ...] = (
 
 
 class Methods(Mapping[str, Method]):
-    """The methods by name, as a table in a notebook."""
+    """The methods by name, as a table in a notebook.
+
+    Example:
+        >>> lh.methods["locos"].needs, lh.methods["greedy"].family
+        ('needle', 'search')
+    """
 
     def __init__(self, files: Iterable[Iterable[Method]]) -> None:
         self._held = {method.name: method for file in files for method in file}

@@ -82,6 +82,15 @@ def sharding(part: Part | str | None) -> Iterator[None]:
     folder run whole.
 
     ValueError for a part that cannot be, or without these variables.
+
+    `part`: which one.
+
+    Example:
+        >>> with lh.sharding("0/1"):  # The first of one: all of them.
+        ...     found = lh.rank(model, trials, "locos", out="run")
+
+        >>> len(list(Path("run").rglob("*.safetensors"))) == len(trials)
+        True
     """
     if not isinstance(part, Part | str | None):
         raise TypeError(f"part={part!r:.60}: use a text such as '0/4' or 'auto', a Part, or None")

@@ -30,6 +30,11 @@ def permuted_answers(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) ->
 
     Raises ValueError if too many trials have the same answer, for a mixture of Trial and EncodedTrial, repeated ids, and a seed
     that is no whole number; TypeError for anything but trials.
+
+    Example:
+        >>> others = lh.sanity.permuted_answers(trials)
+        >>> others[0].id, others[0].answer != trials[0].answer
+        ('planted-0-0-answer-of-planted-0-2', True)
     """
     listed = trial_list(trials)
     for trial in listed:

@@ -22,6 +22,13 @@ def random_initialised(model: Model, *, seed: int = 0) -> Model:
 
     Raises ValueError for processed weights and a seed that is no whole number; TypeError for anything but a TransformerLens
     model.
+
+    Example:
+        >>> untrained = lh.sanity.random_initialised(model)
+        >>> [lh.evaluate(one, trials, generate=False).metrics["greedy_match"].mean().item() for one in (model, untrained)]
+
+
+        [1.0, 0.0]
     """
     name, seed = head_geometry(model).name, checks.seed(seed)
     return redrawn(model, f"{name} random-initialised seed {seed}", seed)
@@ -40,6 +47,12 @@ def shuffled_outputs(model: Model, *, seed: int = 0) -> Model:
 
     Raises ValueError for processed weights, layers of a single head and a seed that is no whole number; TypeError for
     anything but a TransformerLens model.
+
+    Example:
+        >>> shuffled = lh.sanity.shuffled_outputs(model)
+        >>> lh.rank(shuffled, trials, "locos")["locos"].top(2) == heads
+
+        False
     """
     shape, seed = head_geometry(model), checks.seed(seed)
     if shape.n_heads < 2:

@@ -63,6 +63,10 @@ class Planted:
     which copy scores miss; "suppressor" writes minus half of it; "decoy" looks at the answer and writes nothing; "backup" writes
     only where its "main" head is gone; "reader" looks at the answer only where its "feeder" has left a note; "noise" attends
     evenly and writes a little at random.
+
+    Example:
+        >>> planted.of("copier"), planted.of("writer")
+        ([Head(1, 0)], [Head(0, 0)])
     """
 
     model: Model
@@ -167,6 +171,11 @@ def planted_model(
         seed: of the places and the noise.
 
     ValueError for numbers that do not fit: planted heads need a kv group each (or a layer), pairs two layers.
+
+    Example:
+        >>> planted = lh.planted_model(writers=2)
+        >>> planted.of("writer")
+        [Head(2, 0), Head(3, 1)]
     """
     kv_heads = heads if kv_heads is None else kv_heads
     for name, value in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():

@@ -41,6 +41,16 @@ def planted_quality(
     (the mean over seeds of what random numbers are expected to get), seeds.
 
     Raises ValueError for no seeds and whatever `planted_model` and `Planted.quality` refuse.
+
+    Example:
+        >>> by_locos = lambda one: lh.rank(one.model, one.trials(8), "locos")["locos"]
+        >>> lh.sanity.planted_quality(by_locos, seeds=2, roles=["copier", "writer"], backups=0, chains=0)[["metric", "value"]]
+
+
+                      metric  value
+        0              auroc    1.0
+        1  average_precision    1.0
+        2          precision    1.0
     """
     listed = list(range(checks.count("seeds", seeds))) if checks.whole(seeds) is not None else _seeds(seeds)
     checks.share("level", level)

@@ -29,6 +29,10 @@ def random_ranking(model: Model | HeadScores, *, seed: int = 0) -> HeadScores:
         The only "trial" is "random lead seed <seed>", so there are no intervals and nothing that it must not be evaluated on.
 
     Raises ValueError for a seed that is no whole number; TypeError for anything but a TransformerLens model or HeadScores.
+
+    Example:
+        >>> lh.sanity.random_ranking(scores, seed=1).top(2)
+        [Head(1, 0), Head(0, 3)]
     """
     seed = checks.seed(seed)
     if isinstance(model, HeadScores):

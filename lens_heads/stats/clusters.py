@@ -33,7 +33,14 @@ def partitions(groups: Groups, trials: int) -> list[Int[np.ndarray, " trial"]]:
 
 @typed
 def fewest_clusters(groups: Groups, trials: int) -> int:
-    """The number of clusters, of the kind with fewer; the number of trials without groups."""
+    """The number of clusters, of the kind with fewer; the number of trials without groups.
+
+    `trials`: how many there are.
+
+    Example:
+        >>> lh.stats.fewest_clusters(["Ann", "Ann", "Bob"], 3), lh.stats.fewest_clusters(None, 3)
+        (2, 3)
+    """
     return min(len(np.unique(cluster)) for cluster in partitions(groups, trials))
 
 
@@ -66,7 +73,15 @@ def cluster_values(
 
 @typed
 def whole_clusters(values: Float[np.ndarray, "trial *item"], groups: Groups) -> Float[np.ndarray, "cluster *item"]:
-    """`cluster_values` of the clusters to resample: of two kinds that cross, those of which there are fewer."""
+    """`cluster_values` of the clusters to resample: of two kinds that cross, those of which there are fewer.
+
+    `values`: the trials in the first dimension. `groups`: as in `mean_interval`.
+
+    Example:
+        >>> found = lh.stats.whole_clusters(np.array([1.0, 2.0, 6.0]), ["a", "a", "b"])
+        >>> len(found), round(float(found.mean()), 6)
+        (2, 3.0)
+    """
     cluster = min(partitions(groups, len(values)), key=lambda numbers: numbers.max())
     return cluster_values(values.reshape(1, len(values), -1), cluster)[0].reshape(-1, *values.shape[1:])
 
@@ -76,6 +91,12 @@ def icc(values: Float[np.ndarray, " trial"], labels: Labels) -> float:
     """Intraclass correlation ICC(1) of trials within clusters, from a one-way analysis of variance; NaN without replicates.
 
     (Donner 1986, with the average cluster size for unequal sizes.) Can be negative.
+
+    `values`: a number per trial. `labels`: the cluster of each.
+
+    Example:
+        >>> lh.stats.icc(np.array([1.0, 1.0, 5.0, 5.0]), ["a", "a", "b", "b"])
+        1.0
     """
     values, (cluster,) = np.asarray(values, dtype=float), partitions(labels, len(values))
     counts = np.bincount(cluster)
@@ -94,6 +115,12 @@ def effective_n(values: Float[np.ndarray, " trial"], groups: Groups) -> float:
     """The number of independent trials that would give the mean the same standard error: s^2 / Var(mean), at most the trials.
 
     Two crossing clusterings count together, as in `mean_interval`. The number of trials where all values agree.
+
+    `groups`: as in `mean_interval`.
+
+    Example:
+        >>> lh.stats.effective_n(np.array([1.0, 1.0, 1.0, 5.0, 5.0, 5.0]), list("aaabbb")) < 3
+        True
     """
     values = np.asarray(values, dtype=float)
     spread = values.var(ddof=1) if len(values) > 1 else 0.0

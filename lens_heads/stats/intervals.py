@@ -26,7 +26,15 @@ FEWEST = 5
 
 
 class Interval(NamedTuple):
-    """An estimate and its bounds, which are NaN where there are too few trials."""
+    """An estimate and its bounds, which are NaN where there are too few trials.
+
+    `value`, `low` and `high` are in the unit of what was measured.
+
+    Example:
+        >>> costs = lh.stats.Interval(1.5, 1.0, 2.0)
+        >>> costs.low > 0
+        True
+    """
 
     value: float
     low: float
@@ -70,6 +78,13 @@ def mean_interval(
         n: resamples of the bootstrap-t.
 
     Raises ValueError for no trials.
+
+    `level`: of the interval. `seed`: of the bootstrap.
+
+    Example:
+        >>> low, high = lh.stats.mean_interval(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+        >>> low.item() < 3.5 < high.item()
+        True
     """
     low, high = _bounds([_array(values, 1)], [groups], level, n, seed)
     shape = values.shape[1:]
@@ -86,7 +101,15 @@ def gap_interval(
     n: int = 2000,
     seed: int = 0,
 ) -> tuple[Float[Tensor, "*item"], Float[Tensor, "*item"]]:
-    """(low, high) of mean(first) - mean(second) over trials that are not paired; as `mean_interval`, with Welch's t."""
+    """(low, high) of mean(first) - mean(second) over trials that are not paired; as `mean_interval`, with Welch's t.
+
+    `groups`: labels for each of the two. `level`, and `n` and `seed` of the bootstrap: as there.
+
+    Example:
+        >>> low, high = lh.stats.gap_interval(torch.tensor([4.0, 5, 6, 5, 4, 6]), torch.tensor([0.0, 1, 2, 1, 0, 2]))
+        >>> low.item() < 4 < high.item()
+        True
+    """
     low, high = _bounds([_array(first, 1), -_array(second, 1)], groups, level, n, seed)
     shape = first.shape[1:]
     return torch.from_numpy(low).float().reshape(shape), torch.from_numpy(high).float().reshape(shape)
@@ -100,6 +123,13 @@ def crossed_interval(
 
     Variance of the mean (MS_draw + MS_trial - MS_interaction) / (draws * trials), at least the larger single part, with
     Satterthwaite's degrees of freedom. With a single draw this is `mean_interval`. ValueError unless [draw, trial].
+
+    `groups`, `level` and, for a single draw, `n` and `seed` of the bootstrap: as in `mean_interval`.
+
+    Example:
+        >>> found = lh.stats.crossed_interval(torch.arange(6.0)[:, None] + torch.arange(6.0))
+        >>> found.value, found.low < 5 < found.high
+        (5.0, True)
     """
     if values.ndim != 2 or len(values) == 0:
         raise ValueError(f"values of shape {list(values.shape)}: must be [draw, trial], with at least one draw")
@@ -119,6 +149,14 @@ def sum_interval(
 
     The trials of different tables are independent; their draws are the same, in the same order. A table with one row
     does not depend on the draw. ValueError for no tables, and for other numbers of draws.
+
+    `level`, `n`, `seed`: as there.
+
+    Example:
+        >>> tables = [torch.tensor([[1.0, 2, 3, 1, 2, 3]]), torch.tensor([[10.0, 10, 12, 8, 10, 10]])]
+        >>> found = lh.stats.sum_interval(tables, [None, None])
+        >>> found.value, found.low < 12 < found.high
+        (12.0, True)
     """
     if not tables or any(table.ndim != 2 or len(table) == 0 for table in tables):
         shapes = ", ".join(str(list(table.shape)) for table in tables) or "none"
@@ -143,6 +181,13 @@ def ratio_interval(
 
     All NaN unless sum(below) is positive. The bounds are NaN where they would be unbounded: where the lower bound of the
     mean of `below` is not above zero (Fieller 1954).
+
+    `groups`, `level`, `n`, `seed`: as in `crossed_interval`.
+
+    Example:
+        >>> removed, full = torch.tensor([[1.0, 2, 1, 2, 1, 2]]), torch.tensor([[2.0, 4, 2, 4, 2, 4]])
+        >>> lh.stats.ratio_interval(removed, full).value
+        0.5
     """
     whole = crossed_interval(below, groups=groups, level=level, n=n, seed=seed)
     if not whole.value > 0:
@@ -161,6 +206,11 @@ def difference(first: Interval, second: Interval, *, correlation: float = 0.0) -
     """first - second from their own intervals: the method of variance estimates recovery (Zou and Donner 2008).
 
     It keeps the asymmetry of both. `correlation` of the two estimates; 0 is on the safe side if it is positive.
+
+    Example:
+        >>> wide = lh.stats.difference(lh.stats.Interval(5.0, 2.0, 8.0), lh.stats.Interval(1.0, -3.0, 5.0))
+        >>> wide
+        Interval(value=4.0, low=-1.0, high=9.0)
     """
 
     def reach(down: float, up: float) -> float:
@@ -173,7 +223,15 @@ def difference(first: Interval, second: Interval, *, correlation: float = 0.0) -
 
 @typed
 def bootstrap_means(values: Float[Tensor, "trial ..."], *, n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
-    """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts."""
+    """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts.
+
+    `values`: the trials in the first dimension. `seed`: of the resampling.
+
+    Example:
+        >>> means = lh.stats.bootstrap_means(torch.arange(10.0), n=100)
+        >>> len(means), bool((means > 1).all() and (means < 8).all())
+        (100, True)
+    """
     trials = _trials(values, n, seed)
     weights = _weights(trials, n, seed)
     means = weights @ values.detach().double().cpu().reshape(len(values), -1).numpy()
@@ -184,7 +242,13 @@ def bootstrap_means(values: Float[Tensor, "trial ..."], *, n: int = 1000, seed: 
 def percentile_interval(
     samples: Float[np.ndarray, "sample ..."], *, level: float = 0.95
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """(low, high) that enclose a share `level` of the finite samples; NaN where no sample is finite."""
+    """(low, high) that enclose a share `level` of the finite samples; NaN where no sample is finite.
+
+    Example:
+        >>> low, high = lh.stats.percentile_interval(np.arange(101.0), level=0.9)
+        >>> round(float(low)), round(float(high))
+        (5, 95)
+    """
     tails, finite = _tails(level), np.where(np.isfinite(samples), samples, np.nan)
     empty = np.isnan(finite).all(0)
     low, high = np.nanquantile(np.where(empty, 0.0, finite), tails, axis=0)

@@ -38,6 +38,11 @@ class Permutation:
     of arrangements with an r at least as large; `p_two_sided`: at least as far from 0. `smallest_p`: the smallest p that is
     possible with these strata. `arrangements`: those tried; `exact`: all there are. r and both p are NaN where one side has
     nothing left that varies, or where covariates leave fewer than two degrees of freedom.
+
+    Example:
+        >>> found = lh.stats.permutation_test([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 4.0, 6.0, 8.0, 10.0])
+        >>> found.arrangements, found.exact
+        (120, True)
     """
 
     r: float
@@ -79,6 +84,13 @@ def permutation_test(
         n: tries all arrangements if these are no more, else samples n; None tries all of up to 50,000, else samples 10,000.
 
     Raises ValueError for shapes that do not match and numbers that are not finite.
+
+    `seed`: of the sampled arrangements.
+
+    Example:
+        >>> found = lh.stats.permutation_test([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 4.0, 6.0, 8.0, 10.0])
+        >>> round(found.r, 6), round(found.p * found.arrangements)
+        (1.0, 1)
     """
     n = None if n is None else checks.count("n", n, remedy=", or None")
     checks.seed(seed)

@@ -41,6 +41,12 @@ def positive_mean_p(values: Float[Tensor, "trial *item"]) -> Float[Tensor, "*ite
     Student's t, of sign flips, of Johnson's modified t and of the bootstrap-t reaches .2 to .7 there under a left skew.
 
     Raises ValueError for fewer than ten trials.
+
+    `values`: at least ten trials, and no item or several.
+
+    Example:
+        >>> lh.stats.positive_mean_p(torch.linspace(1.0, 2.0, 20)).item() < 0.001
+        True
     """
     trials = len(values)
     if trials < FEWEST_TRIALS:

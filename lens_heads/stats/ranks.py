@@ -20,7 +20,12 @@ HARMFUL = {"lower": operator.le, "higher": operator.ge}
 
 
 class RandomRank(NamedTuple):
-    """`p` = `rank` / (`draws` + 1). `rank` is the lead's among the draws and itself: 1 is the most harmful."""
+    """`p` = `rank` / (`draws` + 1). `rank` is the lead's among the draws and itself: 1 is the most harmful.
+
+    Example:
+        >>> lh.stats.rank_p(-3.0, np.array([-1.0, -0.5, 0.0]))
+        RandomRank(p=0.25, rank=1, draws=3)
+    """
 
     p: float
     rank: int
@@ -42,6 +47,10 @@ def rank_p(
         harmful: "lower" if a lower value is more harmful (a metric), "higher" if a higher one is (a drop).
 
     Raises ValueError for no draws, trials that differ in number, an unknown `harmful`, and numbers that are not finite.
+
+    Example:
+        >>> lh.stats.rank_p(2.5, np.array([0.1, 0.3, 0.2, 2.6]), harmful="higher")
+        RandomRank(p=0.4, rank=2, draws=4)
     """
     if harmful not in HARMFUL:
         raise ValueError(f"unknown harmful {harmful!r}. Choose from {', '.join(HARMFUL)}.")

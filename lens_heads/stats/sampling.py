@@ -23,6 +23,11 @@ class Precision:
 
     `half_width`: the target, in the metric's unit (nats of log-probability by default). `at_most`: trials. `block`: trials
     added at a time; the first block is the least that anything is judged by.
+
+    Example:
+        >>> until = lh.stats.Precision(half_width=0.1, at_most=500)
+        >>> until.half_width, until.block
+        (0.1, 20)
     """
 
     half_width: float = 0.25
@@ -44,7 +49,12 @@ class Precision:
 
 @typed
 def needed(half_width_now: float, n_now: int, target: float) -> int:
-    """How many trials would have had the half-width `target`, if `n_now` trials have `half_width_now`; rounded up."""
+    """How many trials would have had the half-width `target`, if `n_now` trials have `half_width_now`; rounded up.
+
+    Example:
+        >>> lh.stats.needed(1.0, 20, target=0.5)
+        80
+    """
     checks.finite("half_width_now", half_width_now, 0)
     checks.whole_number("n_now", n_now)
     return max(_rounded_up(n_now * (half_width_now / check_half_width("target", target)) ** 2), 1)
@@ -57,6 +67,10 @@ def n_to_tell(estimate: float, half_width: float, n: int, at: float) -> int | No
     That is, how many would have an interval around `estimate` that excludes `at`, if `n` trials have `half_width`. None too
     for more than `FURTHEST` times `n`. Where the interval also runs over random draws, the answer holds for as many times the
     draws: with the same draws, no number of trials brings it below what these leave.
+
+    Example:
+        >>> lh.stats.n_to_tell(estimate=0.5, half_width=1.0, n=20, at=0.0)
+        80
     """
     distance = abs(checks.finite("estimate", estimate) - checks.finite("at", at))
     if not distance:

@@ -20,7 +20,14 @@ Hits = Float[np.ndarray, " trial"]
 
 @typed
 def are_shares(*values: Float[np.ndarray, "..."]) -> bool:
-    """Whether all values are 0 or 1, so that score intervals apply."""
+    """Whether all values are 0 or 1, so that score intervals apply.
+
+    `values`: one array or several.
+
+    Example:
+        >>> lh.stats.are_shares(np.array([0.0, 1.0, 1.0])), lh.stats.are_shares(np.array([0.5]))
+        (True, False)
+    """
     return all(bool(np.isin(each, (0.0, 1.0)).all()) for each in values)
 
 
@@ -31,6 +38,13 @@ def share_interval(hits: Hits, *, groups: Groups = None, level: float = 0.95) ->
     With clusters, the number of trials is the effective one, less what few clusters take: times the squared ratio of Student's
     t for the trials to that for the clusters   (Korn and Graubard, "Confidence intervals for proportions with small expected
     number of positive counts estimated from survey data", 1998). ValueError for values other than 0 and 1, or none.
+
+    `hits`: 1 for a right answer, 0 for a wrong one. `groups`, `level`: as in `mean_interval`.
+
+    Example:
+        >>> right = lh.stats.share_interval(np.array([1.0] * 8 + [0.0] * 2))
+        >>> [round(bound, 2) for bound in right]
+        [0.8, 0.49, 0.94]
     """
     level = checks.share("level", level)
     hits = np.asarray(hits, dtype=float)
@@ -51,6 +65,14 @@ def paired_share_interval(first: Hits, second: Hits, *, groups: Groups = None, l
     Wilson's intervals of both, combined with the correlation phi of the pairs, continuity-corrected where positive (method 8
     has it uncorrected). With clusters, the number of trials is the effective one of the differences, as in `share_interval`.
     NaN bounds below five trials or clusters.
+
+    `groups`, `level`: as in `mean_interval`.
+
+    Example:
+        >>> before, after = np.array([1.0] * 9 + [0.0]), np.array([1.0] * 2 + [0.0] * 8)
+        >>> lost = lh.stats.paired_share_interval(before, after)
+        >>> round(lost.value, 2), lost.low > 0
+        (0.7, True)
     """
     level = checks.share("level", level)
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
@@ -78,6 +100,13 @@ def relative_loss_interval(before: Hits, after: Hits, *, groups: Groups = None, 
     """The share of right answers that is lost, (before - after) / before, on the same trials; NaN if none was right.
 
     The linearized ratio, and never narrower than Wilson's interval of the loss on as many trials as were right before.
+
+    `groups`, `level`: as in `mean_interval`.
+
+    Example:
+        >>> lost = lh.stats.relative_loss_interval(np.ones(10), np.array([1.0] * 4 + [0.0] * 6))
+        >>> round(lost.value, 2), lost.low > 0
+        (0.6, True)
     """
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     above, below = (torch.tensor(values)[None] for values in (before - after, before))
@@ -90,7 +119,14 @@ def relative_loss_interval(before: Hits, after: Hits, *, groups: Groups = None, 
 
 @typed
 def wilson(share: float, n: float, *, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score bounds of a share; n need not be a whole number, unlike in scipy's `proportion_ci`."""
+    """Wilson's score bounds of a share; n need not be a whole number, unlike in scipy's `proportion_ci`.
+
+    `share`: of n trials. `level`: of the interval.
+
+    Example:
+        >>> [round(bound, 3) for bound in lh.stats.wilson(0.5, 10)]
+        [0.237, 0.763]
+    """
     z2 = float(scipy_stats.norm.ppf((1 + level) / 2)) ** 2
     centre, reach = share + z2 / (2 * n), math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
     return max(0.0, (centre - reach) / (1 + z2 / n)), min(1.0, (centre + reach) / (1 + z2 / n))

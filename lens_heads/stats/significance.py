@@ -12,6 +12,13 @@ from lens_heads.runs.typed import typed
 
 @typed
 def benjamini_hochberg(p: Float[Tensor, "..."], *, alpha: float = 0.05) -> Bool[Tensor, "..."]:
-    """Which hypotheses the Benjamini-Hochberg procedure rejects at false discovery rate alpha."""
+    """Which hypotheses the Benjamini-Hochberg procedure rejects at false discovery rate alpha.
+
+    `p`: the p-values, which may depend on each other positively. (Benjamini and Hochberg 1995)
+
+    Example:
+        >>> lh.stats.benjamini_hochberg(torch.tensor([0.001, 0.02, 0.6])).tolist()
+        [True, True, False]
+    """
     adjusted = scipy_stats.false_discovery_control(p.double().numpy().ravel())
     return torch.from_numpy(adjusted <= alpha).reshape(p.shape)

@@ -17,6 +17,12 @@ def family_wise_p(values: Float[Tensor, "*item"], null: Float[Tensor, "draw *ite
     long as a draw could as well have been the data. float64; the smallest p is 1 / (draws + 1).
 
     Raises ValueError unless there is a draw, and every draw has the shape of the values.
+
+    `null`: what draws without an effect gave, in the same unit.
+
+    Example:
+        >>> lh.stats.family_wise_p(torch.tensor([9.0, 1.0]), torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 1.0]])).tolist()
+        [0.25, 1.0]
     """
     if len(null) == 0 or null.shape[1:] != values.shape:
         raise ValueError(

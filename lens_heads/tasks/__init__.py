@@ -59,7 +59,14 @@ from lens_heads.trials.trial import Trial
 
 
 class Task(NamedTuple):
-    """A function that returns trials (or document trials), with a one-line description."""
+    """A function that returns trials (or document trials), with a one-line description.
+
+    `about`: that description.
+
+    Example:
+        >>> lh.tasks.TASKS["capitals"].about
+        'country -> capital, known from training: no needle, with answer choices'
+    """
 
     trials: Callable[..., list[Trial] | list[DocumentTrial]]
     about: str
@@ -109,7 +116,12 @@ OF_DOCUMENTS = ("sec10k_documents", "qrhead")
 
 @typed
 def to_select(name: str) -> dict[str, str]:
-    """The argument that holds out half of a task for evaluating heads; empty for a task without halves."""
+    """The argument that holds out half of a task for evaluating heads; empty for a task without halves.
+
+    Example:
+        >>> lh.tasks.to_select("ioi"), lh.tasks.to_select("hellaswag")
+        ({'split': 'select'}, {})
+    """
     return {"split": "select"} if name in HALVES else {}
 
 
@@ -123,6 +135,11 @@ def load(name: str, **arguments: Any) -> list[Any]:
     """The trials of the task called `name`.
 
     ValueError for an unknown task or argument; it lists the known ones and suggests the closest task name.
+
+    Example:
+        >>> (trial,) = lh.tasks.load("capitals", n=1)
+        >>> trial.answer
+        'Beijing'
     """
     if name not in TASKS:
         close = difflib.get_close_matches(name, TASKS, n=1)

@@ -60,6 +60,11 @@ def arithmetic(
 
     The benchmark is zero-shot; here four examples come first. Models under a billion parameters manage one digit and
     mostly fail on two.
+
+    Example:
+        >>> trial = lh.tasks.arithmetic(n=2, digits=1, split="select")[0]
+        >>> print(trial.question.splitlines()[-1], "->", trial.answer)
+        6 - 4 = -> 2
     """
     check_split(split)
     check_known("source", source, ("generated", "hub"))

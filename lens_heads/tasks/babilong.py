@@ -60,6 +60,11 @@ def babilong(
     (`replace(trial.judge, cut=(".", "<context>", "<example>"))` is theirs).
     Differs from the benchmark: its instructions and examples are not used, no tags mark off the story, and generating ends
     with the first line, not after 20 tokens (`Judge.multiline` of a trial's judge lifts that).
+
+    Example:
+        >>> trial = lh.tasks.babilong(n=1, task="qa1")[0]
+        >>> trial.id, trial.answer
+        ('babilong-qa1-25', 'veranda')
     """
     shots = template("babilong")
     check_known("source", source, ("packaged", "hub"), " (with path= for a local copy)")

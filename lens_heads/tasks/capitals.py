@@ -34,6 +34,11 @@ def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat
 
     Excludes countries that are few-shot examples, share their name with their capital (Mexico City, Tunis), no longer
     exist, or have a disputed capital.
+
+    Example:
+        >>> trial = lh.tasks.capitals(n=1)[0]
+        >>> trial.id, trial.answer, len(trial.choices)
+        ('capitals-China', 'Beijing', 4)
     """
     shots = template("capitals")
     asked = half(_countries(shots), split)

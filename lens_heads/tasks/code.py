@@ -45,6 +45,13 @@ def mbpp(
     Returns:
         Trials with ids such as "mbpp-11" (MBPP's task id); `meta` holds the kind. Evaluate with `max_new_tokens` of 200 or
         more.
+
+    Example:
+        >>> row = {"task_id": 11, "text": "Write a function that doubles.", "code": "def double(x): return 2 * x"}
+        >>> row |= {"test_list": ["assert double(2) == 4"], "test_setup_code": "", "challenge_test_list": []}
+        >>> pd.DataFrame([row]).to_json("rows.jsonl", orient="records", lines=True)
+        >>> lh.tasks.mbpp(path="rows.jsonl")[0].id
+        'mbpp-11'
     """
     permission("allow_code_execution", allow_code_execution)
     check_known("config", config, ("full", "sanitized"))
@@ -68,6 +75,15 @@ def humaneval(
     kind and the function's name. Evaluate with `max_new_tokens` of 200 or more.
 
     Differs from the paper's code: the prompt ends before its last newline, as in the BigCode evaluation harness.
+
+    `allow_code_execution`: as in `mbpp`.
+
+    Example:
+        >>> row = {"task_id": "HumanEval/0", "prompt": "def double(x):", "canonical_solution": " return 2 * x"}
+        >>> row |= {"entry_point": "double", "test": "def check(f): assert f(2) == 4"}
+        >>> pd.DataFrame([row]).to_json("rows.jsonl", orient="records", lines=True)
+        >>> lh.tasks.humaneval(path="rows.jsonl")[0].id
+        'humaneval-0'
     """
     permission("allow_code_execution", allow_code_execution)
     rows = table(path, HUMANEVAL, split="test")

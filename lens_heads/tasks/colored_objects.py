@@ -31,6 +31,11 @@ def colored_objects(n: int = 100, split: str = "select", seed: int = 0, chat: bo
         of the three, which flips the answer (a pair, if both objects have the same number of tokens).
 
     Written after BIG-bench's "reasoning about colored objects" as Merullo et al. use it, with other objects and words.
+
+    Example:
+        >>> trial = lh.tasks.colored_objects(n=1)[0]
+        >>> trial.answer in trial.choices, trial.meta["place"]
+        (True, 0)
     """
     check_known("split", split, SPLITS)
     checks.count("n", n)

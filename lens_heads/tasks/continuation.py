@@ -24,6 +24,11 @@ def continuation(
 
     `n` is at most 40 in each split; the two share no situation. Trials have ids such as "continuation-select-07"; `meta`
     holds split and kind. Other arguments as in `lens_heads.tasks`.
+
+    Example:
+        >>> trial = lh.tasks.continuation(n=1, split="select")[0]
+        >>> trial.id, len(trial.choices)
+        ('continuation-select-25', 4)
     """
     check_split(split)
     rows = [row for row in packaged_rows("continuation") if split in (None, row.text("split"))]

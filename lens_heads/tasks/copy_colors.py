@@ -33,6 +33,30 @@ def copy_colors(
 
     Written after the task of Wiegreffe et al. (arXiv 2407.15018) that the Mechanistic Interpretability Benchmark takes (arXiv
     2504.13151), with other words, and with answered examples, which small models need to answer by letter.
+
+    Example:
+        >>> trial = lh.tasks.copy_colors(n=1)[0]
+        >>> print(trial.question)
+        The pencil is red. What color is the pencil?
+        A. brown
+        B. black
+        C. white
+        D. red
+        Answer: D
+
+        The clock is white. What color is the clock?
+        A. green
+        B. blue
+        C. white
+        D. yellow
+        Answer: C
+
+        The cup is yellow. What color is the cup?
+        A. yellow
+        B. orange
+        C. green
+        D. white
+        Answer:
     """
     check_known("split", split, SPLITS)
     checks.count("n", n)

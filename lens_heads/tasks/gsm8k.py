@@ -41,6 +41,12 @@ def gsm8k(
         local copy) and the number of steps in the solution.
 
     Differs from the benchmark: the calculator annotations (<<48/2=24>>) are removed from the solutions.
+
+    Example:
+        >>> row = {"question": "Ann has 2 apples and buys 3. How many has she?", "answer": "2 + 3 = <<2+3=5>>5 #### 5"}
+        >>> pd.DataFrame([row]).to_json("rows.jsonl", orient="records", lines=True)
+        >>> lh.tasks.gsm8k(path="rows.jsonl", reasoning=False)[0].answer
+        '5'
     """
     check_known("split", split, ("test", "train"))
     rows = table(path, HUB, config="main", split=split)

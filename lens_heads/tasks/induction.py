@@ -31,6 +31,12 @@ def induction(
         words of the list. `meta` holds the list and the answer's 0-based index in it, never 0, since at least one word
         precedes it in the last repeat. The counterfactual is the question of a list in which another word has its place, and it
         the other's, so that the answer is that word. Correct if the text up to the next comma is the answer.
+
+    Example:
+        >>> trial = lh.tasks.induction(n=1, words=4)[0]
+        >>> print(trial.question, "->", trial.answer)
+        pack, bun, coal, bowl
+        pack, bun, -> coal
     """
     known = [word for group in rhyme_groups(split) for word in group]
     checks.whole_number("words", words, 4, len(known), ", the words of a list")

@@ -44,6 +44,11 @@ def ioi(
 
     Differs from `IOIDataset`: no prompt is drawn twice, and there are more names. `ioi_eval` compares the names' first
     differing tokens; choices are compared by all their tokens.
+
+    Example:
+        >>> trial = lh.tasks.ioi(n=1)[0]
+        >>> print(trial.question, "->", trial.answer)
+        Then, Joseph and Louis went to the market. Joseph gave the bread to -> Louis
     """
     from transformer_lens.evals import IOIDataset
 

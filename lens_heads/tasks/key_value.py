@@ -36,6 +36,11 @@ def key_value(
     Returns:
         Trials with ids such as "key_value-select-0-17" (split, seed, number). The needle is the line of the key that is asked;
         `meta` holds its 0-based place among the lines. Correct if the first line of the text is the value.
+
+    Example:
+        >>> trial = lh.tasks.key_value(n=1, pairs=4, characters=4, shots=1)[0]
+        >>> trial.answer in trial.needle
+        True
     """
     if split is not None:
         check_known("split", split, SPLITS, ", or None for both")

@@ -124,6 +124,11 @@ def boolq(
 
     A local copy may also be of `google/boolq`, whose answers are true and false. Otherwise as `hellaswag`; splits are
     "validation" (the default) and "train". The passage is the trial's haystack, and its group.
+
+    Example:
+        >>> _ = Path("rows.jsonl").write_text('{"question": "is iron a metal", "passage": "Iron is a metal.", "answer": true}')
+        >>> lh.tasks.boolq(path="rows.jsonl")[0].answer
+        'yes'
     """
     benchmark = _Benchmark("boolq", "aps/super_glue", "boolq", ("validation", "train"), _boolq, "boolq")
     return benchmark.trials(n, split, seed, path, chat)
@@ -141,6 +146,13 @@ def arc_challenge(
 
     Arguments and errors as in `hellaswag`; splits are "test" (the default), "validation" and "train". The choices are texts
     that the prompt does not list. Published accuracies correspond to `choice_norm`.
+
+    Example:
+        >>> choices = {"text": ["iron", "wood", "air"], "label": ["A", "B", "C"]}
+        >>> row = {"id": "a1", "question": "Which is a metal?", "choices": choices, "answerKey": "A"}
+        >>> pd.DataFrame([row]).to_json("rows.jsonl", orient="records", lines=True)
+        >>> lh.tasks.arc_challenge(path="rows.jsonl")[0].answer
+        'iron'
     """
     splits = ("test", "validation", "train")
     benchmark = _Benchmark("arc_challenge", "allenai/ai2_arc", "ARC-Challenge", splits, _arc, "arc_challenge")
@@ -163,6 +175,16 @@ def mmlu(
     "dev". A local copy has the columns `question`, `subject`, `choices` or `A` to `D`, and `answer` (0 to 3 or A to D), in
     lower or upper case. Other arguments and errors as in `hellaswag`. Published accuracies correspond to `choice`, mostly
     five-shot; here the prompt is zero-shot. Questions that follow the same passage are a group.
+
+    Example:
+        >>> row = {"question": "Which is a metal?", "subject": "chemistry", "choices": ["iron", "air", "tea", "ice"], "answer": 0}
+        >>> pd.DataFrame([row]).to_json("rows.jsonl", orient="records", lines=True)
+        >>> print(lh.tasks.mmlu(path="rows.jsonl")[0].question)
+        Which is a metal?
+        A. iron
+        B. air
+        C. tea
+        D. ice
     """
     benchmark = _Benchmark("mmlu", "cais/mmlu", "all", ("test", "validation", "dev"), _lettered, "lettered")
     return benchmark.trials(n, split, seed, path, chat, subjects)
@@ -181,6 +203,12 @@ def wmdp(
 
     `subject` is "bio", "chem" or "cyber" (ValueError otherwise); for a local copy it states the subject of its rows. The
     only split is "test". Prompts as in `mmlu`, other arguments and errors as in `hellaswag`.
+
+    Example:
+        >>> row = '{"question": "Which is a gas?", "choices": ["air", "wood", "iron", "wine"], "answer": 0}'
+        >>> _ = Path("rows.jsonl").write_text(row)
+        >>> lh.tasks.wmdp(path="rows.jsonl")[0].answer
+        'A'
     """
     check_known("subject", subject, HAZARDS)
 

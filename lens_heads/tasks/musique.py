@@ -58,6 +58,11 @@ def musique(
 
     Differs from the benchmark: two examples come first, and predictions of the supporting paragraphs, and of whether a
     question of MuSiQue-Full can be answered, are not judged.
+
+    Example:
+        >>> trial = lh.tasks.musique(n=1, hops=2)[0]
+        >>> trial.question, trial.answer
+        ('In which town was the designer of the Galolent Bridge born?', 'Neskikhaven')
     """
     check_known("source", source, ("packaged", "hub"), " (with path= for a local copy)")
     if needle not in (None, ANSWER):

@@ -48,6 +48,14 @@ def niah(
 
     Differs from their code: the span is tracked, not searched by token overlap; only the texts of a viewer page are read,
     not the surrounding JSON; sentences end at `.`, `!` and `?`, not only at `.`; the question starts on a new line.
+
+    Example:
+        >>> Path("part1").mkdir()
+        >>> _ = Path("part1/text.txt").write_text("It rained all day. Nobody went out. " * 100)
+        >>> _ = Path("needles.jsonl").write_text('{"needle": "The key is red.", "question": "Which key?", "real_needle": "red"}')
+        >>> trial = lh.tasks.niah(".", lengths=[100], depths=[0.5])[0]
+        >>> trial.id, trial.needle
+        ('niah-1-len100-depth50', 'The key is red.')
     """
     folder = user_path(folder, "folder")
     checks.seed(seed)

@@ -92,6 +92,17 @@ def nolima(
 
     Differs from the LOCOS authors' sampling, which cuts test ids at an underscore and so mixes tests in one stratum.
     As there, entries cycle through the books; a book shorter than the longest length is repeated.
+
+    Example:
+        >>> entry = {"id": "01", "needle": "Then {CHAR} moved next to the {1}.", "questions": {"onehop": "Who has been to {2}?"}}
+        >>> entry |= {"character_set": ["Yuki"], "tests": {"T1": {"input_args": ["Semper Opera", "Dresden"]}}}
+        >>> entry |= {"reasoning_type": "world_knowledge", "task_template": "{haystack} {question}", "system_prompt": ""}
+        >>> pd.DataFrame([entry]).to_json("needles.json", orient="records")
+        >>> Path("haystack").mkdir()
+        >>> _ = Path("haystack/book.txt").write_text("It rained all day. " * 100)
+        >>> trial = lh.tasks.nolima(".", lengths=[100], depths=[0.5])[0]
+        >>> trial.needle, trial.question
+        ('Then Yuki moved next to the Semper Opera.', 'Who has been to Dresden?')
     """
     if preset is not None:
         check_known("preset", preset, PRESETS, ", or None")

@@ -50,6 +50,11 @@ def packaged(
         Trials with ids such as "select-S03-T01-Laura-0" (entry, test, name, seed; those of other questions
         than "onehop" end in the questions' name); `meta` holds entry, test, association, kind, questions, character and book.
         The entry is the group.
+
+    Example:
+        >>> trial = lh.tasks.packaged(n=1, questions="direct")[0]
+        >>> print(trial.needle, "->", trial.answer)
+        A caterer, Thaddeus Brockway, prepared a halal platter for Melissa. -> Melissa
     """
     known = entries(split)
     have = sum(len(entry.tests) * len(entry.characters) for entry in known)

@@ -43,6 +43,11 @@ def parametric(
 
     Excludes cities whose name contains the country's (Singapore, Mexico City), that are few-shot examples, or that share
     their name with a larger city. A third of the cities are in China: compare with always answering "China".
+
+    Example:
+        >>> trial = lh.tasks.parametric("facts", n=1)[0]
+        >>> print(trial.question.splitlines()[-1], "->", trial.answer)
+        What was the profession of Emily Dickinson? -> poet
     """
     check_known("source", source, ("cities", "facts", "popqa"))
     if path is not None and source != "popqa":

@@ -33,6 +33,14 @@ def qrhead(
 
     Rows have the fields `idx`, `question`, `paragraphs` (each with `idx`, `paragraph_text`, optionally `title`) and
     `gt_docs`. Questions with the same gold documents are a group.
+
+    Example:
+        >>> documents = [{"idx": "a", "paragraph_text": "Paris is in France."}, {"idx": "b", "paragraph_text": "It rained."}]
+        >>> row = {"idx": "q1", "question": "Where is Paris?", "gt_docs": ["a"], "paragraphs": documents}
+        >>> pd.DataFrame([row]).to_json("rows.jsonl", orient="records", lines=True)
+        >>> trial = lh.tasks.qrhead("rows.jsonl")[0]
+        >>> trial.query, trial.gold
+        ('Where is Paris?', ('a',))
     """
     if words is not None:
         checks.whole_number("words", words, remedy=", or None for whole documents")

@@ -28,6 +28,11 @@ def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: b
         (same last two phonemes) and is not the word asked about.
 
     Models under half a billion parameters can barely rhyme: check `benchmarks/capabilities.py` before localizing heads.
+
+    Example:
+        >>> trial = lh.tasks.rhyme(n=1)[0]
+        >>> trial.id, trial.answer
+        ('rhyme-stop', 'chop')
     """
     endings("cat")  # Raises ImportError now rather than when texts are judged.
     groups = rhyme_groups(split)

@@ -30,6 +30,11 @@ def succession(
         Trials with ids such as "succession-days-1" (sequence, place of its first word); the choices are the answer, the last word
         shown, and two others of the sequence that are not shown. `meta` holds the sequence and the words shown; days and
         months begin again after their last word. Correct if the text up to the next comma is the answer.
+
+    Example:
+        >>> trial = lh.tasks.succession(n=1)[0]
+        >>> print(trial.question.splitlines()[-1], "->", trial.answer)
+        20, 21, 22, -> 23
     """
     checks.whole_number("shown", shown, 1, 4)
     if split is not None:

@@ -33,6 +33,12 @@ def swearing(
 
     The answer of a trial is one randomly drawn word, so `logprob` measures how likely that word is, not how likely the model
     is to swear at all. Compare it across conditions on the same trials.
+
+    Example:
+        >>> _ = Path("words.txt").write_text("drat")
+        >>> trial = lh.tasks.swearing("words.txt", n=1)[0]
+        >>> trial.judge.is_right(" Oh, drat!", "drat"), trial.answer
+        (True, 'drat')
     """
     listed = _read(user_path(words, "words"))
     rows = half(packaged_rows("swearing"), split)

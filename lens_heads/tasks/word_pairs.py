@@ -42,6 +42,11 @@ def word_pairs(
         contains the partner.
 
     After the tasks of Todd et al. (arXiv 2310.15213), with their prompt's form.
+
+    Example:
+        >>> trial = lh.tasks.word_pairs(n=1)[0]
+        >>> print(trial.question.splitlines()[-1], "->", trial.answer)
+        A: -> enemy
     """
     check_known("relation", relation, RELATIONS)
     check_known("labels", labels, LABELS)

@@ -27,6 +27,11 @@ class ContextPair:
     """Your own pair: a prompt with context, one without, and the answer that both are forced through, as token ids.
 
     The prompts may differ in length: rows are aligned from the end. ValueError if one of the three has no tokens.
+
+    Example:
+        >>> pair = lh.trials.ContextPair([1, 40, 41, 50], without=[1, 50], answer=[42], id="own")
+        >>> len(pair.tokens), len(pair.without)
+        (4, 2)
     """
 
     tokens: Int[Tensor, " position"]
@@ -104,6 +109,12 @@ def context_pairs(trials: Iterable[AnyContext] | AnyContext, *, without: Without
             template, chat frame and question are left; for `Trial`s, whose parts are known.
 
     ValueError for no pairs, and for trials that have no such part.
+
+    Example:
+        >>> probe = lh.context_pairs(trials)
+        >>> list(lh.score_heads(model, probe, "context_divergence"))
+
+        ['context_divergence']
     """
     if without not in get_args(Without):
         raise ValueError(f"without={without!r}: use one of {', '.join(get_args(Without))}")

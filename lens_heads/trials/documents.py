@@ -45,7 +45,14 @@ FRAMES = {
 
 @dataclass(frozen=True)
 class Document:
-    """One text of a trial; `id` is empty until the trial assigns one."""
+    """One text of a trial; `id` is empty until the trial assigns one.
+
+    `title`: shown before the text, if there is one.
+
+    Example:
+        >>> lh.Document("Paris is in France.", title="Paris").id
+        ''
+    """
 
     text: str
     title: str = ""
@@ -70,6 +77,13 @@ class DocumentTrial:
 
     Raises ValueError for an empty query, no documents, an empty document, two documents with the same id or text, no gold
     id, and a gold id that no document has.
+
+    `meta`: what to group results by.
+
+    Example:
+        >>> trial = lh.DocumentTrial("paris", "Where is Paris?", ("Paris is in France.", "Rome is in Italy."), gold=("1",))
+        >>> [document.id for document in trial.documents]
+        ['1', '2']
     """
 
     id: str

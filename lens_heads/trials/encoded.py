@@ -29,6 +29,13 @@ class EncodedTrial:
 
     Raises ValueError unless the id is a string, the needle a pair of ints inside the prompt, and the answer one of the
     choices; if the prompt, the answer or a choice has no tokens; and for a wrong answer that begins as the answer does.
+
+    `aliases`, `judge` and `meta`: as in `Trial`.
+
+    Example:
+        >>> trial = lh.EncodedTrial([1, 40, 41, 42, 50], needle=(1, 4), answer="x", answer_tokens=[42], id="own")
+        >>> trial.tokens[slice(*trial.needle)].tolist()
+        [40, 41, 42]
     """
 
     tokens: Int[Tensor, " position"]

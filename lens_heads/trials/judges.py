@@ -42,6 +42,11 @@ class Judge:
     `multiline`: the answer may span lines: decoding stops at the first string of `cut` instead of the first newline.
 
     An empty answer is always wrong. ValueError for an unknown normalization and an empty string in `cut`.
+
+    Example:
+        >>> judge = lh.Judge(ignore_case=True)
+        >>> judge.is_right("It is Paris, in France.", "Paris"), judge.is_right("It is Parisian.", "Paris")
+        (True, False)
     """
 
     cut: tuple[str, ...] = ()

@@ -31,6 +31,11 @@ def exchanged_needles(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) -
 
     Raises ValueError if the trials allow no such exchange, for trials in tokens, without a needle or with repeated ids, and for
     a seed that is no whole number; TypeError for anything but trials.
+
+    Example:
+        >>> facts = lh.tasks.packaged(n=4)
+        >>> lh.sanity.exchanged_needles(facts)[0].id
+        'select-S06-T02-Melissa-0-needle-of-select-S27-T01-Charles-0'
     """
     listed = with_needles(trials)
     found = givers(listed, _may_give, "needle of another trial", "questions, groups and answers", seed)
@@ -67,6 +72,11 @@ def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
 
     Raises ValueError for trials without a needle, without a haystack, with repeated ids, or with nothing but a needle; TypeError
     for anything but trials.
+
+    Example:
+        >>> without = lh.sanity.without_needle(trials)
+        >>> without[0].needle, len(trials[0].tokens) - len(without[0].tokens)
+        (None, 9)
     """
     return [_shortened(trial) if isinstance(trial, EncodedTrial) else _emptied(trial) for trial in trial_list(trials)]
 

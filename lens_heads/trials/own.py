@@ -36,6 +36,11 @@ def prompt_trial(
 
     Raises ValueError for an empty prompt or answer, a needle or question that occurs never or twice, and a tokenizer that does
     not say which characters a token stands for. TypeError for what is neither a model nor a tokenizer.
+
+    Example:
+        >>> trial = lh.prompt_trial(model, "xyz (b=B) xyz ?", "B", needle="(b=B)")
+        >>> model.tokenizer.decode(trial.tokens[slice(*trial.needle)])
+        '(b=B)'
     """
     tokenizer = tokenizer_of(model)
     check_parts(prompt, answer, needle=needle, question=question)

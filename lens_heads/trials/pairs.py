@@ -105,6 +105,13 @@ def make_pairs(
 
     Omits a trial that cannot be aligned, with a warning that gives the reason. Raises ValueError if none is left, and for
     repeated ids, token ids outside the vocabulary, special tokens amid a text, and runs longer than the context window.
+
+    `trials`: with a needle or a counterfactual. `tokenizer`, `shape`: of the model.
+
+    Example:
+        >>> pairs = lh.trials.make_pairs(trials, model.tokenizer, lh.head_geometry(model), corruption="remove")
+        >>> len(trials[0].tokens) == len(pairs[0].corrupt), model.tokenizer.decode(pairs[0].corrupt[slice(*trials[0].needle)])
+        (True, '.........')
     """
     listed = list(several(trials))
     check_corruption(corruption)

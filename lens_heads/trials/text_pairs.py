@@ -38,6 +38,11 @@ def pair(
 
     ValueError for prompts that differ in their number of tokens or not at all, for a wrong answer that begins with the same
     token, and for a special token in a text.
+
+    Example:
+        >>> both = lh.pair(model, "(b=B)ijk?", "(c=C)ijk?", answer="B")
+        >>> len(both.tokens) == len(both.corrupt)
+        True
     """
     tokenizer = tokenizer_of(model)
     name = f"pair-{digest([clean, corrupt, answer, wrong])}" if id is None else id

@@ -104,6 +104,12 @@ def plain_texts(texts: Iterable[AnyText] | AnyText, *, min_distance: int = MIN_D
         min_distance: how many tokens back a key must lie to count for `receiver`.
 
     ValueError for no texts.
+
+    Example:
+        >>> texts = lh.plain_texts(["It rained all day.", "Nobody went out."])
+        >>> list(lh.score_heads(model, texts, ["sink", "entropy"]))
+
+        ['sink', 'entropy']
     """
     checks.whole_number("min_distance", min_distance)
     listed = listed_texts(texts)

@@ -41,6 +41,13 @@ class Trial:
     `group`: trials of one group (a company, a needle, a name) share what their answers depend on. They are never split
     between selection and evaluation, and intervals resample them whole. A tuple names groups of two kinds that cross.
     Without a group, trials count as dependent only if they share the needle.
+
+    `id`: unique among the trials of a call. `meta`: what to group results by.
+
+    Example:
+        >>> trial = lh.Trial("key", "Where is the key?", "under the mat", "It rained. Ann slept.", "The key is under the mat.")
+        >>> trial.answer in trial.needle
+        True
     """
 
     id: str

@@ -47,6 +47,12 @@ class Scorer:
     `only_named`: it runs only if it is named, since short texts or models without rotary positions have none, or another corrects
     it. `fails`: when it misleads.
     `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
+
+    Example:
+        >>> looked = lh.Scorer("looked", lambda view: view.pattern[..., slice(*view.needle)].sum(-1).mean(-1))
+        >>> [planted.roles[head] for head in lh.rank(model, trials, looked)["looked"].top(4)]
+
+        ['writer', 'decoy', 'copier', 'suppressor']
     """
 
     name: str

@@ -62,6 +62,14 @@ def sec10k(
     A task that no filing states is a ValueError, which gives the reasons.
 
     Differs from the study: splits share no company (there: no filing); no sentence around the needle contains the value.
+
+    Example:
+        >>> report = {"cik": "1", "company": "ACME", "state_of_inc": "DE", "item_2": "It owns a mill. It rains there. " * 9}
+        >>> report |= {"item_1": "ACME Corporation was incorporated in Delaware in 1950. It makes anvils."}
+        >>> pd.Series(report).to_json("1_10K_1997_x.json")
+        >>> trial = lh.tasks.sec10k(".", task="incorporation_state")[0]
+        >>> trial.needle, trial.answer
+        ('ACME Corporation was incorporated in Delaware in 1950.', 'Delaware')
     """
     checks.whole_number("words", words, remedy=", the number of words around the needle")
     checks.seed(seed)
@@ -91,6 +99,16 @@ def sec10k_documents(
             always included whole.
 
     Gold chunks are those with a sentence that states the value.
+
+    `extract`, `split_seed`: as in `sec10k`.
+
+    Example:
+        >>> report = {"cik": "1", "company": "ACME", "state_of_inc": "DE", "item_2": "It owns a mill. It rains there. " * 9}
+        >>> report |= {"item_1": "ACME Corporation was incorporated in Delaware in 1950. It makes anvils."}
+        >>> pd.Series(report).to_json("1_10K_1997_x.json")
+        >>> trial = lh.tasks.sec10k_documents(".", task="incorporation_state")[0]
+        >>> trial.query, trial.gold
+        ('What is the incorporation state?', ('item_1-1',))
     """
     checks.whole_number("chunk_words", chunk_words)
     if n_documents is not None:
