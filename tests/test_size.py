@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-MOST_WORDS, MOST_BEFORE_PYTHON, MOST_LINES = 3_006, 276, 48_115
-"""Of the README outside code, of it before its first Python, and of the package. The aims are 600, 150 and far fewer."""
+MOST_WORDS, MOST_BEFORE_PYTHON, MOST_LINES = 3_006, 276, 40_965
+"""Of the README outside code, of it before its first Python, and of the package outside docstrings, whose examples are tests.
+The aims are 600, 150 and far fewer."""
 
 
 def words(text: str) -> int:
@@ -20,5 +22,22 @@ def test_the_readme_does_not_grow() -> None:
     assert words(readme.partition("```python")[0]) <= MOST_BEFORE_PYTHON
 
 
+def code_lines(source: str) -> int:
+    """Lines of a module that belong to no docstring."""
+    prose = 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            prose += (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+    return len(source.splitlines()) - prose
+
+
 def test_the_package_does_not_grow() -> None:
-    assert sum(len(file.read_bytes().splitlines()) for file in (ROOT / "lens_heads").rglob("*.py")) <= MOST_LINES
+    lines = sum(code_lines(file.read_text(encoding="utf-8")) for file in (ROOT / "lens_heads").rglob("*.py"))
+    assert lines <= MOST_LINES
+    assert MOST_LINES - lines < 100, f"the bound is loose: lower it to {lines}"
+
+
+def test_lines_are_counted_outside_docstrings() -> None:
+    assert code_lines('"""One\nTwo."""\n\ndef f():\n    """Three."""\n    return """\n4"""\n') == 4

@@ -107,6 +107,13 @@ def hellaswag(
     endings. `meta` holds kind, subject and n_choices. Endings to the same video or article are a group.
 
     Warns about, and drops, rows with duplicate or empty choices. Published accuracies correspond to `choice_norm`.
+
+    Example:
+        >>> row = {"ctx_a": "She breaks an egg.", "ctx_b": "She", "activity_label": "Cooking", "label": "0"}
+        >>> row |= {"endings": ["fries it.", "sings.", "flies.", "naps."], "source_id": "video"}
+        >>> pd.DataFrame([row]).to_json("rows.jsonl", orient="records", lines=True)
+        >>> lh.tasks.hellaswag(path="rows.jsonl")[0].answer
+        'fries it.'
     """
     benchmark = _Benchmark("hellaswag", "Rowan/hellaswag", None, ("validation", "train"), _hellaswag, "hellaswag")
     return benchmark.trials(n, split, seed, path, chat)
