@@ -36,7 +36,15 @@ How = Literal["zero", "remove"]
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was written: the folder, the heads that are gone, and the size of all weights before and after, in bytes."""
+    """What was written: the folder, the heads that are gone, and the size of all weights before and after, in bytes.
+
+    `path`, `how`: where, and which way. `parameters`: before and after.
+
+    Example:
+        >>> written = lh.prune(untrained, ["L0H0", "L0H1", "L1H0", "L1H1", "L2H0", "L2H1"], "smaller", how="remove")
+        >>> written.how, written.parameters[0] > written.parameters[1]
+        ('remove', True)
+    """
 
     path: Path
     heads: tuple[Head, ...]
@@ -65,6 +73,12 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, *, how: How = "zero")
     stay, other numbers of groups per layer, numbers of heads with which transformers refuses to load the configuration (the
     message lists those that it loads), and models whose head size follows from the number of heads or that normalize all heads
     together; OSError if the folder cannot be written.
+
+    Example:
+        >>> written = lh.prune(model, heads, "without")
+        >>> lh.evaluate(lh.load_model(written.path, device="cpu"), trials, generate=False).metrics["greedy_match"].mean().item()
+
+        0.0
     """
     shape, folder = require(model, "prune", "writes"), path_of(path, "path")
     if how not in get_args(How):
@@ -169,6 +183,13 @@ def lowest_groups(scores: HeadScores, shape: HeadGeometry, *, k: int) -> list[He
 
     Scores of query heads count for the kv head that they read, by the best of its group. Of kv heads that tie, the last of the
     ranking go first. ValueError for scores of another model, and a k that leaves no kv head.
+
+    `shape`: of `head_geometry(model)`.
+
+    Example:
+        >>> ranking = lh.sanity.random_ranking(untrained)
+        >>> lh.deploy.lowest_groups(ranking, lh.head_geometry(untrained), k=1)
+        [Head(0, 0), Head(0, 1), Head(1, 0), Head(1, 1), Head(2, 0), Head(2, 1)]
     """
     checks.whole_number(
         "k", k, 1, shape.n_kv_heads - 1, f": each of the {shape.n_kv_heads} kv heads of a layer but one"

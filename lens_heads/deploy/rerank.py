@@ -46,6 +46,12 @@ def rerank(
 
     Raises ValueError for no heads, a head that the model does not have, an empty query, no, empty or duplicate documents,
     and a prompt that exceeds the context window.
+
+    `chunk`: prompt tokens of a step.
+
+    Example:
+        >>> lh.rerank(model, "a?", ["ij(a=A)kl", "mnopqr"], heads)["position"].tolist()
+        [0, 1]
     """
     checks.whole_number("chunk", chunk)
     shape = require(model, "rerank", "pattern")

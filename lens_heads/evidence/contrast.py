@@ -70,6 +70,11 @@ def contrast(
     As in the authors' code, heads are ablated from the prompt's last token on; the prompt is read by the intact model.
     `logprob` is the gold answer's under the contrast, renormalized. Compare with `evaluate` on the same trials. ValueError
     as `evaluate` raises, and for a reference of another model, or computed on these trials.
+
+    Example:
+        >>> lh.contrast(model, others[:2], heads, max_new_tokens=1).texts
+
+        ('A', 'B')
     """
     for name, value in (("alpha", alpha), ("cap", cap)):
         if value is not None:

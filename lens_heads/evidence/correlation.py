@@ -68,6 +68,14 @@ def correlate(
 
     Raises ValueError for fewer than four shared tasks, no shared k, missing or constant values, tasks without a stratum or
     covariate, and items that cannot be paired.
+
+    `seed`: of orders and resamples.
+
+    Example:
+        >>> table = pd.DataFrame([[0.1, 0.5, 0.9, 0.2, 0.7]], index=[8], columns=list("abcde"))
+        >>> found = lh.evidence.correlate(table, 2 * table)
+        >>> round(found.r, 3), found.p < 0.05
+        (1.0, True)
     """
     given = {"relative": relative, "diagonal": diagonal}
     options = {name: value for name, value in given.items() if value is not None}

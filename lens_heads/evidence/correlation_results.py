@@ -30,6 +30,14 @@ class Correlation:
     so it may lie below r2); `reliability` of each table, split-half over items with Spearman-Brown correction;
     `noise_ceiling` = sqrt(reliability_a * reliability_b), the largest r that such tables can show, NaN unless both
     reliabilities are positive; in `points`, 95 % intervals of both controlled values. None for frames.
+
+    `names`: of the models.
+
+    Example:
+        >>> table = pd.DataFrame([[0.1, 0.5, 0.9, 0.2, 0.7]], index=[8], columns=list("abcde"))
+        >>> found = lh.evidence.correlate(table, 2 * table)
+        >>> round(found.r, 3), found.p < 0.05
+        (1.0, True)
     """
 
     statistic: str

@@ -79,6 +79,13 @@ def ablation_curve(
 
     Raises ValueError for trials shared between selection and evaluation, rankings of another model's shape, an unknown
     control, k below 1, and everything `ablate` rejects, all before anything runs.
+
+    Example:
+        >>> found = lh.ablation_curve(model, others[:5], scores, ks=[2], kind="zero", generate=False)
+
+        >>> costs = found.difference(lh.Condition.top("locos", 2), lh.Condition.none(), "logprob")
+        >>> costs.high < 0
+        True
     """
     shape = head_geometry(model)
     chosen, sizes = named_scores(rankings, shape), capped(ks, shape)

@@ -39,6 +39,13 @@ class AblationCurve:
 
     `per_trial`: one row per trial and condition (method, set, k, seed, heads, task, trial, answer, text, one column per
     metric). `frame` summarizes it with intervals; `differences` and `dissociation` compare conditions.
+
+    `meta`: the settings.
+
+    Example:
+        >>> best = curve.frame[(curve.frame["set"] == "top") & (curve.frame["metric"] == "logprob")]
+        >>> best.sort_values("value")["method"].iloc[0]
+        'locos'
     """
 
     per_trial: pd.DataFrame

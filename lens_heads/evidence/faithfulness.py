@@ -133,6 +133,12 @@ def faithfulness(
 
     Raises ValueError as `ablation_curve` and `patch_heads` do, for k beyond the number of heads, "mean" without a reference,
     and runs with all heads and with none that do not differ.
+
+    Example:
+        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
+
+        >>> found.frame[found.frame["set"] == "top"]["value"].item() > 0.9
+        True
     """
     shape, options, name = require(model, "faithfulness", "writes"), Run.of(run, LoopOptions), check_metric(metric)
     how = _How(outside, mlps, positions, reference)

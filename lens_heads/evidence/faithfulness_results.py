@@ -41,6 +41,12 @@ class FaithfulnessCurve:
 
     `per_trial`: a row per pair and set of kept heads: method, set, k, seed (the draw), heads, trial, groups, value (the metric).
     `rankings`: the scores by method. `meta`: settings, and `shares`, pairs of a share of all heads and a number of them.
+
+    Example:
+        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
+
+        >>> list(found.rankings), found.frame[found.frame["set"] == "top"]["value"].round(1).tolist()
+        (['locos'], [1.0])
     """
 
     per_trial: pd.DataFrame

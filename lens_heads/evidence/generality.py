@@ -49,6 +49,13 @@ class Generality:
     """The result of `generality`: every set of heads (source) on every task, next to random sets of the same size.
 
     `curve` holds every trial under every set (sources as set "top"), `metrics` the metric of each task.
+
+    Example:
+        >>> tasks = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
+        >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1))
+
+        >>> (found.frame.set_index("task")["damage"] > 1).to_dict()
+        {'own': True, 'another': False}
     """
 
     curve: AblationCurve
@@ -137,6 +144,13 @@ def generality(
 
     Raises ValueError before running anything: for trials shared between selection and evaluation, scores of another shape or
     of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
+
+    Example:
+        >>> tasks = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
+        >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1))
+
+        >>> (found.frame.set_index("task")["damage"] > 1).to_dict()
+        {'own': True, 'another': False}
     """
     ablation, run = ablation_run(model, kind, options)
     controls = Controls.given(controls, BESIDE, ("random",))

@@ -93,6 +93,14 @@ def recovery(
 
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or trials that the `ranking` was made on;
     `NothingFlipped` if no trial flips.
+
+    Example:
+        >>> few = lh.Controls("random", draws=1)
+        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1)
+
+        >>> patched = found.per_example[found.per_example["set"] == "patched"]
+        >>> round(float(patched["recovery"].mean()), 2)
+        1.0
     """
     controls = Controls.given(controls, BESIDE, CONTROLS, few=False)
     ablation, run = ablation_run(model, kind, options)

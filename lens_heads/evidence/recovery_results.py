@@ -23,7 +23,16 @@ SMALL = 0.5
 
 
 class NothingFlipped(ValueError):  # noqa: N818 - a finding as well as an error
-    """No example is answered correctly when clean and incorrectly when ablated, so there is nothing to recover."""
+    """No example is answered correctly when clean and incorrectly when ablated, so there is nothing to recover.
+
+    Example:
+        >>> try:
+        ...     lh.recovery(model, others[:2], planted.of("decoy"), heads, controls=(), max_new_tokens=1)
+        ... except lh.evidence.NothingFlipped:
+        ...     print("no decoy is needed")
+
+        no decoy is needed
+    """
 
 
 @typed_methods
@@ -35,6 +44,15 @@ class Recovery:
     control), draw, fair (the control was itself ablated), lp_clean, lp_ablated, lp_patched (nats, summed over the answer's
     tokens), cost (lp_clean - lp_ablated), and recovery. `examples`: how many there are, and how many were right when clean,
     right when ablated, and used.
+
+    `meta`: the settings.
+
+    Example:
+        >>> few = lh.Controls("random", draws=1)
+        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1)
+
+        >>> found.examples
+        {'all': 2, 'used': 2, 'right_clean': 2, 'right_ablated': 0}
     """
 
     per_example: pd.DataFrame

@@ -45,6 +45,16 @@ def reinforced_heads(model: Model, both: ContextPair, *, factor: float = 2.0) ->
 
     Source: Vision-aware Head Reinforcement (He et al., arXiv 2412.13949), where the context is an image. Written from the paper,
     not compared with the authors' code.
+
+    `model`: in which the heads are. `both`: the prompt with and without its context. `factor`: how much chosen heads are
+        scaled.
+
+    Example:
+        >>> prompt = trials[0].tokens.tolist()
+        >>> both = lh.trials.ContextPair(prompt, without=[prompt[0], prompt[-1]], answer=[65], id="own")
+        >>> found = lh.evidence.reinforced_heads(model, both)
+        >>> heads[0] in found
+        True
     """
     shape, chosen = head_geometry(model), list[Head]()
     names = [Z.format(layer) for layer in range(shape.n_layers)]
@@ -103,6 +113,12 @@ def reinforce(
 
     The prompt is read as it is; the last of its rows and all that follow are reinforced. Compare with `evaluate` on the
     same trials. ValueError for trials without a needle, and as `evaluate` raises.
+
+    Example:
+        >>> reinforced = lh.reinforce(model, trials[:2], factor=2.0, max_new_tokens=1)
+
+        >>> reinforced.texts
+        ('A', 'B')
     """
     options, shape = Run.of(run), require(model, "reinforce", "writes")
     checks.finite("factor", factor, 0)

@@ -74,6 +74,13 @@ def repair(
     holds none of the positions is left as it is.
 
     Raises ValueError for no heads, a head that does not exist, trials without choices, and a choice that the prompt lacks.
+
+    Example:
+        >>> needle = lambda trial: list(range(*trial.needle))
+        >>> found = lh.evidence.repair(model, others, heads, towards=needle, controls=())
+
+        >>> found.difference(lh.Condition.top("moved", 2), lh.Condition.none(), "logprob").value < 0
+        True
     """
     shape, options = require(model, "repair", "edits"), Run.of({**run, "batch_size": batch_size})
     chosen = list(dict.fromkeys(shape.check_heads(heads)))

@@ -67,6 +67,14 @@ def streaming_cache(
     Inside the block, `prefill`, `advance` and `greedy` of `lens_heads.model` take it as they take a `Cache`. ValueError for
     a kv head that does not exist, and models that cannot (see `StreamingCache`). Warns where the heads were query heads, as the
     best by scores of these are.
+
+    `model`: in which they are. `heads`: those that keep the whole context.
+
+    Example:
+        >>> with lh.evidence.streaming_cache(model, ["L0K1"], sink=1, recent=4) as cache:
+        ...     pass
+        >>> type(cache).__name__
+        'StreamingCache'
     """
     from lens_heads.model.streaming_cache import StreamingCache  # transformers, which takes seconds
 
@@ -99,7 +107,15 @@ def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "lay
 @dataclass(frozen=True, eq=False)
 class StreamingTable:
     """What deployments keep: `per_trial` has a row per trial, ranking, share and draw, with logprob (nats per token of the gold
-    answer), correct, bytes of the cache after the prompt, and `kept`, these as a share of the whole cache's."""
+    answer), correct, bytes of the cache after the prompt, and `kept`, these as a share of the whole cache's.
+
+    Example:
+        >>> few, lines = lh.Controls("random", draws=1), {"locos": scores}
+        >>> found = lh.streaming(model, others[:2], lines, shares=[0.25], sink=1, recent=4, controls=few, max_new_tokens=1)
+
+        >>> sorted(set(found.per_trial["ranking"]))
+        ['locos', 'none', 'random', 'whole']
+    """
 
     per_trial: pd.DataFrame
 
@@ -165,6 +181,13 @@ def streaming(
 
     Raises ValueError for rankings of another model, made on these trials, or called "whole", "none" or "random", shares outside
     0 to 1, and models whose attention cannot be computed by another function.
+
+    Example:
+        >>> few, lines = lh.Controls("random", draws=1), {"locos": scores}
+        >>> found = lh.streaming(model, others[:2], lines, shares=[0.25], sink=1, recent=4, controls=few, max_new_tokens=1)
+
+        >>> float(found.per_trial.groupby("ranking")["correct"].mean()["locos"])
+        1.0
     """
     options, shape = Run.of(run), require(model, "streaming", "pattern")
     checks.whole_number("sink", sink, 0)

@@ -75,6 +75,20 @@ def transfer_matrix(
 
     Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another shape,
     a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
+
+    Example:
+        >>> tasks = {"first": others[:2], "second": planted.trials(2, seed=2)}
+        >>> found = lh.evidence.transfer_matrix(
+        ...     model, tasks, {"first": scores}, ks=[2], metric="greedy_match", generate=False, controls=()
+        ... )
+
+        >>> found.per_item.groupby(["source", "target"])["greedy_match"].mean()
+        source  target
+        first   first     0.0
+                second    0.0
+        none    first     1.0
+                second    1.0
+        Name: greedy_match, dtype: float64
     """
     ablation, run = ablation_run(model, kind, options)
     controls = Controls.given(controls, BESIDE, ("random",), few=False)

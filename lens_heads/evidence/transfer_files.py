@@ -25,6 +25,18 @@ def read_counts(folder: str | Path) -> TransferMatrix:
     heads pooled over tasks (`across_task_`, `global_ablation.json`) and the repeated diagonal (`within_task_ablation.json`).
 
     Raises FileNotFoundError if one of the first two is missing, ValueError for another layout or what TransferMatrix refuses.
+
+    `folder`: where they lie.
+
+    Example:
+        >>> import json
+        >>> _ = Path("baseline_results.json").write_text(json.dumps({"a": {"attempts": 10, "matches": 9}}))
+        >>> cells = {"8": {"per_source_task": {"a": {"a": {"attempts": 10, "matches": 2}}}}}
+        >>> _ = Path("cross_task_within_heads_ablation.json").write_text(json.dumps(cells))
+        >>> lh.evidence.read_counts(".").counts[["source", "target", "k", "matches"]]
+          source target  k  matches
+        0   none      a  0        9
+        1      a      a  8        2
     """
     names = ("baseline_results", "cross_task_within_heads_ablation", "random_ablation_control", "meta")
     baseline, cross, control, about = (user_path(folder, "folder") / f"{name}.json" for name in names)
@@ -44,6 +56,13 @@ def read_rankings(path: str | Path) -> dict[str, list[Head]]:
     """Heads per task, best first, from {"tasks": {task: [{"layer", "head", "score"}, ...]}}.
 
     Raises ValueError naming the file for another layout, or for a head that a task lists twice.
+
+    `path`: the file.
+
+    Example:
+        >>> _ = Path("heads.json").write_text('{"tasks": {"names": [{"layer": 1, "head": 2, "score": 0.5}]}}')
+        >>> lh.evidence.read_rankings("heads.json")
+        {'names': [Head(1, 2)]}
     """
     path = user_path(path, "path")
     rankings = {}

@@ -51,6 +51,19 @@ class TransferMatrix:
     of statistics have k as rows and tasks as columns; `compare.cells` has the formulas. To exclude a task, remove its rows.
 
     Raises ValueError for a missing cell, items that differ between the cells of a target, NaN, and impossible counts.
+
+    `meta`: the settings.
+
+    Example:
+        >>> tasks = {"first": others[:2], "second": planted.trials(2, seed=2)}
+        >>> found = lh.evidence.transfer_matrix(
+        ...     model, tasks, {"first": scores}, ks=[2], metric="greedy_match", generate=False, controls=()
+        ... )
+
+        >>> found.statistic("fragility")
+        target  first  second
+        k
+        2         1.0     1.0
     """
 
     per_item: pd.DataFrame | None = None

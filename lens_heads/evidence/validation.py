@@ -49,6 +49,19 @@ class MatchValidation:
     `per_trial`: one row per trial and ablation: group, task, set ("a": heads of a; "matched": their partners in b; "random":
     random heads of b from the same depth bins), draw, heads, trial, trial_group and trial_group_2 (its groups), clean and
     ablated (log-probability of the gold answer, nats per token), drop = clean - ablated.
+
+    `meta`: the settings.
+
+    Example:
+        >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
+
+        >>> few = lh.Controls("random_like", draws=1)
+        >>> found = lh.evidence.validate_match(
+        ...     match, untrained, untrained, {"needles": others}, groups={"some": ["L0H0"]}, controls=few
+        ... )
+
+        >>> sorted(set(found.per_trial["set"]))
+        ['a', 'matched', 'random']
     """
 
     per_trial: pd.DataFrame
@@ -146,6 +159,20 @@ def validate_match(
 
     Raises ValueError for models that were not matched, different task names, no groups, groups without partners,
     tasks that share trials with a group's scores, and anything `ablate` rejects.
+
+    `match`: the partners. `model_a`, `model_b`: the two models, in its order.
+
+    Example:
+        >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
+
+        >>> few = lh.Controls("random_like", draws=1)
+        >>> found = lh.evidence.validate_match(
+        ...     match, untrained, untrained, {"needles": others}, groups={"some": ["L0H0"]}, controls=few
+        ... )
+
+        >>> drops = found.per_trial.groupby("set")["drop"].mean()
+        >>> bool(abs(drops["a"] - drops["matched"]) < 1e-4)
+        True
     """
     tasks_b = tasks_a if tasks_b is None else tasks_b
     _check_sides(match, (model_a, model_b), tasks_a, tasks_b)

@@ -74,6 +74,11 @@ def breaks(
         ranking: by default the lead. k: by default the curve's only one.
 
     Raises ValueError for a ranking, k, metric or task that was not measured, and without random or no-needle controls.
+
+    Example:
+        >>> found = lh.verdicts.breaks(curve, k=2)  # Of eight heads, random ones are often these.
+        >>> found.word, found.share.low > 0.5
+        ('cannot be told', True)
     """
     checks.share("share", share, "0.5")
     lead = _condition(curve, ranking, k)
@@ -98,6 +103,13 @@ def harms(
 
     Holds if the interval of the cost lies above 0 and p <= 0.05 by rank among random sets; does not hold if it lies below 0.
     Raises ValueError as `breaks` does.
+
+    `curve`: with random heads as controls. `metric`: in whose unit the cost is.
+
+    Example:
+        >>> found = lh.verdicts.harms(curve, k=2)  # Of eight heads, random ones are often these.
+        >>> found.word, found.cost.low > 0
+        ('cannot be told', True)
     """
     lead = _condition(curve, ranking, k)
     task = task or curve.main_task
@@ -116,7 +128,14 @@ def harms(
 def negligible(
     curve: AblationCurve, k: int, metric: str = "logprob", task: str | None = None, margin: float = MARGIN
 ) -> Verdict:
-    """Do k random heads cost a task next to nothing? Equivalence as in `spared`, against no ablation."""
+    """Do k random heads cost a task next to nothing? Equivalence as in `spared`, against no ablation.
+
+    `curve`, `metric`, `margin`: as there.
+
+    Example:
+        >>> lh.verdicts.negligible(curve, k=2).word
+        'does not hold'
+    """
     checks.finite("margin", margin, 0)
     checks.whole_number("k", k)
     task, random, none = task or curve.main_task, Condition.random(k), Condition.none()
@@ -143,6 +162,12 @@ def spared(
     Holds if they cost less than `margin` (in the metric's unit) beyond k uniform random heads: the upper end of the one-sided
     95 % interval. Does not hold if the lower end of the two-sided 95 % interval lies above the margin. Raises ValueError as
     `breaks` does.
+
+    `curve`: with the task among its `specificity`.
+
+    Example:
+        >>> lh.verdicts.spared(curve, "chance", k=2).word
+        'holds'
     """
     lead, task = _condition(curve, ranking, k), task or curve.main_task
     checks.finite("margin", margin, 0)
@@ -168,6 +193,12 @@ def costs_more(
     """Do a ranking's top k heads cost more than another's? The paired difference decides; the same heads, in any order, do not.
 
     Raises ValueError as `breaks` does.
+
+    `curve`: of both rankings. `ranking`, `other`: their names. `metric`, `task`: what of the curve decides.
+
+    Example:
+        >>> lh.verdicts.costs_more(curve, "locos", "chance", k=2).word
+        'holds'
     """
     lead, task = _condition(curve, ranking, k), task or curve.main_task
     against = Condition.top(other, lead.k)
@@ -251,6 +282,15 @@ def judge(
 
     Its task `breaks`, or `harms` where nothing was measured without the needle; the heads `costs_more` than those of every
     other ranking; every other task is `spared`. Raises ValueError as `breaks` does.
+
+    `metric`: in whose unit the costs are.
+
+    Example:
+        >>> for one in lh.verdicts.judge(curve, k=2):
+        ...     print(one.question, "->", one.word)
+        locos's top 2 heads break main -> cannot be told
+        locos's top 2 heads cost main more than chance's -> holds
+        same is spared by locos's top 2 heads -> does not hold
     """
     lead = _condition(curve, ranking, k)
     first = breaks if Condition.no_needle() in curve.conditions() else harms
@@ -267,6 +307,12 @@ def smallest_k(curve: AblationCurve, ranking: str, share: float = HALF, metric: 
     """The smallest k at which a ranking's heads remove `share` of the needle's benefit; the largest, if none does.
 
     A rule for choosing k before a verdict, on a curve of selection trials (`ablation_curve(..., selecting=True)`).
+
+    `metric`: of which the benefit is.
+
+    Example:
+        >>> lh.verdicts.smallest_k(curve, "locos")
+        2
     """
     checks.share("share", share, "0.5")
     sizes = _sizes(curve, ranking)

@@ -29,6 +29,13 @@ class Verdict:
     ranking among random sets, by control. `trials`, and `sets`: how many random sets the undecided interval runs over, 0 for
     none. `would_tell`: the number of trials that would have told, with `sets_would_tell` random sets beside them, if the
     numbers seen are the true ones; None if it was told, or if no number within reach would.
+
+    `question`: what was asked.
+
+    Example:
+        >>> found = lh.verdicts.costs_more(curve, "locos", "chance", k=2)
+        >>> found.question, found.word, found.cost.low > 0
+        ("locos's top 2 heads cost main more than chance's", 'holds', True)
     """
 
     question: str
@@ -83,7 +90,15 @@ class Verdict:
 
 @typed
 def judged_break(found: Verdict, share: float = HALF) -> Verdict:
-    """`breaks` from its numbers: the cost, the share lost and the ranks of a verdict that has no word yet."""
+    """`breaks` from its numbers: the cost, the share lost and the ranks of a verdict that has no word yet.
+
+    `found`: with these numbers.
+
+    Example:
+        >>> asked = lh.verdicts.breaks(curve, k=2)
+        >>> lh.verdicts.judged_break(asked).word == asked.word
+        True
+    """
     if found.share.high < share or found.cost.high < 0:
         return replace(found, word=DOES_NOT)
     if not found.cost.low > 0:
@@ -104,7 +119,15 @@ def ranked(found: Verdict) -> Verdict:
 
 @typed
 def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdict:
-    """`spared` from its numbers: the cost of a verdict that has no word yet, and its one-sided bound."""
+    """`spared` from its numbers: the cost of a verdict that has no word yet, and its one-sided bound.
+
+    `found`: with its cost. `upper`: that bound. `margin`: as in `spared`.
+
+    Example:
+        >>> asked = lh.verdicts.spared(curve, "chance", k=2)
+        >>> lh.verdicts.judged_spared(asked, upper=9.0).word
+        'holds'
+    """
     if upper < margin or found.cost.low > margin:
         return replace(found, word=HOLDS if upper < margin else DOES_NOT)
     return untold(found, found.cost, margin)
@@ -141,5 +164,12 @@ def _said(found: Interval, form: str) -> str:
 
 @typed
 def verdict_table(verdicts: list[Verdict]) -> pd.DataFrame:
-    """One row per verdict."""
+    """One row per verdict.
+
+    `verdicts`: in the order of the rows.
+
+    Example:
+        >>> lh.verdicts.verdict_table([lh.verdicts.harms(curve, k=2)])["question"].item()
+        "locos's top 2 heads cost main more than random heads"
+    """
     return pd.DataFrame([verdict.row() for verdict in verdicts])

@@ -64,6 +64,13 @@ def kv_groups(scores: HeadScores, *, k: int, group: int) -> KvGroups:
 
     Raises ValueError for scores of kv heads, a group that does not divide the heads of a layer, or k outside 1 to the
     number of heads.
+
+    `scores`: of query heads.
+
+    Example:
+        >>> found = lh.inspection.kv_groups(scores, k=2, group=2)
+        >>> found.covered, found.groups
+        (2, 4)
     """
     check_group(scores, "query_head", group)
     top = scores.top(checks.whole_number("k", k))
@@ -96,6 +103,13 @@ def concentration(scores: HeadScores) -> Concentration:
     """Shares, Gini coefficient and half-count of max(score, 0) over all heads. ValueError if no head is above zero.
 
     gini = sum_i (2 i - n - 1) x_i / (n sum_i x_i), x ascending from i = 1.
+
+    `scores`: of all heads.
+
+    Example:
+        >>> found = lh.inspection.concentration(scores)
+        >>> found.n, found.half, found.top_1 > 0.5
+        (8, 1, True)
     """
     x = (scores.sign * scores.values).double().clamp(min=0).flatten().sort(descending=True).values
     n, total = len(x), float(x.sum())
@@ -131,6 +145,15 @@ def literalness(
         not the mean of `per_trial`, which `interval` resamples; score files keep both.
 
     Raises ValueError as `score_heads` does.
+
+    `teacher_forced`, `direction`: as in `score_heads`.
+
+    Example:
+        >>> share = lh.inspection.literalness(model, trials, teacher_forced=True)
+
+        >>> copier, writer = heads
+        >>> round(share.values[copier.layer, copier.head].item(), 2), round(share.values[writer.layer, writer.head].item(), 2)
+        (1.0, 0.0)
     """
     parts = [
         Scorer("literal contribution", partial(_positive, literal=True), signed=False),
@@ -184,6 +207,15 @@ def provenance(
         over trials; shares sum to one), and trials, the number that count.
 
     Raises ValueError as `score_heads` does, and for no heads or a head that the model does not have.
+
+    `teacher_forced`: as in `score_heads`.
+
+    Example:
+        >>> lh.inspection.provenance(model, trials, heads, teacher_forced=True)[["head", "needle", "bulk"]]
+
+           head  needle  bulk
+        0  L1H0     1.0   0.0
+        1  L0H0     1.0   0.0
     """
     chosen = head_geometry(model).check_heads(heads)
     if not chosen:

@@ -63,6 +63,14 @@ class HeadCards:
 
     `kind` is one of `THRESHOLDS`, or empty. `promotes`: tokens that the head's mean write on the texts raises most, read by the
     model's own final norm and unembedding. `writes`: the same for the direction that its OV circuit writes most strongly.
+
+    `meta`: the settings.
+
+    Example:
+        >>> cards = lh.describe(model, heads, text="It rained all day.")
+
+        >>> cards.frame["head"].tolist()
+        ['L1H0', 'L0H0']
     """
 
     model: str
@@ -116,6 +124,12 @@ def describe(
     `copy_suppression` are shares of token maps, from weights alone, and NaN where the tokenizer does not have such words as
     single tokens. See `ranking/one_pass/scorers/README.md` for each. ValueError for heads that do not exist, scores of another
     model or with the name of another column, and processed weights.
+
+    Example:
+        >>> cards = lh.describe(model, heads, text="It rained all day.")
+
+        >>> cards.frame[["head", "layer"]].values.tolist()
+        [['L1H0', 1], ['L0H0', 0]]
     """
     require_raw_weights(model)
     shape = require(model, "describe", "pattern", "writes")

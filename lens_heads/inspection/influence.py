@@ -43,6 +43,14 @@ class Influence:
     """`tokens`: a row per token that was predicted: document, position, token, loss, loss_without, difference (nats).
 
     `heads`: those that were ablated, as names.
+
+    `meta`: the settings.
+
+    Example:
+        >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads)
+
+        >>> found.tokens.columns.tolist()
+        ['document', 'position', 'token', 'loss', 'loss_without', 'difference']
     """
 
     tokens: pd.DataFrame
@@ -98,6 +106,14 @@ def influence(
         kind, **options: as in `ablate`, and `out` and `progress`.
 
     Raises ValueError as `ablate` does, and for no documents.
+
+    `model`: in which the heads are.
+
+    Example:
+        >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads)
+
+        >>> found.tokens.sort_values("difference")["token"].iloc[-1]
+        'A'
     """
     ablation, run = ablation_run(model, kind, options)
     shape = head_geometry(model)

@@ -61,6 +61,12 @@ def look(
 
     Raises ValueError for processed weights, a head or step that does not exist, and a prompt longer than the context window;
     TypeError for anything but one trial.
+
+    Example:
+        >>> seen = lh.look(model, trials[0], heads)
+        >>> row = seen.attention[0, 0]
+        >>> seen.words[int(row.argmax())], trials[0].answer
+        ('A', 'A')
     """
     require_raw_weights(model)
     if not isinstance(trial, AnyTrial):

@@ -48,6 +48,13 @@ class Look:
         top_ids, top_logits: the tokens that the write raises most (side 0) and lowers most (side 1), as if it stood alone, by the
             model's own norms and unembedding (`model.readout`). `vocabulary` has their text.
         needle, question: spans of the prompt, or None.
+
+    `model`, `trial`, `answer`: their names. `produced_words`: the steps as text.
+
+    Example:
+        >>> seen = lh.look(model, trials[0], heads)
+        >>> [str(head) for head in seen.heads], seen.produced_words
+        (['L1H0', 'L0H0'], ('A',))
     """
 
     model: str

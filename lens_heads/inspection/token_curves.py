@@ -34,7 +34,14 @@ WINDOW, NEAR, FAR, SHARE, PREPLAN = 10, 10, 50, 0.3, 0.4
 @typed_methods
 @dataclass(frozen=True, eq=False)
 class TokenCurve:
-    """A number for every token of a text. NaN where it is not defined."""
+    """A number for every token of a text. NaN where it is not defined.
+
+    `name`: of what it shows. `values` [position], `tokens` and `words`: the text, as ids and as it reads.
+
+    Example:
+        >>> lh.token_curves(model, "ijk(a=A)lmn?A")["WAAD"].words[-2:]
+        ('?', 'A')
+    """
 
     name: str
     values: Float[Tensor, " position"]
@@ -92,6 +99,12 @@ def token_curves(
     FAI is NaN for tokens with no row so far after them, WAAD before the counted rows. Differs from the paper: all layers,
     where its training used five in the middle third; and heads are sorted by `span`, relative and without the sink, where the
     paper takes `span_tokens`. Pass scores of that name as `span` for its own.
+
+    `model`: that reads the text.
+
+    Example:
+        >>> list(lh.token_curves(model, "ijk(a=A)lmn?A"))
+        ['WAAD', 'FAI']
     """
     for name, value in (("window", window), ("near", near), ("far", far)):
         checks.whole_number(name, value)

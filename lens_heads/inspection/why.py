@@ -46,6 +46,14 @@ class Why:
     `trial`: the prompt and the answer. `heads`: the k that write it most (from the needle, where there is one). `scores`: all
     heads, by name; the first ranks them. `look`: what the best heads read and wrote. `tried`: the answer's log-probability and
     the model's text without these heads, beside as many random ones. `reference`: of mean ablation, in words.
+
+    `shape`: layers, and heads in each.
+
+    Example:
+        >>> few = lh.Controls("random", draws=1)
+        >>> found = lh.why(model, "xyz (b=B) xyz ?", "B", k=2, kind="zero", controls=few, max_new_tokens=1)
+        >>> found.heads, found.frame.columns.tolist()
+        ((Head(1, 0), Head(0, 0)), ['head', 'dla_exact', 'contribution', 'needle', 'reads', 'raises'])
     """
 
     shape: HeadGeometry
@@ -190,6 +198,12 @@ def why(
 
     Raises ValueError for processed weights, an empty prompt, a needle or question that does not occur once, a prompt beyond the
     context window, k beyond the number of heads, and a model that writes nothing where `answer` is None.
+
+    Example:
+        >>> few = lh.Controls("random", draws=1)
+        >>> found = lh.why(model, "xyz (b=B) xyz ?", "B", needle="(b=B)", k=2, kind="zero", controls=few, max_new_tokens=1)
+        >>> str(found).splitlines()[1].split(". ")[0]
+        'Heads that write most towards it, from the needle: L1H0, L0H0'
     """
     require_raw_weights(model)
     shape = head_geometry(model)

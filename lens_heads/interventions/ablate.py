@@ -55,6 +55,13 @@ def ablate(
 
     Raises ValueError for a head that does not exist, an unknown kind or option, and a missing reference or one from another
     model.
+
+    Example:
+        >>> with lh.ablate(model, heads, kind="zero"):
+        ...     without = lh.evaluate(model, trials, generate=False)
+
+        >>> without.metrics["greedy_match"].mean().item()
+        0.0
     """
     ablation = Ablation.of(model, kind, reference, options)
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])

@@ -33,7 +33,12 @@ WHOLE = {"n_chunks": 3, "chunk_size": 1}
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """How heads are ablated: `kind`, `reference` and `options` as in `ablate`."""
+    """How heads are ablated: `kind`, `reference` and `options` as in `ablate`.
+
+    Example:
+        >>> lh.Ablation("streaming", options={"sink": 4, "recent": 64}).kind
+        'streaming'
+    """
 
     kind: str = "mean"
     reference: Reference | None = None

@@ -42,6 +42,14 @@ class MeanActivations:
     `z` [layer, head, d_head]: attention-weighted values (`hook_z`). `q` [layer, head, d_head]: queries as they leave
     the query projection (`hook_q`: before QK-norm and rotation). float32 on the CPU. `model`: the model they were made on, by
     whose weights another one is told. `prompts`: hashes of the trials' tokens, by which they are known under other ids.
+
+    `trial_ids`, `meta`: which trials, and how many tokens.
+
+    Example:
+        >>> means = lh.mean_activations(model, others)
+
+        >>> len(means.trial_ids), tuple(means.z.shape)
+        (8, (2, 4, 32))
     """
 
     z: Float[Tensor, "layer head d_head"]
@@ -96,6 +104,13 @@ class TrialActivations:
     """`z` [layer, position, head, d_head] of one run from position `first` on, for resample ablation and patching.
 
     `model`: the model that ran, if known. `prompt`: the hash of the trial's tokens.
+
+    `id`: of the trial.
+
+    Example:
+        >>> run = lh.trial_activations(model, trials[0])
+        >>> run.id, run.z.shape[1] == len(trials[0].tokens)
+        ('planted-0-0', True)
     """
 
     z: Float[Tensor, "layer position head d_head"]
@@ -163,6 +178,15 @@ def mean_activations(
     All positions have equal weight. `workers=` as in `lh.worker_pool`. A trial that fails is left out, with a warning. Raises
     ValueError for no trials, prompts beyond the context window, and processed weights; TypeError for anything but a
     TransformerLens model.
+
+    Example:
+        >>> means = lh.mean_activations(model, others)
+
+        >>> with lh.ablate(model, heads, kind="mean", reference=means):
+        ...     without = lh.evaluate(model, trials, generate=False)
+
+        >>> without.metrics["greedy_match"].mean().item() < 0.5
+        True
     """
     if n is not None:
         checks.count("n", n, remedy=", or None for all trials")
@@ -194,6 +218,13 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     """`z` of every head at every prompt position of one trial: the reference of kinds "resample" and "patch".
 
     Memory: 4 bytes per layer, position, head and d_head. ValueError for a prompt longer than the context window.
+
+    `model`: that runs.
+
+    Example:
+        >>> run = lh.trial_activations(model, trials[0])
+        >>> run.id, run.z.shape[1] == len(trials[0].tokens)
+        ('planted-0-0', True)
     """
     shape = head_geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)

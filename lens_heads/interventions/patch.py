@@ -38,6 +38,14 @@ def patch(
     Works in any forward pass, cached or batched with left padding. Contexts nest; the innermost acts last.
 
     Raises ValueError for a head that does not exist or an unknown `positions`.
+
+    Example:
+        >>> clean = lh.trial_activations(model, trials[0])
+        >>> with lh.ablate(model, heads, kind="zero"), lh.patch(model, heads, clean):
+        ...     patched = lh.evaluate(model, trials[0], generate=False)
+
+        >>> patched.metrics["greedy_match"].item()
+        1.0
     """
     check_positions(positions)
     require(model, "patch", "writes").check_heads(heads)

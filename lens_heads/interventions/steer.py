@@ -27,6 +27,16 @@ def steer(
 
     `span`: only in these rows of the prompt, as in `ablate`. Vectors come from `task_vectors`, a difference of two of them, or
     `ranking.lofit`. Raises as `ablate` does.
+
+    `model`, `heads`: as in `ablate`. `vectors`: of `task_vectors`.
+
+    Example:
+        >>> letter_a = lh.task_vectors(model, trials[:1])
+        >>> with lh.steer(model, heads, letter_a, factor=4.0):
+        ...     steered = lh.evaluate(model, trials[:2], max_new_tokens=1)
+
+        >>> steered.texts
+        ('A', 'A')
     """
     with ablate(model, heads, kind="add", reference=vectors, factor=factor, span=span):
         yield

@@ -34,6 +34,11 @@ class HeadVectors:
     `gates` [layer, head]: how much of it each head takes, for kind "mix"; 1 by default. `trial_ids`: the trials it
     was made on, and `prompts` the hashes of their tokens. `meta`: how, for readers. `model`: the model they were made on, if
     known, by whose weights another one is told.
+
+    Example:
+        >>> vectors = lh.task_vectors(model, trials)
+        >>> vectors.gates.min().item(), len(vectors.trial_ids)
+        (1.0, 8)
     """
 
     z: Float[Tensor, "layer head d_head"]
@@ -101,6 +106,11 @@ def task_vectors(model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadVec
 
     Of prompts with examples of a task it is what function-vector heads carry (Todd et al., arXiv 2310.15213) and what
     `soft_injection` puts in. ValueError for no trials, and prompts longer than the context window.
+
+    Example:
+        >>> vectors = lh.task_vectors(model, trials)
+        >>> len(vectors.trial_ids)
+        8
     """
     shape = require(model, "task_vectors", "writes")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)

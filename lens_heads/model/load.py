@@ -96,6 +96,13 @@ def load_model(
             model; or the model needs code of its own without `trust_remote_code`.
         ValueError: the device or dtype cannot be used, the arguments are incompatible, or this TransformerLens has no
             HookedTransformer.
+
+    Example:
+        >>> written = lh.prune(model, heads[:1], "folder").path
+        >>> loaded = lh.load_model(written, device="cpu")
+        >>> lh.head_geometry(loaded).n_heads, lh.evaluate(loaded, trials[:2], max_new_tokens=1).texts
+
+        (4, ('A', 'B'))
     """
     chosen: LoadOptions = {"device": device, "dtype": dtype, "lens": lens, "device_map": device_map}
     chosen |= {"revision": revision, "trust_remote_code": trust_remote_code, "prepend_bos": prepend_bos}

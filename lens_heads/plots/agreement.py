@@ -20,7 +20,16 @@ _CHANCE_LABEL = "chance, with 95 % band"
 
 
 def similarity_map(names: Sequence[str], values: np.ndarray, *, title: str) -> go.Figure:
-    """How alike every two heads are, from -1 to 1."""
+    """How alike every two heads are, from -1 to 1.
+
+    `names`: of the heads. `values` [head, head]. `title`: of the figure.
+
+    Example:
+        >>> found = lh.compare.ov_similarity(untrained, layer=0)
+        >>> figure = lh.plots.similarity_map([str(head) for head in found.heads], found.values.numpy(), title="Layer 0")
+        >>> list(figure.data[0].x)[:2]
+        ['L0H0', 'L0H1']
+    """
     trace = heat(values, 1.0, True, "cosine").update(
         x=list(names), y=list(names), hovertemplate="<b>%{x}</b> and <b>%{y}</b>: %{z:.2f}<extra></extra>"
     )
@@ -30,7 +39,15 @@ def similarity_map(names: Sequence[str], values: np.ndarray, *, title: str) -> g
 
 
 def method_agreement(rankings: Mapping[str, ScoresLike], *, title: str | None = None) -> go.Figure:
-    """Spearman correlation between the methods' scores over all heads; hover text adds how many of the top ten they share."""
+    """Spearman correlation between the methods' scores over all heads; hover text adds how many of the top ten they share.
+
+    `rankings`: by name. `title`: of the figure.
+
+    Example:
+        >>> figure = lh.plots.method_agreement({"locos": scores, "chance": lh.sanity.random_ranking(scores)})
+        >>> round(float(figure.data[0].z[0][0]), 3)
+        1.0
+    """
     check_one_model("method_agreement", rankings.items())
     names = [look(name).label for name in rankings]
     matrix = np.array([[spearman(a, b) for b in rankings.values()] for a in rankings.values()])
@@ -56,6 +73,14 @@ def jaccard_curves(curves: Mapping[str, pd.DataFrame], *, title: str | None = No
 
     `curves` are `compare.jaccard_curve` tables by name. The band holds 95 % of chance; the dotted line is chance with the same
     number of heads per layer. Curves of one model share their chance, drawn once in grey; otherwise each curve has its own.
+
+    `title`: of the figure.
+
+    Example:
+        >>> table = lh.compare.jaccard_curve(scores, scores)
+        >>> figure = lh.plots.jaccard_curves({"the same": table})
+        >>> "the same" in [line.name for line in figure.data]
+        True
     """
     if not curves:
         raise ValueError("jaccard_curves: there are no curves to draw. Pass {name: compare.jaccard_curve(a, b)}.")

@@ -48,6 +48,14 @@ def drop_bars(
 
     `frame` has the columns group, name, value, low, high; a name missing from a group leaves a gap. `axis` and `unit` label
     the value axis, `groups` the other. Methods have their own colours; controls are grey and hatched.
+
+    `title`: of the figure.
+
+    Example:
+        >>> columns = ["group", "name", "value", "low", "high"]
+        >>> figure = lh.plots.drop_bars(pd.DataFrame([["names", "locos", 2.0, 1.5, 2.5]], columns=columns))
+        >>> figure.data[0].name, [float(value) for value in figure.data[0].y]
+        ('LOCOS', [2.0])
     """
     check_rows("drop_bars", frame)
     twice = frame[frame.duplicated(["group", "name"])]
@@ -88,6 +96,15 @@ def recovery_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figure
     Each control stands beside its fair variant (hatched), whose heads were themselves ablated. A bar is pale if ablation cost
     less than 0.5 nats in at least half of the cases, so that there was little to recover. The axis never exceeds -1 to 2; an
     arrow gives the value of any bar or whisker that it cuts.
+
+    `title`: of the figure.
+
+    Example:
+        >>> few = lh.Controls("random", draws=1)
+        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1)
+
+        >>> len(lh.plots.recovery_bars(found.frame).data)
+        2
     """
     check_rows("recovery_bars", frame)
     axis, sets = _axis(frame), frame.groupby("set", sort=False)

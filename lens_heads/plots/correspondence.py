@@ -30,6 +30,15 @@ def match_diagram(
 
     Both models have the same height, so a horizontal line joins heads of the same relative depth. The more often resampled
     texts and trials give the same partner, the darker the line. `heads`: draw only the lines of these heads of a ("L12H1").
+
+    `match`: of `match_heads`. `title`: of the figure.
+
+    Example:
+        >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
+
+        >>> figure = lh.plots.match_diagram(match, heads=["L0H1"])
+        >>> len(figure.data) > 1
+        True
     """
     rows = match.pairs.to_dict("records")
     if heads is not None:

@@ -31,6 +31,14 @@ def quality_cost(frame: Any, value: str, what: str, *, title: str) -> go.Figure:
 
     `frame`: method, family, passes, `value`, and `<value>_low` and `<value>_high` where it has an interval; the row "random
     heads" becomes a line. Methods on the Pareto front, which no cheaper method beats, are named and joined.
+
+    `what`: how the value is called. `title`: of the figure.
+
+    Example:
+        >>> rows = [["locos", "observational", 1.0, 0.9], ["greedy", "search", 90.0, 0.8]]
+        >>> frame = pd.DataFrame(rows, columns=["method", "family", "passes", "auroc"])
+        >>> lh.plots.quality_cost(frame, "auroc", "AUROC", title="Planted heads").layout.yaxis.title.text
+        'AUROC'
     """
     check_rows("quality_cost", frame)
     ends, bounded = (f"{value}_low", f"{value}_high"), f"{value}_low" in frame

@@ -33,6 +33,13 @@ def ablation_curves(
     `task` is the curve's main task by default. Whiskers are 95 % intervals over trials, bands the range of the random draws;
     the black line is no ablation (k = 0). Points of one k stand side by side around it. Controls of rankings other than the
     first are hidden until clicked in the legend.
+
+    `title`, `height`: of the figure; by default from the curve.
+
+    Example:
+        >>> figure = lh.plots.ablation_curves(curve, "logprob")
+        >>> [line.name for line in figure.data if line.name][:2]
+        ['no ablation', 'top k by LOCOS']
     """
     task = curve.main_task if task is None else task
     rows = curve.frame[(curve.frame["metric"] == metric) & (curve.frame["task"] == task)]
@@ -106,6 +113,14 @@ def task_curves(frame: pd.DataFrame, *, title: str = "", unit: str = "nats") -> 
 
     `frame` has the columns capability, set ("top" or "random"), k, damage, damage_low, damage_high. Whiskers are 95 %
     intervals; points of one k stand side by side.
+
+    `title`: of the figure. `unit`: of the damage.
+
+    Example:
+        >>> columns = ["capability", "set", "k", "damage", "damage_low", "damage_high"]
+        >>> frame = pd.DataFrame([["names", "top", 5, 2.0, 1.5, 2.5], ["names", "random", 5, 0.1, 0.0, 0.2]], columns=columns)
+        >>> lh.plots.task_curves(frame).data[0].name
+        'names'
     """
     check_rows("task_curves", frame)
     names, ks, traces = list(dict.fromkeys(frame["capability"])), sorted(set(frame["k"])), []
@@ -137,6 +152,14 @@ def faithfulness_curves(frame: Any, mlps: str, *, title: str | None = None) -> g
     """Faithfulness against the share of heads kept: a line per ranking; controls are grey and dashed or dotted.
 
     `frame`: method, set, share, value, low, high, as in `faithfulness`. Whiskers are 95 % intervals over pairs; 1 is all heads.
+
+    `mlps`: as there, for the axis. `title`: of the figure.
+
+    Example:
+        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
+
+        >>> lh.plots.faithfulness_curves(found.frame, "free").data[0].name
+        'LOCOS'
     """
     check_rows("faithfulness_curves", frame)
     inside = frame[(frame["share"] > 0) & (frame["share"] < 1)]
@@ -158,6 +181,15 @@ def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) 
 
     `frame`: ranking, share, kept, and the metric with its `_low` and `_high`, as of `StreamingTable.to_frame`. Every line begins
     with the cache that no kv head has whole. Whiskers are 95 % intervals over trials.
+
+    `title`: of the figure.
+
+    Example:
+        >>> columns = ["ranking", "share", "kept", "correct", "correct_low", "correct_high"]
+        >>> rows = [["none", 0, 0.1, 0.2, 0.1, 0.3], ["duo", 0.5, 0.6, 0.9, 0.8, 1.0], ["whole", 1, 1.0, 1.0, 1.0, 1.0]]
+        >>> figure = lh.plots.cache_curves(pd.DataFrame(rows, columns=columns), "correct")
+        >>> figure.layout.xaxis.title.text
+        "share of the cache's memory"
     """
     check_rows("cache_curves", frame)
     drawn = frame.rename(columns={metric: "value", f"{metric}_low": "low", f"{metric}_high": "high"})

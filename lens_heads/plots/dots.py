@@ -22,7 +22,15 @@ _PLOT = (740, 400)
 
 
 def scatter(a: ScoresLike, b: ScoresLike, *, mark: int = 5, title: str | None = None) -> go.Figure:
-    """Every head's score by one method (x) against another (y); the best `mark` heads of either are named."""
+    """Every head's score by one method (x) against another (y); the best `mark` heads of either are named.
+
+    `a`, `b`: of one model. `title`: of the figure.
+
+    Example:
+        >>> figure = lh.plots.scatter(scores, lh.sanity.random_ranking(scores))
+        >>> figure.layout.xaxis.title.text
+        'LOCOS score (logits)'
+    """
     check_one_model("scatter", [(a.method, a), (b.method, b)])
     x, y, every = look_of(a), look_of(b), a.ranking()
     top_a, top_b = (set(found.ranking()[:mark]) for found in (a, b))
@@ -51,6 +59,17 @@ def score_scatter(
 
     `thirds` is the table of `compare.by_layer_third(a, b)`. The subtitle gives Spearman over all heads and within each third
     (with its 95 % interval), because methods that agree only about depth also correlate over all heads.
+
+    `title`: of the figure.
+
+    Example:
+        >>> four = lh.planted_model()
+        >>> found = lh.rank(four.model, four.trials(8), ["locos", "dla"])
+
+        >>> thirds = lh.compare.by_layer_third(found["locos"], found["dla"])
+        >>> figure = lh.plots.score_scatter(found["locos"], found["dla"], thirds)
+        >>> figure.layout.xaxis.title.text
+        'LOCOS score (logits)'
     """
     check_one_model("score_scatter", [(a.method, a), (b.method, b)])
     rows = thirds.to_dict("records")

@@ -39,6 +39,13 @@ def head_map(scores: ScoresLike, *, title: str | None = None, mark: int = 5) -> 
     """Scores by layer (0 at the bottom) and head; the best `mark` heads are outlined, and named or numbered by rank.
 
     Orange is negative, white zero, blue positive; without negative scores the scale starts at zero.
+
+    `title`: of the figure.
+
+    Example:
+        >>> figure = lh.plots.head_map(scores)
+        >>> figure.data[0].z.shape
+        (2, 4)
     """
     z, shown = scores.values.numpy(), look_of(scores)
     (layers, heads), largest = z.shape, float(np.abs(z).max()) or 1.0
@@ -72,6 +79,13 @@ def kind_map(frame: pd.DataFrame, kinds: Sequence[str], *, title: str) -> go.Fig
     """Layer (0 at the bottom) by head, coloured by kind and lettered; `frame` as in `describe`. Hover has a head's scores.
 
     Kinds that `describe` does not know take its colours in their order.
+
+    `kinds`: in the order of the legend. `title`: of the figure.
+
+    Example:
+        >>> frame = pd.DataFrame({"head": ["L0H0", "L0H1"], "layer": 0, "index": [0, 1], "kind": ["sink", "induction"]})
+        >>> lh.plots.kind_map(frame, ["sink", "induction"], title="Kinds").layout.title.text
+        'Kinds'
     """
     check_rows("kind_map", frame)
     known = list(KIND_COLORS.values())
@@ -116,7 +130,14 @@ def kind_map(frame: pd.DataFrame, kinds: Sequence[str], *, title: str) -> go.Fig
 
 
 def ranking_bars(scores: ScoresLike, *, k: int = 10, title: str | None = None) -> go.Figure:
-    """The k best heads, best on top, each with its 95 % interval over trials; without whiskers where there is none."""
+    """The k best heads, best on top, each with its 95 % interval over trials; without whiskers where there is none.
+
+    `scores`: of one method. `title`: of the figure.
+
+    Example:
+        >>> list(lh.plots.ranking_bars(scores, k=2).data[0].y)
+        ['L1H0', 'L0H0']
+    """
     best, shown, trials = scores.ranking()[:k], look_of(scores), len(scores.trial_ids)
     at = [head.layer for head in best], [head.head for head in best]
     values, low, high = (found[at] for found in (scores.values.numpy(), *bounds(scores)))
@@ -139,6 +160,14 @@ def provenance_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figu
     """What each head attends to most at the answer steps: a stacked bar per head, the first on top.
 
     `frame` is the table of `inspection.provenance`. Shares of at least 7 % are written in the bar.
+
+    `title`: of the figure.
+
+    Example:
+        >>> figure = lh.plots.provenance_bars(lh.inspection.provenance(model, trials, heads, teacher_forced=True))
+
+        >>> figure.data[0].name, [float(share) for share in figure.data[0].x]
+        ('needle', [1.0, 1.0])
     """
     check_rows("provenance_bars", frame)
     traces = [

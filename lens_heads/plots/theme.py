@@ -14,7 +14,14 @@ from lens_heads.plots.protocols import ScoresLike
 
 
 class Look(NamedTuple):
-    """How a method appears: colour, marker symbol, written name, unit of its scores."""
+    """How a method appears: colour, marker symbol, written name, unit of its scores.
+
+    `color`, `label`: as in figures.
+
+    Example:
+        >>> lh.plots.look("locos").label
+        'LOCOS'
+    """
 
     color: str
     symbol: str
@@ -98,7 +105,14 @@ INK, LINE, GRID, GREY, MARK = "#222222", "#9A9A9A", "#E5E5E5", "#B4B4B4", "#E69F
 
 
 def look(method: str) -> Look:
-    """Colour, symbol, label and unit of a method; one that is not in `LOOKS` gets a spare look fixed by its name."""
+    """Colour, symbol, label and unit of a method; one that is not in `LOOKS` gets a spare look fixed by its name.
+
+    `method`: its name.
+
+    Example:
+        >>> lh.plots.look("locos").label, lh.plots.look("my own method").label
+        ('LOCOS', 'my own method')
+    """
     number = zlib.crc32(method.encode(errors="surrogatepass"))
     label = WRITTEN.get(method) or escape(method.replace("_", " "))
     spare = Look(SPARE_COLORS[number % 5], SPARE_SYMBOLS[number // 5 % 5], label, UNITS.get(method, ""))

@@ -15,7 +15,15 @@ WRITTEN = 60
 
 
 def token_curve(name: str, words: Sequence[str], values: np.ndarray, *, title: str | None = None) -> go.Figure:
-    """A line over the positions of a text; hover names the token."""
+    """A line over the positions of a text; hover names the token.
+
+    `name`: of what it shows. `words`, `values`: of the positions. `title`: of the figure.
+
+    Example:
+        >>> figure = lh.plots.token_curve("surprise", ["It", " rained"], np.array([2.0, 5.0]))
+        >>> [float(value) for value in figure.data[0].y]
+        [2.0, 5.0]
+    """
     trace = go.Scatter(
         x=list(range(len(words))),
         y=values,

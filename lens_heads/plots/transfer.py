@@ -27,6 +27,18 @@ def transfer_map(matrix: TransferLike, *, k: int, relative: bool = False, title:
     """The drop in each task (columns) when the top k heads of each task (rows) are ablated; last row: mean over random sets.
 
     Blue is a loss, orange a gain; each task's own heads are outlined. Below each target is its metric without ablation.
+
+    `matrix`: of `transfer_matrix`. `relative`: drops as shares. `title`: of the figure.
+
+    Example:
+        >>> tasks = {"first": others[:2], "second": planted.trials(2, seed=2)}
+        >>> both, few = {"first": scores, "second": scores}, lh.Controls("random", draws=1)
+        >>> found = lh.evidence.transfer_matrix(
+        ...     model, tasks, both, ks=[2], metric="greedy_match", generate=False, controls=few
+        ... )
+
+        >>> list(lh.plots.transfer_map(found, k=2).data[0].x)
+        ['first<br>(1.00)', 'second<br>(1.00)']
     """
     if k not in matrix.ks:
         raise ValueError(f"transfer_map: k={k} was not run. This matrix has k = {', '.join(map(str, matrix.ks))}.")
@@ -46,6 +58,14 @@ def generality_map(found: GeneralityLike, *, column: str = "damage", title: str 
 
     Tasks have different metrics, so colours are relative to the largest value of a task. Blue is a loss, orange a gain; each
     task's own heads are outlined. Below each task are its metric and its value without ablation. `column` of `frame` is drawn.
+
+    `found`: of `generality`. `title`: of the figure.
+
+    Example:
+        >>> found = lh.evidence.generality(model, {"own": others}, scores, k=2, controls=lh.Controls("random", draws=1))
+
+        >>> lh.plots.generality_map(found).data[0].x[0].split('<')[0]
+        'own'
     """
     table, frame = found.matrix(column).copy(), found.frame
     if table.to_numpy().dtype.kind not in "fi":
@@ -90,6 +110,14 @@ def transfer_scatter(found: CorrelationLike, *, title: str | None = None) -> go.
     """A point per task and k: one model (x) against the other (y), minus the mean at each k, with 95 % intervals over items.
 
     Each task has its own colour and symbol; larger points have more heads ablated. The line is the least-squares fit.
+
+    `found`: of `correlate`. `title`: of the figure.
+
+    Example:
+        >>> table = pd.DataFrame([[0.1, 0.5, 0.9, 0.2, 0.7]], index=[8], columns=list("abcde"))
+        >>> figure = lh.plots.transfer_scatter(lh.evidence.correlate(table, 2 * table))
+        >>> [mark.name for mark in figure.data if mark.name][:2]
+        ['a', 'b']
     """
     points, ks = found.points, sorted(found.points["k"].unique())
     x, y = points["a_controlled"].to_numpy(), points["b_controlled"].to_numpy()

@@ -25,6 +25,13 @@ class Material:
     task that rank no heads, whose means stand in for ablated heads; () for means of ordinary prompts. `masks`: how many random
     masks a method that draws masks measures. `k`: how many heads a search looks for. `out`, `progress`: as in
     `runs.options.RunOptions`; every method has a folder of its own in `out`.
+
+    `seed`: of everything drawn.
+
+    Example:
+        >>> material = lh.ranking.Material.of(model, trials, pairs, others)
+        >>> material.model is model, len(material.trials), len(material.pairs)
+        (True, 8, 8)
     """
 
     model: Model

@@ -61,6 +61,12 @@ def write_explorer(explorer: Explorer, to: str | Path, title: str = "Heads, expl
     """Write what an explorer shows as a page that needs no kernel, and return its path.
 
     It holds the trials that were opened, with the chosen heads and the best of every score, and the history.
+
+    `to`: the file. `title`: of the page.
+
+    Example:
+        >>> lh.report.write_explorer(lh.explore(model, trials), "heads.html").name
+        'heads.html'
     """
     data = explorer.payload
     model, trials = data["traits"]["about"]["model"], len(data["bank"])
@@ -72,7 +78,16 @@ def write_explorer(explorer: Explorer, to: str | Path, title: str = "Heads, expl
 
 @typed
 def write_why(why: Why, to: Path) -> Path:
-    """Write the page of a `Why`: its sentences, its heads, the explorer, and what they read; return its path."""
+    """Write the page of a `Why`: its sentences, its heads, the explorer, and what they read; return its path.
+
+    `why`: the answer. `to`: the file.
+
+    Example:
+        >>> few = lh.Controls("random", draws=1)
+        >>> found = lh.why(model, "xyz (b=B) xyz ?", "B", k=2, kind="zero", controls=few, max_new_tokens=1)
+        >>> lh.report.write_why(found, Path("why.html")).name
+        'why.html'
+    """
     tried, columns = why.tried, {"contribution": "contribution (logits)", "needle": "from the needle"}
     heads = Table(why.frame.rename(columns=columns), "The heads, and what they read and raise", 2)
     tokens = Table(why.tokens.head(MOST), f"The {MOST} tokens that contribute most through these heads (phi: logits)")

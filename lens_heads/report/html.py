@@ -43,7 +43,15 @@ _SIGNS = {True: ("right", "✓"), False: ("wrong", "✗")}
 def write_report(
     path: str | Path, title: str, summary: Summary, sections: Sequence[Section], provenance: Provenance | None = None
 ) -> Path:
-    """Write the page as one HTML file and return its path. The file is replaced atomically."""
+    """Write the page as one HTML file and return its path. The file is replaced atomically.
+
+    `title`, `summary`, `sections`: what it says. `provenance`: where it is from; None: of this call.
+
+    Example:
+        >>> summary = lh.report.Summary("planted", trials=8, heads=heads, verdict="Two heads write it.")
+        >>> lh.report.write_report("page.html", "Planted heads", summary, []).name
+        'page.html'
+    """
     path = Path(path)
     write_atomic(path, page(title, summary, sections, provenance or Provenance.now()))
     return path
@@ -51,7 +59,16 @@ def write_report(
 
 @typed
 def page(title: str, summary: Summary, sections: Sequence[Section], provenance: Provenance) -> str:
-    """The whole page as a string. The same input always gives the same page."""
+    """The whole page as a string. The same input always gives the same page.
+
+    `title`, `summary`, `sections`: what it says. `provenance`: where it is from.
+
+    Example:
+        >>> summary = lh.report.Summary("planted", trials=8, heads=heads, verdict="Two heads write it.")
+        >>> from_here = lh.report.Provenance({"k": 2}, command="study.py", date="2026-01-31", versions={"torch": "2.6"})
+        >>> "Two heads write it." in lh.report.page("Planted heads", summary, [], from_here)
+        True
+    """
     figures: list[go.Figure] = []
     header = _summary(title, summary, figures)
     body = "".join(_section(i, section, figures) for i, section in enumerate(sections, 1))

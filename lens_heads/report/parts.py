@@ -23,7 +23,14 @@ from lens_heads.runs.store import running_command, versions
 
 @dataclass(frozen=True)
 class Card:
-    """A key number with its label and interval. Floats are shown with `digits` decimals."""
+    """A key number with its label and interval. Floats are shown with `digits` decimals.
+
+    `value`, `low`, `high`: the number and its bounds. `note`: below it.
+
+    Example:
+        >>> lh.report.Card("cost", 2.5, 1.5, 3.5, note="nats").label
+        'cost'
+    """
 
     label: str
     value: float | str
@@ -35,7 +42,12 @@ class Card:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plotly figure with its caption."""
+    """A plotly figure with its caption.
+
+    Example:
+        >>> lh.report.Figure(lh.plots.head_map(scores), "All heads.").caption
+        'All heads.'
+    """
 
     figure: go.Figure
     caption: str = ""
@@ -47,6 +59,12 @@ class Table:
 
     Floats are shown with `digits` decimals, or in the format that `formats` gives for their column ({"p": ".1e"}).
     `intervals` merges columns: {"value": ("low", "high")} shows "0.42 [0.35, 0.50]".
+
+    `frame`: what it shows. `caption`: below it.
+
+    Example:
+        >>> lh.report.Table(planted.frame, "The truth.", digits=2).caption
+        'The truth.'
     """
 
     frame: pd.DataFrame
@@ -58,7 +76,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Example:
-    """One question with the text generated before and after an ablation, and whether each text was judged right."""
+    """One question with the text generated before and after an ablation, and whether each text was judged right.
+
+    `expected`: the answer. `right_before`, `right_after`: whether each text was right.
+
+    Example:
+        >>> lh.report.Example("Who?", "Ann", before="Ann", after="Bob", right_before=True, right_after=False).after
+        'Bob'
+    """
 
     question: str
     expected: str
@@ -70,7 +95,15 @@ class Example:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts before and after an ablation. All of them are counted; those after the first `shown` are folded."""
+    """Texts before and after an ablation. All of them are counted; those after the first `shown` are folded.
+
+    `examples`: of kind `Example`. `caption`: below them.
+
+    Example:
+        >>> one = lh.report.Example("Who?", "Ann", before="Ann", after="Bob", right_before=True, right_after=False)
+        >>> lh.report.Texts([one], "One text.").examples[0].question
+        'Who?'
+    """
 
     examples: Sequence[Example]
     caption: str = ""
@@ -126,6 +159,12 @@ class Section:
 
     `side_by_side` places figures next to each other where the page is wide enough. `folded` hides tables and texts until the
     reader opens them. `explorer`: data of `inspection.explorer.recorded.record`, shown as an interactive view of heads.
+
+    `title`: its heading. `cards`, `figures`, `tables`, `texts`: what it shows.
+
+    Example:
+        >>> lh.report.Section("Truth", tables=[lh.report.Table(planted.frame, "All heads.")]).title
+        'Truth'
     """
 
     title: str
@@ -144,6 +183,12 @@ class Summary:
     """The first screen: the answer as a sentence and as figures, with a folded list of what was run.
 
     `verdict` is the sentence, and `figures` show it. `facts` are further lines of the list ({"Ablation": "mean over trials"}).
+
+    `model`, `trials`: what was run. `heads`: those found. `cards`: key numbers.
+
+    Example:
+        >>> lh.report.Summary("planted", trials=8, heads=heads, verdict="Two heads write it.").verdict
+        'Two heads write it.'
     """
 
     model: str
@@ -157,7 +202,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is needed to reproduce the page."""
+    """What is needed to reproduce the page.
+
+    `settings`, `command`, `date`, `versions`: of the run.
+
+    Example:
+        >>> lh.report.Provenance({"k": 2}, command="study.py", date="2026-01-31", versions={"torch": "2.6"}).command
+        'study.py'
+    """
 
     settings: Mapping[str, Any]
     command: str
@@ -174,7 +226,15 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page, except for its provenance."""
+    """A whole page, except for its provenance.
+
+    `title`, `summary`, `sections`: as in `write_report`.
+
+    Example:
+        >>> summary = lh.report.Summary("planted", trials=8, heads=heads, verdict="Two heads write it.")
+        >>> lh.report.Page("Planted heads", summary, []).title
+        'Planted heads'
+    """
 
     title: str
     summary: Summary

@@ -231,6 +231,11 @@ def explore(
 
     The first look at a trial takes one pass; choosing heads takes none. Raises ImportError without the extra `explorer`,
     ValueError for no trials, scores of another model, and what `look` refuses.
+
+    Example:
+        >>> explorer = lh.explore(model, trials)
+        >>> type(explorer).__name__
+        'Explorer'
     """
     require_raw_weights(model)
     shape = head_geometry(model)

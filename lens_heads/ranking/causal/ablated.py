@@ -57,6 +57,12 @@ def attribute_ablation(
 
     Raises ValueError for another kind, a reference that is missing or was made on these trials, and another named metric, which
     compares with a corrupt run.
+
+    Example:
+        >>> found = lh.attribute_ablation(model, trials, kind="zero")
+
+        >>> set(found.top(2)) == set(heads)
+        True
     """
     if kind not in ("mean", "zero"):
         raise ValueError(f"kind={kind!r}: only 'mean' and 'zero' set z itself; test another kind with ablation_curve")
@@ -115,6 +121,14 @@ def gradient_importance(
     It is the size of the derivative by a gate on the head, at 1. Arguments as in `attribute_ablation`. `normalise` divides
     every layer by the L2 norm of its heads' importances, as the authors' code does, so that layers compare; ValueError for a
     layer without any.
+
+    `model`, `trials`: as there.
+
+    Example:
+        >>> found = lh.ranking.gradient_importance(model, trials)
+
+        >>> [planted.roles[head] for head in found.top(2)]
+        ['writer', 'copier']
     """
     found = attribute_ablation(model, trials, kind="zero", metric=metric, **run)
     return (
@@ -147,6 +161,13 @@ def importance(scores: HeadScores) -> HeadScores:
 
     Of `attribution_patch(..., metric="kl", ig_steps=5)` it is node EAP-IG as used across checkpoints. Values sum to 1.
     ValueError if all scores are zero.
+
+    `scores`: by one method.
+
+    Example:
+        >>> shares = lh.ranking.importance(scores)
+        >>> round(shares.values.sum().item(), 3)
+        1.0
     """
     found = absolute(scores, scores.method)
     total = found.values.sum()

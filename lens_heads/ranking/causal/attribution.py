@@ -63,6 +63,14 @@ def attribution_patch(
 
     Runs the whole prompt with gradients and with logits at every position. For long prompts, the exact `patch_heads` with
     positions="answer" may take less time and memory.
+
+    `model`: as there.
+
+    Example:
+        >>> estimate = lh.attribution_patch(model, pairs[:2])
+
+        >>> set(estimate.top(2)) == set(heads)
+        True
     """
     checks.count("ig_steps", ig_steps)
     shape = require(model, "attribution", "gradients", "writes")

@@ -58,6 +58,14 @@ def trace_circuit(
 
     Returns a `Circuit`. Heads that do not reach the receivers are in no stage, and a stage without any ends the trace. Raises
     ValueError as `path_patch` does, and for pairs whose corrupt runs are as good as the clean ones, or better, on the mean.
+
+    `model`: as there.
+
+    Example:
+        >>> circuit = lh.ranking.trace_circuit(model, pairs[:2], share=0.25)
+
+        >>> circuit.stages[0].name, list(circuit.stages[0].heads) == heads
+        ('to the logits', True)
     """
     shape = head_geometry(model)
     name, total = check_metric(metric), shape.n_layers * shape.n_heads

@@ -41,6 +41,13 @@ def average_indirect_effect(
 
     Returns HeadScores of method "cri", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
     are the ten best, of 25 prompts and vectors of 100. A metric of the whole answer has the vector in all of its rows.
+
+    Example:
+        >>> vectors = lh.task_vectors(model, trials)
+        >>> found = lh.average_indirect_effect(model, lh.sanity.without_needle(others), vectors=vectors)
+
+        >>> [planted.roles[head] for head in found.top(2)]
+        ['copier', 'writer']
     """
     return patch_heads(model, trials, metric=metric, positions="answer", corruption=bare, donor=vectors, **run)
 

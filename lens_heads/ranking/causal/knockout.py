@@ -78,6 +78,14 @@ def knockout_heads(
     Returns HeadScores of method "knockout", per prompt. The heads of a prompt run side by side, each from its layer on.
 
     Raises ValueError for no prompts, an unknown kind or measure, and a measure that is not one finite number.
+
+    `model`: as in `rank`.
+
+    Example:
+        >>> found = lh.knockout_heads(model, trials[:2], kind="zero")
+
+        >>> [planted.roles[head] for head in found.top(2)]
+        ['copier', 'writer']
     """
     ablation, run = ablation_run(model, kind, options)
     if isinstance(measure, str) and measure != "kl":
@@ -125,6 +133,12 @@ def sahara(
     Returns HeadScores of method "sahara": `order` holds the chosen heads, `values` the angle of every head alone,
     `meta["angles"]` the angle after each choice. There are no trials to resample: the angle is one number for all prompts.
     Raises ValueError for fewer than two prompts, between whose states there is no angle.
+
+    Example:
+        >>> found = lh.ranking.sahara(model, trials[:4], k=2, kind="zero")
+
+        >>> [planted.roles[head] for head in found.order]
+        ['copier', 'writer']
     """
     shape, encoded = head_geometry(model), encode_prompts(model, trials)
     everyone = every_head(shape.n_layers, shape.n_heads)

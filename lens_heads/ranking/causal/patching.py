@@ -71,6 +71,11 @@ def patch_heads(
         ValueError: no pairs, pairs that cannot be aligned, a donor made on these pairs, an answer whose first token the corrupt
             run already ranks first (for the logit difference), a metric of the wrong shape or not finite. If only some pairs
             fail, they are omitted with a warning.
+
+    Example:
+        >>> lh.patch_heads(model, pairs[:2]).top(2) == heads
+
+        True
     """
     if heads_per_pass is not None:
         checks.whole_number("heads_per_pass", heads_per_pass, remedy=", or None for all at once")

@@ -79,6 +79,14 @@ def path_patch(
     Returns HeadScores of method "path_patch", with all positions patched. Heads that are not senders score 0.
 
     Raises ValueError as `patch_heads` does, and for a sender below no receiver, or an unknown component or base.
+
+    `model`: as there.
+
+    Example:
+        >>> direct = lh.path_patch(model, pairs[:2], None, "logits")
+
+        >>> direct.top(2) == heads
+        True
     """
     shape = head_geometry(model)
     chosen, to = _check(shape, senders, receivers, component, base)

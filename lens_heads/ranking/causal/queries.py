@@ -48,6 +48,14 @@ def attribute_queries(
     A is the corrupt run's pattern, A' the one that the clean queries make with the corrupt keys, exactly. Arguments and
     errors as in `attribution_patch`; all positions. Returns HeadScores of method "atp_query", in the metric's units.
     ValueError for a model whose attention is not the softmax of scaled (soft-capped) products of queries and keys.
+
+    `trials`, `corruption`: as there.
+
+    Example:
+        >>> found = lh.ranking.attribute_queries(model, pairs[:2])
+
+        >>> found.method
+        'atp_query'
     """
     shape = require(model, "atp_query", "gradients", "pattern")
     rotary = "rot_" if "blocks.0.attn.hook_rot_q" in model.hook_dict else ""

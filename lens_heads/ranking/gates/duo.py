@@ -141,6 +141,12 @@ def duo(
     without grouped heads has a gate for each of its heads. The published gates are read by `read_gates`.
 
     Raises ValueError for trials longer than the context window, or so short that both branches are the same.
+
+    Example:
+        >>> fitted = lh.ranking.duo(model, trials, sink=1, recent=4, steps=30)
+
+        >>> [planted.roles[head] for head in lh.units.query_heads(fitted.scores.top(2), 1)]
+        ['copier', 'writer']
     """
     check_streaming(sink, recent, full)
     weight = checks.finite("weight", weight, 0)

@@ -33,6 +33,12 @@ class Fitted:
 
     `scores`: of every head, from one "trial", the training. `parameter` [layer, ...]: what was learned, float32 on the CPU.
     `history`: a row per validation, with the step, the mean loss since the last (penalty included), and that of validation.
+
+    Example:
+        >>> fitted = lh.ranking.duo(model, trials, sink=1, recent=4, steps=2)
+
+        >>> fitted.scores.unit
+        'kv_head'
     """
 
     scores: HeadScores

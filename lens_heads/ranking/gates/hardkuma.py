@@ -112,6 +112,14 @@ def hardkuma(
 
     The loss is DuoAttention's; LycheeDecode distils the logits of a whole text. The parameter is log a and log b, since both
     are positive.
+
+    `model`: as there.
+
+    Example:
+        >>> fitted = lh.ranking.hardkuma(model, trials, sink=1, recent=4, steps=2)
+
+        >>> fitted.scores.unit
+        'kv_head'
     """
     check_streaming(sink, recent, full)
     gate = HardKuma(sink, recent, full, 0.0, checks.share("density", density, "0.25"), checks.finite("lag", lag, 0))

@@ -59,6 +59,12 @@ class HeadRoles:
 
     `removed`: the heads whose gates stay open together suffice for the task. `kept`: those whose gates close anyway are in
     its way.
+
+    Example:
+        >>> roles = lh.ranking.head_gating(model, trials[:2], steps=1, batch_size=1)
+
+        >>> roles.scores().method
+        'head_gating_facilitating'
     """
 
     free: Fitted = field(repr=False)
@@ -117,6 +123,14 @@ def head_gating(
     Pressure begins at the free gates clipped to where it acts; in the authors' code it never reaches those that the free fit
     drove beyond. That code's comments name the two pressures the other way round; its formulas are those here and in the paper.
     ValueError for a loss that diverges.
+
+    `model`: as in `rank`.
+
+    Example:
+        >>> roles = lh.ranking.head_gating(model, trials, steps=8, batch_size=4)
+
+        >>> [planted.roles[head] for head in roles.scores().top(2)]
+        ['copier', 'writer']
     """
     weight = checks.finite("weight", weight, 0)
     if weight == 0:

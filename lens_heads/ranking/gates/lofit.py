@@ -133,6 +133,12 @@ def lofit(
 
     The authors train the offsets with lr 1e-2 and, on TruthfulQA, preferences by DPO; here both stages have the same loss.
     ValueError for fewer than five trials, and a loss that diverges.
+
+    Example:
+        >>> fitted = lh.ranking.lofit(model, trials, steps=5)
+
+        >>> fitted.scores.unit
+        'query_head'
     """
     shape = head_geometry(model)
     checks.whole_number("k", k, 0, shape.n_layers * shape.n_heads, ", the number of heads")

@@ -65,6 +65,13 @@ def passkeys(
 
     The answer's tokens are questions and passkeys, all of which count in the authors' loss. ValueError for lengths that leave no
     room for prose, and for more tokens than the context window has.
+
+    `model`: whose tokens they are.
+
+    Example:
+        >>> trial = lh.ranking.passkeys(model, n=1, lengths=(500, 510), keys=2, words=1)[0]
+        >>> len(trial.tokens) < 510
+        True
     """
     checks.count("n", n)
     checks.whole_number("keys", keys, 1, len(ORDINALS))

@@ -90,6 +90,13 @@ def soft_injection(
     Returns an `Injected` whose scores are the gates alpha, 0 to 1, at the best of validation. (The authors' code never
     updates the best loss, so that its last validated gates win.) ValueError for vectors of another model or of these trials, and
     fewer than five trials.
+
+    Example:
+        >>> vectors = lh.task_vectors(model, trials)
+        >>> fitted = lh.ranking.soft_injection(model, lh.sanity.without_needle(others), vectors, steps=5)
+
+        >>> fitted.scores.unit
+        'query_head'
     """
     shape = head_geometry(model)
     check_belongs(model, vectors)

@@ -31,6 +31,13 @@ def draw_masks(design: str, n_masks: int, n_layers: int, n_heads: int, sparsity:
 
     Raises ValueError for an unknown design, counts below 1, and a sparsity that ablates no head or every head. Warns about
     repeated masks and about heads that no mask ablates.
+
+    `seed`: of the draw.
+
+    Example:
+        >>> masks = lh.ranking.draw_masks("stratified", 8, 2, 4, 0.25)
+        >>> masks.sum(0).tolist()  # Every head equally often.
+        [[2, 2, 2, 2], [2, 2, 2, 2]]
     """
     if design not in DESIGNS:
         raise ValueError(f"unknown design {design!r}: use {', '.join(DESIGNS)}")

@@ -20,6 +20,14 @@ def one_shot(measured: MaskedMetric) -> Float[np.ndarray, "trial layer head"]:
     """The change of each trial's metric when each head is ablated alone: one evaluation per head.
 
     Redundant heads score nothing here, because either of them suffices. Raises RuntimeError if a run fails.
+
+    `measured`: the metric.
+
+    Example:
+        >>> changes = lh.ranking.one_shot(lh.ranking.MaskedMetric(model, trials[:2]))
+
+        >>> changes.shape, bool(changes.mean(0).min() < 0)
+        ((2, 2, 4), True)
     """
     change = _values(measured, [[head] for head in every_head(*measured.units)]) - measured.base
     return change.T.reshape(-1, *measured.units)
@@ -32,6 +40,14 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
     Needs about k evaluations per head. Returns the heads in the order chosen (kv heads for masks of kv groups), and the
     change of each trial's metric when each was added, 0 for heads never chosen. Stops early, with a warning, when no further
     head lowers the metric. Raises ValueError for k outside 1 to the number of heads, RuntimeError if a run fails.
+
+    `measured`: the metric. `k`: how many heads.
+
+    Example:
+        >>> chosen, changes = lh.ranking.greedy(lh.ranking.MaskedMetric(model, trials[:2]), 2)
+
+        >>> set(chosen) == set(heads)
+        True
     """
     everyone = every_head(*measured.units)
     checks.whole_number("k", k, 1, len(everyone), ", the number of heads")

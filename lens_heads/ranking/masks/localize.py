@@ -164,6 +164,12 @@ def localize_heads(
     Raises ValueError for an unknown method, too few masks, k out of range, a sparsity that ablates no head or every head, a
     metric that is the same under every mask, and what `MaskedMetric` refuses; RuntimeError if a run of a search or over a
     tenth of the masks fails (fewer: a warning).
+
+    Example:
+        >>> found = lh.localize_heads(model, trials[:2], n_masks=40, sparsity=0.25, k=2)
+
+        >>> set(found.top(2)) == set(heads)
+        True
     """
     settings = Settings(method, n_masks, sparsity, k, estimator, patience, seed)
     return localize(MaskedMetric(model, trials, metric, kind, level, **options), **vars(settings))
@@ -187,6 +193,16 @@ def localize(
         method, n_masks, sparsity, k, estimator, patience, seed: as in `localize_heads`, with the same result and errors.
 
     `meta["evaluations"]` counts the masks this call asked for, including those measured before.
+
+    `measured`: it keeps the runs.
+
+    Example:
+        >>> measured = lh.ranking.MaskedMetric(model, trials[:2])
+        >>> set(lh.ranking.localize(measured, n_masks=40, sparsity=0.25, k=2).top(2)) == set(heads)
+
+
+
+        True
     """
     settings = Settings(method, n_masks, sparsity, k, estimator, patience, seed)
     masks = settings.masks(measured.units) if method in DESIGNED else None

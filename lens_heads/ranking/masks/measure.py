@@ -55,6 +55,16 @@ class MaskedMetric:
 
     Raises ValueError for processed weights, a metric that these trials do not support, an unknown level, a reference computed
     on these trials, and whatever `ablate` refuses.
+
+    `model`: whose heads are ablated.
+
+    Example:
+        >>> measured = lh.ranking.MaskedMetric(model, trials[:2])
+        >>> lh.ranking.greedy(measured, 2)[0]
+
+
+
+        [Head(1, 0), Head(0, 0)]
     """
 
     @typed(batch_size=8)

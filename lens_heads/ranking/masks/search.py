@@ -42,6 +42,12 @@ class Search:
     NaN below five trials); held_out_r2 (on masks left out of the fit); evaluations. The row "random" ablates as many random
     heads, over all draws. The damage of the best setting is biased upward, because it was chosen by it: measure it again on
     a third split.
+
+    Example:
+        >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2)
+
+        >>> found.best.top(2) == heads
+        True
     """
 
     frame: pd.DataFrame
@@ -86,6 +92,16 @@ def search(
     of `localize` and `MaskedMetric`; `out` is a folder for both run folders.
 
     Raises ValueError before running anything: for a method without masks, trials in both splits, and what `localize` refuses.
+
+    `model`, `held_out`: where and on what the heads are ablated. `methods`, `sparsities`, `n_masks`: of each, all are tried.
+    `metric`, `seed`, `estimator`, `patience`, `kind`, `level`, `reference`: as in `localize_heads`. `controls`: "random",
+    beside each.
+
+    Example:
+        >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2)
+
+        >>> found.frame[["method", "sparsity", "n_masks"]].values.tolist()
+        [['css', 0.25, 30.0], ['random', nan, nan]]
     """
     controls = Controls.given(controls, BESIDE, ("random",), few=False)
     checks.seed(seed)

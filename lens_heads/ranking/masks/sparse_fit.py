@@ -48,6 +48,12 @@ class Fit:
         low, high: 95 % interval of the debiased coefficient over masks (not trials): percentiles of resampled masks, widened
             for how few masks ablate the head and for the size of the support. The support is fixed, so heads selected by
             chance still seem to matter. NaN outside the support, and where no resample can separate the head.
+
+    Example:
+        >>> masks = lh.ranking.draw_masks("stratified", 40, 2, 4, 0.25)
+        >>> found = lh.ranking.fit(masks, 3.0 - 2.0 * masks[:, 1, 2])
+        >>> round(float(found.coefficients[1, 2]), 2)
+        -2.0
     """
 
     coefficients: Float[np.ndarray, "*unit"]
@@ -103,6 +109,13 @@ def solve_masks(
 
     Raises ValueError for shapes that disagree, a response that is not finite or constant, an unknown method, a missing base,
     fewer masks than folds, and masks that `check_masks` refuses. Warns as it does, and if a fit does not converge.
+
+    Example:
+        >>> masks = lh.ranking.draw_masks("stratified", 40, 2, 4, 0.25)
+        >>> effects = lh.ranking.solve_masks(masks, 3.0 - 2.0 * masks[:, 1, 2])
+        >>> effects.round(1)
+        array([[ 0.,  0.,  0.,  0.],
+               [ 0.,  0., -2.,  0.]])
     """
     task = _Task.checked(check_masks(masks), response, method, base, alpha, seed)
     with convergence_in_words(method):
@@ -127,6 +140,16 @@ def fit(
 
     `debias=False` uses the shrunk coefficients for `coefficients` and both r2; `per_trial` and the interval stay those of the
     refit. Raises and warns as `solve_masks` does, and ValueError for fewer than one resample.
+
+    `masks`, `response`, `method`, `base`, `alpha`, `seed`: as there. `n_bootstrap`: resamples for the interval;
+    `n_stability`: halves for
+    the stability.
+
+    Example:
+        >>> masks = lh.ranking.draw_masks("stratified", 40, 2, 4, 0.25)
+        >>> found = lh.ranking.fit(masks, 3.0 - 2.0 * masks[:, 1, 2])
+        >>> int(found.support.sum()), round(float(found.r2), 3)
+        (1, 1.0)
     """
     for name, n in (("n_bootstrap", n_bootstrap), ("n_stability", n_stability)):
         checks.whole_number(name, n)

@@ -58,6 +58,12 @@ def score_documents(
     contrastive methods skip those whose documents are all gold.
 
     Raises ValueError for no trials, an unknown method, a prompt longer than the context window, or processed weights.
+
+    Example:
+        >>> trial = lh.DocumentTrial("a", "A?", ("ij(a=A)kl", "mnopqr", "stuvwx"), gold=("1",))
+        >>> list(lh.score_documents(model, [trial]))
+
+        ['qr', 'qr_ndcg', 'core', 'summed_attention']
     """
     checks.whole_number("chunk", chunk)
     require_raw_weights(model)

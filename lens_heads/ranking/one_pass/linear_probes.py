@@ -63,6 +63,12 @@ def probe_heads(
 
     A linear probe stands here for sparse autoencoders with discrete codes, which answer the same question less simply.
     ValueError for other numbers of labels than trials, fewer than two kinds, and fewer trials (or groups) of a kind than folds.
+
+    Example:
+        >>> found = lh.probe_heads(model, planted.trials(16), labels=["first", "second"] * 8, folds=2)
+
+        >>> found.method, found.meta["chance"]
+        ('probe', 0.5)
     """
     options, shape = Run.of(run, LoopOptions), require(model, "probe_heads")
     checks.whole_number("folds", folds, 2)

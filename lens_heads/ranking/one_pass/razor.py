@@ -22,6 +22,15 @@ def razor_attention_heads(
 
     Returns kv heads, at least one of each: "L3K1" is kv head 1 of layer 3. `ablate` takes `units.query_heads` of them.
     ValueError for scores of different models, and for shares outside 0 to 1.
+
+    `induction_share`, `echo_share`: of the kv heads.
+
+    Example:
+        >>> found = lh.score_heads(model, lh.repeated_blocks(model, block=8), ["induction", "echo"])
+
+        >>> kept = lh.razor_attention_heads(found["induction"], found["echo"], group=1)
+        >>> kept[0].unit
+        'kv_head'
     """
     check_one_model(induction, echo)
     if induction.values.shape != echo.values.shape:

@@ -60,6 +60,14 @@ def repeated_blocks(model: Model, *, block: int | None = None, copies: int = 4, 
     in a block. ValueError for a block that does not fit. Layers whose sliding window does not reach back to the copy before
     score 0 in `induction`, `echo` and `duplicate` by construction: `score_heads` warns, and lists them in
     `meta["blind_layers"]`.
+
+    `model`: whose tokens are drawn.
+
+    Example:
+        >>> probe = lh.repeated_blocks(model, block=8)
+        >>> list(lh.score_heads(model, probe, ["induction", "previous"]))
+
+        ['induction', 'previous']
     """
     shape = head_geometry(model)
     checks.whole_number("copies", copies, 2)

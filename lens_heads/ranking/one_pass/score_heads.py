@@ -83,6 +83,12 @@ def score_heads(
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
             processed weights, no other span beside a needle, or no trial that counts for any method; a method that is
             computed on something else, naming what.
+
+    Example:
+        >>> found = lh.score_heads(model, trials, ["locos", "attention_mass"], teacher_forced=True)
+
+        >>> found["locos"].top(2) == heads
+        True
     """
     listed: list[Any] = [trials] if isinstance(trials, (AnyDocuments, *_PASSES)) else list(several(trials))  # type: ignore[arg-type]  # any kind
     kinds = {type(one) for one in listed}

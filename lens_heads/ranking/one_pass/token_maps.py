@@ -25,7 +25,13 @@ COPIED = 300
 
 @dataclass(frozen=True)
 class TokenMap:
-    """Pairs (t, f(t)) of words or token ids. `lowest`: a map of suppression, where f(t) should get the smallest logit."""
+    """Pairs (t, f(t)) of words or token ids. `lowest`: a map of suppression, where f(t) should get the smallest logit.
+
+    Example:
+        >>> uppercase = lh.ranking.TokenMap([("a", "A"), ("b", "B")])
+        >>> uppercase.lowest
+        False
+    """
 
     pairs: tuple[tuple[str | int, str | int], ...]
     lowest: bool = False
@@ -110,6 +116,12 @@ def token_maps(maps: Annotated[Mapping[str, Pairs | TokenMap] | None, LISTED] = 
 
     Each map is a trial of the result: one map gives its own ranking; `by_map` takes several apart, whose mean ranks nothing.
     ValueError for no maps.
+
+    Example:
+        >>> maps = lh.token_maps({"upper": [(73, 41), (74, 42)]})
+        >>> list(lh.score_heads(untrained, maps))
+
+        ['token_map']
     """
     if maps is not None and not isinstance(maps, Mapping):
         raise ValueError(f"maps must be a mapping {{'name': [(token, its image), ...]}}, not a {type(maps).__name__}")
@@ -126,7 +138,16 @@ def token_maps(maps: Annotated[Mapping[str, Pairs | TokenMap] | None, LISTED] = 
 
 @typed
 def by_map(scores: HeadScores) -> dict[str, HeadScores]:
-    """Scores over several maps as one ranking a map, by the map's name, which is also its method."""
+    """Scores over several maps as one ranking a map, by the map's name, which is also its method.
+
+    `scores`: a trial a map.
+
+    Example:
+        >>> maps = lh.token_maps({"upper": [(73, 41), (74, 42)], "lower": [(41, 73), (42, 74)]})
+        >>> list(lh.ranking.by_map(lh.score_heads(untrained, maps, "token_map")["token_map"]))
+
+        ['upper', 'lower']
+    """
     return {
         name: replace(scores, method=name, values=values, per_trial=values[None], trial_ids=(name,))
         for name, values in zip(scores.trial_ids, scores.per_trial, strict=True)

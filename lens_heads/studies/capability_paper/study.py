@@ -78,6 +78,10 @@ def capability(
 
     Raises ValueError for an unknown preset or capability, no models, or a folder with other settings, OSError where generated
     programs cannot be confined.
+
+    Example:
+        >>> lh.studies.capability(model, preset="quick", plan=True)  # Says passes and minutes of every stage.
+        []
     """
     allowed = permission("allow_code_execution", allow_code_execution)
     given = {"words": None if words is None else str(words), "allow_code_execution": allowed}

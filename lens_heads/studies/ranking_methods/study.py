@@ -82,6 +82,11 @@ def methods(
     trials. A method that fails is left out, with a warning.
 
     Raises ValueError for an unknown task, method or preset, no models, and a folder with other settings.
+
+    Example:
+        >>> plan = lh.studies.methods(model, "arithmetic", ["dla"], arguments={"digits": 1}, plan=True)
+        >>> len(plan.cells)  # It says passes and minutes of every stage, and runs none.
+        0
     """
     size, name = named_preset(preset, PRESETS)
     listed = [tasks] if isinstance(tasks, str) else list(tasks)
