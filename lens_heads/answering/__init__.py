@@ -9,3 +9,4 @@ from lens_heads.answering.evaluation import Evaluation, evaluate
 __all__ = [
     "Answerable", "Evaluation", "answerable", "evaluate",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -29,3 +29,4 @@ __all__ = [
     "overlap_by_depth", "pool_scores", "rank_biased_overlap", "rank_correlation", "rank_correlation_interval",
     "universal_heads", "weight_change",
 ]  # fmt: skip
+__dir__ = __all__.copy

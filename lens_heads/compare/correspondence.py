@@ -76,7 +76,7 @@ def match_heads(
     texts that are too few, too short or too long for a context, or too few resamples or permutations; TypeError for a model
     that is not a TransformerLens model. All checks precede the first forward pass.
 
-    `model_a`, `model_b`: of any shapes. `seed`: of the resamples.
+    `model_a`, `model_b`: of any shapes. `seed`: of the resamples. `progress`: whether to show bars.
 
     Example:
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)

@@ -95,6 +95,8 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, *, progres
     Raises ValueError for texts that `match_heads` rejects, or a tokenizer without character offsets; TypeError for a model
     that is not a TransformerLens model.
 
+    `progress`: whether to show a bar.
+
     Example:
         >>> signatures = lh.compare.head_signatures(model, ["It rained. Nobody went out all day."] * 2)
 

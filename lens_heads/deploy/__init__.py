@@ -10,3 +10,4 @@ from lens_heads.deploy.speed import prefill_ratio
 __all__ = [
     "Pruned", "lowest_groups", "prefill_ratio", "prune", "rerank",
 ]  # fmt: skip
+__dir__ = __all__.copy

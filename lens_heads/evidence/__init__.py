@@ -28,3 +28,4 @@ __all__ = [
     "generality", "read_counts", "read_rankings", "recovery", "reinforce", "reinforced_heads", "repair",
     "streaming", "streaming_cache", "transfer_matrix", "validate_match", "verdicts",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -33,7 +33,7 @@ BESIDE = Controls(CONTROLS, draws=8, trials=20)
 
 
 class CurveRun(AblationRun, total=False):
-    """`AblationRun`, and when to stop.
+    """`AblationRun`, whose options `ablate` explains, and when to stop.
 
     precision: evaluate the main task block after block, until the lead's damage has the wanted half-width at every k, or the
         trials (or `at_most` of them) are used up; other tasks run whole. The sign of the damage plays no part. A `Precision`,

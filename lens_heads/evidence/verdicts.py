@@ -49,6 +49,7 @@ __all__ = [
     "spared",
     "verdict_table",
 ]
+__dir__ = __all__.copy
 
 CONTROLLED = 'Controls(("random", "random_like", "no_needle"), draws=40, of="all")'
 """What a curve needs so that every verdict can be given."""

@@ -17,3 +17,4 @@ __all__ = [
     "Circuit", "Condition", "Controls", "Head", "HeadGeometry", "HeadScores", "gate_threshold",
     "load_heads", "open_gates", "read_gates", "units", "write_gates",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -31,6 +31,8 @@ class Stage:
 class Circuit:
     """The `stages` of a trace, from the logits backwards. `gap`: mean metric of the clean minus that of the corrupt run.
 
+    `shape`: layers, and heads in each. `meta`: the settings.
+
     Example:
         >>> circuit = lh.ranking.trace_circuit(model, pairs)
 

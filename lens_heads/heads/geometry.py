@@ -23,6 +23,9 @@ class HeadGeometry:
     `logit_softcap` are the tanh caps on attention scores and logits, if any. `model`: a weak reference to the model it is of,
     by which scores of another one are told.
 
+    `name`: the model's. `n_layers`, `n_heads` and `n_kv_heads` of a layer, `d_head`, `d_model`, `d_vocab`, and `n_ctx`, the
+    context window. `qk_norm`: queries and keys are normalised. `final_norm`: the kind of the last norm.
+
     Example:
         >>> shape = lh.head_geometry(model)
         >>> shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.final_norm

@@ -13,6 +13,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 
 __all__ = ["highest_first", "query_heads", "to_kv_heads", "to_query_heads"]
+__dir__ = __all__.copy
 
 LARGEST_GROUP = 1024
 """Query heads of a kv head: more than any model has in all."""

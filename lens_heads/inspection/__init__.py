@@ -15,3 +15,4 @@ __all__ = [
     "HeadCards", "Influence", "Look", "TokenCurve", "Why", "concentration", "describe", "influence", "kv_groups",
     "literalness", "look", "provenance", "token_curves", "why",
 ]  # fmt: skip
+__dir__ = __all__.copy

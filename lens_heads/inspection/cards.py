@@ -125,6 +125,8 @@ def describe(
     single tokens. See `ranking/one_pass/scorers/README.md` for each. ValueError for heads that do not exist, scores of another
     model or with the name of another column, and processed weights.
 
+    `progress`: whether to show bars.
+
     Example:
         >>> cards = lh.describe(model, heads, text="It rained all day.")
 

@@ -14,3 +14,4 @@ __all__ = [
     "Ablation", "HeadVectors", "MeanActivations", "TrialActivations", "ablate", "mean_activations", "patch",
     "steer", "task_vectors", "trial_activations",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -179,6 +179,8 @@ def mean_activations(
     ValueError for no trials, prompts beyond the context window, and processed weights; TypeError for anything but a
     TransformerLens model.
 
+    `progress`: whether to show a bar.
+
     Example:
         >>> means = lh.mean_activations(model, others)
 

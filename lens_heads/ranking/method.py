@@ -29,7 +29,7 @@ class Method:
     many plain passes over the trials it takes on a model of this shape, with so many masks and a search for k heads. `halves`:
     per-trial scores cannot be halved, because all trials together choose what is scored, so that stability takes two runs on
     half of the trials each. `paper`: its source. `fails`: when it misleads.
-    `scorer`: what it reads off a pass; such methods share one.
+    `scorer`: what it reads off a pass; such methods share one. `name`: under which its ranking stands.
 
     Example:
         >>> first_layers = lh.Method("first_layers", "own", lambda material: lh.sanity.random_ranking(material.model))

@@ -8,3 +8,4 @@ __all__ = [
     "Card", "Example", "Figure", "Page", "Provenance", "Section", "Summary", "Table", "Texts", "page",
     "write_explorer", "write_report", "write_why",
 ]  # fmt: skip
+__dir__ = __all__.copy

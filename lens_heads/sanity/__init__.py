@@ -14,3 +14,4 @@ __all__ = [
     "Planted", "exchanged_needles", "permuted_answers", "planted_model", "planted_quality", "random_initialised",
     "random_ranking", "shuffled_outputs", "without_needle",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -64,6 +64,8 @@ class Planted:
     only where its "main" head is gone; "reader" looks at the answer only where its "feeder" has left a note; "noise" attends
     evenly and writes a little at random.
 
+    `seed`: of the weights. `meta`: how it was made.
+
     Example:
         >>> planted.of("copier"), planted.of("writer")
         ([Head(1, 0)], [Head(0, 0)])

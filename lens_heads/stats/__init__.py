@@ -30,3 +30,4 @@ __all__ = [
     "relative_loss_interval", "share_interval", "spearman", "spearman_brown", "split_half_reliability",
     "sum_interval", "top_k_stability", "whole_clusters", "wilson",
 ]  # fmt: skip
+__dir__ = __all__.copy

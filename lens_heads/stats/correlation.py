@@ -91,7 +91,7 @@ def split_half_reliability(values: Float[Tensor, "trial item"], *, n: int = 100,
     Would other trials of the same kind rank the items alike? Skips splits in which all items of a half tie. NaN with fewer
     than two trials, or when every split is skipped.
 
-    `seed`: of the splits.
+    `seed`: of the splits. `values` [trial, item]: the scores.
 
     Example:
         >>> round(lh.stats.split_half_reliability(torch.arange(4.0).repeat(10, 1)), 6)

@@ -79,7 +79,7 @@ def mean_interval(
 
     Raises ValueError for no trials.
 
-    `level`: of the interval. `seed`: of the bootstrap.
+    `level`: of the interval. `seed`: of the bootstrap. `values`: the trials in the first dimension.
 
     Example:
         >>> low, high = lh.stats.mean_interval(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
@@ -125,6 +125,7 @@ def crossed_interval(
     Satterthwaite's degrees of freedom. With a single draw this is `mean_interval`. ValueError unless [draw, trial].
 
     `groups`, `level` and, for a single draw, `n` and `seed` of the bootstrap: as in `mean_interval`.
+    `values` [draw, trial]: the table.
 
     Example:
         >>> found = lh.stats.crossed_interval(torch.arange(6.0)[:, None] + torch.arange(6.0))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lens_heads.studies.ranking_methods.study import methods as methods
 
 __all__ = ["capability", "fragile_tasks", "locos", "methods"]
+__dir__ = __all__.copy
 
 _MODULES = {
     "capability": "capability_paper",

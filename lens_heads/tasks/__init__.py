@@ -169,3 +169,4 @@ __all__ += [
     "word_pairs",
 ]
 __all__ += ["arc_challenge", "boolq", "gsm8k", "hellaswag", "humaneval", "mbpp", "mmlu", "wmdp"]
+__dir__ = __all__.copy

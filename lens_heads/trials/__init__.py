@@ -17,3 +17,4 @@ __all__ = [
     "ContextPair", "Document", "DocumentTrial", "EncodedTrial", "Judge", "Trial", "context_pairs",
     "make_pairs", "pair", "plain_texts", "prompt_trial",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -28,6 +28,8 @@ class ContextPair:
 
     The prompts may differ in length: rows are aligned from the end. ValueError if one of the three has no tokens.
 
+    `id`: its name in results. `group`: as in `Trial`.
+
     Example:
         >>> pair = lh.trials.ContextPair([1, 40, 41, 50], without=[1, 50], answer=[42], id="own")
         >>> len(pair.tokens), len(pair.without)

@@ -37,6 +37,8 @@ def prompt_trial(
     Raises ValueError for an empty prompt or answer, a needle or question that occurs never or twice, and a tokenizer that does
     not say which characters a token stands for. TypeError for what is neither a model nor a tokenizer.
 
+    `id`: its name in results.
+
     Example:
         >>> trial = lh.prompt_trial(model, "xyz (b=B) xyz ?", "B", needle="(b=B)")
         >>> model.tokenizer.decode(trial.tokens[slice(*trial.needle)])

@@ -66,7 +66,7 @@ def passkeys(
     The answer's tokens are questions and passkeys, all of which count in the authors' loss. ValueError for lengths that leave no
     room for prose, and for more tokens than the context window has.
 
-    `model`: whose tokens they are.
+    `model`: whose tokens they are. `seed`: of places, words and prose.
 
     Example:
         >>> trial = lh.ranking.passkeys(model, n=1, lengths=(500, 510), keys=2, words=1)[0]

@@ -47,6 +47,7 @@ class Scorer:
     `only_named`: it runs only if it is named, since short texts or models without rotary positions have none, or another corrects
     it. `fails`: when it misleads.
     `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
+    `name`: under which its scores stand. `paper`: its source.
 
     Example:
         >>> looked = lh.Scorer("looked", lambda view: view.pattern[..., slice(*view.needle)].sum(-1).mean(-1))

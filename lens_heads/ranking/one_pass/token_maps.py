@@ -27,6 +27,8 @@ COPIED = 300
 class TokenMap:
     """Pairs (t, f(t)) of words or token ids. `lowest`: a map of suppression, where f(t) should get the smallest logit.
 
+    `pairs`: what is mapped to what.
+
     Example:
         >>> uppercase = lh.ranking.TokenMap([("a", "A"), ("b", "B")])
         >>> uppercase.lowest
