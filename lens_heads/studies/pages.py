@@ -1,18 +1,83 @@
-"""Parts that the pages of all studies share: sections, tables with intervals, the claims, and the rows of bar charts."""
+"""The page of a study: its texts and the order of its parts are `page.json` beside it, filled with what was found.
+
+A section names its tables and figures; those that a finding does not have are left out, and with `needs` or `lacks` the whole
+section. Words in braces are filled as by `str.format`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from lens_heads import report
-from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.studies.presets import beside
 
-folded = partial(report.Section, folded=True)
-"""A section whose tables and texts stay closed until the reader opens them."""
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a page shows of all models, of one, or of two: words for its texts; tables, figures and texts by name.
+
+    A table is a frame or a `report.Table`; where a name stands for several tables or figures, they are a list.
+    """
+
+    words: Mapping[str, Any]
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, report.Texts] = field(default_factory=dict)
+
+
+def page(
+    module: str, whole: Shown, parts: Iterable[tuple[str, Shown]], heads: Sequence[str], verdict: str, figures: Any
+) -> report.Page:
+    """The page next to a module: the summary and "first" of the whole, then for each part the sections of that name."""
+    made = beside(module, "page.json")
+    facts = {name: _filled(text, whole) for name, text in made["facts"].items()}
+    summary = report.Summary(
+        model=whole.words["models"],
+        trials=_filled(made["trials"], whole),
+        heads=heads,
+        verdict=verdict,
+        figures=figures,
+        facts={name: text for name, text in facts.items() if text},
+    )
+    sections = [_section(one, shown) for name, shown in [("first", whole), *parts] for one in made[name]]
+    return report.Page(made["title"], summary, [one for one in sections if one is not None])
+
+
+def _filled(text: str | Sequence[str], shown: Shown) -> str:
+    """A text, or the lines of a long one."""
+    return (text if isinstance(text, str) else " ".join(text)).format_map(shown.words)
+
+
+def _section(one: Mapping[str, Any], shown: Shown) -> report.Section | None:
+    known = {*shown.words, *shown.tables}
+    if ("needs" in one and one["needs"] not in known) or one.get("lacks") in known:
+        return None
+    figures, tables = [], []
+    for name, *caption in one.get("figures", ()):
+        found, said = shown.figures.get(name, ()), _filled(caption, shown)
+        for each in found if isinstance(found, list | tuple) else [found]:
+            figures.append(each if isinstance(each, report.Figure) else report.Figure(each, said))
+    for of in one.get("tables", ()):
+        found = shown.tables.get(of["of"], ())
+        for each in found if isinstance(found, list | tuple) else [found]:
+            more = {name: of[name] for name in ("digits", "formats") if name in of}
+            caption = _filled(of.get("caption", ""), shown)
+            made = isinstance(each, report.Table)
+            tables.append(each if made else table(each, caption, *of.get("intervals", ()), **more))
+    return report.Section(
+        _filled(one["title"], shown),
+        _filled(one.get("text", ""), shown),
+        figures=figures,
+        tables=tables,
+        texts=[shown.texts[name] for name in one.get("texts", ())],
+        side_by_side=one.get("side_by_side", False),
+        folded=one.get("folded", False),
+    )
 
 
 def ends(frame: pd.DataFrame, value: str) -> tuple[str, str]:
