@@ -23,13 +23,13 @@ import pandas as pd
 
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.runs.files import write_atomic
-from lens_heads.studies.capability_paper import judged as capability
+from lens_heads.studies.capability_paper import claims as capability
 from lens_heads.studies.capability_paper.presets import PRESETS as CAPABILITY
 from lens_heads.studies.finding import records
-from lens_heads.studies.fragile_paper import judged as fragile
+from lens_heads.studies.fragile_paper import claims as fragile
 from lens_heads.studies.fragile_paper.claims import claims_of_pair
-from lens_heads.studies.fragile_paper.pairs import correlated
 from lens_heads.studies.fragile_paper.presets import PRESETS as FRAGILE
+from lens_heads.studies.fragile_paper.stages import correlated
 from lens_heads.studies.locos_paper import claims as locos
 from lens_heads.studies.locos_paper.presets import PRESETS as LOCOS
 

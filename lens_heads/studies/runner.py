@@ -147,6 +147,16 @@ class Study(ABC, Generic[Plan, Found]):
         return {}
 
 
+def conduct(
+    study: Study[Plan, Found], models: Models, out: str | Path, command: str | None, plan: bool, loading: StudyOptions
+) -> tuple[list[Found], list[Any]]:
+    """Run a study; with `plan`, only print what it would cost, and return nothing."""
+    if plan:
+        plan_study(study, models, loading)
+        return [], []
+    return run_study(study, models, out, command, loading)
+
+
 def run_study(
     study: Study[Plan, Found], models: Models, out: str | Path, command: str | None, loading: StudyOptions
 ) -> tuple[list[Found], list[Any]]:

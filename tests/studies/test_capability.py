@@ -23,10 +23,8 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.masks import measure
 from lens_heads.studies.capability_paper import finding, stages
-from lens_heads.studies.capability_paper.capabilities import Capability
-from lens_heads.studies.capability_paper.judged import rejudged
-from lens_heads.studies.capability_paper.presets import Preset
-from lens_heads.studies.capability_paper.stages import kin_of
+from lens_heads.studies.capability_paper.claims import rejudged
+from lens_heads.studies.capability_paper.presets import Capability, Preset, kin_of
 from lens_heads.studies.capability_paper.study import CapabilityStudy
 from lens_heads.studies.claims import published
 from lens_heads.studies.runner import StageRun

@@ -17,12 +17,10 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
 from lens_heads.heads.head import Head
 from lens_heads.studies.capability_paper import damage, stages
-from lens_heads.studies.capability_paper.capabilities import Capability
 from lens_heads.studies.capability_paper.claims import claims, registered
-from lens_heads.studies.capability_paper.effects import BEFORE, rank
+from lens_heads.studies.capability_paper.damage import BEFORE, rank
 from lens_heads.studies.capability_paper.finding import CapabilityFinding
-from lens_heads.studies.capability_paper.presets import PRESETS, Preset
-from lens_heads.studies.capability_paper.stages import kin_of
+from lens_heads.studies.capability_paper.presets import PRESETS, Capability, Preset, kin_of
 from lens_heads.studies.claims import published
 
 N, K, DRAWS, FEW = 40, 5, 8, 20

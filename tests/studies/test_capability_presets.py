@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 
 from lens_heads import studies
-from lens_heads.studies.capability_paper import capabilities
-from lens_heads.studies.capability_paper.capabilities import Capability, chance, with_choices
-from lens_heads.studies.capability_paper.presets import PRESETS, of_capabilities
-from lens_heads.studies.capability_paper.stages import Asked, kin_of, owner
+from lens_heads.studies.capability_paper import presets
+from lens_heads.studies.capability_paper.presets import (
+    PRESETS,
+    Capability,
+    chance,
+    kin_of,
+    of_capabilities,
+    owner,
+    with_choices,
+)
+from lens_heads.studies.capability_paper.stages import Asked
 from lens_heads.trials.trial import Trial
 from tests.studies.test_capability import TINY
 
@@ -65,7 +72,7 @@ def test_trials_without_choices_get_answers_of_others() -> None:
 def test_the_papers_preset_asks_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, dict[str, Any]]] = []
     stub = Trial(id="1", question="?", answer="a", choices=("a", "b"))
-    monkeypatch.setattr(capabilities.tasks, "load", lambda name, **more: calls.append((name, more)) or [stub])
+    monkeypatch.setattr(presets.tasks, "load", lambda name, **more: calls.append((name, more)) or [stub])
     plan = of_capabilities(PRESETS["paper"])
     assert list(plan.localized) == ["gsm8k", "rhyme"]
     assert list(plan.capabilities) == ["gsm8k", "rhyme", "hellaswag", "boolq", "arc_challenge", "mmlu"]
@@ -81,7 +88,7 @@ def test_the_papers_preset_asks_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -
     assert ("swearing", {"split": "select", "words": "list.txt", "n": 24}) in calls
     assert ("arithmetic", {"source": "hub", "split": "test", "n": 100}) in calls
     for task, arguments in calls:  # Every argument is one that the task takes.
-        assert set(arguments) <= set(capabilities.tasks.arguments_of(task)), task
+        assert set(arguments) <= set(presets.tasks.arguments_of(task)), task
 
 
 def test_a_choice_of_capabilities() -> None:

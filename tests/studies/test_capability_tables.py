@@ -17,7 +17,7 @@ from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.stats import crossed_interval, sum_interval
-from lens_heads.studies.capability_paper import ablations, damage, effects, rankings
+from lens_heads.studies.capability_paper import damage, rankings, stages
 from lens_heads.studies.capability_paper.stages import Asked, Bench
 from tests import zoo
 from tests.studies.test_capability import TINY
@@ -54,23 +54,23 @@ def test_a_mean_over_tasks_is_a_sum_of_crossed_tables(values: Values) -> None:
     costs = {key: torch.tensor(values["none", key[1]] - table) for key, table in values.items()}
     for task in "xy":
         alone = crossed_interval(costs["a", task])
-        assert effects.mean_cost(curve, {task: [HERE]}, metrics) == pytest.approx(alone)
-        assert curve.difference(effects.BEFORE, HERE, "logprob", task) == pytest.approx(alone)
+        assert damage.mean_cost(curve, {task: [HERE]}, metrics) == pytest.approx(alone)
+        assert curve.difference(damage.BEFORE, HERE, "logprob", task) == pytest.approx(alone)
     both = sum_interval([costs["a", "x"] / 2, costs["a", "y"] / 2], [None, None])
-    assert effects.mean_cost(curve, {"x": [HERE], "y": [HERE]}, metrics) == pytest.approx(both)
+    assert damage.mean_cost(curve, {"x": [HERE], "y": [HERE]}, metrics) == pytest.approx(both)
     assert both.value == pytest.approx(float(costs["a", "x"].mean() + costs["a", "y"].mean()) / 2)
     pair = crossed_interval((costs["a", "x"] + costs["b", "x"][:5]) / 2)  # The sixth draw of b has no partner.
-    assert effects.mean_cost(curve, {"x": [HERE, THERE]}, metrics) == pytest.approx(pair)
+    assert damage.mean_cost(curve, {"x": [HERE, THERE]}, metrics) == pytest.approx(pair)
     gap = crossed_interval(costs["a", "y"] - costs["b", "y"][:5])
-    assert effects.gap(curve, HERE, [THERE], "logprob", "y") == pytest.approx(gap)
+    assert damage.gap(curve, HERE, [THERE], "logprob", "y") == pytest.approx(gap)
     given = crossed_interval(costs["a", "y"].mean(0)[None])
-    assert effects.within_heads(curve, HERE, "logprob", "y") == pytest.approx(given)
-    assert np.isnan(effects.mean_cost(curve, {}, metrics).value)
+    assert damage.within_heads(curve, HERE, "logprob", "y") == pytest.approx(given)
+    assert np.isnan(damage.mean_cost(curve, {}, metrics).value)
 
 
 def test_right_answers_that_never_change_still_have_an_interval() -> None:
     right = {("none", task): np.ones((1, 10)) for task in "xy"} | {("a", task): np.ones((5, 10)) for task in "xy"}
-    found = effects.mean_cost(curve_of(right, "correct"), {"x": [HERE], "y": [HERE]}, {"x": "correct", "y": "correct"})
+    found = damage.mean_cost(curve_of(right, "correct"), {"x": [HERE], "y": [HERE]}, {"x": "correct", "y": "correct"})
     assert found.value == 0
     assert found.low < -0.1 < 0.1 < found.high
 
@@ -80,14 +80,14 @@ def test_the_share_lost_is_counted_from_chance_on(chance: float, share: float | 
     """.75 of right answers fall to .50; of .75 not all is surely above a chance of .65."""
     before, after = np.arange(40) < 30, np.arange(40) < 20
     curve = curve_of({("none", "x"): before[None], ("a", "x"): np.stack([after] * 5)}, "choice")
-    found = effects.lost(curve, HERE, "choice", "x", chance)
+    found = damage.lost(curve, HERE, "choice", "x", chance)
     if share is None:
         assert np.isnan(found.value)
     else:
         assert found.value == pytest.approx(share)
         assert found.low < share - 0.1 < share + 0.1 < found.high
     wiped = curve_of({("none", "x"): before[None], ("a", "x"): np.zeros((5, 40))}, "choice")
-    assert 0.8 < effects.lost(wiped, HERE, "choice", "x", 0.0).low < 1, "thirty do not show that all are lost"
+    assert 0.8 < damage.lost(wiped, HERE, "choice", "x", 0.0).low < 1, "thirty do not show that all are lost"
 
 
 def scores(*heads: str, worst: float = -1.0) -> HeadScores:
@@ -160,7 +160,7 @@ def test_a_capability_stops_at_the_wanted_precision(tmp_path: Any) -> None:
     for precision, trials in ((1e6, 20), (0.0, 30)):
         plan = replace(small, precision=precision)
         bench = Bench(model, plan, Asked.of(plan), tmp_path)
-        curve = ablations.damage(bench, found)
-        assert len(curve.values(effects.BEFORE, "logprob", "induction")) == trials
+        curve = stages.damage(bench, found)
+        assert len(curve.values(damage.BEFORE, "logprob", "induction")) == trials
         assert len(curve.values(Condition.random(2), "logprob", "induction")) == 5
         assert len(curve.values(Condition.top("induction", 2), "logprob", "induction, other data")) == 30

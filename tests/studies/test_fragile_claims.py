@@ -17,10 +17,19 @@ from lens_heads.stats import Interval, wilson
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
 from lens_heads.studies.fragile_paper.claims import claims_of_model, claims_of_pair, registered
 from lens_heads.studies.fragile_paper.finding import ALL
-from lens_heads.studies.fragile_paper.pairs import JUDGED, _disruptivity_beyond_random
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS
-from lens_heads.studies.fragile_paper.related import FORMATS, Gap, over_orders, related_gap, relation, weights
-from lens_heads.studies.fragile_paper.sources import OTHERS, OWN, sources
+from lens_heads.studies.fragile_paper.sources import (
+    FORMATS,
+    OTHERS,
+    OWN,
+    Gap,
+    over_orders,
+    related_gap,
+    relation,
+    sources,
+    weights,
+)
+from lens_heads.studies.fragile_paper.stages import JUDGED, _disruptivity_beyond_random
 
 PLAN = PRESETS["packaged"]
 

@@ -22,10 +22,9 @@ from lens_heads import studies
 from lens_heads.model.hooks import has_hooks
 from lens_heads.sanity.rankings import random_ranking
 from lens_heads.studies.claims import DOES_NOT, UNTOLD
-from lens_heads.studies.fragile_paper import pairs, stages
-from lens_heads.studies.fragile_paper.claims import claims_of_pair
+from lens_heads.studies.fragile_paper import stages
+from lens_heads.studies.fragile_paper.claims import claims_of_pair, rejudged
 from lens_heads.studies.fragile_paper.finding import ALL
-from lens_heads.studies.fragile_paper.judged import rejudged
 from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, on_reports
 from lens_heads.studies.fragile_paper.sources import OTHERS, OWN
 from lens_heads.studies.fragile_paper.study import FragileStudy
@@ -198,7 +197,7 @@ def test_claims_can_be_judged_again_from_the_stored_trials(models: list[Any], do
         pd.testing.assert_frame_equal(again[-1].claims, each.claims)
     pd.testing.assert_frame_equal(
         claims_of_pair(
-            pair.names, TINY, pairs.correlated(*again, TINY)[0], [each.frames["answered"] for each in again]
+            pair.names, TINY, stages.correlated(*again, TINY)[0], [each.frames["answered"] for each in again]
         ),
         pair.claims,
     )

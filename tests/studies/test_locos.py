@@ -27,9 +27,9 @@ from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import registered, rejudged
-from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LocosFinding
 from lens_heads.studies.locos_paper.presets import ATTENTION, CONTROLLED, PARTS, PRESETS, RIVALS, Preset
+from lens_heads.studies.locos_paper.study import costs
 from tests import zoo
 
 TINY = Preset(

@@ -27,13 +27,12 @@ from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
 from lens_heads.ranking.one_pass.scorers.locos import locos
 from lens_heads.ranking.registry import resolve
-from lens_heads.studies.ranking_methods import judging, ranking
+from lens_heads.studies.ranking_methods import ranking
 from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
-from lens_heads.studies.ranking_methods.known_heads import planted_quality
-from lens_heads.studies.ranking_methods.presets import Preset
+from lens_heads.studies.ranking_methods.presets import SETUPS, Preset, Setup, gather, setup_of
+from lens_heads.studies.ranking_methods.ranking import planted_quality
 from lens_heads.studies.ranking_methods.recommend import recommend
-from lens_heads.studies.ranking_methods.setups import SETUPS, Setup, gather, setup_of
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.needles import with_needle
 from lens_heads.trials.pairs import TokenPair
@@ -286,8 +285,8 @@ def known() -> tuple[Any, Cell]:
     given = gather(truth.model, setup, plan.select, plan.calibrate)
     found = ranking.rank_all(methods, given, plan, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(judging.SETUPS, "other", Planted("other", {}, "remove", "other"))
-        judged = judging.judge(truth.model, "planted", setup, found.scores, given.reference, plan, None)
+        patch.setitem(ranking.SETUPS, "other", Planted("other", {}, "remove", "other"))
+        judged = ranking.judge(truth.model, "planted", setup, found.scores, given.reference, plan, None)
     return truth, Cell.of("planted", "planted", plan, {method.name: method.family for method in methods}, found, judged)
 
 

@@ -13,9 +13,8 @@ from lens_heads.compare import overlap_by_depth
 from lens_heads.compare.universal import Universal
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.heads.head import Head
-from lens_heads.studies.capability_paper.effects import BEFORE, above_chance
-from lens_heads.studies.capability_paper.presets import Preset
-from lens_heads.studies.capability_paper.stages import Repeated, owner
+from lens_heads.studies.capability_paper.damage import BEFORE, above_chance
+from lens_heads.studies.capability_paper.presets import Preset, Repeated, owner
 from lens_heads.studies.claims import published
 from lens_heads.studies.finding import Finding
 

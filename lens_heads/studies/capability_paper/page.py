@@ -109,9 +109,7 @@ def _shown(each: CapabilityFinding) -> Shown:
             axis="damage",
         ),
         "curves": plots.task_curves(
-            frames["curves"],
-            title="Every capability's own curve",
-            unit=_unit(each.metrics[name] for name in each.own),
+            frames["curves"], title="Every capability's own curve", unit=_unit(each.metrics[name] for name in each.own)
         ),
         "methods": plots.drop_bars(
             compared, title="The cost of ablating each method's heads", unit=unit, axis="damage"

@@ -17,9 +17,8 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.studies.capability_paper.effects import drops
-from lens_heads.studies.capability_paper.presets import Preset
-from lens_heads.studies.capability_paper.stages import Repeated
+from lens_heads.studies.capability_paper.damage import drops
+from lens_heads.studies.capability_paper.presets import Preset, Repeated
 
 
 def fits(scores: Repeated, costs: dict[str, list[float]]) -> pd.DataFrame:

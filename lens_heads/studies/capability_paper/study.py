@@ -14,31 +14,58 @@ from typing import Any, Unpack
 import pandas as pd
 
 from lens_heads import report
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.runs.typed import typed
-from lens_heads.studies.capability_paper import ablations, damage, passes, rankings, stages
-from lens_heads.studies.capability_paper.capabilities import chance
-from lens_heads.studies.capability_paper.claims import registered
+from lens_heads.studies.capability_paper import damage, rankings, stages
+from lens_heads.studies.capability_paper.claims import Measured, judged, registered
 from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
-from lens_heads.studies.capability_paper.judged import Measured, judged
 from lens_heads.studies.capability_paper.page import page
-from lens_heads.studies.capability_paper.presets import LEAD, PASS, PRESETS, Preset, of_capabilities
-from lens_heads.studies.capability_paper.stages import Asked, Bench, Repeated, owner
+from lens_heads.studies.capability_paper.presets import (
+    LEAD,
+    PASS,
+    PRESETS,
+    Preset,
+    chance,
+    kin_of,
+    of_capabilities,
+    owner,
+)
+from lens_heads.studies.capability_paper.stages import Asked, Bench, affordable
 from lens_heads.studies.finding import records
 from lens_heads.studies.presets import named_preset, resized
-from lens_heads.studies.runner import (
-    MODELS,
-    Models,
-    PresetOf,
-    StageRun,
-    Study,
-    StudyOptions,
-    plan_study,
-    run_study,
-)
+from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct
 from lens_heads.studies.seen import Seen
 from lens_heads.trials.sandbox import permission
 from lens_heads.trials.trial import Trial
+
+
+def costs(plan: Preset, asked: Asked, shape: HeadGeometry) -> dict[str, int]:
+    """Trial-passes (one trial under one set of heads) by stage, as if no two sets had the same heads and all trials were used."""
+    sizes = {task: len(trials) for task, trials in asked.tests.items()}
+    few = {task: min(plan.random_trials, size) for task, size in sizes.items()}
+    own, main = list(plan.localized), plan.mask_draws
+    draws = {name: main if name == owner(name) else plan.kin_draws for name in asked.selection}
+    found = {
+        f"heads of {name}": (draws[name] * plan.n_masks + 1) * len(trials) for name, trials in asked.selection.items()
+    }
+    more = [k for k in plan.ks if k != plan.k]
+    sets = {task: 1 + main * len(own) + draws.get(kin_of(owner(task)), 0) * (owner(task) in own) for task in sizes}
+    controls = {name: plan.random_draws * (1 + (name in own)) for name in asked.evaluation}
+    found["damage"] = sum(sets[task] * size + controls.get(task, 0) * few[task] for task, size in sizes.items())
+    found["curves"] = sum(few[name] * len(more) * (main + plan.curve_draws) for name in own)
+    found["each alone"] = sum(few[name] * main * (plan.k - (1 in plan.ks)) for name in own)
+    found["candidates"] = sum(sizes[name] * (1 + plan.candidates) for name in asked.evaluation)
+    # Other methods: regressions share masks, and greedy search begins with each head alone.
+    heads, trials = shape.n_layers * shape.n_heads, asked.selection[plan.compared]
+    listed = affordable(plan, heads, all(trial.needle for trial in trials))
+    searches = {"one_shot": heads, "greedy": sum(heads - added for added in range(plan.k))}
+    runs = sum(searches[name] for name in listed if name in searches)
+    runs -= heads if set(searches) <= set(listed) else 0
+    runs += plan.n_masks * len([name for name in listed if name in ("csb", "csl")])
+    tests = sum(sizes[name] for name in asked.evaluation)
+    found |= {"methods": runs * len(trials), "methods, ablated": tests * len([n for n in listed if n != LEAD])}
+    return found | ({PASS: len(trials)} if PASS in listed else {})
 
 
 @typed
@@ -89,10 +116,7 @@ def capability(
     study = CapabilityStudy(of_capabilities(resized(size, precision, max_trials), capabilities, **given), name)
     if words is not None:  # A faulty list shows before a model is loaded.
         _ = study.asked
-    if plan:
-        plan_study(study, models, loading)
-        return []
-    return run_study(study, models, out, command, loading)[0]
+    return conduct(study, models, out, command, plan, loading)[0]
 
 
 class CapabilityStudy(Study[Preset, CapabilityFinding]):
@@ -114,26 +138,34 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         return registered(self.plan)
 
     def costs(self, model: Model) -> dict[str, int]:
-        return passes.costs(self.plan, self.asked, head_geometry(model))
+        return costs(self.plan, self.asked, head_geometry(model))
 
     def probe(self) -> list[Trial]:
         return [trials[0] for trials in self.asked.evaluation.values()]
 
     def one(self, model: Model, run: StageRun) -> CapabilityFinding:
-        bench = Bench(model, self.plan, self.asked, run.folder)
-        scores, reasons = _localized(bench, run)
-        own = [name for name in scores if name == owner(name)]
+        bench, name = Bench(model, self.plan, self.asked, run.folder), head_geometry(model).name
+        found = {task: run.stage(f"heads of {task}", stages.localized, bench, task) for task in self.asked.selection}
+        reasons = {task: one for task, one in found.items() if isinstance(one, str)}
+        scores = {
+            task: one for task, one in found.items() if isinstance(one, list) and isinstance(found[owner(task)], list)
+        }
+        if not scores:
+            raise ValueError(f"{name}: no capability has heads: {' '.join(reasons.values())}")
+        own = [task for task in scores if task == owner(task)]
         if self.plan.compared not in own:
             bench = replace(bench, plan=replace(self.plan, compared=own[0]))
         plan = bench.plan
-        curve = run.stage("damage", ablations.damage, bench, scores)
-        curves = run.stage("curves", ablations.curves, bench, scores)
-        each = run.stage("each alone", ablations.each_alone, bench, scores)
-        mine = {name: scores[name] for name in own}
-        alone = run.stage(
-            "candidates", ablations.candidates, bench, list(rankings.shared(mine, plan.k, plan.candidates))
-        )
-        methods = _methods(bench, scores, run)
+        curve = run.stage("damage", stages.damage, bench, scores)
+        curves = run.stage("curves", stages.curves, bench, scores)
+        each = run.stage("each alone", stages.each_alone, bench, scores)
+        mine = {task: scores[task] for task in own}
+        alone = run.stage("candidates", stages.candidates, bench, list(rankings.shared(mine, plan.k, plan.candidates)))
+        lead, needles = scores[plan.compared], all(trial.needle for trial in self.asked.selection[plan.compared])
+        listed = stages.affordable(plan, lead[0].values.numel(), needles)
+        methods = {LEAD: lead, **run.stage("methods", stages.by_method, bench, listed)}
+        if PASS in listed:
+            methods[PASS] = [run.stage(PASS, stages.by_pass, bench)]
         measured = Measured(
             scores=scores,
             reasons=reasons,
@@ -141,11 +173,11 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             parameters=sum(weights.numel() for weights in model.parameters()),
             curve=curve,
             alone=alone,
-            compared=run.stage("methods, ablated", ablations.methods, bench, methods),
+            compared=run.stage("methods, ablated", stages.methods, bench, methods),
             evaluations={method: found[0].meta.get("evaluations", 1) for method, found in methods.items()},
             methods=methods,
         )
-        finding = judged(head_geometry(model).name, plan, measured)
+        finding = judged(name, plan, measured)
         metrics = finding.metrics
         finding.frames.update(
             fits=rankings.fits(scores, rankings.by_draw(curve, scores, plan, metrics)),
@@ -168,26 +200,3 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
 
     def beside(self, findings: Sequence[CapabilityFinding]) -> dict[str, Any]:
         return {"scale": records(beside(findings)), "depths": records(depths(findings, self.plan.k))}
-
-
-def _localized(bench: Bench, run: StageRun) -> tuple[Repeated, dict[str, str]]:
-    """The heads of every capability by draw of masks, and why some have none. Raises ValueError if none has any."""
-    found = {name: run.stage(f"heads of {name}", stages.localized, bench, name) for name in bench.asked.selection}
-    scores = {
-        name: one for name, one in found.items() if isinstance(one, list) and isinstance(found[owner(name)], list)
-    }
-    reasons = {name: one for name, one in found.items() if isinstance(one, str)}
-    if not scores:
-        raise ValueError(f"{head_geometry(bench.model).name}: no capability has heads: {' '.join(reasons.values())}")
-    return scores, reasons
-
-
-def _methods(bench: Bench, scores: Repeated, run: StageRun) -> Repeated:
-    """The heads of one capability by every method; by the study's own, in every draw of masks."""
-    plan, lead = bench.plan, scores[bench.plan.compared]
-    needles = all(trial.needle for trial in bench.asked.selection[plan.compared])
-    listed = stages.affordable(plan, lead[0].values.numel(), needles)
-    found = {LEAD: lead, **run.stage("methods", stages.by_method, bench, listed)}
-    if PASS in listed:
-        found[PASS] = [run.stage(PASS, stages.by_pass, bench)]
-    return found

@@ -11,9 +11,9 @@ from lens_heads import plots, report
 from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.studies import pages
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
-from lens_heads.studies.fragile_paper.pairs import JUDGED
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.sources import OTHERS
+from lens_heads.studies.fragile_paper.stages import JUDGED
 from lens_heads.studies.pages import Shown, bars, claims_table, counted, table
 from lens_heads.studies.presets import described
 

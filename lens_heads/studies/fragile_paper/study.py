@@ -16,24 +16,13 @@ from lens_heads import report
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs.typed import typed
 from lens_heads.sanity.answers import permuted_answers
-from lens_heads.studies.fragile_paper import pairs, stages
-from lens_heads.studies.fragile_paper.claims import claims_of_pair, registered
+from lens_heads.studies.fragile_paper import stages
+from lens_heads.studies.fragile_paper.claims import by_metric, claims_of_pair, judged, registered
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
-from lens_heads.studies.fragile_paper.judged import by_metric, judged
 from lens_heads.studies.fragile_paper.page import page
 from lens_heads.studies.fragile_paper.presets import PRESETS, Preset, on_reports, split_by_task
 from lens_heads.studies.presets import named_preset, resized
-from lens_heads.studies.runner import (
-    MODELS,
-    Models,
-    PresetOf,
-    StageRun,
-    Study,
-    StudyOptions,
-    plan_study,
-    run_study,
-    several,
-)
+from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct
 from lens_heads.studies.seen import Seen
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.trials.documents import DocumentTrial
@@ -78,10 +67,7 @@ def fragile_tasks(
     study = FragileStudy(size, name)
     if path is not None:  # Faulty reports show before a model is loaded.
         _ = study.documents, study.tests
-    if plan:
-        plan_study(study, several(models), loading)
-        return [], []
-    return run_study(study, models, out, command, loading)
+    return conduct(study, models, out, command, plan, loading)
 
 
 class FragileStudy(Study[Preset, FragileFinding]):
@@ -120,7 +106,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
             "transfer": trials * (1 + len(bench.sizes) * (tasks + plan.random_draws)),
             "headline": min(trials, plan.max_trials or trials) * (2 + len(plan.foreign)) + random,
             "recovery": recovered * len(bench.sizes) * (2 + controls),
-            "validation": trials * (2 + pairs.DRAWS),
+            "validation": trials * (2 + stages.DRAWS),
         }
 
     def probe(self) -> list[Trial]:
@@ -173,24 +159,24 @@ class FragileStudy(Study[Preset, FragileFinding]):
 
     def pair_settings(self, a: FragileFinding, b: FragileFinding) -> dict[str, Any]:
         """The weights and scores of both models."""
-        settings = {each.model: [each.settings["weights"], pairs.scores_digest(each)] for each in (a, b)}
+        settings = {each.model: [each.settings["weights"], stages.scores_digest(each)] for each in (a, b)}
         return {"models": settings, "preset": a.settings["preset"]}
 
     def two(self, models: tuple[Model, Model], a: FragileFinding, b: FragileFinding, run: StageRun) -> Pair:
         """Compare two models: what breaks, which heads correspond, and whether corresponding heads break the same tasks."""
         plan, folder, names = self.plan, run.folder, (a.model, b.model)
-        scores = (pairs.by_name(a), pairs.by_name(b))
-        found, reasons = run.stage("correlation", pairs.correlated, a, b, plan)
-        match = run.stage("correspondence", pairs.matched, models, scores, plan, folder / "match")
-        blind = run.stage("correspondence without scores", pairs.matched, models, None, plan, folder / "blind")
-        validation = run.stage("validation", pairs.validated, blind, models, a, self.tests, plan, folder)
+        scores = (stages.by_name(a), stages.by_name(b))
+        found, reasons = run.stage("correlation", stages.correlated, a, b, plan)
+        match = run.stage("correspondence", stages.matched, models, scores, plan, folder / "match")
+        blind = run.stage("correspondence without scores", stages.matched, models, None, plan, folder / "blind")
+        validation = run.stage("validation", stages.validated, blind, models, a, self.tests, plan, folder)
         frames = {
             "claims": claims_of_pair(names, plan, found, [each.frames["answered"] for each in (a, b)]),
-            **pairs.correlation_tables(found),
+            **stages.correlation_tables(found),
             "matched_heads": match.pairs,
             "validation": validation.frame,
             "validation_correlation": validation.correlation,
-            "depth": pairs.depth(a, b, plan),
+            "depth": stages.depth(a, b, plan),
         }
         return Pair(
             model=" and ".join(names),

@@ -12,31 +12,49 @@ from typing import Any, Unpack
 import pandas as pd
 
 from lens_heads import report
+from lens_heads.evidence.head_sets import capped
 from lens_heads.evidence.verdicts import smallest_k
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.directions import check_direction
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import best_baseline, claims, registered
-from lens_heads.studies.locos_paper.costs import costs
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, measured, ranked
 from lens_heads.studies.locos_paper.page import page
-from lens_heads.studies.locos_paper.presets import PRESETS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, PRESETS, RIVALS, TASK, Preset
 from lens_heads.studies.presets import named_preset, resized
-from lens_heads.studies.runner import (
-    MODELS,
-    Models,
-    PresetOf,
-    StageRun,
-    Study,
-    StudyOptions,
-    plan_study,
-    run_study,
-    several,
-)
+from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct, several
 from lens_heads.studies.seen import Seen
 from lens_heads.trials.trial import Trial
+
+
+def costs(plan: Preset, shape: HeadGeometry) -> dict[str, int]:
+    """Trial-passes by stage: one trial under one set of heads each. At most, where precision may stop a stage earlier.
+
+    Patching and recovery count a pass per head (or set) and trial, though several heads share one.
+    """
+    heads, tests = shape.n_layers * shape.n_heads, len(plan.tested())
+    sizes, others = len(capped(plan.ks, shape)), {**plan.spared, **plan.downstream}
+    counts = {task: len(plan.trials(call)) for task, call in others.items()}
+    few = plan.draws * min(plan.few, tests)
+    rivals = len(RIVALS) * bool(plan.rivals)
+    methods = len({name for name in HEADLINE_METHODS if name in plan.methods}) + 1 + rivals
+    controls = sum({"bottom": 1, "random": plan.seeds, "random_like": plan.seeds}[name] for name in plan.controls)
+    selected = len(plan.trials(plan.select))
+    return {
+        "detection": selected,
+        "choice": min(plan.choose, selected) * (2 + (1 + len(ATTENTION)) * sizes),
+        "rivals": min(plan.rivals, selected) * 2 * heads,
+        "headline": min(plan.max_trials, tests) * (2 + methods) + 2 * few,
+        "other tasks": sum(2 * n + plan.draws * min(plan.few_others, n) for n in counts.values()),
+        "ablation": min(plan.curve_trials, tests) * (1 + (len(plan.ablated) + 1 + rivals + controls) * (sizes + 1)),
+        "texts": sum(2 * min(plan.text_trials, n) for n in (tests, *counts.values())),
+        "patching": min(plan.cri_trials, tests) * heads,
+        "recovery": min(plan.recovery_trials, tests) * (2 + 3 * plan.recovery_draws),
+        "reading": 3 * selected if plan.read_heads else 0,
+    }
 
 
 @typed
@@ -83,10 +101,7 @@ def locos(
         check_direction(tuned_lens)
     size = resized(size, precision, max_trials)
     study = LocosStudy(size, name, {"tuned_lens": str(tuned_lens) if tuned_lens else None})
-    if plan:
-        plan_study(study, models, loading)
-        return []
-    return run_study(study, models, out, command, loading)[0]
+    return conduct(study, models, out, command, plan, loading)[0]
 
 
 class LocosStudy(Study[Preset, LocosFinding]):

@@ -22,9 +22,8 @@ from lens_heads.runs.files import write_atomic
 from lens_heads.runs.tables import write_table
 from lens_heads.stats import Interval, crossed_interval, difference, ratio_interval, top_k_stability
 from lens_heads.studies.finding import plain
-from lens_heads.studies.ranking_methods.judging import Judged
 from lens_heads.studies.ranking_methods.presets import Preset
-from lens_heads.studies.ranking_methods.ranking import Rankings
+from lens_heads.studies.ranking_methods.ranking import Judged, Rankings
 from lens_heads.studies.ranking_methods.stored import CELL, read_cell
 
 RANDOM = "random heads"

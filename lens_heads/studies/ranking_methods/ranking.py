@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from lens_heads.answering.evaluation import evaluate
+from lens_heads.evidence.curve import ablation_curve
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.faithfulness import faithfulness
+from lens_heads.evidence.faithfulness_results import FaithfulnessCurve
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.ranks import ranks_nothing, said
 from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.cost import Cost, counted, plain_work
-from lens_heads.model.geometry import head_geometry
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
 from lens_heads.ranking.rank import ranked
@@ -21,8 +29,10 @@ from lens_heads.ranking.registry import identity
 from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.warned import users_line
-from lens_heads.studies.ranking_methods.presets import Preset
+from lens_heads.sanity.planted import Planted, planted_model
+from lens_heads.studies.ranking_methods.presets import SETUPS, Preset, Setup
 from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.pairs import make_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,3 +118,99 @@ def _plain(material: Material, plan: Preset, folder: Path | None) -> Cost:
     if file is not None:
         write_atomic(file, json.dumps({"seconds": cost.seconds}))
     return Cost(work, cost.seconds)
+
+
+TRIALS, LENGTH = 8, 40
+NEEDED = ("copier", "writer", "feeder", "reader")
+"""The roles without which the model answers less surely. Suppressors also matter, the other way round."""
+
+
+def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.DataFrame:
+    """AUROC, average precision and precision of every method on models of 4 layers x 4 heads: a row per method and seed.
+
+    The heads to find are those that the answer needs (`NEEDED`), among suppressors, decoys and noise. There are no stand-ins,
+    since methods differ about them by what they mean by needed. A method that does not apply, or fails, has no rows.
+    """
+    rows = []
+    for seed in range(seeds):
+        truth = planted_model(backups=0, seed=seed)
+        material = _material(truth, masks)
+        for method in methods:
+            if method.missing(material):
+                continue
+            try:
+                scores = ranked(method, material)
+            except Exception as error:  # Your own method's; the table has a gap then.
+                warnings.warn(f"method {method.name} failed on a planted model: {error}", stacklevel=users_line())
+                continue
+            rows.append({"method": method.name, "seed": seed, **truth.quality(scores, truth.of(*NEEDED))})
+    return pd.DataFrame(rows, columns=["method", "seed", "auroc", "average_precision", "precision"])
+
+
+def _material(truth: Planted, masks: int) -> Material:
+    model = truth.model
+    trials, others = truth.trials(TRIALS, LENGTH), truth.trials(TRIALS, LENGTH, seed=1)
+    pairs = make_pairs(trials, model.tokenizer, head_geometry(model), corruption="remove")
+    return Material.of(model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What the rankings' heads did on test trials: `curve` and `other` (ablated), `kept` (None without pairs)."""
+
+    curve: AblationCurve
+    other: AblationCurve
+    kept: FaithfulnessCurve | None
+
+
+def judge(
+    model: Model,
+    name: str,
+    setup: Setup,
+    scores: Mapping[str, HeadScores],
+    reference: MeanActivations,
+    plan: Preset,
+    folder: Path | None,
+) -> Judged:
+    """Ablation curves on the task and on its other task, and faithfulness, of all rankings and of random heads."""
+    trials, pairs = setup.load(model, "test", plan.test)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Ties are the methods' own.
+        curve = _ablated(model, {name: trials}, scores, reference, plan.ks, plan, _at(folder, "ablation"))
+        other = SETUPS[setup.other]
+        aside, _ = other.load(model, "test", plan.other)
+        means = _means_of(model, other, plan)
+        beside = _ablated(model, {setup.other: aside}, scores, means, (plan.k,), plan, _at(folder, "other"))
+        kept = None
+        if pairs:
+            kept = faithfulness(
+                model,
+                pairs[: plan.pairs],
+                dict(scores),
+                controls=Controls("random", plan.kept_draws, trials=None),
+                out=_at(folder, "kept"),
+            )
+    return Judged(curve, beside, kept)
+
+
+def _ablated(
+    model: Model,
+    trials: dict[str, Any],
+    scores: Mapping[str, HeadScores],
+    reference: MeanActivations,
+    ks: tuple[int, ...],
+    plan: Preset,
+    out: Path | None,
+) -> AblationCurve:
+    controls = Controls("random", plan.draws, trials=plan.few)
+    how: dict[str, Any] = {"reference": reference, "generate": False, "batch_size": plan.batch_size, "out": out}
+    return ablation_curve(model, trials, dict(scores), ks=ks, controls=controls, **how)
+
+
+def _means_of(model: Model, setup: Setup, plan: Preset) -> MeanActivations:
+    trials, _ = setup.load(model, "select", plan.calibrate)
+    return mean_activations(model, trials, n=None, progress=False)
+
+
+def _at(folder: Path | None, name: str) -> Path | None:
+    return None if folder is None else folder / name

@@ -29,21 +29,10 @@ from lens_heads.studies.finding import plain
 from lens_heads.studies.presets import named_preset
 from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
 from lens_heads.studies.ranking_methods.cell import Cell
-from lens_heads.studies.ranking_methods.judging import judge
-from lens_heads.studies.ranking_methods.known_heads import planted_quality
 from lens_heads.studies.ranking_methods.page import page
-from lens_heads.studies.ranking_methods.presets import PRESETS, Preset
-from lens_heads.studies.ranking_methods.ranking import rank_all
-from lens_heads.studies.ranking_methods.setups import Setup, gather, setup_of
-from lens_heads.studies.runner import (
-    Models,
-    PresetOf,
-    StudyOptions,
-    at_work,
-    loaded,
-    minutes_per_pass,
-    ready,
-)
+from lens_heads.studies.ranking_methods.presets import PRESETS, Preset, Setup, gather, setup_of
+from lens_heads.studies.ranking_methods.ranking import judge, planted_quality, rank_all
+from lens_heads.studies.runner import Models, PresetOf, StudyOptions, at_work, loaded, minutes_per_pass, ready
 from lens_heads.studies.seen import Seen, keep, sections
 
 SHOWN = 5
