@@ -70,7 +70,11 @@ class StageRun:
     def begin(cls, folder: Path, settings: dict[str, Any], console: Console) -> StageRun:
         """Open the folder, or continue it. Raises ValueError if it holds a run with other settings."""
         RunFolder(folder, settings)
-        return cls(folder, settings, console, _seconds(folder / "seconds.json"))
+        try:
+            seconds = {str(stage): float(spent) for stage, spent in read_json(folder / "seconds.json").items()}
+        except (OSError, ValueError, TypeError, AttributeError):  # Forgotten, since no result depends on them.
+            seconds = {}
+        return cls(folder, settings, console, seconds)
 
     def stage(self, name: str, work: Callable[..., Value], *args: Any) -> Value:
         """Run a stage and record its time, which adds up over interrupted runs."""
@@ -89,14 +93,6 @@ class StageRun:
             write_table(self.folder / "tables" / f"{name}.parquet", frame)
         tables.show(tables.claims(found.claims.astype({"value": float, "low": float}), f"{found.model}: claims"))
         return replace(found, settings=self.settings, seconds=self.seconds)
-
-
-def _seconds(file: Path) -> dict[str, float]:
-    """The times of earlier runs; damaged ones are forgotten, since no result depends on them."""
-    try:
-        return {str(stage): float(spent) for stage, spent in read_json(file).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
 
 
 class Study(ABC, Generic[Plan, Found]):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -150,9 +151,14 @@ def _told(found: Interval, text: str, trials: int, at: float = 0.0) -> Verdict:
     return Verdict("", told, text, found, trials=trials, would_tell=more)
 
 
-def _beyond_others(finding: CapabilityFinding, pairs: Mapping[str, str], at: float) -> Judged:
-    """Damage by heads minus the mean damage by other capabilities' heads, on a task; `pairs` are the heads by task."""
-    curve, k = finding.curve, finding.plan.k
+def _beyond_others(finding: CapabilityFinding, at: float, which: str) -> Judged:
+    """Damage by heads minus the mean damage by other capabilities' heads, on a task: `which` heads on which task."""
+    curve, k, own = finding.curve, finding.plan.k, finding.own
+    pairs = {
+        "specific": {name: name for name in own},
+        "general": {kin_of(name): name for name in own if kin_of(name) in finding.metrics},
+        "returns": {name: kin_of(name) for name in own if kin_of(name) in finding.scores},
+    }[which]
     if len(finding.own) < 2 or not pairs:
         yield "a capability", _nothing("there is only one capability" if pairs else "there is no other data")
         return
@@ -166,20 +172,6 @@ def _beyond_others(finding: CapabilityFinding, pairs: Mapping[str, str], at: flo
         text = f"damage {mine.value:.2f}, by others' heads {theirs.value:.2f}"
         trials = len(drops(curve, [here], metric, task))
         yield owner(task), _told(gap(curve, here, _others(finding, task), metric, task), text, trials, at)
-
-
-def _specific(finding: CapabilityFinding, at: float) -> Judged:
-    return _beyond_others(finding, {name: name for name in finding.own}, at)
-
-
-def _general(finding: CapabilityFinding, at: float) -> Judged:
-    kin = {kin_of(name): name for name in finding.own if kin_of(name) in finding.metrics}
-    return _beyond_others(finding, kin, at)
-
-
-def _returns(finding: CapabilityFinding, at: float) -> Judged:
-    back = {name: kin_of(name) for name in finding.own if kin_of(name) in finding.scores}
-    return _beyond_others(finding, back, at)
 
 
 def _universal(finding: CapabilityFinding, at: float) -> Judged:
@@ -239,9 +231,9 @@ def _cheaper(finding: CapabilityFinding, at: float) -> Judged:
 RULES: dict[str, Callable[[CapabilityFinding, float], Judged]] = {
     "carries": _carries,
     "spared": _spared,
-    "specific": _specific,
-    "general": _general,
-    "returns": _returns,
+    "specific": partial(_beyond_others, which="specific"),
+    "general": partial(_beyond_others, which="general"),
+    "returns": partial(_beyond_others, which="returns"),
     "universal": _universal,
     "alone": _alone,
     "cheaper": _cheaper,

@@ -27,6 +27,7 @@ from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.sources import OTHERS, OWN, Gap, related_gap, sources
 from lens_heads.studies.pages import ends
 
+IDLE = "answers {:.0%} of the trials without ablation"
 COLUMNS = ["id", "claim", "models", "metric", "k", "n", "paper", "found", "value", "low", "high", "p", "verdict"]
 COLUMNS += ["would_tell", "holds_if"]
 
@@ -72,7 +73,7 @@ def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame]
         requires = "requires" in claim
         possible = own.low > 0 and own_p <= claim["alpha"] if requires else found[-1] <= claim["alpha"]
         row = _judged(claim, plan, found, possible and answers(right)) | {"models": model}
-        row["found"] += "" if answers(right) else f"; {unable(model, right)}"
+        row["found"] += "" if answers(right) else f"; {model} {IDLE.format(right.value)}"
         rows.append(row | {"found": f"{row['found']}; {costly}"} if requires else row)
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
 
@@ -85,7 +86,9 @@ def claims_of_pair(
     `answered`: what each model answers right without ablation, as its table of that name.
     """
     rights = [_row(frame, "value", (), task=ALL)[0] for frame in answered]
-    idle = [unable(name, right) for name, right in zip(names, rights, strict=True) if not answers(right)]
+    idle = [
+        f"{name} {IDLE.format(right.value)}" for name, right in zip(names, rights, strict=True) if not answers(right)
+    ]
     rows = []
     for claim in published(__name__)["pair"]:
         one = found.get(f"{METRIC}: {claim['id']} beyond random")
@@ -101,10 +104,6 @@ def claims_of_pair(
 def answers(right: Interval) -> bool:
     """Whether a model answers enough of the trials, without ablation, for anything to be lost."""
     return right.low > published(__name__)["answered"]
-
-
-def unable(model: str, right: Interval) -> str:
-    return f"{model} answers {right.value:.0%} of the trials without ablation"
 
 
 def _correlation(one: Correlation, claim: Mapping[str, Any]) -> Found:
@@ -134,18 +133,15 @@ def _judged(
     text = "not measured, or nothing was lost" if math.isnan(found.value) else f"{found.value:.3g}"
     more = None if told else n_to_tell(found.value, found.half_width, n, at)
     if more:
-        text += f"; about {more} trials{_sets(claim, plan, more / n)} would tell"
+        # Trials and random sets narrow an interval only together: so many times the sets of a claim that has some.
+        times = math.ceil(more / n * getattr(plan, claim["draws"])) if "draws" in claim else 0
+        text += f"; about {more} trials{f' and {times} random sets' if times else ''} would tell"
     return Found(*found, text, verdict, p).row(claim, **_words(claim, plan)) | {
         "metric": claim["metric"],
         "k": claim["k"].format(**plan.words()),
         "n": f"{n} trials",
         "would_tell": more,
     }
-
-
-def _sets(claim: Mapping[str, Any], plan: Preset, times: float) -> str:
-    """So many times the random sets of a claim that has some: trials and sets narrow an interval only together."""
-    return f" and {math.ceil(times * getattr(plan, claim['draws']))} random sets" if "draws" in claim else ""
 
 
 def _words(claim: Mapping[str, Any], plan: Preset) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,67 +38,33 @@ def sources(matrix: TransferMatrix, curve: AblationCurve, k: int) -> pd.DataFram
     one set, which is on the safe side. `k` is that of the matrix; the curve has a single one.
     """
     (size,) = {one.k for one in curve.conditions() if one.k}
-    targets = _targets(matrix)
-    values = _of_tasks(matrix, k) | {name: curve.values(Condition.top(name, size), METRIC) for name in curve.rankings}
+    targets = {item: task for task in matrix.targets for item in matrix.items(task) or ()}
+    ablated = matrix.per_item
+    assert ablated is not None
+    ablated = ablated[(ablated["k"] == k) & ~ablated["source"].isin([NONE, RANDOM])]
+    own = ablated["source"] == ablated["target"]
+    values = {name: ablated[mine].groupby("item")[METRIC].mean() for name, mine in ((OWN, own), (OTHERS, ~own))}
+    values |= {name: curve.values(Condition.top(name, size), METRIC) for name in curve.rankings}
     measured, rows = curve.conditions(), []
-    for name, found in values.items():
+    for name, every in values.items():
         for task in (*matrix.targets, ALL):
-            own = found[found.index.map(targets) == task] if task != ALL else found
-            controls = {"drop": Condition.none(), "beyond": Condition.random(size)}
-            controls["beyond_layers"] = Condition.random_like(name, size)
-            costs = {
-                column: _cost(curve, own, condition) if condition in measured else UNMEASURED
-                for column, condition in controls.items()
-            }
-            rows.append({"source": name, "task": task} | _columns(costs))
+            found = every[every.index.map(targets) == task] if task != ALL else every
+            against = {"drop": Condition.none(), "beyond": Condition.random(size)}
+            against["beyond_layers"] = Condition.random_like(name, size)
+            row, about = {"source": name, "task": task}, {}
+            for column, condition in against.items():
+                cost, trials, p = NOTHING, 0, math.nan
+                draws = curve.draws(condition, METRIC).dropna() if condition in measured else pd.DataFrame()
+                draws = draws.loc[draws.index.intersection(found.index)]
+                if not draws.empty:
+                    gaps = draws.sub(found.loc[draws.index], axis=0).to_numpy().T.copy()
+                    cost = crossed_interval(torch.from_numpy(gaps), groups=curve.groups(draws.index))
+                    trials, p = len(draws), rank_p(np.zeros(len(draws)), gaps).p
+                row |= {column: cost.value, f"{column}_low": cost.low, f"{column}_high": cost.high}
+                about[column] = p, trials
+            row |= {"p": about["beyond"][0], "trials": about["drop"][1], "random_trials": about["beyond"][1]}
+            rows.append(row)
     return pd.DataFrame(rows)
-
-
-class Cost(NamedTuple):
-    """What a source costs beyond a condition, on how many trials, and p of its rank among the condition's draws."""
-
-    cost: Interval
-    trials: int
-    p: float
-
-
-UNMEASURED = Cost(NOTHING, 0, math.nan)
-
-
-def _columns(costs: Mapping[str, Cost]) -> dict[str, Any]:
-    """Every cost with its bounds; trials of the drop, and of the cost beyond random heads."""
-    bounds = {
-        f"{name}{end}": getattr(found.cost, at)
-        for name, found in costs.items()
-        for end, at in (("", "value"), ("_low", "low"), ("_high", "high"))
-    }
-    beyond = costs["beyond"]
-    return bounds | {"p": beyond.p, "trials": costs["drop"].trials, "random_trials": beyond.trials}
-
-
-def _cost(curve: AblationCurve, values: pd.Series, against: Condition) -> Cost:
-    """What a source costs beyond a condition of the curve, on the trials that both have."""
-    draws = curve.draws(against, METRIC).dropna()
-    draws = draws.loc[draws.index.intersection(values.index)]
-    if draws.empty:
-        return UNMEASURED
-    gaps = draws.sub(values.loc[draws.index], axis=0).to_numpy().T.copy()
-    rank = rank_p(np.zeros(len(draws)), gaps)
-    return Cost(crossed_interval(torch.from_numpy(gaps), groups=curve.groups(draws.index)), len(draws), rank.p)
-
-
-def _targets(matrix: TransferMatrix) -> dict[str, str]:
-    """The task of every item."""
-    return {item: task for task in matrix.targets for item in matrix.items(task) or ()}
-
-
-def _of_tasks(matrix: TransferMatrix, k: int) -> dict[str, pd.Series]:
-    """The metric of every item with its own task's heads ablated, and with another task's, mean over the others."""
-    rows = matrix.per_item
-    assert rows is not None
-    rows = rows[(rows["k"] == k) & ~rows["source"].isin([NONE, RANDOM])]
-    own = rows["source"] == rows["target"]
-    return {name: rows[mine].groupby("item")[METRIC].mean() for name, mine in ((OWN, own), (OTHERS, ~own))}
 
 
 FORMATS = {

@@ -17,7 +17,7 @@ from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.recovery import recovery
-from lens_heads.evidence.recovery_results import NothingFlipped, Recovery
+from lens_heads.evidence.recovery_results import NothingFlipped
 from lens_heads.evidence.transfer import transfer_matrix
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.evidence.validation import MatchValidation, validate_match
@@ -138,35 +138,20 @@ def headline(bench: Bench, scores: Rankings) -> AblationCurve:
 
 def mended(bench: Bench, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
     """Recovery of each task's own heads: `Recovery.per_example` of every k and task with a trial to restore, by k and task."""
-    rows = [
-        one.per_example.assign(k=k, task=task)
-        for size, k in bench.sizes.items()
-        for task, one in _recovered(bench, scores, size).items()
-    ]
+    plan, rows = bench.plan, []
+    room = {"max_new_tokens": plan.max_new_tokens} if plan.flipped else {}
+    how = {"fair": plan.fair, "flipped": plan.flipped, "kind": plan.kind, **room}
+    for size, k in bench.sizes.items():
+        for task, trials in bench.tests.items():
+            heads, folder = scores[task].top(size), bench.out / "recovery" / f"{task}-{size}"
+            controls, few = Controls(RESTORED, plan.recovery_draws), trials[: plan.recovery_trials]
+            options = {"controls": controls, "ranking": scores[task], "out": folder, **how}
+            try:
+                found = recovery(bench.model, few, heads, heads, **options)
+            except NothingFlipped:
+                continue
+            rows.append(found.per_example.assign(k=k, task=task))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame({"k": [], "task": [], "set": []})
-
-
-def _recovered(bench: Bench, scores: Mapping[str, HeadScores], size: int) -> dict[str, Recovery]:
-    """Recovery of each task's own heads; without the tasks that have no trial to restore."""
-    plan, found = bench.plan, {}
-    for task, trials in bench.tests.items():
-        heads, room = scores[task].top(size), {"max_new_tokens": plan.max_new_tokens} if plan.flipped else {}
-        folder = bench.out / "recovery" / f"{task}-{size}"
-        options = {"fair": plan.fair, "flipped": plan.flipped, "kind": plan.kind, **room}
-        try:
-            found[task] = recovery(
-                bench.model,
-                trials[: plan.recovery_trials],
-                heads,
-                heads,
-                controls=Controls(RESTORED, plan.recovery_draws),
-                ranking=scores[task],
-                out=folder,
-                **options,
-            )
-        except NothingFlipped:
-            continue
-    return found
 
 
 def about_tasks(bench: Bench, matrix: TransferMatrix) -> pd.DataFrame:
@@ -222,11 +207,14 @@ def correlated(a: FragileFinding, b: FragileFinding, plan: Preset) -> tuple[dict
     Tasks are permuted inside answer formats. Items that both models were asked are resampled together.
     """
     found, reasons = {}, {}
+    # What could make tasks fragile in both models besides their heads.
+    of_a, of_b = (each.frames["tasks"].set_index("task") for each in (a, b))
+    covariates = {name: (of_a[column], of_b[column]) for name, column in COVARIATES.items()}
     theirs = by_metric(b.matrix, plan)
     for metric, mine in by_metric(a.matrix, plan).items():
         other = theirs[metric]
         same = all(mine.items(task) == other.items(task) for task in mine.targets if task in other.targets)
-        options = {"strata": FORMATS, "covariates": _covariates(a, b), "names": (a.model, b.model)}
+        options = {"strata": FORMATS, "covariates": covariates, "names": (a.model, b.model)}
         of_matrices = {**options, "paired_items": same}
         frames = [_disruptivity_beyond_random(each) for each in (mine, other)]
         ways = {
@@ -241,12 +229,6 @@ def correlated(a: FragileFinding, b: FragileFinding, plan: Preset) -> tuple[dict
             except ValueError as error:
                 reasons[f"{metric}: {label}"] = str(error)
     return found, reasons
-
-
-def _covariates(a: FragileFinding, b: FragileFinding) -> dict[str, tuple[pd.Series, pd.Series]]:
-    """What could make tasks fragile in both models besides their heads, by task."""
-    tables = [each.frames["tasks"].set_index("task") for each in (a, b)]
-    return {name: (tables[0][column], tables[1][column]) for name, column in COVARIATES.items()}
 
 
 def _disruptivity_beyond_random(matrix: TransferMatrix) -> pd.DataFrame:
@@ -296,19 +278,9 @@ def validated(
     folder: Path,
 ) -> MatchValidation:
     """Ablate a's top heads over all tasks, and their partners in b."""
-    groups = {f"{plan.lead}, {ALL}": a.scores[plan.lead][ALL]}
-    k, out = a.headline, folder / "validation"
-    return validate_match(
-        match,
-        *models,
-        tests,
-        groups=groups,
-        k=k,
-        kind=plan.kind,
-        controls=Controls("random_like", DRAWS),
-        batch_size=plan.batch_size,
-        out=out,
-    )
+    groups, controls = {f"{plan.lead}, {ALL}": a.scores[plan.lead][ALL]}, Controls("random_like", DRAWS)
+    how: dict[str, Any] = {"kind": plan.kind, "controls": controls, "batch_size": plan.batch_size}
+    return validate_match(match, *models, tests, groups=groups, k=a.headline, out=folder / "validation", **how)
 
 
 def depth(a: FragileFinding, b: FragileFinding, plan: Preset) -> pd.DataFrame:

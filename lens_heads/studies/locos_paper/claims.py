@@ -23,7 +23,7 @@ from lens_heads.evidence.verdicts import (
 from lens_heads.heads.conditions import Condition
 from lens_heads.studies.claims import Found, published
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
-from lens_heads.studies.locos_paper.presets import ATTENTION, PARTS, RIVALS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, PARTS, RIVALS, Preset
 
 
 def registered(plan: Preset) -> pd.DataFrame:
@@ -63,34 +63,25 @@ def best_baseline(found: AblationCurve, k: int) -> str:
 
 
 def claims(finding: LocosFinding, calls: Mapping[str, str]) -> pd.DataFrame:
-    """One row per claim; `calls` describes each task. Claims about a task that was not measured are omitted."""
+    """One row per claim; `calls` describes each task. Claims about a task, or a rival, that was not measured are omitted."""
     rows = []
     for claim in published(__name__)["claims"]:
-        if claim["task"] in finding.headline and _measured(claim, finding):
-            verdict = RULES[claim["rule"]](finding, claim)
-            cost = verdict.cost
-            found = Found(cost.value, cost.low, cost.high, verdict.because, verdict.word, verdict.p)
-            share = dict(zip(("share", "share_low", "share_high"), verdict.share, strict=True))
-            about = {"measured_on": calls.get(claim["task"], claim["task"]), "metric": "logprob", "k": finding.k}
-            more = {"trials": verdict.trials, "would_tell": verdict.would_tell}
-            more |= {"sets_would_tell": verdict.sets_would_tell}
-            rows.append({**found.row(claim), **share, **about, **more})
+        # Rivals cost hundreds of runs, so that not every preset has them.
+        rival, curve = claim.get("other") in RIVALS, finding.headline.get(claim["task"])
+        if curve is None or (rival and claim["other"] not in curve.rankings):
+            continue
+        verdict = RULES[claim["rule"]](curve, claim, finding)
+        cost = verdict.cost
+        found = Found(cost.value, cost.low, cost.high, verdict.because, verdict.word, verdict.p)
+        share = dict(zip(("share", "share_low", "share_high"), verdict.share, strict=True))
+        about = {"measured_on": calls.get(claim["task"], claim["task"]), "metric": "logprob", "k": finding.k}
+        more = {"trials": verdict.trials, "would_tell": verdict.would_tell}
+        rows.append({**found.row(claim), **share, **about, **more, "sets_would_tell": verdict.sets_would_tell})
     return pd.DataFrame(rows).astype({"would_tell": float, "sets_would_tell": float})
 
 
-def _measured(claim: Mapping[str, Any], finding: LocosFinding) -> bool:
-    """Rivals cost hundreds of runs, so that not every preset has them."""
-    return claim.get("other") not in RIVALS or claim["other"] in finding.headline[TASK].rankings
-
-
-def _costs_more(finding: LocosFinding, claim: Mapping[str, Any]) -> Verdict:
-    other = finding.baseline if claim["other"] == "baseline" else claim["other"]
-    return costs_more(finding.headline[TASK], claim["ranking"], other, finding.k)
-
-
-def _beats_parts(finding: LocosFinding, claim: Mapping[str, Any]) -> Verdict:
+def _beats_parts(curve: AblationCurve, claim: Mapping[str, Any], finding: LocosFinding) -> Verdict:
     """The claim is about every part, so all must be measured, and the one that is told least decides."""
-    curve = finding.headline[TASK]
     missing = [name for name in PARTS if name not in curve.rankings]
     if missing:
         return Verdict(claim["claim"], UNTOLD, f"not ablated: {', '.join(missing)}")
@@ -100,25 +91,13 @@ def _beats_parts(finding: LocosFinding, claim: Mapping[str, Any]) -> Verdict:
     return replace(worst, question=claim["claim"], because=f"{every} nats")
 
 
-def _by(judge: Callable[..., Verdict], threshold: str | None = None) -> Callable[..., Verdict]:
-    """A verdict on the task of a claim, with the claim's threshold as an argument of that name."""
-
-    def rule(finding: LocosFinding, claim: Mapping[str, Any]) -> Verdict:
-        at = {threshold: claim["threshold"]} if threshold else {}
-        return judge(finding.headline[claim["task"]], claim["ranking"], finding.k, **at)
-
-    return rule
-
-
-def _negligible(finding: LocosFinding, claim: Mapping[str, Any]) -> Verdict:
-    return negligible(finding.headline[claim["task"]], finding.k, margin=claim["threshold"])
-
-
-RULES: dict[str, Callable[[LocosFinding, Mapping[str, Any]], Verdict]] = {
-    "breaks": _by(breaks, "share"),
-    "costs_more": _costs_more,
+RULES: dict[str, Callable[[AblationCurve, Mapping[str, Any], LocosFinding], Verdict]] = {
+    "breaks": lambda curve, claim, found: breaks(curve, claim["ranking"], found.k, share=claim["threshold"]),
+    "costs_more": lambda curve, claim, found: costs_more(
+        curve, claim["ranking"], found.baseline if claim["other"] == "baseline" else claim["other"], found.k
+    ),
     "beats_parts": _beats_parts,
-    "negligible": _negligible,
-    "harms": _by(harms),
-    "spared": _by(spared, "margin"),
+    "negligible": lambda curve, claim, found: negligible(curve, found.k, margin=claim["threshold"]),
+    "harms": lambda curve, claim, found: harms(curve, claim["ranking"], found.k),
+    "spared": lambda curve, claim, found: spared(curve, claim["ranking"], found.k, margin=claim["threshold"]),
 }

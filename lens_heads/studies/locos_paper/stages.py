@@ -219,46 +219,31 @@ def agreement(
     thirds = [
         compare.by_layer_third(lead, found).assign(method=name) for name, found in others.items() if lead.n_layers > 2
     ]
-    spread = [
-        {"method": name, **asdict(anatomy.kv_groups(found, k=k, group=group)), **asdict(anatomy.concentration(found))}
-        for name, found in {LEAD: lead, **others}.items()
-        if found.values.max() > 0
-    ]
-    return {
-        "overlaps": pd.DataFrame([_overlap(lead, found, k) for found in others.values()]),
-        "jaccard": pd.concat(jaccard, ignore_index=True),
-        "against_cri": _against_cri(scores, cri, k),
-        "thirds": pd.concat(thirds, ignore_index=True) if thirds else pd.DataFrame({"method": []}),
-        "spread": pd.DataFrame(spread),
-        "stability": pd.DataFrame([_stability(name, found, k) for name, found in {LEAD: lead, **others}.items()]),
-    }
-
-
-def _stability(name: str, scores: HeadScores, k: int) -> dict[str, Any]:
-    """Whether other trials would choose the same top k of a ranking, as a row."""
-    found = scores.stability(k)
-    low, high = found.chance
-    names = ("k", "trials", "jaccard", "expected", "needed")
-    return {"method": name, **{each: getattr(found, each) for each in names}, "chance_low": low, "chance_high": high}
-
-
-def _overlap(lead: HeadScores, other: HeadScores, k: int) -> dict[str, Any]:
-    """How far another ranking agrees with LOCOS's, as a row."""
-    shared = compare.overlap(lead, other, k=k)
-    named = {key: ", ".join(map(str, getattr(shared, key))) for key in ("both", "only_a", "only_b")}
-    biased, spearman = (compare.rank_biased_overlap(lead, other), compare.rank_correlation(lead, other))
-    return {**asdict(shared), **named, "rank_biased_overlap": biased, "spearman": spearman}
-
-
-def _against_cri(scores: Mapping[str, HeadScores], cri: HeadScores | None, k: int) -> pd.DataFrame:
-    """How many of each method's top heads are among those that patching finds; empty without patching."""
-    if cri is None:
-        return pd.DataFrame({"method": []})
-    rows: list[dict[str, Any]] = []
-    for name, found in scores.items():
+    overlaps, spread, stability, against_cri = [], [], [], []
+    for found in others.values():
+        shared = compare.overlap(lead, found, k=k)
+        named = {key: ", ".join(map(str, getattr(shared, key))) for key in ("both", "only_a", "only_b")}
+        ranks = {"rank_biased_overlap": compare.rank_biased_overlap(lead, found)}
+        overlaps.append({**asdict(shared), **named, **ranks, "spearman": compare.rank_correlation(lead, found)})
+    for name, found in {LEAD: lead, **others}.items():
+        if found.values.max() > 0:
+            groups, where = anatomy.kv_groups(found, k=k, group=group), anatomy.concentration(found)
+            spread.append({"method": name, **asdict(groups), **asdict(where)})
+        stable = found.stability(k)
+        row = {each: getattr(stable, each) for each in ("k", "trials", "jaccard", "expected", "needed")}
+        low, high = stable.chance
+        stability.append({"method": name, **row, "chance_low": low, "chance_high": high})
+    for name, found in scores.items() if cri is not None else ():
         shared = compare.overlap(found, cri, k=k)
         row = {"method": name, "k": k, "jaccard": shared.jaccard}
         row |= {"chance": shared.expected_jaccard, "p": shared.p_value}
         row |= dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))
-        rows.append(row | {"both": ", ".join(map(str, shared.both))})
-    return pd.DataFrame(rows)
+        against_cri.append(row | {"both": ", ".join(map(str, shared.both))})
+    return {
+        "overlaps": pd.DataFrame(overlaps),
+        "jaccard": pd.concat(jaccard, ignore_index=True),
+        "against_cri": pd.DataFrame(against_cri or {"method": []}),
+        "thirds": pd.concat(thirds, ignore_index=True) if thirds else pd.DataFrame({"method": []}),
+        "spread": pd.DataFrame(spread),
+        "stability": pd.DataFrame(stability),
+    }

@@ -1,4 +1,7 @@
-"""Rank the heads by every method, note what each cost, and store it: an interrupted run continues with the next method."""
+"""Rank the heads by every method, note what each cost, and judge the rankings: on planted heads, and on trials not seen.
+
+What is ranked is stored: an interrupted run continues with the next method.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,11 @@ from lens_heads.ranking.registry import identity
 from lens_heads.runs.files import plain_name, write_atomic
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.warned import users_line
-from lens_heads.sanity.planted import Planted, planted_model
+from lens_heads.sanity.planted import planted_model
 from lens_heads.studies.ranking_methods.presets import SETUPS, Preset, Setup
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.pairs import make_pairs
+from lens_heads.trials.trial import AnyTrial
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +66,7 @@ def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder
             found.left_out[method.name] = why
             continue
         try:
-            scores = stored_ranking(method, material, folder)
+            scores, cost = stored_ranking(method, material, folder)
         except Exception as error:  # One method's failure must not end hours of others'.
             warnings.warn(f"method {method.name} failed and is left out: {error}", stacklevel=users_line())
             found.left_out[method.name] = f"failed: {error}"
@@ -72,19 +76,18 @@ def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder
             found.left_out[method.name] = "ranks nothing: all heads score the same"
             continue
         found.scores[method.name] = scores
-        cost = scores.meta.get("cost", {})
-        found.passes[method.name] = cost.get("work", 0) / plain.work
-        found.seconds[method.name] = cost.get("seconds", 0.0) / plain.seconds
+        found.passes[method.name] = cost.work / plain.work
+        found.seconds[method.name] = cost.seconds / plain.seconds
         if method.halves and method.name in plan.rerun:
-            one, other = (
-                stored_ranking(method, material.half(which), folder, f", half {which + 1}") for which in (0, 1)
-            )
-            found.halves[method.name] = one, other
+            halves = [stored_ranking(method, material.half(i), folder, f", half {i + 1}")[0] for i in (0, 1)]
+            found.halves[method.name] = halves[0], halves[1]
     return found
 
 
-def stored_ranking(method: Method, material: Material, folder: Path | None = None, part: str = "") -> HeadScores:
-    """One method's ranking, stored or new, with what it cost in `meta["cost"]`.
+def stored_ranking(
+    method: Method, material: Material, folder: Path | None = None, part: str = ""
+) -> tuple[HeadScores, Cost]:
+    """One method's ranking, stored or new, and what it cost. The file keeps the cost, and what was ranked by what, in `meta`.
 
     TypeError if a method of your own returns no HeadScores, ValueError if they are of another model.
     """
@@ -95,7 +98,7 @@ def stored_ranking(method: Method, material: Material, folder: Path | None = Non
     if file is not None and file.exists():
         stored = HeadScores.load(file)
         if stored.meta.get("label") == label:
-            return stored
+            return stored, Cost(**stored.meta.get("cost", {}))
     with counted(material.model) as cost, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # About ties and weak fits, whose price the table shows.
         found = ranked(method, material)
@@ -103,7 +106,7 @@ def stored_ranking(method: Method, material: Material, folder: Path | None = Non
     scores = replace(found, meta={**found.meta, **noted})
     if file is not None:
         scores.save(file)
-    return scores
+    return scores, cost
 
 
 def _plain(material: Material, plan: Preset, folder: Path | None) -> Cost:
@@ -134,7 +137,9 @@ def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.Dat
     rows = []
     for seed in range(seeds):
         truth = planted_model(backups=0, seed=seed)
-        material = _material(truth, masks)
+        trials, others = truth.trials(TRIALS, LENGTH), truth.trials(TRIALS, LENGTH, seed=1)
+        pairs = make_pairs(trials, truth.model.tokenizer, head_geometry(truth.model), corruption="remove")
+        material = Material.of(truth.model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))
         for method in methods:
             if method.missing(material):
                 continue
@@ -145,13 +150,6 @@ def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.Dat
                 continue
             rows.append({"method": method.name, "seed": seed, **truth.quality(scores, truth.of(*NEEDED))})
     return pd.DataFrame(rows, columns=["method", "seed", "auroc", "average_precision", "precision"])
-
-
-def _material(truth: Planted, masks: int) -> Material:
-    model = truth.model
-    trials, others = truth.trials(TRIALS, LENGTH), truth.trials(TRIALS, LENGTH, seed=1)
-    pairs = make_pairs(trials, model.tokenizer, head_geometry(model), corruption="remove")
-    return Material.of(model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,44 +171,27 @@ def judge(
     folder: Path | None,
 ) -> Judged:
     """Ablation curves on the task and on its other task, and faithfulness, of all rankings and of random heads."""
-    trials, pairs = setup.load(model, "test", plan.test)
+    (trials, pairs), other = setup.load(model, "test", plan.test), SETUPS[setup.other]
+
+    def at(name: str) -> Path | None:
+        return None if folder is None else folder / name
+
+    def ablated(
+        task: str, on: Sequence[AnyTrial], means: MeanActivations, ks: Sequence[int], out: str
+    ) -> AblationCurve:
+        how: dict[str, Any] = {"reference": means, "generate": False, "batch_size": plan.batch_size, "out": at(out)}
+        controls = Controls("random", plan.draws, trials=plan.few)
+        return ablation_curve(model, {task: on}, dict(scores), ks=ks, controls=controls, **how)
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Ties are the methods' own.
-        curve = _ablated(model, {name: trials}, scores, reference, plan.ks, plan, _at(folder, "ablation"))
-        other = SETUPS[setup.other]
-        aside, _ = other.load(model, "test", plan.other)
-        means = _means_of(model, other, plan)
-        beside = _ablated(model, {setup.other: aside}, scores, means, (plan.k,), plan, _at(folder, "other"))
+        curve = ablated(name, trials, reference, plan.ks, "ablation")
+        aside, (calibrating, _) = other.load(model, "test", plan.other)[0], other.load(model, "select", plan.calibrate)
+        beside = ablated(
+            setup.other, aside, mean_activations(model, calibrating, n=None, progress=False), (plan.k,), "other"
+        )
         kept = None
         if pairs:
-            kept = faithfulness(
-                model,
-                pairs[: plan.pairs],
-                dict(scores),
-                controls=Controls("random", plan.kept_draws, trials=None),
-                out=_at(folder, "kept"),
-            )
+            controls = Controls("random", plan.kept_draws, trials=None)
+            kept = faithfulness(model, pairs[: plan.pairs], dict(scores), controls=controls, out=at("kept"))
     return Judged(curve, beside, kept)
-
-
-def _ablated(
-    model: Model,
-    trials: dict[str, Any],
-    scores: Mapping[str, HeadScores],
-    reference: MeanActivations,
-    ks: tuple[int, ...],
-    plan: Preset,
-    out: Path | None,
-) -> AblationCurve:
-    controls = Controls("random", plan.draws, trials=plan.few)
-    how: dict[str, Any] = {"reference": reference, "generate": False, "batch_size": plan.batch_size, "out": out}
-    return ablation_curve(model, trials, dict(scores), ks=ks, controls=controls, **how)
-
-
-def _means_of(model: Model, setup: Setup, plan: Preset) -> MeanActivations:
-    trials, _ = setup.load(model, "select", plan.calibrate)
-    return mean_activations(model, trials, n=None, progress=False)
-
-
-def _at(folder: Path | None, name: str) -> Path | None:
-    return None if folder is None else folder / name

@@ -88,7 +88,13 @@ def methods(
     if plan:
         return _planned(given, setups, chosen, size, loading)
     folder, console, cells = None if out is None else check_place(out), Console(emoji=False), []
-    planted = _planted(chosen, size, folder)
+    if folder is None:
+        planted = planted_quality(chosen, size.planted, size.masks)
+    else:  # Stored for these methods.
+        label = digest([[identity(method) for method in chosen], size.planted, size.masks])[:12]
+        if not (file := folder / f"planted-{label}.parquet").exists():
+            write_table(file, planted_quality(chosen, size.planted, size.masks))
+        planted = read_table(file)
     for one in given:
         with at_work(one, loading) as model:
             require_raw_weights(model)
@@ -108,7 +114,7 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
     name = plain_name(Path(head_geometry(model).name).name, "model")
     folder = None
     if out is not None:
-        folder = _folder(out, name, task)
+        folder = out / name / plain_name(task, "task")
         settings = {**identify(model).settings, "preset": asdict(plan), "setup": asdict(setup)}
         RunFolder(folder, settings)
     material = gather(model, setup, plan.select, plan.calibrate, masks=plan.masks, k=plan.k, seed=plan.seed)
@@ -126,29 +132,13 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
     return cell
 
 
-def _folder(out: Path, model: str, task: str) -> Path:
-    """Where a model's results on a task are stored."""
-    return out / model / plain_name(task, "task")
-
-
-def _planted(chosen: Sequence[Method], plan: Preset, out: Path | None) -> pd.DataFrame:
-    """Every method on models with planted heads, stored for these methods."""
-    file = None
-    if out is not None:
-        label = digest([[identity(method) for method in chosen], plan.planted, plan.masks])[:12]
-        file = out / f"planted-{label}.parquet"
-    if file is not None and file.exists():
-        return read_table(file)
-    found = planted_quality(chosen, plan.planted, plan.masks)
-    if file is not None:
-        write_table(file, found)
-    return found
-
-
 def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | None) -> None:
     """The page, the table as JSON, and the planted models' values."""
     found = page(bench, plan)
-    seen = {f"{cell.model}, {cell.task}: see the heads": _folder(out, cell.model, cell.task) for cell in bench.cells}
+    seen = {
+        f"{cell.model}, {cell.task}: see the heads": out / cell.model / plain_name(cell.task, "task")
+        for cell in bench.cells
+    }
     provenance = report.Provenance.now({"preset": preset, "settings": asdict(plan)}, command)
     report.write_report(out / "report.html", found.title, found.summary, [*found.sections, *sections(seen)], provenance)
     write_table(out / PLANTED, bench.planted)
