@@ -17,7 +17,7 @@ from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.stats import crossed_interval, sum_interval
-from lens_heads.studies.capability_paper import damage, rankings, stages
+from lens_heads.studies.capability_paper import damage, stages
 from lens_heads.studies.capability_paper.stages import Asked, Bench
 from tests import zoo
 from tests.studies.test_capability import TINY
@@ -122,24 +122,24 @@ def test_costs_together_and_apart_have_intervals_over_draws_of_masks() -> None:
 def test_draws_of_masks_agree_as_far_as_their_heads_do() -> None:
     """One of three heads shared makes a Jaccard of a third; two heads of twelve share any by chance."""
     found = {"x": [scores("L0H0", "L0H1"), scores("L0H0", "L1H1")], "y": [scores("L2H0", "L2H1")]}
-    table = rankings.agreement(found, 2).set_index(["a", "b"])
+    table = damage.agreement(found, 2).set_index(["a", "b"])
     assert list(table.index) == [("x", "x"), ("x", "y")], "one draw agrees with nothing"
     assert table.loc[("x", "x"), "jaccard"] == pytest.approx(1 / 3)
     assert table.loc[("x", "y"), "jaccard"] == 0
     chance = (2 * 10 * 2 / (12 * 11)) / 3 + 2 / (12 * 11)
     assert table["expected_jaccard"].to_list() == pytest.approx([chance] * 2)
-    best = rankings.best_heads(found, 2).query("capability == 'x'").set_index("head")
+    best = damage.best_heads(found, 2).query("capability == 'x'").set_index("head")
     assert best["draws"].to_dict() == {"L0H0": 2, "L0H1": 1, "L1H1": 1}
     assert best.loc["L0H0", ["coefficient", "mean_rank"]].to_list() == [-1, 1]
-    assert rankings.shared({**found, "z": [scores("L2H1", "L1H0")]}, 2, most=2) == {
+    assert damage.shared({**found, "z": [scores("L2H1", "L1H0")]}, 2, most=2) == {
         Head(2, 1): [("y", 0), ("z", 0)],
         Head(0, 0): [("x", 0), ("x", 1)],
     }
     plan = replace(TINY, at_least=2)
-    assert rankings.universal(found, ["x"], plan) is None
-    assert rankings.pooled(found["x"]).ranking()[0] == Head(0, 0), "in both draws"
+    assert damage.universal(found, ["x"], plan) is None
+    assert damage.pooled(found["x"]).ranking()[0] == Head(0, 0), "in both draws"
     with_x = {**found, "z": [scores("L2H1", "L1H0"), scores("L0H0", "L1H0")]}
-    shared = rankings.universal(with_x, ["x", "y", "z"], replace(plan, at_least=2))
+    shared = damage.universal(with_x, ["x", "y", "z"], replace(plan, at_least=2))
     assert shared is not None
     assert shared.heads[0] == Head(0, 0), "z has it in one of two draws"
 
@@ -148,9 +148,9 @@ def test_by_luck_is_a_share_of_random_sets() -> None:
     """Two tasks of one head among four: they have it in common in a quarter of all draws."""
     head = Head(0, 0)
     found = Universal([head], {head: ("a", "b")}, k=1, at_least=2, n_tasks=2, n_heads=4, expected=0.25)
-    assert rankings.by_luck(found) == pytest.approx(0.25, abs=0.03)
-    assert rankings.by_luck(replace(found, heads=[])) == 1
-    assert rankings.by_luck(replace(found, heads=[head, Head(0, 1)])) == pytest.approx(1 / 2001)
+    assert damage.by_luck(found) == pytest.approx(0.25, abs=0.03)
+    assert damage.by_luck(replace(found, heads=[])) == 1
+    assert damage.by_luck(replace(found, heads=[head, Head(0, 1)])) == pytest.approx(1 / 2001)
 
 
 def test_a_capability_stops_at_the_wanted_precision(tmp_path: Any) -> None:

@@ -1,6 +1,7 @@
 """The claims of the study of capabilities: the rules that judge them, on values per trial of a run or of one that is stored.
 
-Texts, estimands and thresholds are in `claims.json`."""
+Texts, estimands and thresholds are in `claims.json`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.stats import Interval, difference, n_to_tell
-from lens_heads.studies.capability_paper import damage, rankings
+from lens_heads.studies.capability_paper import damage
 from lens_heads.studies.capability_paper.damage import BEFORE, drops, gap, lost, mean_cost, over_trials, rank
 from lens_heads.studies.capability_paper.finding import CapabilityFinding, able
 from lens_heads.studies.capability_paper.presets import LEAD, Preset, Repeated, kin_of, owner
@@ -60,20 +61,16 @@ def claims(finding: CapabilityFinding) -> pd.DataFrame:
     for claim in published(__name__)["claims"]:
         for name, verdict in RULES[claim["rule"]](finding, threshold(claim, plan)):
             value = verdict.cost if claim["rule"] != "carries" else verdict.share
-            found = Found(*value, text=_text(verdict, plan), verdict=verdict.word, p=verdict.p)
+            text = verdict.because
+            if verdict.would_tell:  # Trials and draws of masks narrow an interval only together.
+                draws = math.ceil(plan.mask_draws * verdict.would_tell / verdict.trials)
+                text += f"; about {verdict.would_tell} trials and {draws} draws of masks would tell"
+            found = Found(*value, text=text, verdict=verdict.word, p=verdict.p)
             share = dict(zip(("share", "share_low", "share_high"), verdict.share, strict=True))
             names = {"capability": name, "at_least": plan.at_least}
             about = {"capability": name, "trials": verdict.trials, "would_tell": verdict.would_tell}
             rows.append({**found.row(claim, **names), **share, **about})
     return pd.DataFrame(rows).astype({"would_tell": float})
-
-
-def _text(verdict: Verdict, plan: Preset) -> str:
-    """What was found, and what would have told: trials and draws of masks narrow an interval only together."""
-    if not verdict.would_tell:
-        return verdict.because
-    draws = math.ceil(plan.mask_draws * verdict.would_tell / verdict.trials)
-    return f"{verdict.because}; about {verdict.would_tell} trials and {draws} draws of masks would tell"
 
 
 def _nothing(why: str) -> Verdict:
@@ -281,9 +278,9 @@ def judged(model: str, plan: Preset, found: Measured) -> CapabilityFinding:
     """The finding, with its claims and the tables that they read."""
     curve, mine = found.curve, found.mine
     metrics = {task: plan.capabilities[owner(task)].metric for task in found.chances}
-    shared = rankings.shared(mine, plan.k, plan.candidates)
+    shared = damage.shared(mine, plan.k, plan.candidates)
     has = [name for name in mine if able(curve, plan, found.chances, name)]
-    universal = rankings.universal(mine, has, plan)
+    universal = damage.universal(mine, has, plan)
     finding = CapabilityFinding(
         model=model,
         frames={
@@ -300,7 +297,7 @@ def judged(model: str, plan: Preset, found: Measured) -> CapabilityFinding:
         metrics=metrics,
         chances=found.chances,
         universal=universal,
-        luck=math.nan if universal is None else rankings.by_luck(universal),
+        luck=math.nan if universal is None else damage.by_luck(universal),
         shared=shared,
         methods=found.methods,
         compared=found.compared,
@@ -320,7 +317,12 @@ def rejudged(
     curves = {name: AblationCurve(tables[f"{name}_trials"], {}) for name in ("damage", "alone", "methods")}
     scores: Repeated = {}
     for (name, _), rows in tables["scores"].groupby(["capability", "draw"], sort=False):
-        scores.setdefault(str(name), []).append(_scores(str(name), rows))
+        at = [torch.tensor(rows[part].to_numpy()) for part in ("layer", "head")]
+        values = torch.zeros(rows["layer"].max() + 1, rows["head"].max() + 1)
+        values[at[0], at[1]] = torch.tensor(rows["score"].to_numpy(), dtype=torch.float32)
+        order = tuple(Head(int(layer), int(head)) for layer, head in zip(*at, strict=True))  # The best first.
+        ranking = HeadScores.from_trials(str(name), values[None], ["all"], best="lowest", order=order)
+        scores.setdefault(str(name), []).append(ranking)
     curve, alone, compared = curves.values()
     measured = Measured(
         scores=scores,
@@ -336,13 +338,3 @@ def rejudged(
     own = list(measured.mine)
     compares = plan.compared if plan.compared in own else own[0]
     return judged(model, replace(plan, compared=compares), measured)
-
-
-def _scores(name: str, rows: pd.DataFrame) -> HeadScores:
-    """A ranking from its table, the best head first."""
-    values = torch.zeros(rows["layer"].max() + 1, rows["head"].max() + 1)
-    values[torch.tensor(rows["layer"].to_numpy()), torch.tensor(rows["head"].to_numpy())] = torch.tensor(
-        rows["score"].to_numpy(), dtype=torch.float32
-    )
-    order = tuple(Head(int(layer), int(head)) for layer, head in zip(rows["layer"], rows["head"], strict=True))
-    return HeadScores.from_trials(name, values[None], ["all"], best="lowest", order=order)

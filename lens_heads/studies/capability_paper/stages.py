@@ -1,10 +1,13 @@
 """The stages: find heads, then ablate sets of them on the trials that test them. Runs are stored, so that a study can continue.
 
-No set runs twice on a trial, in whatever stage."""
+No set runs twice on a trial, in whatever stage.
+"""
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,16 +110,16 @@ class Bench:
 
 def check_trials(bench: Bench) -> None:
     """Raise ValueError, before anything is run, for prompts that exceed the context and trials that both find and test heads."""
-    model, shape = bench.model, head_geometry(bench.model)
-
-    def encoded(task: str, trials: Sequence[Trial]) -> list[Any]:
-        return encode_all(trials, model.tokenizer, shape.n_ctx, bench.capability(task).max_new_tokens, shape.d_vocab)
-
-    chosen_on = {name: made_on(encoded(name, trials)) for name, trials in bench.asked.selection.items()}
-    for task, trials in bench.asked.tests.items():
-        tested = made_on(encoded(task, trials))
-        for name, chosen in chosen_on.items():
-            check_made_on(name, chosen, tested)
+    text, shape = bench.model.tokenizer, head_geometry(bench.model)
+    chosen_on, tested = (
+        {
+            task: made_on(encode_all(trials, text, shape.n_ctx, bench.capability(task).max_new_tokens, shape.d_vocab))
+            for task, trials in half.items()
+        }
+        for half in (bench.asked.selection, bench.asked.tests)
+    )
+    for tests, (name, chosen) in itertools.product(tested.values(), chosen_on.items()):
+        check_made_on(name, chosen, tests)
 
 
 def localized(bench: Bench, task: str) -> list[HeadScores] | str:
@@ -165,10 +168,6 @@ def by_pass(bench: Bench) -> HeadScores:
     return score_heads(bench.model, bench.asked.selection[bench.plan.compared], [PASS], **options)[PASS]
 
 
-Sets = Mapping[str, Sequence[HeadSet]]
-"""By task."""
-
-
 def leads(name: str, draws: Iterable[HeadScores], k: int, trials: int | None = None) -> list[HeadSet]:
     """The top k heads by every draw of masks: one condition, whose draws are those of the masks."""
     return [head_set(Condition.top(name, k), found.ranking()[:k], draw, trials) for draw, found in enumerate(draws)]
@@ -204,7 +203,7 @@ def grid(bench: Bench, task: str, choices: bool = False) -> Grid:
     return found
 
 
-def ablated(bench: Bench, sets: Sets, choices: bool = False) -> AblationCurve:
+def ablated(bench: Bench, sets: Mapping[str, Sequence[HeadSet]], choices: bool = False) -> AblationCurve:
     """Every task under its sets of heads and under none, on all its trials."""
     tables = [grid(bench, task, choices).run([NO_ABLATION, *listed]) for task, listed in sets.items()]
     return AblationCurve(pd.concat(tables, ignore_index=True), {"k": bench.plan.k})
@@ -226,38 +225,27 @@ def damage(bench: Bench, scores: Repeated) -> AblationCurve:
             sets[task] += uniform(bench, plan.k, plan.random_draws)
             sets[task] += matched(bench, name, own[name]) if name in own else []
     for task, listed in sets.items():
-        if task in own and bench.capability(task).metric.endswith("logprob"):
-            found.append(_precise(bench, task, [NO_ABLATION, *listed]))
-        else:
-            found.append(grid(bench, task).run([NO_ABLATION, *listed]))
+        whole, metric, done = grid(bench, task), bench.capability(task).metric, 0
+        if task not in own or not metric.endswith("logprob"):
+            found.append(whole.run([NO_ABLATION, *listed]))
+            continue
+        # Block after block of trials, until the damage of the heads found is known well enough, or the trials are used up.
+        rule, blocks, enough = Precision(max(plan.precision, 1e-9), len(whole.tasks[task])), [], False
+        while not enough:
+            end = done + rule.next_block(done)
+            blocks.append(whole.run([NO_ABLATION, *listed], done, end))
+            so_far, done = AblationCurve(pd.concat(blocks, ignore_index=True), {}), end
+            enough = rule.enough(within_heads(so_far, Condition.top(task, plan.k), metric, task).half_width, done)
+        found += blocks
     return AblationCurve(pd.concat(found, ignore_index=True), {"k": plan.k})
-
-
-def _precise(bench: Bench, task: str, sets: Sequence[HeadSet]) -> pd.DataFrame:
-    """Block after block of trials, until the damage of the heads found is known well enough, or the trials are used up."""
-    whole, metric, done = grid(bench, task), bench.capability(task).metric, 0
-    rule, tables = Precision(max(bench.plan.precision, 1e-9), len(whole.tasks[task])), []
-    while True:
-        end = done + rule.next_block(done)
-        tables.append(whole.run(sets, done, end))
-        so_far, done = AblationCurve(pd.concat(tables, ignore_index=True), {}), end
-        width = within_heads(so_far, Condition.top(task, bench.plan.k), metric, task).half_width
-        if rule.enough(width, done):
-            return so_far.per_trial
 
 
 def curves(bench: Bench, scores: Repeated) -> AblationCurve:
     """More and more of each capability's heads on its own trials, and random heads."""
-    plan = bench.plan
-    sets = {
-        name: [
-            one
-            for k in plan.ks
-            for one in (*leads(name, draws, k, plan.random_trials), *uniform(bench, k, plan.curve_draws))
-        ]
-        for name, draws in scores.items()
-        if name == owner(name)
-    }
+    plan, sets = bench.plan, defaultdict(list)
+    for name, draws in scores.items():
+        for k in plan.ks if name == owner(name) else ():
+            sets[name] += [*leads(name, draws, k, plan.random_trials), *uniform(bench, k, plan.curve_draws)]
     return ablated(bench, sets)
 
 

@@ -17,7 +17,7 @@ from lens_heads import report
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.runs.typed import typed
-from lens_heads.studies.capability_paper import damage, rankings, stages
+from lens_heads.studies.capability_paper import damage, stages
 from lens_heads.studies.capability_paper.claims import Measured, judged, registered
 from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
 from lens_heads.studies.capability_paper.page import page
@@ -160,7 +160,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         curves = run.stage("curves", stages.curves, bench, scores)
         each = run.stage("each alone", stages.each_alone, bench, scores)
         mine = {task: scores[task] for task in own}
-        alone = run.stage("candidates", stages.candidates, bench, list(rankings.shared(mine, plan.k, plan.candidates)))
+        alone = run.stage("candidates", stages.candidates, bench, list(damage.shared(mine, plan.k, plan.candidates)))
         lead, needles = scores[plan.compared], all(trial.needle for trial in self.asked.selection[plan.compared])
         listed = stages.affordable(plan, lead[0].values.numel(), needles)
         methods = {LEAD: lead, **run.stage("methods", stages.by_method, bench, listed)}
@@ -180,9 +180,9 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         finding = judged(name, plan, measured)
         metrics = finding.metrics
         finding.frames.update(
-            fits=rankings.fits(scores, rankings.by_draw(curve, scores, plan, metrics)),
-            best_heads=rankings.best_heads(scores, plan.k),
-            agreement=rankings.agreement(mine, plan.k),
+            fits=damage.fits(scores, damage.by_draw(curve, scores, plan, metrics)),
+            best_heads=damage.best_heads(scores, plan.k),
+            agreement=damage.agreement(mine, plan.k),
             everywhere=damage.everywhere(curve, plan, metrics, own),
             right_answers=damage.right_answers(curves, plan, own, measured.chances),
             curves=damage.growing(curves, plan, metrics, own),

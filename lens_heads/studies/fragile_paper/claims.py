@@ -1,7 +1,8 @@
 """The claims of the study of fragile tasks: the rules, and their tables, from values per trial, of a run or stored.
 
 Texts, thresholds and published numbers are in `claims.json`. The published R² are of Llama-3.1-8B and Qwen-2.5-7B, of Llama and
-Mistral-7B, and of Qwen and Mistral; those of fragility are computed from the authors' data."""
+Mistral-7B, and of Qwen and Mistral; those of fragility are computed from the authors' data.
+"""
 
 from __future__ import annotations
 
@@ -163,15 +164,23 @@ def judged(
     model: str, matrix: TransferMatrix, curve: AblationCurve, restored: pd.DataFrame, plan: Preset, k: int
 ) -> dict[str, pd.DataFrame]:
     """Claims, statistics, sources, related tasks and recovery. `restored` as `stages.mended`; k names the headline."""
-    gap, (recovered, differences) = related_gap(matrix, k), recovery_tables(restored)
+    gap, recovered, differences = related_gap(matrix, k), [], []
+    for size, rows in restored.groupby("k", sort=False):
+        used = rows["example"].nunique()
+        whole = Recovery(rows, {"used": used}, {})
+        parts = {task: Recovery(own, {"used": len(own)}, {}) for task, own in rows.groupby("task", sort=False)}
+        recovered += [one.frame.assign(k=size, task=task) for task, one in {**parts, ALL: whole}.items()]
+        differences.append(whole.differences().assign(k=size, examples=used))
     statistic = [statistics(one) for one in by_metric(matrix, plan).values()]
     frames = {
         "statistics": pd.concat(statistic, ignore_index=True),
         "sources": sources(matrix, curve, k),
         "answered": answered(matrix, plan),
         "related": pd.DataFrame([{**gap.gap._asdict(), "p": gap.p, "trials": gap.items, "k": k}]),
-        "recovery": recovered,
-        "recovery_differences": differences,
+        "recovery": pd.concat(recovered or [pd.DataFrame({"task": [], "set": []})], ignore_index=True),
+        "recovery_differences": pd.concat(
+            differences or [pd.DataFrame({"k": [], "set": [], "of": []})], ignore_index=True
+        ),
     }
     return {"claims": claims_of_model(model, plan, frames, gap, k), **frames}
 
@@ -202,23 +211,6 @@ def answered(matrix: TransferMatrix, plan: Preset) -> pd.DataFrame:
     else:
         low, high = map(float, mean_interval(torch.from_numpy(hits), groups=groups))
     return pd.DataFrame([{"task": ALL, "value": hits.mean(), "low": low, "high": high, "trials": len(rows)}])
-
-
-def recovery_tables(restored: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Recovery by k and task, and over all tasks; and its differences to random heads over all tasks.
-
-    Columns as in `Recovery.frame` and `Recovery.differences`, plus k, task and the number of examples.
-    """
-    frames, gaps = [], []
-    for k, rows in restored.groupby("k", sort=False):
-        used = rows["example"].nunique()
-        whole = Recovery(rows, {"used": used}, {})
-        parts = {task: Recovery(own, {"used": len(own)}, {}) for task, own in rows.groupby("task", sort=False)}
-        frames += [one.frame.assign(k=k, task=task) for task, one in {**parts, ALL: whole}.items()]
-        gaps.append(whole.differences().assign(k=k, examples=used))
-    if not frames:
-        return pd.DataFrame({"task": [], "set": []}), pd.DataFrame({"k": [], "set": [], "of": []})
-    return pd.concat(frames, ignore_index=True), pd.concat(gaps, ignore_index=True)
 
 
 def by_metric(matrix: TransferMatrix, plan: Preset) -> dict[str, TransferMatrix]:

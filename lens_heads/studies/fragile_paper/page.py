@@ -78,7 +78,7 @@ def _of_pair(each: Pair) -> Shown:
     best = each.match.pairs.sort_values("distance").head(16)
     quality = pd.DataFrame([{"match": name, **row} for name, row in each.notes()["match"].items()])
     quality.columns = [
-        name.replace("chance", "to heads at the same depth").replace("mean_", "mean ") for name in quality
+        str(name).replace("chance", "to heads at the same depth").replace("mean_", "mean ") for name in quality
     ]
     return Shown(
         words,

@@ -15,8 +15,7 @@ from lens_heads.runs.reading import user_path
 from lens_heads.runs.tables import write_table
 from lens_heads.runs.typed import typed_methods
 from lens_heads.sanity.quality import QUALITIES, over_seeds
-from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
-from lens_heads.studies.ranking_methods.stored import CELL, read_planted
+from lens_heads.studies.ranking_methods.cell import CELL, RANDOM, Cell, read_planted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -126,7 +125,7 @@ class Bench:
         """Read what `save` wrote, or a run folder.
 
         FileNotFoundError for a folder without any cell; ValueError naming file, field and remedy for anything damaged (see
-        `stored.read_cell`), and for two cells of one model and task.
+        `read_cell`), and for two cells of one model and task.
         """
         folder = user_path(folder, "folder")
         files = sorted(folder.glob(f"*/*/{CELL}"))
