@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,8 @@ from lens_heads.studies.capability_paper.finding import CapabilityFinding, able
 from lens_heads.studies.capability_paper.presets import LEAD, Preset, Repeated, kin_of, owner
 from lens_heads.studies.claims import Found, published
 
+CURVES = {"curve": "damage", "alone": "alone", "compared": "methods"}
+"""The curves that claims are judged by, and the tables of trials that they are stored as."""
 UNABLE = "the unablated model is not above chance"
 Judged = Iterator[tuple[str, Verdict]]
 """Capabilities (or "", for a claim about all of them), and what was found."""
@@ -237,70 +239,52 @@ RULES: dict[str, Callable[[CapabilityFinding, float], Judged]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What was measured on one model.
+def judged(
+    model: str,
+    plan: Preset,
+    *,
+    scores: Repeated,
+    chances: dict[str, float],
+    curves: Mapping[str, AblationCurve],
+    evaluations: Mapping[str, int],
+    **more: Any,
+) -> CapabilityFinding:
+    """The finding, with its claims, the tables that they read, and those from which `rejudged` judges again.
 
-    `scores` by capability and draw of masks; `reasons` says why one has none; `chances` is the share of answers right by
-    chance, by task. `curve` has the heads of every capability on every task, `alone` the candidates for universal heads one by
-    one, `compared` the heads of every method, which took so many `evaluations`. `methods` are their scores.
+    Of the `curves`, "curve" has the heads of every capability on every task, "alone" the candidates for universal heads one by
+    one, "compared" the heads of every method, which took so many `evaluations`. `more` are further fields of the finding.
     """
-
-    scores: Repeated
-    reasons: dict[str, str]
-    chances: dict[str, float]
-    parameters: int
-    curve: AblationCurve
-    alone: AblationCurve
-    compared: AblationCurve
-    evaluations: Mapping[str, int]
-    methods: Repeated
-
-    @property
-    def mine(self) -> Repeated:
-        """The scores of capabilities on their own data."""
-        return {name: draws for name, draws in self.scores.items() if name == owner(name)}
-
-    @property
-    def trials(self) -> dict[str, pd.DataFrame]:
-        """The tables that a run keeps, from which `rejudged` judges again."""
-        ranked = [
-            found.to_frame(interval=False).assign(capability=name, draw=draw)
-            for name, draws in self.scores.items()
-            for draw, found in enumerate(draws)
-        ]
-        curves = {"damage": self.curve, "alone": self.alone, "methods": self.compared}
-        found = {f"{name}_trials": curve.per_trial for name, curve in curves.items()}
-        return {**found, "scores": pd.concat(ranked, ignore_index=True)}
-
-
-def judged(model: str, plan: Preset, found: Measured) -> CapabilityFinding:
-    """The finding, with its claims and the tables that they read."""
-    curve, mine = found.curve, found.mine
-    metrics = {task: plan.capabilities[owner(task)].metric for task in found.chances}
+    curve, alone, compared = (curves[name] for name in CURVES)
+    mine = {name: draws for name, draws in scores.items() if name == owner(name)}
+    metrics = {task: plan.capabilities[owner(task)].metric for task in chances}
     shared = damage.shared(mine, plan.k, plan.candidates)
-    has = [name for name in mine if able(curve, plan, found.chances, name)]
-    universal = damage.universal(mine, has, plan)
+    universal = damage.universal(mine, [name for name in mine if able(curve, plan, chances, name)], plan)
+    ranked = [
+        one.to_frame(interval=False).assign(capability=name, draw=draw)
+        for name, draws in scores.items()
+        for draw, one in enumerate(draws)
+    ]
     finding = CapabilityFinding(
         model=model,
         frames={
-            "spread": damage.spread(curve, plan, metrics, list(found.scores)),
-            "alone": damage.alone(found.alone, plan, metrics, shared),
-            "methods": damage.methods(found.compared, plan, metrics, found.evaluations),
+            "spread": damage.spread(curve, plan, metrics, list(scores)),
+            "alone": damage.alone(alone, plan, metrics, shared),
+            "methods": damage.methods(compared, plan, metrics, evaluations),
         },
-        trials=found.trials,
+        trials={
+            **{f"{CURVES[name]}_trials": one.per_trial for name, one in curves.items()},
+            "scores": pd.concat(ranked, ignore_index=True),
+        },
         plan=plan,
-        parameters=found.parameters,
-        scores=found.scores,
-        reasons=found.reasons,
+        scores=scores,
         curve=curve,
         metrics=metrics,
-        chances=found.chances,
+        chances=chances,
         universal=universal,
         luck=math.nan if universal is None else damage.by_luck(universal),
         shared=shared,
-        methods=found.methods,
-        compared=found.compared,
+        compared=compared,
+        **more,
     )
     finding.frames["claims"] = claims(finding)
     return finding
@@ -311,10 +295,9 @@ def rejudged(
 ) -> CapabilityFinding:
     """What stored values per trial say; nothing else of the run is needed.
 
-    `tables` as in `Measured.trials`; `said` is the model's part of the study's JSON: reasons, chances, parameters, and how many
+    `tables` as `judged` keeps them; `said` is the model's part of the study's JSON: reasons, chances, parameters, and how many
     evaluations each method took.
     """
-    curves = {name: AblationCurve(tables[f"{name}_trials"], {}) for name in ("damage", "alone", "methods")}
     scores: Repeated = {}
     for (name, _), rows in tables["scores"].groupby(["capability", "draw"], sort=False):
         at = [torch.tensor(rows[part].to_numpy()) for part in ("layer", "head")]
@@ -323,18 +306,15 @@ def rejudged(
         order = tuple(Head(int(layer), int(head)) for layer, head in zip(*at, strict=True))  # The best first.
         ranking = HeadScores.from_trials(str(name), values[None], ["all"], best="lowest", order=order)
         scores.setdefault(str(name), []).append(ranking)
-    curve, alone, compared = curves.values()
-    measured = Measured(
+    own = [name for name in scores if name == owner(name)]
+    return judged(
+        model,
+        replace(plan, compared=plan.compared if plan.compared in own else own[0]),
         scores=scores,
-        reasons=said["reasons"],
-        chances=said["chances"],
-        parameters=said["parameters"],
-        curve=curve,
-        alone=alone,
-        compared=compared,
+        curves={name: AblationCurve(tables[f"{of}_trials"], {}) for name, of in CURVES.items()},
         evaluations={row["method"]: row["evaluations"] for row in said["methods"]},
+        chances=said["chances"],
+        reasons=said["reasons"],
+        parameters=said["parameters"],
         methods={},
     )
-    own = list(measured.mine)
-    compares = plan.compared if plan.compared in own else own[0]
-    return judged(model, replace(plan, compared=compares), measured)

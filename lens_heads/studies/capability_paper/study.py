@@ -18,7 +18,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.runs.typed import typed
 from lens_heads.studies.capability_paper import damage, stages
-from lens_heads.studies.capability_paper.claims import Measured, judged, registered
+from lens_heads.studies.capability_paper.claims import judged, registered
 from lens_heads.studies.capability_paper.finding import CapabilityFinding, beside, depths
 from lens_heads.studies.capability_paper.page import page
 from lens_heads.studies.capability_paper.presets import (
@@ -166,25 +166,25 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         methods = {LEAD: lead, **run.stage("methods", stages.by_method, bench, listed)}
         if PASS in listed:
             methods[PASS] = [run.stage(PASS, stages.by_pass, bench)]
-        measured = Measured(
+        compared = run.stage("methods, ablated", stages.methods, bench, methods)
+        finding = judged(
+            name,
+            plan,
             scores=scores,
-            reasons=reasons,
             chances={task: chance(made, bench.capability(task).right) for task, made in self.asked.tests.items()},
-            parameters=sum(weights.numel() for weights in model.parameters()),
-            curve=curve,
-            alone=alone,
-            compared=run.stage("methods, ablated", stages.methods, bench, methods),
+            curves={"curve": curve, "alone": alone, "compared": compared},
             evaluations={method: found[0].meta.get("evaluations", 1) for method, found in methods.items()},
+            reasons=reasons,
+            parameters=sum(weights.numel() for weights in model.parameters()),
             methods=methods,
         )
-        finding = judged(name, plan, measured)
         metrics = finding.metrics
         finding.frames.update(
             fits=damage.fits(scores, damage.by_draw(curve, scores, plan, metrics)),
             best_heads=damage.best_heads(scores, plan.k),
             agreement=damage.agreement(mine, plan.k),
             everywhere=damage.everywhere(curve, plan, metrics, own),
-            right_answers=damage.right_answers(curves, plan, own, measured.chances),
+            right_answers=damage.right_answers(curves, plan, own, finding.chances),
             curves=damage.growing(curves, plan, metrics, own),
             additivity=damage.additivity(each, plan, metrics, mine),
         )
