@@ -191,7 +191,7 @@ class Cell:
         cls, model: str, task: str, plan: Preset, families: Mapping[str, str], found: Rankings, judged: Judged
     ) -> Cell:
         """From the rankings and what their heads did."""
-        k = min(plan.k, max(judged.curve.meta["ks"]))
+        k = min(plan.k, max(one.k for one in judged.curve.conditions()))
         rows = [
             {"method": name, "family": families[name], "passes": found.passes[name], "seconds": found.seconds[name]}
             | _stability(scores, found.halves.get(name), k)
@@ -205,10 +205,9 @@ class Cell:
         return list(self.about["method"])
 
     @cached_property
-    def _weights(self) -> dict[int, float]:
-        """What the damage at each k counts in the area over log k; they sum to 1."""
-        ks = self.curve.meta["ks"]
-        return dict(zip(ks, trapezoid_weights(ks, "log") if len(ks) > 1 else [1.0], strict=True))
+    def ks(self) -> list[int]:
+        """The numbers of heads that were ablated on the task."""
+        return sorted({one.k for one in self.curve.conditions() if one.k})
 
     def condition(self, method: str, k: int) -> Condition:
         """The top k heads of a method, or random heads."""
@@ -223,7 +222,8 @@ class Cell:
 
     def area(self, method: str) -> pd.DataFrame:
         """The damage averaged over log k: a row per trial, a column per draw."""
-        parts = [weight * self.damage(method, k) for k, weight in self._weights.items()]
+        weights = trapezoid_weights(self.ks, "log") if len(self.ks) > 1 else [1.0]
+        parts = [weight * self.damage(method, k) for k, weight in zip(self.ks, weights, strict=True)]
         return sum(parts[1:], parts[0]).dropna()
 
     def interval(self, values: pd.DataFrame, level: float = 0.95, other: bool = False) -> Interval:
@@ -277,7 +277,8 @@ class Cell:
         return pd.DataFrame(rows).assign(model=self.model, task=self.task, k=self.k, best=self.best)
 
     def _row(self, method: str) -> dict[str, Any]:
-        here, aside = self.interval(self.damage(method)), self.interval(self.damage(method, other=True), other=True)
+        here, kept = self.interval(self.damage(method)), self.kept
+        aside = self.interval(self.damage(method, other=True), other=True)
         row = {
             "damage": here,
             "area": self.interval(self.area(method)),
@@ -285,19 +286,14 @@ class Cell:
             "share": self.share(method),
             "elsewhere": aside,
             "specific": difference(here, aside),
-            **self._faithful(method),
+            "cpr": NONE if kept is None else kept.cpr(*_named(method)),
+            "cpr_log": NONE if kept is None else kept.cpr(*_named(method), "log"),
         }
         numbers = {name: value.value for name, value in row.items()}
         bounds = {f"{name}_{end}": getattr(value, end) for name, value in row.items() for end in ("low", "high")}
-        kept = self.kept
         cmd = math.nan if kept is None else kept.cmd(*_named(method))
         for_80 = None if kept is None or method == RANDOM else kept.heads_for(0.8, method)
         return {**numbers, **bounds, "cmd": cmd, "heads_for_80": math.nan if for_80 is None else float(for_80)}
-
-    def _faithful(self, method: str) -> dict[str, Interval]:
-        if self.kept is None:
-            return {"cpr": NONE, "cpr_log": NONE}
-        return {"cpr": self.kept.cpr(*_named(method)), "cpr_log": self.kept.cpr(*_named(method), "log")}
 
     def save(self, folder: Path) -> None:
         """Write the values per trial as Parquet, and the rest as `cell.json`."""
