@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -13,7 +13,6 @@ import pandas as pd
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.stats import Interval
 from lens_heads.studies.ranking_methods.bench import Bench
 from lens_heads.studies.ranking_methods.cell import RANDOM, By, Cell, check_by
 
@@ -119,23 +118,18 @@ def recommend(
 
 def _choice(cell: Cell, budget: float, before: str, by: By, level: float) -> dict[str, object]:
     """The method for one budget, and those that cannot be told from it."""
-    passes = dict(zip(cell.about["method"], cell.about["passes"], strict=True))
-    family = dict(zip(cell.about["method"], cell.about["family"], strict=True))
-    beyond = partial(cell.beyond, level=level, by=by)
+    about, beyond = cell.about.set_index("method"), partial(cell.beyond, level=level, by=by)
+    passes, family = about["passes"], about["family"]
     able = [name for name in cell.methods if passes[name] <= budget and family[name] != "baseline"]
     ranked = sorted(able, key=lambda name: -cell.goodness(name, by))
-    best = ranked[0] if ranked else ""
+    best, same = ranked[0] if ranked else "", []
     if not best or not beyond(best, RANDOM).low > 0:
-        return _row(beyond, "", "", [])
-    if before and before != best and not beyond(best, before).low > 0:
+        best = before = ""
+    elif before and before != best and not beyond(best, before).low > 0:
         best = before
-    # Not "as good as": all that the trials cannot tell from it.
-    same = [name for name in ranked if name != best and not beyond(best, name).low > 0]
-    return _row(beyond, best, before, sorted(same, key=lambda name: passes[name]))
-
-
-def _row(beyond: Callable[[str, str], Interval], best: str, before: str, same: list[str]) -> dict[str, object]:
-    row: dict[str, object] = {"method": best, "as_good": tuple(same)}
+    if best:  # Not "as good as": all that the trials cannot tell from it, the cheapest first.
+        same = [name for name in ranked if name != best and not beyond(best, name).low > 0]
+    row: dict[str, object] = {"method": best, "as_good": tuple(sorted(same, key=lambda name: passes[name]))}
     for name, other in (("beyond_random", RANDOM), ("gain", before)):
         value = beyond(best, other) if best and other and best != other else (math.nan,) * 3
         row |= dict(zip((name, f"{name}_low", f"{name}_high"), value, strict=True))
