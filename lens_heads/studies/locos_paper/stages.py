@@ -233,12 +233,13 @@ def agreement(
         row = {each: getattr(stable, each) for each in ("k", "trials", "jaccard", "expected", "needed")}
         low, high = stable.chance
         stability.append({"method": name, **row, "chance_low": low, "chance_high": high})
-    for name, found in scores.items() if cri is not None else ():
-        shared = compare.overlap(found, cri, k=k)
-        row = {"method": name, "k": k, "jaccard": shared.jaccard}
-        row |= {"chance": shared.expected_jaccard, "p": shared.p_value}
-        row |= dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))
-        against_cri.append(row | {"both": ", ".join(map(str, shared.both))})
+    if cri is not None:
+        for name, found in scores.items():
+            shared = compare.overlap(found, cri, k=k)
+            row = {"method": name, "k": k, "jaccard": shared.jaccard}
+            row |= {"chance": shared.expected_jaccard, "p": shared.p_value}
+            row |= dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))
+            against_cri.append(row | {"both": ", ".join(map(str, shared.both))})
     return {
         "overlaps": pd.DataFrame(overlaps),
         "jaccard": pd.concat(jaccard, ignore_index=True),
