@@ -6,7 +6,6 @@ import dis
 import importlib
 import inspect
 import sys
-import sysconfig
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,6 @@ from typing import Any
 _CALLS = {"eval", "exec", "globals", "input", "locals", "open", "vars", "__import__"}
 _READS = {"environ", "getenv", "read_bytes", "read_text"}
 """Builtins and attributes that read what no code shows."""
-_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-_FOLDERS = {"site-packages", "dist-packages"}
-"""Where packages are installed, also those of the user and of the system, which a virtual environment may add."""
-_HOUSE = __name__.split(".")[0]
 
 
 class UnknownError(Exception):
@@ -36,53 +31,42 @@ def closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 def global_values(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """The globals that a function reads; of modules that are the user's own, the attributes with names that occur in it."""
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
-    for name in sorted(names & _READS):
+    steps, known = list(_steps(function.__code__)), function.__globals__
+    names = {step.argval for step in steps if step.opcode in dis.hasname}
+    read = {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    for name in sorted(names & _READS | (read & _CALLS) - known.keys()):
         raise UnknownError(f"what {name} gives")
-    for name in sorted(_steps(function.__code__, "LOAD_GLOBAL", "LOAD_NAME")):
-        if name in function.__globals__:
-            value = function.__globals__[name]
-            yield name, value
-            yield from _module_values(name, value, names)
-        elif name in _CALLS:
-            raise UnknownError(f"what {name}() gives")
-    for name in sorted(_imported(function.__code__)):
-        yield from _module_values(name, sys.modules.get(name), names)
+    for name in sorted(read & known.keys()):
+        yield name, known[name]
+        yield from _module_values(name, known[name], names)
+    for place, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME":
+            if steps[place - 2].argval:  # How many folders up; 0 where the name is in full.
+                raise UnknownError("what a relative import gives")
+            yield from _module_values(step.argval, _imported(step.argval), names)
+
+
+def _steps(code: types.CodeType) -> Iterator[dis.Instruction]:
+    yield from dis.get_instructions(code)
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _steps(const)
+
+
+def _imported(name: str) -> types.ModuleType | None:
+    """The user's own module that a function imports when it runs; it is imported now, as it would be then."""
+    try:
+        return None if _is_installed(name) else importlib.import_module(name)
+    except Exception:
+        raise UnknownError(f"the module {name}") from None
 
 
 def _module_values(name: str, value: Any, names: set[str], depth: int = 0) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, types.ModuleType) and not _is_installed(value.__name__) and depth < 5:
+    if issubclass(type(value), types.ModuleType) and not _is_installed(value.__name__) and depth < 5:
         for attribute in sorted(names & vars(value).keys()):
             inner = vars(value)[attribute]
             yield f"{name}.{attribute}", inner
             yield from _module_values(f"{name}.{attribute}", inner, names, depth + 1)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
-
-
-def _steps(code: types.CodeType, *kinds: str) -> set[str]:
-    """The arguments of all instructions of these kinds."""
-    found = (step for one in _codes(code) for step in dis.get_instructions(one))
-    return {step.argval for step in found if step.opname in kinds}
-
-
-def _imported(code: types.CodeType) -> set[str]:
-    """The modules that a function imports when it runs. They are imported now, as it would."""
-    names = _steps(code, "IMPORT_NAME")
-    if "" in names:
-        raise UnknownError("what a relative import gives")
-    for name in names:
-        if not _is_installed(name) and name not in sys.modules:
-            try:
-                importlib.import_module(name)
-            except Exception:
-                raise UnknownError(f"the module {name}") from None
-    return names
 
 
 def is_library(value: Any) -> bool:
@@ -97,11 +81,9 @@ def is_library(value: Any) -> bool:
 
 
 def _is_installed(module: str) -> bool:
+    """Also for the user or the system, whose packages a virtual environment may add. A notebook is not, though its program is."""
     top = module.split(".")[0]
-    if top in sys.stdlib_module_names or top == _HOUSE:
-        return True
-    if top == "__main__":  # In a notebook, its file is the installed program that runs the notebook.
-        return False
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in (top, module)]
-    file = Path(next(filter(None, files), ""))
-    return bool(_FOLDERS & set(file.parts)) or any(file.is_relative_to(folder) for folder in _LIBRARIES)
+    if top in sys.stdlib_module_names or top in (__name__.split(".")[0], "__main__"):
+        return top != "__main__"
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in (top, module))
+    return bool({"site-packages", "dist-packages"} & set(Path(next(filter(None, files), "")).parts))
