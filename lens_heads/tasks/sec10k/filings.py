@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.runs.reading import LARGEST, parse_json, read_text, reason, user_path
-from lens_heads.tasks import tables
-from lens_heads.tasks.rows import Row, hub_rows, local_rows
+from lens_heads.tasks.rows import Row, delimited, hub_rows, local_rows
 from lens_heads.tasks.sampling import check_known
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.values import clean_name, number, state_name
@@ -170,7 +169,7 @@ def _year(first: str, second: str, where: str) -> int:
 def _truth(file: Path) -> dict[str, dict[str, str]]:
     """The known values by file name."""
     columns = settings()["truth_columns"]
-    rows = tables.table(read_text(file), str(file))
+    rows = delimited(file)
     have = list(rows[0]) if rows else []
     if "filename" not in have or not set(columns) & set(have):
         raise ValueError(f"{file}: columns must be filename and some of {', '.join(columns)}, got {', '.join(have)}")
