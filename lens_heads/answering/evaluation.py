@@ -28,7 +28,8 @@ from lens_heads.runs import engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_methods
-from lens_heads.stats import Interval, are_shares, mean_interval, share_interval
+from lens_heads.stats import Interval, mean_interval, share_interval
+from lens_heads.stats.shares import are_shares
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all

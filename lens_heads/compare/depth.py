@@ -17,7 +17,7 @@ from lens_heads.heads.depth import depth_bins
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.stats import spearman
+from lens_heads.stats.correlation import spearman
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,8 @@ from lens_heads.compare.overlap import check_pair
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.stats import bootstrap_means, percentile_interval, spearman
+from lens_heads.stats import bootstrap_means, percentile_interval
+from lens_heads.stats.correlation import spearman
 from lens_heads.stats.intervals import FEWEST
 
 

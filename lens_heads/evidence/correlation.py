@@ -27,7 +27,8 @@ from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
-from lens_heads.stats import Permutation, pearson, percentile_interval, permutation_test, spearman_brown
+from lens_heads.stats import Permutation, percentile_interval, permutation_test
+from lens_heads.stats.correlation import pearson, spearman_brown
 
 Points: TypeAlias = Float[np.ndarray, "*sample k task"]
 Covariate: TypeAlias = Mapping[str, float] | pd.Series | pd.DataFrame

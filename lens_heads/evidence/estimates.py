@@ -13,7 +13,6 @@ from torch import Tensor
 
 from lens_heads.stats import (
     Interval,
-    are_shares,
     crossed_interval,
     difference,
     effective_n,
@@ -25,6 +24,7 @@ from lens_heads.stats import (
 )
 from lens_heads.stats.clusters import Groups
 from lens_heads.stats.intervals import NOTHING
+from lens_heads.stats.shares import are_shares
 
 Draws: TypeAlias = pd.DataFrame
 """A metric under one condition: a row per trial, a column per draw of heads (a single one unless the heads are random)."""

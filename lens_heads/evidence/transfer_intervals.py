@@ -21,9 +21,10 @@ import torch
 from jaxtyping import Bool, Float
 
 from lens_heads.evidence.transfer_cells import RANDOM, Items, Layout
-from lens_heads.stats import are_shares, mean_interval, percentile_interval, sum_interval
+from lens_heads.stats import mean_interval, percentile_interval, sum_interval
 from lens_heads.stats.clusters import Groups, fewest_clusters
 from lens_heads.stats.intervals import FEWEST
+from lens_heads.stats.shares import are_shares
 
 Tables: TypeAlias = Float[np.ndarray, "draw item k task"]
 

@@ -28,7 +28,8 @@ from lens_heads.runs import checks
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.result_folders import read_tables, write_tables
 from lens_heads.runs.typed import typed, typed_methods
-from lens_heads.stats import crossed_interval, pearson
+from lens_heads.stats import crossed_interval
+from lens_heads.stats.correlation import pearson
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -28,6 +28,8 @@ from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.typed import typed_methods
+from lens_heads.stats.clusters import fewest_clusters, whole_clusters
+from lens_heads.stats.positive_mean import FEWEST_TRIALS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -216,7 +218,7 @@ class HeadScores:
         return self._untested(checks.share("alpha", alpha, "0.05"))
 
     def _untested(self, alpha: float) -> str:
-        n = stats.fewest_clusters(self.groups, len(self.per_trial))
+        n = fewest_clusters(self.groups, len(self.per_trial))
         remedy = "score with null_spans=99, or compare with controls"
         if self.selected:
             return f"{self.method} chose its heads on these trials: test them on others (ablation_curve)"
@@ -227,7 +229,7 @@ class HeadScores:
         if not self.signed:
             return f"{self.method} cannot be negative, so a mean above zero shows nothing: {remedy}"
         few = f"{n} {'groups of ' * (n < len(self.per_trial))}trials are too few to tell skew from an effect"
-        return f"{self.method}: {few}: use {stats.FEWEST_TRIALS} or more, or {remedy}" * (n < stats.FEWEST_TRIALS)
+        return f"{self.method}: {few}: use {FEWEST_TRIALS} or more, or {remedy}" * (n < FEWEST_TRIALS)
 
     def ties(self, k: int) -> list[Head]:
         """Heads of the top k that tie with the next head below, so that the choice between them is arbitrary."""
@@ -335,7 +337,7 @@ class HeadScores:
     @property
     def _independent(self) -> Float[Tensor, "group layer head"]:
         """One value per group of trials, with the same mean; the trials themselves without groups."""
-        return torch.from_numpy(stats.whole_clusters(self.per_trial.double().numpy(), self.groups))
+        return torch.from_numpy(whole_clusters(self.per_trial.double().numpy(), self.groups))
 
     def _own(self, head: Head | str | Sequence[int]) -> Head:
         """A head in any notation, as one of the unit that these scores are of. ValueError for a kv head among query heads."""

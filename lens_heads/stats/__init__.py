@@ -1,7 +1,7 @@
 """Statistics over trials: arrays in, arrays out. Standard tests come from scipy."""
 
-from lens_heads.stats.clusters import effective_n, fewest_clusters, icc, whole_clusters
-from lens_heads.stats.correlation import pearson, spearman, spearman_brown, split_half_reliability
+from lens_heads.stats.clusters import effective_n, icc
+from lens_heads.stats.correlation import split_half_reliability
 from lens_heads.stats.intervals import (
     Interval,
     bootstrap_means,
@@ -14,20 +14,19 @@ from lens_heads.stats.intervals import (
     sum_interval,
 )
 from lens_heads.stats.permutation import Permutation, permutation_test
-from lens_heads.stats.positive_mean import FEWEST_TRIALS, positive_mean_p
+from lens_heads.stats.positive_mean import positive_mean_p
 from lens_heads.stats.ranks import RandomRank, rank_p
 from lens_heads.stats.sampling import Precision, n_to_tell, needed
-from lens_heads.stats.shares import are_shares, paired_share_interval, relative_loss_interval, share_interval, wilson
+from lens_heads.stats.shares import paired_share_interval, relative_loss_interval, share_interval, wilson
 from lens_heads.stats.significance import benjamini_hochberg
 from lens_heads.stats.span_null import family_wise_p
 from lens_heads.stats.stability import TopKStability, top_k_stability
 
 __all__ = [
-    "FEWEST_TRIALS", "Interval", "Permutation", "Precision", "RandomRank", "TopKStability", "are_shares",
-    "benjamini_hochberg", "bootstrap_means", "crossed_interval", "difference", "effective_n", "family_wise_p",
-    "fewest_clusters", "gap_interval", "icc", "mean_interval", "n_to_tell", "needed", "paired_share_interval",
-    "pearson", "percentile_interval", "permutation_test", "positive_mean_p", "rank_p", "ratio_interval",
-    "relative_loss_interval", "share_interval", "spearman", "spearman_brown", "split_half_reliability",
-    "sum_interval", "top_k_stability", "whole_clusters", "wilson",
+    "Interval", "Permutation", "Precision", "RandomRank", "TopKStability", "benjamini_hochberg", "bootstrap_means",
+    "crossed_interval", "difference", "effective_n", "family_wise_p", "gap_interval", "icc", "mean_interval", "n_to_tell",
+    "needed", "paired_share_interval", "percentile_interval", "permutation_test", "positive_mean_p", "rank_p",
+    "ratio_interval", "relative_loss_interval", "share_interval", "split_half_reliability", "sum_interval",
+    "top_k_stability", "wilson",
 ]  # fmt: skip
 __dir__ = __all__.copy

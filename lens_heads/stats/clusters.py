@@ -33,14 +33,7 @@ def partitions(groups: Groups, trials: int) -> list[Int[np.ndarray, " trial"]]:
 
 @typed
 def fewest_clusters(groups: Groups, trials: int) -> int:
-    """The number of clusters, of the kind with fewer; the number of trials without groups.
-
-    `trials`: how many there are.
-
-    Example:
-        >>> lh.stats.fewest_clusters(["Ann", "Ann", "Bob"], 3), lh.stats.fewest_clusters(None, 3)
-        (2, 3)
-    """
+    """The number of clusters, of the kind with fewer; the number of trials without groups."""
     return min(len(np.unique(cluster)) for cluster in partitions(groups, trials))
 
 
@@ -73,15 +66,7 @@ def cluster_values(
 
 @typed
 def whole_clusters(values: Float[np.ndarray, "trial *item"], groups: Groups) -> Float[np.ndarray, "cluster *item"]:
-    """`cluster_values` of the clusters to resample: of two kinds that cross, those of which there are fewer.
-
-    `values`: the trials in the first dimension. `groups`: as in `mean_interval`.
-
-    Example:
-        >>> found = lh.stats.whole_clusters(np.array([1.0, 2.0, 6.0]), ["a", "a", "b"])
-        >>> len(found), round(float(found.mean()), 6)
-        (2, 3.0)
-    """
+    """`cluster_values` of the clusters to resample: of two kinds that cross, those of which there are fewer."""
     cluster = min(partitions(groups, len(values)), key=lambda numbers: numbers.max())
     return cluster_values(values.reshape(1, len(values), -1), cluster)[0].reshape(-1, *values.shape[1:])
 

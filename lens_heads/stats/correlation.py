@@ -21,14 +21,7 @@ ROUNDING = 1e-9
 
 @typed
 def pearson(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
-    """Pearson correlation over the last axis; NaN where either side is constant.
-
-    `x`, `y`: arrays of one shape.
-
-    Example:
-        >>> lh.stats.pearson(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0])).round(6).tolist()
-        1.0
-    """
+    """Pearson correlation over the last axis; NaN where either side is constant."""
     vary = (np.ptp(x, -1) > 0) & (np.ptp(y, -1) > 0)
     x, y = (values - values.mean(-1, keepdims=True) for values in (x, y))
     spread = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
@@ -37,14 +30,7 @@ def pearson(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
 
 @typed
 def spearman(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
-    """Spearman correlation over the last axis, with mean ranks for ties; NaN where either side is constant.
-
-    `x`, `y`: arrays of one shape.
-
-    Example:
-        >>> lh.stats.spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 10.0, 100.0])).round(6).tolist()
-        1.0
-    """
+    """Spearman correlation over the last axis, with mean ranks for ties; NaN where either side is constant."""
     return pearson(rankdata(x, axis=-1), rankdata(y, axis=-1))
 
 
@@ -72,14 +58,7 @@ def covariate_basis(
 
 @typed
 def spearman_brown(r: Float[np.ndarray, " split"]) -> float:
-    """Mean reliability from correlations between halves, Spearman-Brown corrected if positive; skips NaN, NaN if none is left.
-
-    `r`: a correlation per split.
-
-    Example:
-        >>> round(lh.stats.spearman_brown(np.array([0.5])), 3)
-        0.667
-    """
+    """Mean reliability from correlations between halves, Spearman-Brown corrected if positive; skips NaN, NaN if none is left."""
     r = r[np.isfinite(r)]
     return float(np.where(r > 0, 2 * r / (1 + np.abs(r)), r).mean()) if len(r) else math.nan
 

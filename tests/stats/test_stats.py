@@ -55,3 +55,8 @@ def test_benjamini_hochberg_keeps_the_shape_and_its_rate() -> None:
         assert found[:2].float().mean() > 0.9
         false_share.append(float(found[2:].sum() / max(int(found.sum()), 1)))
     assert np.mean(false_share) < 0.1
+
+
+def test_tab_shows_what_is_public() -> None:
+    assert dir(stats) == sorted(stats.__all__)
+    assert all(hasattr(stats, name) for name in stats.__all__)

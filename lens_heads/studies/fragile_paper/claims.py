@@ -20,8 +20,9 @@ from lens_heads.evidence.recovery_results import Recovery
 from lens_heads.evidence.transfer_cells import NONE
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.heads.grouping import groups_in
-from lens_heads.stats import Interval, are_shares, mean_interval, n_to_tell, share_interval
+from lens_heads.stats import Interval, mean_interval, n_to_tell, share_interval
 from lens_heads.stats.intervals import NOTHING
+from lens_heads.stats.shares import are_shares
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, above, at_most, published
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
