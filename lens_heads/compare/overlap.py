@@ -140,6 +140,8 @@ def head_overlaps(
     """
     if len(rankings) < 2:
         raise ValueError(f"head_overlaps got {len(rankings)} rankings. Pass {{name: heads}} with at least two.")
+    if k is not None:
+        checks.whole_number("k", k, least=None)
     lists, known = {}, set() if shape is None else {shape}
     for name, ranking in rankings.items():
         if isinstance(ranking, HeadScores):

@@ -10,6 +10,7 @@ from lens_heads.heads.conditions import NO_NEEDLE
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
+from lens_heads.runs.typed import typed_fields
 
 CONTROLS = ("bottom", "random", "random_like")
 """Those that any ranking of heads can have."""
@@ -50,6 +51,7 @@ class Controls:
     trials: int | None = None
 
     def __post_init__(self) -> None:
+        typed_fields(self)
         object.__setattr__(self, "names", (self.names,) if isinstance(self.names, str) else tuple(self.names))
         _check(self.names, KNOWN, "the controls are")
         checks.count("draws", self.draws, 0, MOST_DRAWS, remedy="; 0 draws no random sets")

@@ -20,14 +20,7 @@ Hits = Float[np.ndarray, " trial"]
 
 @typed
 def are_shares(*values: Float[np.ndarray, "..."]) -> bool:
-    """Whether all values are 0 or 1, so that score intervals apply.
-
-    `values`: one array or several.
-
-    Example:
-        >>> lh.stats.are_shares(np.array([0.0, 1.0, 1.0])), lh.stats.are_shares(np.array([0.5]))
-        (True, False)
-    """
+    """Whether all values are 0 or 1, so that score intervals apply."""
     return all(bool(np.isin(each, (0.0, 1.0)).all()) for each in values)
 
 
@@ -127,6 +120,9 @@ def wilson(share: float, n: float, *, level: float = 0.95) -> tuple[float, float
         >>> [round(bound, 3) for bound in lh.stats.wilson(0.5, 10)]
         [0.237, 0.763]
     """
-    z2 = float(scipy_stats.norm.ppf((1 + level) / 2)) ** 2
+    checks.finite("share", share, 0, 1)
+    if checks.finite("n", n) <= 0:
+        raise ValueError(f"n={n}: must be positive, the number of trials")
+    z2 = float(scipy_stats.norm.ppf((1 + checks.share("level", level)) / 2)) ** 2
     centre, reach = share + z2 / (2 * n), math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
     return max(0.0, (centre - reach) / (1 + z2 / n)), min(1.0, (centre + reach) / (1 + z2 / n))

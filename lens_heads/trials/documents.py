@@ -16,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import held
 from lens_heads.trials.encoded import check_id, token_ids
 from lens_heads.trials.fields import groups, span, text
 from lens_heads.trials.tokenizing import chat_frame, prompt_offsets
@@ -126,7 +127,7 @@ class DocumentTrial:
 
 def numbered(documents: Iterable[Document | str], owner: str) -> tuple[Document, ...]:
     """Documents with ids. ValueError for no documents, an empty one, and two with the same id or text."""
-    listed = [documents] if isinstance(documents, str | Document) else list(documents)
+    listed = [documents] if isinstance(documents, str | Document) else held(f"{owner}: documents", documents, list[Any])
     if not listed:
         raise ValueError(f"{owner} has no documents: pass at least one")
     found: dict[str, Document] = {}  # By text.

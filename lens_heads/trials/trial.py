@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from lens_heads.runs import checks
+from lens_heads.runs.typed import held
 from lens_heads.trials.bos import opening
 from lens_heads.trials.encoded import EncodedTrial, check_id, check_parts, checked_choices
 from lens_heads.trials.fields import groups, text, texts
@@ -77,6 +78,7 @@ class Trial:
         object.__setattr__(self, "corrupt", texts(owner, "corrupt", corrupt))
         text(owner, "answer", self.answer, empty=False)
         check_parts(owner, self.meta, self.judge)
+        held(f"{owner}: chat", self.chat, bool | None)
         object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
         checks.finite(f"{owner}: depth", self.depth, 0, 1)

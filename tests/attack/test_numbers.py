@@ -16,7 +16,7 @@ from lens_heads import tasks
 from lens_heads.compare import depth, rankings
 from lens_heads.compare.checkpoints import compare_checkpoints
 from lens_heads.compare.cka import linear_cka
-from lens_heads.compare.overlap import jaccard_curve, overlap
+from lens_heads.compare.overlap import head_overlaps, jaccard_curve, overlap
 from lens_heads.compare.universal import universal_heads
 from lens_heads.evidence.correlation import correlate
 from lens_heads.heads.scores import HeadScores
@@ -151,6 +151,8 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("distractors", lambda: tasks.musique(n=2, distractors=-1), f"distractors=-1: {NON_NEGATIVE}"),
     ("chunk words", lambda: tasks.sec10k_documents(chunk_words=0), f"chunk_words=0: {POSITIVE}"),
     ("documents", lambda: tasks.sec10k_documents(n_documents=-1), f"n_documents=-1: {NON_NEGATIVE}"),
+    ("sec10k n", lambda: tasks.sec10k(path="/nowhere", n=0), f"n=0: {POSITIVE}"),
+    ("sec10k seed", lambda: tasks.sec10k_documents(path="/nowhere", split_seed=-1), f"split_seed=-1: {NON_NEGATIVE}"),
     ("sec10k words", lambda: tasks.sec10k(words=-1), f"words=-1: {POSITIVE}"),
     ("level 95", lambda: A.interval(level=95), "level=95: must lie strictly between 0 and 1"),
     ("level text", lambda: A.interval(level="0.9"), "level='0.9'"),  # type: ignore[arg-type]
@@ -190,6 +192,9 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("n_masks text", lambda: Settings(n_masks="200"), "n_masks='200'"),  # type: ignore[arg-type]
     ("alpha of masks", lambda: solve_masks(MASKS, RESPONSE, alpha=-1), "alpha=-1: must be positive and finite"),
     ("alpha nan", lambda: solve_masks(MASKS, RESPONSE, alpha=float("nan")), "alpha=nan: must be a finite number"),
+    ("base of true", lambda: solve_masks(MASKS, RESPONSE, base=True), "base=True: must be one finite number"),
+    ("base of text", lambda: fit(MASKS, RESPONSE, base="0"), "base='0': must be one finite number"),  # type: ignore[arg-type]
+    ("k of true", lambda: head_overlaps({"a": A, "b": B}, k=True), "k=True: must be an integer"),
     ("stability", lambda: fit(MASKS, RESPONSE, n_stability=1.5), "n_stability=1.5"),  # type: ignore[arg-type]
     ("bootstrap", lambda: fit(MASKS, RESPONSE, n_bootstrap=0), f"n_bootstrap=0: {POSITIVE}"),
     ("at_least", lambda: universal_heads({"a": A, "b": B}, at_least=3), "at_least=3: must be an integer from 2 to 2"),
@@ -288,6 +293,13 @@ X = torch.arange(6.0).reshape(2, 3)
         (lambda: lh.stats.percentile_interval(X.numpy(), level="0.95"), "level='0.95': must lie strictly"),
         (lambda: lh.stats.positive_mean_p(X[:0]), "0 trials: a test of mean > 0 needs at least 10"),
         (lambda: lh.stats.family_wise_p(X[0], X[:0]), "with at least one draw"),
+        (lambda: lh.stats.wilson(None, 10), "share=None: must be a finite number from 0 to 1"),  # type: ignore[arg-type]
+        (lambda: lh.stats.wilson(1.5, 10), "share=1.5: must be a finite number from 0 to 1"),
+        (lambda: lh.stats.wilson(0.5, 0), "n=0: must be positive"),
+        (lambda: lh.stats.wilson(0.5, 10, level=95), "level=95: must lie strictly between 0 and 1"),
+        (lambda: lh.stats.benjamini_hochberg(None), "p=None: must be a dense tensor"),  # type: ignore[arg-type]
+        (lambda: lh.stats.benjamini_hochberg(X), "must be p values, from 0 to 1"),
+        (lambda: lh.stats.benjamini_hochberg(X / 9, alpha=5), "alpha=5: must lie strictly between 0 and 1"),
         (lambda: lh.stats.split_half_reliability(X, n=0), "n=0: must be a positive integer"),
         (lambda: lh.stats.split_half_reliability(X, seed=True), "seed=True: must be a non-negative integer"),
     ],

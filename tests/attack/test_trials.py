@@ -104,6 +104,8 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("meta a list", lambda: encoded(meta=[1]), "meta [1] must be a dictionary, not list"),
     ("judge a text", lambda: trial(judge="exact"), "judge 'exact' must be a Judge"),
     ("judge null", lambda: encoded(judge=None), "judge None must be a Judge"),
+    ("chat half", lambda: trial(chat=1.5), "trial t: chat=1.5: must be True or False"),
+    ("chat text", lambda: trial(chat="no"), "trial t: chat='no': must be True or False"),
     ("depth nan", lambda: trial(depth=float("nan")), "trial t: depth=nan: must be a finite number from 0 to 1"),
     ("depth true", lambda: trial(depth=True), "depth=True"),
     ("depth text", lambda: trial(depth="0.5"), "depth='0.5'"),
@@ -143,6 +145,8 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("document number", lambda: documents(documents=(1, 2)), "document 1 1 must be a string"),
     ("text null", lambda: lh.Document(None), "text None must be a string"),  # type: ignore[arg-type]
     ("documents alike", lambda: documents(documents=("one", "one")), "are the same text"),
+    ("documents null", lambda: documents(documents=None), "trial d: documents=None: must be a list"),
+    ("documents a number", lambda: documents(documents=3), "trial d: documents=3: must be a list"),
     ("documents none", lambda: documents(documents=()), "has no documents"),
     ("query empty", lambda: documents(query=""), "the query is empty"),
     ("gold true", lambda: documents(gold=True), "gold True must be ids of documents"),
@@ -192,6 +196,17 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("scorer without name", lambda: scorer(""), "scorer name '': must be a non-empty string"),
     ("scorer null", lambda: scorer(None), "scorer name None: must be a non-empty string"),
     ("scorer no function", lambda: lh.Scorer("mine", 3), "scorer mine: 3 must be a function"),  # type: ignore[arg-type]
+    *(
+        (f"scorer {name}", lambda name=name, value=value: lh.Scorer("mine", ones, **{name: value}), f"{name}={value!r}")
+        for name, value in {
+            **dict.fromkeys(("gated", "signed", "contrastive", "reads_needle", "within_layers", "only_named"), 1),
+            **dict.fromkeys(("paper", "rule", "fails", "needs"), 5),
+            **{"prompt_rows": 0, "counted": None, "direction": "raw", "probe": 3},
+        }.items()
+    ),
+    ("controls null", lambda: lh.Controls(None), "names=None: must be a list of texts or text"),  # type: ignore[arg-type]
+    ("controls of numbers", lambda: lh.Controls([1]), "names=[1]: must be a list of texts or text"),  # type: ignore[list-item]
+    ("controls of true", lambda: lh.Controls(of=True), "of=True: must be"),  # type: ignore[arg-type]
     ("scorer rows", lambda: lh.Scorer("mine", ones, rows="all"), "rows='all': use one of"),  # type: ignore[arg-type]
 ]
 

@@ -9,6 +9,9 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs import checks
+from lens_heads.runs.typed import typed_fields
+
 Probe = Literal["needle", "documents", "repeated", "text", "pair", "weights"]
 """What is put into the model, and so what a scorer sees. "text" scorers also take a repeated probe, which is a text too."""
 Rows = Literal["answer", "generated", "prompt", "query", "every", "totals"]
@@ -79,6 +82,8 @@ class Scorer:
             raise ValueError(f"scorer name {self.name!r}: must be a non-empty string")
         if not callable(self.score):
             raise TypeError(f"scorer {self.name}: {self.score!r} must be a function of a view")
+        typed_fields(self)
+        checks.whole_number(f"scorer {self.name}: prompt_rows", self.prompt_rows)
         given = self.probe is not None
         object.__setattr__(self, "probe", self.probe if given else _PROBE_OF.get(self.rows, "needle"))
         self._check("probe", self.probe, get_args(Probe))

@@ -72,9 +72,8 @@ def sec10k(
         ('ACME Corporation was incorporated in Delaware in 1950.', 'Delaware')
     """
     checks.whole_number("words", words, remedy=", the number of words around the needle")
-    checks.seed(seed)
-    found = _instances(path, task, split, source, extract, split_seed)
-    return [build.trial(each, words, seed, chat) for each in stratified(found, n, attrgetter("task"), seed)]
+    found = _instances(path, task, split, n, seed, source, extract, split_seed)
+    return [build.trial(each, words, seed, chat) for each in found]
 
 
 @typed
@@ -113,10 +112,8 @@ def sec10k_documents(
     checks.whole_number("chunk_words", chunk_words)
     if n_documents is not None:
         checks.whole_number("n_documents", n_documents, 0, remedy=", or None for all")
-    checks.seed(seed)
-    found = _instances(path, task, split, source, extract, split_seed)
-    chosen = stratified(found, n, attrgetter("task"), seed)
-    return [build.documents(each, chunk_words, n_documents, seed) for each in chosen]
+    found = _instances(path, task, split, n, seed, source, extract, split_seed)
+    return [build.documents(each, chunk_words, n_documents, seed) for each in found]
 
 
 def half(cik: str, split_seed: int = 0) -> str:
@@ -128,11 +125,18 @@ def _instances(
     path: str | Path | None,
     task: str | Sequence[str] | None,
     split: str | None,
+    n: int | None,
+    seed: int,
     source: str | Mapping[str, Any] | None,
     extract: bool,
     split_seed: int,
 ) -> list[build.Instance]:
-    """Every fact of the requested tasks that a sentence states; ValueError for a task without any."""
+    """Facts of the requested tasks that a sentence states, `n` or all; ValueError for a task without any."""
+    # All arguments before the reports, which may take minutes to read.
+    checks.seed(seed)
+    checks.seed(split_seed, "split_seed")
+    if n is not None:
+        checks.whole_number("n", n, remedy=", or None for all")
     known = tuple(settings()["tasks"])
     wanted = known if task is None else (task,) if isinstance(task, str) else tuple(task)
     for name in wanted:
@@ -151,7 +155,7 @@ def _instances(
                 "or omit the task"
             )
         found += stated
-    return found
+    return stratified(found, n, attrgetter("task"), seed)
 
 
 def _instance(filing: Filing, task: str, extract: bool) -> build.Instance | str:
