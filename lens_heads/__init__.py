@@ -1,6 +1,15 @@
 """lens_heads: which attention heads do this, how do we know, and do other models have them too?
 
 The names are listed in `__init__.pyi` and loaded when first used, so that `import lens_heads` costs nothing.
+
+Examples in docstrings run as they stand, with `lh`, `np`, `pd`, `torch`, `Path`, and a model whose heads are known:
+
+    planted = lh.planted_model(layers=2, backups=0, chains=0)
+    model, heads = planted.model, [*planted.of("copier"), *planted.of("writer")]
+    trials, others = planted.trials(8), planted.trials(8, seed=1)
+    scores = lh.rank(model, trials, "locos")["locos"]
+
+`pairs` are the other trials with a `corrupt` prompt, `curve` is an ablation curve of `scores`, `untrained` another model.
 """
 
 import difflib

@@ -31,9 +31,7 @@ class Answerable:
 
     Example:
         >>> bare = lh.evaluate(model, lh.sanity.without_needle(trials), max_new_tokens=1)
-
         >>> found = lh.answering.answerable(trials, lh.evaluate(model, trials, max_new_tokens=1), bare)
-
         >>> found.n, found.with_needle, found.without_needle
         (8, 1.0, 0.0)
     """
@@ -67,9 +65,7 @@ def answerable(
 
     Example:
         >>> bare = lh.evaluate(model, lh.sanity.without_needle(trials), max_new_tokens=1)
-
         >>> found = lh.answering.answerable(trials, lh.evaluate(model, trials, max_new_tokens=1), bare)
-
         >>> len(found.trials)
         8
     """

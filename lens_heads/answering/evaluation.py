@@ -64,7 +64,6 @@ class Evaluation:
 
     Example:
         >>> found = lh.evaluate(model, trials, max_new_tokens=2)
-
         >>> found.trial_ids[0], found.texts[0], found.metrics["greedy_match"][0].item()
         ('planted-0-0', 'A', 1.0)
     """
@@ -135,7 +134,6 @@ def evaluate(
 
     Example:
         >>> found = lh.evaluate(model, trials, max_new_tokens=2)
-
         >>> found.texts[:3], found.metrics["correct"].mean().item()
         (('A', 'B', 'C'), 1.0)
     """

@@ -80,7 +80,6 @@ def match_heads(
 
     Example:
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
-
         >>> bool((match.pairs["head_a"] == match.pairs["head_b"]).all())
         True
     """

@@ -78,7 +78,6 @@ def overlap(a: HeadScores, b: HeadScores, *, k: int, k_b: int | None = None) -> 
 
     Example:
         >>> found = lh.compare.overlap(scores, lh.rank(model, trials, "dla")["dla"], k=2)
-
         >>> found.jaccard, [str(head) for head in found.both]
         (1.0, ['L1H0', 'L0H0'])
     """

@@ -83,15 +83,12 @@ def by_layer_third(a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int 
     `a`, `b`: scores of one model. `seed`: of the resamples.
 
     Example:
-        >>> four = lh.planted_model()
-        >>> by_locos = lh.rank(four.model, four.trials(8), ["locos", "dla"])
-
-        >>> found = lh.compare.by_layer_third(*by_locos.values())
-        >>> found[["third", "first_layer", "last_layer", "heads"]]
+        >>> both = lh.rank(untrained, trials, ["locos", "dla"])
+        >>> lh.compare.by_layer_third(both["locos"], both["dla"])[["third", "first_layer", "last_layer", "heads"]]
             third  first_layer  last_layer  heads
-        0   early            0           1      8
-        1  middle            2           2      4
-        2    late            3           3      4
+        0   early            0           0      4
+        1  middle            1           1      4
+        2    late            2           2      4
     """
     check_pair(a, b)
     checks.share("level", level)
@@ -150,7 +147,6 @@ def pool_scores(rankings: Mapping[str, HeadScores]) -> HeadScores:
 
     Example:
         >>> both = {"first": scores, "second": lh.rank(model, others, "locos")["locos"]}
-
         >>> pooled = lh.compare.pool_scores(both)
         >>> len(pooled.trial_ids), pooled.top(2) == heads
         (16, True)

@@ -25,7 +25,6 @@ def circuit_reuse(circuits: Mapping[str, Circuit]) -> pd.DataFrame:
 
     Example:
         >>> circuit = lh.ranking.trace_circuit(model, pairs)
-
         >>> lh.compare.circuit_reuse({"first": circuit, "second": circuit})[["a", "b", "share_of_a"]]
                a       b  share_of_a
         0  first  second         1.0

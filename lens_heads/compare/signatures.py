@@ -55,7 +55,6 @@ class Signatures:
 
     Example:
         >>> signatures = lh.compare.head_signatures(model, ["It rained. Nobody went out all day."] * 2)
-
         >>> len(signatures.patterns), len(signatures.grams)
         (2, 2)
     """
@@ -99,7 +98,6 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, *, progres
 
     Example:
         >>> signatures = lh.compare.head_signatures(model, ["It rained. Nobody went out all day."] * 2)
-
         >>> len(signatures.grams)
         2
     """

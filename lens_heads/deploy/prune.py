@@ -77,7 +77,6 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, *, how: How = "zero")
     Example:
         >>> written = lh.prune(model, heads, "without")
         >>> lh.evaluate(lh.load_model(written.path, device="cpu"), trials, generate=False).metrics["greedy_match"].mean().item()
-
         0.0
     """
     shape, folder = require(model, "prune", "writes"), path_of(path, "path")

@@ -73,7 +73,6 @@ def contrast(
 
     Example:
         >>> lh.contrast(model, others[:2], heads, max_new_tokens=1).texts
-
         ('A', 'B')
     """
     for name, value in (("alpha", alpha), ("cap", cap)):

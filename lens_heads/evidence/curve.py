@@ -82,7 +82,6 @@ def ablation_curve(
 
     Example:
         >>> found = lh.ablation_curve(model, others[:5], scores, ks=[2], kind="zero", generate=False)
-
         >>> costs = found.difference(lh.Condition.top("locos", 2), lh.Condition.none(), "logprob")
         >>> costs.high < 0
         True

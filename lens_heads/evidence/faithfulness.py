@@ -136,7 +136,6 @@ def faithfulness(
 
     Example:
         >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
-
         >>> found.frame[found.frame["set"] == "top"]["value"].item() > 0.9
         True
     """

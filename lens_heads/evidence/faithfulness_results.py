@@ -44,7 +44,6 @@ class FaithfulnessCurve:
 
     Example:
         >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
-
         >>> list(found.rankings), found.frame[found.frame["set"] == "top"]["value"].round(1).tolist()
         (['locos'], [1.0])
     """

@@ -53,7 +53,6 @@ class Generality:
     Example:
         >>> tasks = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
         >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1))
-
         >>> (found.frame.set_index("task")["damage"] > 1).to_dict()
         {'own': True, 'another': False}
     """
@@ -148,7 +147,6 @@ def generality(
     Example:
         >>> tasks = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
         >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1))
-
         >>> (found.frame.set_index("task")["damage"] > 1).to_dict()
         {'own': True, 'another': False}
     """

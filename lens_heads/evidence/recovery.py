@@ -97,7 +97,6 @@ def recovery(
     Example:
         >>> few = lh.Controls("random", draws=1)
         >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1)
-
         >>> patched = found.per_example[found.per_example["set"] == "patched"]
         >>> round(float(patched["recovery"].mean()), 2)
         1.0

@@ -116,7 +116,6 @@ def reinforce(
 
     Example:
         >>> reinforced = lh.reinforce(model, trials[:2], factor=2.0, max_new_tokens=1)
-
         >>> reinforced.texts
         ('A', 'B')
     """

@@ -78,7 +78,6 @@ def repair(
     Example:
         >>> needle = lambda trial: list(range(*trial.needle))
         >>> found = lh.evidence.repair(model, others, heads, towards=needle, controls=())
-
         >>> found.difference(lh.Condition.top("moved", 2), lh.Condition.none(), "logprob").value < 0
         True
     """

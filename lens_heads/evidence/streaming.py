@@ -112,7 +112,6 @@ class StreamingTable:
     Example:
         >>> few, lines = lh.Controls("random", draws=1), {"locos": scores}
         >>> found = lh.streaming(model, others[:2], lines, shares=[0.25], sink=1, recent=4, controls=few, max_new_tokens=1)
-
         >>> sorted(set(found.per_trial["ranking"]))
         ['locos', 'none', 'random', 'whole']
     """
@@ -185,7 +184,6 @@ def streaming(
     Example:
         >>> few, lines = lh.Controls("random", draws=1), {"locos": scores}
         >>> found = lh.streaming(model, others[:2], lines, shares=[0.25], sink=1, recent=4, controls=few, max_new_tokens=1)
-
         >>> float(found.per_trial.groupby("ranking")["correct"].mean()["locos"])
         1.0
     """

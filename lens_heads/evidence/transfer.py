@@ -81,7 +81,6 @@ def transfer_matrix(
         >>> found = lh.evidence.transfer_matrix(
         ...     model, tasks, {"first": scores}, ks=[2], metric="greedy_match", generate=False, controls=()
         ... )
-
         >>> found.per_item.groupby(["source", "target"])["greedy_match"].mean()
         source  target
         first   first     0.0

@@ -59,7 +59,6 @@ class TransferMatrix:
         >>> found = lh.evidence.transfer_matrix(
         ...     model, tasks, {"first": scores}, ks=[2], metric="greedy_match", generate=False, controls=()
         ... )
-
         >>> found.statistic("fragility")
         target  first  second
         k

@@ -55,12 +55,10 @@ class MatchValidation:
 
     Example:
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
-
         >>> few = lh.Controls("random_like", draws=1)
         >>> found = lh.evidence.validate_match(
         ...     match, untrained, untrained, {"needles": others}, groups={"some": ["L0H0"]}, controls=few
         ... )
-
         >>> sorted(set(found.per_trial["set"]))
         ['a', 'matched', 'random']
     """
@@ -165,12 +163,10 @@ def validate_match(
 
     Example:
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
-
         >>> few = lh.Controls("random_like", draws=1)
         >>> found = lh.evidence.validate_match(
         ...     match, untrained, untrained, {"needles": others}, groups={"some": ["L0H0"]}, controls=few
         ... )
-
         >>> drops = found.per_trial.groupby("set")["drop"].mean()
         >>> bool(abs(drops["a"] - drops["matched"]) < 1e-4)
         True

@@ -35,7 +35,6 @@ class Circuit:
 
     Example:
         >>> circuit = lh.ranking.trace_circuit(model, pairs)
-
         >>> circuit.stages[0].name, circuit.stages[0].heads == tuple(heads[:1])
         ('to the logits', True)
     """

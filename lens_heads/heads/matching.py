@@ -40,7 +40,6 @@ class HeadMatch:
 
     Example:
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
-
         >>> match.pairs[["head_a", "head_b"]].head(2)
           head_a head_b
         0   L0H0   L0H0
@@ -123,7 +122,6 @@ def match_accuracy(match: HeadMatch, truth: Mapping[Any, Any]) -> float:
 
     Example:
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
-
         >>> lh.compare.match_accuracy(match, {"L0H0": "L0H0", "L2H3": "L2H3"})
         1.0
     """

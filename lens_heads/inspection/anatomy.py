@@ -150,7 +150,6 @@ def literalness(
 
     Example:
         >>> share = lh.inspection.literalness(model, trials, teacher_forced=True)
-
         >>> copier, writer = heads
         >>> round(share.values[copier.layer, copier.head].item(), 2), round(share.values[writer.layer, writer.head].item(), 2)
         (1.0, 0.0)
@@ -212,7 +211,6 @@ def provenance(
 
     Example:
         >>> lh.inspection.provenance(model, trials, heads, teacher_forced=True)[["head", "needle", "bulk"]]
-
            head  needle  bulk
         0  L1H0     1.0   0.0
         1  L0H0     1.0   0.0

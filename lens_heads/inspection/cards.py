@@ -68,7 +68,6 @@ class HeadCards:
 
     Example:
         >>> cards = lh.describe(model, heads, text="It rained all day.")
-
         >>> cards.frame["head"].tolist()
         ['L1H0', 'L0H0']
     """
@@ -129,7 +128,6 @@ def describe(
 
     Example:
         >>> cards = lh.describe(model, heads, text="It rained all day.")
-
         >>> cards.frame[["head", "layer"]].values.tolist()
         [['L1H0', 1], ['L0H0', 0]]
     """

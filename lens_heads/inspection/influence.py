@@ -48,7 +48,6 @@ class Influence:
 
     Example:
         >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads)
-
         >>> found.tokens.columns.tolist()
         ['document', 'position', 'token', 'loss', 'loss_without', 'difference']
     """
@@ -111,7 +110,6 @@ def influence(
 
     Example:
         >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads)
-
         >>> found.tokens.sort_values("difference")["token"].iloc[-1]
         'A'
     """

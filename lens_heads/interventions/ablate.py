@@ -59,7 +59,6 @@ def ablate(
     Example:
         >>> with lh.ablate(model, heads, kind="zero"):
         ...     without = lh.evaluate(model, trials, generate=False)
-
         >>> without.metrics["greedy_match"].mean().item()
         0.0
     """

@@ -47,7 +47,6 @@ class MeanActivations:
 
     Example:
         >>> means = lh.mean_activations(model, others)
-
         >>> len(means.trial_ids), tuple(means.z.shape)
         (8, (2, 4, 32))
     """
@@ -183,10 +182,8 @@ def mean_activations(
 
     Example:
         >>> means = lh.mean_activations(model, others)
-
         >>> with lh.ablate(model, heads, kind="mean", reference=means):
         ...     without = lh.evaluate(model, trials, generate=False)
-
         >>> without.metrics["greedy_match"].mean().item() < 0.5
         True
     """

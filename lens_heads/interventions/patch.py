@@ -43,7 +43,6 @@ def patch(
         >>> clean = lh.trial_activations(model, trials[0])
         >>> with lh.ablate(model, heads, kind="zero"), lh.patch(model, heads, clean):
         ...     patched = lh.evaluate(model, trials[0], generate=False)
-
         >>> patched.metrics["greedy_match"].item()
         1.0
     """

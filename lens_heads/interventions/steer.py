@@ -34,7 +34,6 @@ def steer(
         >>> letter_a = lh.task_vectors(model, trials[:1])
         >>> with lh.steer(model, heads, letter_a, factor=4.0):
         ...     steered = lh.evaluate(model, trials[:2], max_new_tokens=1)
-
         >>> steered.texts
         ('A', 'A')
     """

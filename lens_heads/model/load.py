@@ -101,7 +101,6 @@ def load_model(
         >>> written = lh.prune(model, heads[:1], "folder").path
         >>> loaded = lh.load_model(written, device="cpu")
         >>> lh.head_geometry(loaded).n_heads, lh.evaluate(loaded, trials[:2], max_new_tokens=1).texts
-
         (4, ('A', 'B'))
     """
     chosen: LoadOptions = {"device": device, "dtype": dtype, "lens": lens, "device_map": device_map}

@@ -55,7 +55,6 @@ def worker_pool(model: Model, workers: int | str | None, *, num_gpus: float = 1)
     Example:
         >>> with lh.worker_pool(model, None):
         ...     found = lh.rank(model, trials, "locos")
-
         >>> found["locos"].top(2) == heads
         True
     """

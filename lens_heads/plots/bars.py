@@ -102,7 +102,6 @@ def recovery_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figure
     Example:
         >>> few = lh.Controls("random", draws=1)
         >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1)
-
         >>> len(lh.plots.recovery_bars(found.frame).data)
         2
     """

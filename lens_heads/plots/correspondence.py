@@ -35,7 +35,6 @@ def match_diagram(
 
     Example:
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
-
         >>> figure = lh.plots.match_diagram(match, heads=["L0H1"])
         >>> len(figure.data) > 1
         True

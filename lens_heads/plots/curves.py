@@ -157,7 +157,6 @@ def faithfulness_curves(frame: Any, mlps: str, *, title: str | None = None) -> g
 
     Example:
         >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
-
         >>> lh.plots.faithfulness_curves(found.frame, "free").data[0].name
         'LOCOS'
     """

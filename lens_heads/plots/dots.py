@@ -63,9 +63,7 @@ def score_scatter(
     `title`: of the figure.
 
     Example:
-        >>> four = lh.planted_model()
-        >>> found = lh.rank(four.model, four.trials(8), ["locos", "dla"])
-
+        >>> found = lh.rank(untrained, trials, ["locos", "dla"])
         >>> thirds = lh.compare.by_layer_third(found["locos"], found["dla"])
         >>> figure = lh.plots.score_scatter(found["locos"], found["dla"], thirds)
         >>> figure.layout.xaxis.title.text

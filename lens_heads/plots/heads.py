@@ -165,7 +165,6 @@ def provenance_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figu
 
     Example:
         >>> figure = lh.plots.provenance_bars(lh.inspection.provenance(model, trials, heads, teacher_forced=True))
-
         >>> figure.data[0].name, [float(share) for share in figure.data[0].x]
         ('needle', [1.0, 1.0])
     """

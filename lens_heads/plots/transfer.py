@@ -36,7 +36,6 @@ def transfer_map(matrix: TransferLike, *, k: int, relative: bool = False, title:
         >>> found = lh.evidence.transfer_matrix(
         ...     model, tasks, both, ks=[2], metric="greedy_match", generate=False, controls=few
         ... )
-
         >>> list(lh.plots.transfer_map(found, k=2).data[0].x)
         ['first<br>(1.00)', 'second<br>(1.00)']
     """
@@ -63,7 +62,6 @@ def generality_map(found: GeneralityLike, *, column: str = "damage", title: str 
 
     Example:
         >>> found = lh.evidence.generality(model, {"own": others}, scores, k=2, controls=lh.Controls("random", draws=1))
-
         >>> lh.plots.generality_map(found).data[0].x[0].split('<')[0]
         'own'
     """

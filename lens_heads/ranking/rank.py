@@ -71,8 +71,8 @@ def rank(
 
     Example:
         >>> found = lh.rank(model, trials, ["locos", "attention_mass"], progress=False)
-        >>> list(found)
-        ['locos', 'attention_mass']
+        >>> list(found), found["locos"].top(2) == heads
+        (['locos', 'attention_mass'], True)
     """
     options = Run.of(run)
     checks.whole_number("masks", masks)

@@ -88,7 +88,6 @@ def sharding(part: Part | str | None) -> Iterator[None]:
     Example:
         >>> with lh.sharding("0/1"):  # The first of one: all of them.
         ...     found = lh.rank(model, trials, "locos", out="run")
-
         >>> len(list(Path("run").rglob("*.safetensors"))) == len(trials)
         True
     """

@@ -26,8 +26,6 @@ def random_initialised(model: Model, *, seed: int = 0) -> Model:
     Example:
         >>> untrained = lh.sanity.random_initialised(model)
         >>> [lh.evaluate(one, trials, generate=False).metrics["greedy_match"].mean().item() for one in (model, untrained)]
-
-
         [1.0, 0.0]
     """
     name, seed = head_geometry(model).name, checks.seed(seed)
@@ -51,7 +49,6 @@ def shuffled_outputs(model: Model, *, seed: int = 0) -> Model:
     Example:
         >>> shuffled = lh.sanity.shuffled_outputs(model)
         >>> lh.rank(shuffled, trials, "locos")["locos"].top(2) == heads
-
         False
     """
     shape, seed = head_geometry(model), checks.seed(seed)

@@ -44,9 +44,7 @@ def planted_quality(
 
     Example:
         >>> by_locos = lambda one: lh.rank(one.model, one.trials(8), "locos")["locos"]
-        >>> lh.sanity.planted_quality(by_locos, seeds=2, roles=["copier", "writer"], backups=0, chains=0)[["metric", "value"]]
-
-
+        >>> lh.sanity.planted_quality(by_locos, seeds=1, roles=["copier", "writer"], backups=0, chains=0)[["metric", "value"]]
                       metric  value
         0              auroc    1.0
         1  average_precision    1.0

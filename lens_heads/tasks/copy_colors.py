@@ -43,14 +43,12 @@ def copy_colors(
         C. white
         D. red
         Answer: D
-
         The clock is white. What color is the clock?
         A. green
         B. blue
         C. white
         D. yellow
         Answer: C
-
         The cup is yellow. What color is the cup?
         A. yellow
         B. orange

@@ -115,7 +115,6 @@ def context_pairs(trials: Iterable[AnyContext] | AnyContext, *, without: Without
     Example:
         >>> probe = lh.context_pairs(trials)
         >>> list(lh.score_heads(model, probe, "context_divergence"))
-
         ['context_divergence']
     """
     if without not in get_args(Without):

@@ -108,7 +108,6 @@ def plain_texts(texts: Iterable[AnyText] | AnyText, *, min_distance: int = MIN_D
     Example:
         >>> texts = lh.plain_texts(["It rained all day.", "Nobody went out."])
         >>> list(lh.score_heads(model, texts, ["sink", "entropy"]))
-
         ['sink', 'entropy']
     """
     checks.whole_number("min_distance", min_distance)

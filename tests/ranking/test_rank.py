@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +146,3 @@ def test_the_registry_says_what_there_is_to_know() -> None:
     assert repr(lh.methods["echo"]).startswith("Method(name='echo', family='observational', needs='', halves=False")
     assert identity(Method("locos", "own", lambda m: None)) != "locos"  # type: ignore[arg-type,return-value]
     assert [one.name for one in resolve(None)] == list(lh.methods)
-
-
-def test_the_example_of_the_docstring_runs() -> None:
-    (found,) = doctest.DocTestFinder().find(lh.rank, "rank", globs={"lh": lh, "model": model(), "trials": TRIALS})
-    assert len(found.examples) == 2
-    assert doctest.DocTestRunner().run(found).failed == 0

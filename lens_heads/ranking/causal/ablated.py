@@ -60,7 +60,6 @@ def attribute_ablation(
 
     Example:
         >>> found = lh.attribute_ablation(model, trials, kind="zero")
-
         >>> set(found.top(2)) == set(heads)
         True
     """
@@ -126,7 +125,6 @@ def gradient_importance(
 
     Example:
         >>> found = lh.ranking.gradient_importance(model, trials)
-
         >>> [planted.roles[head] for head in found.top(2)]
         ['writer', 'copier']
     """

@@ -68,7 +68,6 @@ def attribution_patch(
 
     Example:
         >>> estimate = lh.attribution_patch(model, pairs[:2])
-
         >>> set(estimate.top(2)) == set(heads)
         True
     """

@@ -63,7 +63,6 @@ def trace_circuit(
 
     Example:
         >>> circuit = lh.ranking.trace_circuit(model, pairs[:2], share=0.25)
-
         >>> circuit.stages[0].name, list(circuit.stages[0].heads) == heads
         ('to the logits', True)
     """

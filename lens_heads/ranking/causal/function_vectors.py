@@ -45,7 +45,6 @@ def average_indirect_effect(
     Example:
         >>> vectors = lh.task_vectors(model, trials)
         >>> found = lh.average_indirect_effect(model, lh.sanity.without_needle(others), vectors=vectors)
-
         >>> [planted.roles[head] for head in found.top(2)]
         ['copier', 'writer']
     """

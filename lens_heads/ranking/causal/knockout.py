@@ -83,7 +83,6 @@ def knockout_heads(
 
     Example:
         >>> found = lh.knockout_heads(model, trials[:2], kind="zero")
-
         >>> [planted.roles[head] for head in found.top(2)]
         ['copier', 'writer']
     """
@@ -135,10 +134,10 @@ def sahara(
     Raises ValueError for fewer than two prompts, between whose states there is no angle.
 
     Example:
-        >>> found = lh.ranking.sahara(model, trials[:4], k=2, kind="zero")
-
-        >>> [planted.roles[head] for head in found.order]
-        ['copier', 'writer']
+        >>> found = lh.ranking.sahara(untrained, trials, k=2)
+        >>> one, two = found.meta["angles"]
+        >>> len(found.order), two > one > 0
+        (2, True)
     """
     shape, encoded = head_geometry(model), encode_prompts(model, trials)
     everyone = every_head(shape.n_layers, shape.n_heads)

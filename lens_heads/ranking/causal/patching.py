@@ -74,7 +74,6 @@ def patch_heads(
 
     Example:
         >>> lh.patch_heads(model, pairs[:2]).top(2) == heads
-
         True
     """
     if heads_per_pass is not None:

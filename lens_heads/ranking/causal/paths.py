@@ -84,7 +84,6 @@ def path_patch(
 
     Example:
         >>> direct = lh.path_patch(model, pairs[:2], None, "logits")
-
         >>> direct.top(2) == heads
         True
     """

@@ -53,7 +53,6 @@ def attribute_queries(
 
     Example:
         >>> found = lh.ranking.attribute_queries(model, pairs[:2])
-
         >>> found.method
         'atp_query'
     """

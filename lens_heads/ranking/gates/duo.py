@@ -144,7 +144,6 @@ def duo(
 
     Example:
         >>> fitted = lh.ranking.duo(model, trials, sink=1, recent=4, steps=30)
-
         >>> [planted.roles[head] for head in lh.units.query_heads(fitted.scores.top(2), 1)]
         ['copier', 'writer']
     """

@@ -36,7 +36,6 @@ class Fitted:
 
     Example:
         >>> fitted = lh.ranking.duo(model, trials, sink=1, recent=4, steps=2)
-
         >>> fitted.scores.unit
         'kv_head'
     """

@@ -117,7 +117,6 @@ def hardkuma(
 
     Example:
         >>> fitted = lh.ranking.hardkuma(model, trials, sink=1, recent=4, steps=2)
-
         >>> fitted.scores.unit
         'kv_head'
     """

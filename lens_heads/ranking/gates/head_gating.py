@@ -62,7 +62,6 @@ class HeadRoles:
 
     Example:
         >>> roles = lh.ranking.head_gating(model, trials[:2], steps=1, batch_size=1)
-
         >>> roles.scores().method
         'head_gating_facilitating'
     """
@@ -128,7 +127,6 @@ def head_gating(
 
     Example:
         >>> roles = lh.ranking.head_gating(model, trials, steps=8, batch_size=4)
-
         >>> [planted.roles[head] for head in roles.scores().top(2)]
         ['copier', 'writer']
     """

@@ -136,7 +136,6 @@ def lofit(
 
     Example:
         >>> fitted = lh.ranking.lofit(model, trials, steps=5)
-
         >>> fitted.scores.unit
         'query_head'
     """

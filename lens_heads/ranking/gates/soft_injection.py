@@ -94,7 +94,6 @@ def soft_injection(
     Example:
         >>> vectors = lh.task_vectors(model, trials)
         >>> fitted = lh.ranking.soft_injection(model, lh.sanity.without_needle(others), vectors, steps=5)
-
         >>> fitted.scores.unit
         'query_head'
     """

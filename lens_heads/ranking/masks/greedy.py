@@ -25,7 +25,6 @@ def one_shot(measured: MaskedMetric) -> Float[np.ndarray, "trial layer head"]:
 
     Example:
         >>> changes = lh.ranking.one_shot(lh.ranking.MaskedMetric(model, trials[:2]))
-
         >>> changes.shape, bool(changes.mean(0).min() < 0)
         ((2, 2, 4), True)
     """
@@ -45,7 +44,6 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
 
     Example:
         >>> chosen, changes = lh.ranking.greedy(lh.ranking.MaskedMetric(model, trials[:2]), 2)
-
         >>> set(chosen) == set(heads)
         True
     """

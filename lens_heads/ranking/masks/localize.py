@@ -167,7 +167,6 @@ def localize_heads(
 
     Example:
         >>> found = lh.localize_heads(model, trials[:2], n_masks=40, sparsity=0.25, k=2)
-
         >>> set(found.top(2)) == set(heads)
         True
     """
@@ -199,9 +198,6 @@ def localize(
     Example:
         >>> measured = lh.ranking.MaskedMetric(model, trials[:2])
         >>> set(lh.ranking.localize(measured, n_masks=40, sparsity=0.25, k=2).top(2)) == set(heads)
-
-
-
         True
     """
     settings = Settings(method, n_masks, sparsity, k, estimator, patience, seed)

@@ -61,9 +61,6 @@ class MaskedMetric:
     Example:
         >>> measured = lh.ranking.MaskedMetric(model, trials[:2])
         >>> lh.ranking.greedy(measured, 2)[0]
-
-
-
         [Head(1, 0), Head(0, 0)]
     """
 

@@ -45,7 +45,6 @@ class Search:
 
     Example:
         >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2)
-
         >>> found.best.top(2) == heads
         True
     """
@@ -99,7 +98,6 @@ def search(
 
     Example:
         >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2)
-
         >>> found.frame[["method", "sparsity", "n_masks"]].values.tolist()
         [['css', 0.25, 30.0], ['random', nan, nan]]
     """

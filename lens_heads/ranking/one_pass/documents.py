@@ -62,7 +62,6 @@ def score_documents(
     Example:
         >>> trial = lh.DocumentTrial("a", "A?", ("ij(a=A)kl", "mnopqr", "stuvwx"), gold=("1",))
         >>> list(lh.score_documents(model, [trial]))
-
         ['qr', 'qr_ndcg', 'core', 'summed_attention']
     """
     checks.whole_number("chunk", chunk)

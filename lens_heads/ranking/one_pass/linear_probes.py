@@ -66,7 +66,6 @@ def probe_heads(
 
     Example:
         >>> found = lh.probe_heads(model, planted.trials(16), labels=["first", "second"] * 8, folds=2)
-
         >>> found.method, found.meta["chance"]
         ('probe', 0.5)
     """

@@ -27,7 +27,6 @@ def razor_attention_heads(
 
     Example:
         >>> found = lh.score_heads(model, lh.repeated_blocks(model, block=8), ["induction", "echo"])
-
         >>> kept = lh.razor_attention_heads(found["induction"], found["echo"], group=1)
         >>> kept[0].unit
         'kv_head'

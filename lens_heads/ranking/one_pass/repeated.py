@@ -66,7 +66,6 @@ def repeated_blocks(model: Model, *, block: int | None = None, copies: int = 4, 
     Example:
         >>> probe = lh.repeated_blocks(model, block=8)
         >>> list(lh.score_heads(model, probe, ["induction", "previous"]))
-
         ['induction', 'previous']
     """
     shape = head_geometry(model)

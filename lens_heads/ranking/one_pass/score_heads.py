@@ -86,7 +86,6 @@ def score_heads(
 
     Example:
         >>> found = lh.score_heads(model, trials, ["locos", "attention_mass"], teacher_forced=True)
-
         >>> found["locos"].top(2) == heads
         True
     """

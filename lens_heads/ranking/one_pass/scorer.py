@@ -55,7 +55,6 @@ class Scorer:
     Example:
         >>> looked = lh.Scorer("looked", lambda view: view.pattern[..., slice(*view.needle)].sum(-1).mean(-1))
         >>> [planted.roles[head] for head in lh.rank(model, trials, looked)["looked"].top(4)]
-
         ['writer', 'decoy', 'copier', 'suppressor']
     """
 

@@ -122,7 +122,6 @@ def token_maps(maps: Annotated[Mapping[str, Pairs | TokenMap] | None, LISTED] = 
     Example:
         >>> maps = lh.token_maps({"upper": [(73, 41), (74, 42)]})
         >>> list(lh.score_heads(untrained, maps))
-
         ['token_map']
     """
     if maps is not None and not isinstance(maps, Mapping):
@@ -147,7 +146,6 @@ def by_map(scores: HeadScores) -> dict[str, HeadScores]:
     Example:
         >>> maps = lh.token_maps({"upper": [(73, 41), (74, 42)], "lower": [(41, 73), (42, 74)]})
         >>> list(lh.ranking.by_map(lh.score_heads(untrained, maps, "token_map")["token_map"]))
-
         ['upper', 'lower']
     """
     return {

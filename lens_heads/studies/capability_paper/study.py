@@ -107,7 +107,8 @@ def capability(
     programs cannot be confined.
 
     Example:
-        >>> lh.studies.capability(model, preset="quick", plan=True)  # Says passes and minutes of every stage.
+        >>> lh.studies.capability(model, preset="quick", plan=True)
+        capability: what it would cost ...
         []
     """
     allowed = permission("allow_code_execution", allow_code_execution)

@@ -90,7 +90,8 @@ def locos(
     Raises ValueError for an unknown preset, no models, or a folder with other settings.
 
     Example:
-        >>> lh.studies.locos(model, preset="quick", plan=True)  # Says passes and minutes of every stage.
+        >>> lh.studies.locos(model, preset="quick", plan=True)
+        locos: what it would cost ...
         []
     """
     size, name = named_preset(preset, PRESETS)

@@ -84,19 +84,9 @@ def recommend(
 
     Example:
         >>> from lens_heads.studies.ranking_methods.presets import Preset
-        >>> small = Preset(select=2, calibrate=2, test=6, pairs=5, other=5, ks=(2,), k=2, draws=2, few=5, kept_draws=2, planted=1)
+        >>> small = Preset(select=2, calibrate=1, test=5, pairs=5, other=5, ks=(2,), k=2, draws=2, few=5, kept_draws=2, planted=0)
         >>> bench = lh.studies.methods(untrained, "arithmetic", ["dla"], arguments={"digits": 1}, preset=small)
-        ──────────────────────────── llama-gqa, arithmetic ─────────────────────────────
-
-
-
-                             llama-gqa: arithmetic
-        ┏━━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━┓
-        ┃ method       ┃ passes ┃  k=2 ┃               area ┃ faithful ┃
-        ┡━━━━━━━━━━━━━━╇━━━━━━━━╇━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━┩
-        │ random heads │    0.0 │ 1.30 │               1.30 │     0.17 │
-        │ dla          │    1.0 │ 0.81 │ 0.81 [-0.19, 1.81] │     0.16 │
-        └──────────────┴────────┴──────┴────────────────────┴──────────┘
+        ─... llama-gqa, arithmetic ...
         >>> lh.recommend(bench, budgets=1.5).frame["method"].tolist()  # None: this model has not learned to calculate.
         ['']
     """

@@ -74,7 +74,8 @@ def methods(
 
     Example:
         >>> plan = lh.studies.methods(model, "arithmetic", ["dla"], arguments={"digits": 1}, plan=True)
-        >>> len(plan.cells)  # It says passes and minutes of every stage, and runs none.
+        bench: what it would cost, in passes of one trial ...
+        >>> len(plan.cells)
         0
     """
     size, name = named_preset(preset, PRESETS)
