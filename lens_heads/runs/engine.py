@@ -58,7 +58,8 @@ def run(
         todo = [i for i in range(len(items)) if part is not None or i not in results]
         batches = list(_batches(items, todo, batch_size, size, group))
         if crew is not None or part is not None:
-            batches = _longest_first(items, batches, size)
+            # The longest first, so that none is left for the end.
+            batches = batches if size is None else sorted(batches, key=lambda one: -sum(size(items[i]) for i in one))
         if part is not None:
             batches = [left for batch in part.mine(batches) if (left := [i for i in batch if i not in results])]
         if crew is None:
@@ -116,13 +117,6 @@ def _batches(
             members.sort(key=lambda i: size(items[i]))
         for start in range(0, len(members), most):
             yield members[start : start + most]
-
-
-def _longest_first(
-    items: Sequence[Item], batches: list[list[int]], size: Callable[[Item], int] | None
-) -> list[list[int]]:
-    """Batches in the order in which they are handed out, so that no long one is left for the end."""
-    return batches if size is None else sorted(batches, key=lambda batch: -sum(size(items[i]) for i in batch))
 
 
 def _shared(crew: Driver, batches: list[list[int]], failures: _Failures) -> Iterator[tuple[int, Result]]:

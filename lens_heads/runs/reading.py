@@ -153,17 +153,12 @@ def _float(text: str) -> float:
 
 
 def _check_levels(value: Any, where: str) -> None:
-    level, depth = [value], 0
-    while level := [inner for outer in level if isinstance(outer, dict | list) for inner in _inside(outer)]:
-        depth += 1
-        if depth > DEEPEST:
+    level, depth = [value] if isinstance(value, dict | list) else [], 0
+    while level:
+        inside = [one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer)]
+        level, depth = [one for one in inside if isinstance(one, dict | list)], depth + 1
+        if level and depth > DEEPEST:
             raise ValueError(f"{where}: more than {DEEPEST} levels of lists and objects; flatten them")
-
-
-def _inside(value: dict[str, Any] | list[Any]) -> list[Any]:
-    """The lists and objects directly in another."""
-    every = value.values() if isinstance(value, dict) else value
-    return [inner for inner in every if isinstance(inner, dict | list)]
 
 
 def _check_characters(value: Any, where: str) -> None:

@@ -78,17 +78,14 @@ def _asked(shots: dict[str, Any], country: dict[str, Any]) -> str:
 def _countries(shots: dict[str, Any]) -> list[dict[str, Any]]:
     """The countries to ask about, the most populous first."""
     known = geonames("the capitals task").get_countries().values()
-    return [
-        country
-        for country in sorted(known, key=lambda country: -country["population"])
-        if country["iso"] not in shots["left out"]
-        and f"Country: {country['name']}." not in shots["template"]
-        and not _named_alike(country["name"].lower(), country["capital"].lower())
-    ][:TOP]
-
-
-def _named_alike(country: str, capital: str) -> bool:
-    return country in capital or capital in country or bool(set(country.split()) & set(capital.split()))
+    found = []
+    for country in sorted(known, key=lambda country: -country["population"]):
+        name, capital = country["name"].lower(), country["capital"].lower()
+        alike = name in capital or capital in name or set(name.split()) & set(capital.split())
+        shown = f"Country: {country['name']}." in shots["template"]
+        if country["iso"] not in shots["left out"] and not shown and not alike:
+            found.append(country)
+    return found[:TOP]
 
 
 def _choices(country: dict[str, Any], asked: list[dict[str, Any]], rng: random.Random) -> tuple[str, ...]:

@@ -97,7 +97,9 @@ def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool | st
     imports = row.texts("test_imports") if row.fields.get("test_imports") else []
     setup, code = row.verbatim("test_setup_code") if row.fields.get("test_setup_code") else "", _unix(row.text("code"))
     # Most setups build trees of the code's own class Node. Others define what the code needs.
-    first, then = ([], [setup]) if _names(setup) & (_defined(code) - _defined(setup)) else ([setup], [])
+    first, then = (
+        ([], [setup]) if set(re.findall(r"\w+", setup)) & (_defined(code) - _defined(setup)) else ([setup], [])
+    )
     task = row.text("text" if row.fields.get("text") else "prompt")
     preamble = _unix("".join(f"{part}\n" for part in (*imports, *first) if part))
     return Trial(
@@ -109,10 +111,6 @@ def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool | st
         meta={"kind": "mbpp"},
         judge=judge(shots, preamble=preamble, tests=_unix("\n".join([*then, tests])), allowed=allowed),
     )
-
-
-def _names(code: str) -> set[str]:
-    return set(re.findall(r"\w+", code))
 
 
 def _defined(code: str) -> set[str]:

@@ -69,9 +69,6 @@ def colored_objects(n: int = 100, split: str = "select", seed: int = 0, chat: bo
 
 
 def _scene(written: dict[str, str], objects: list[str], colours: list[str]) -> str:
-    things = [f"{_article(colour)} {colour} {name}" for name, colour in zip(objects, colours, strict=True)]
+    articles = ["an" if colour[0] in "aeiou" else "a" for colour in colours]
+    things = [" ".join(parts) for parts in zip(articles, colours, objects, strict=True)]
     return written["scene"].format(things=f"{things[0]}, {things[1]} and {things[2]}")
-
-
-def _article(word: str) -> str:
-    return "an" if word[0] in "aeiou" else "a"

@@ -51,7 +51,7 @@ def key_value(
     rng, written = random.Random(f"key_value-{split}-{checks.seed(seed)}"), template("key_value")
     trials: list[Trial] = []
     for number in range(n):
-        words = [_word(rng, characters) for _ in range(2 * pairs)]
+        words = ["".join(rng.choices(HEX, k=characters)) for _ in range(2 * pairs)]
         listed = dict(zip(words[:pairs], words[pairs:], strict=True))
         *shown, asked = rng.sample(list(listed), shots + 1)
         lines = json.dumps(listed, indent=1)
@@ -69,7 +69,3 @@ def key_value(
         )
         trials.append(trial)
     return trials
-
-
-def _word(rng: random.Random, characters: int) -> str:
-    return "".join(rng.choices(HEX, k=characters))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
 from pathlib import Path
@@ -132,7 +132,9 @@ def nolima(
             group=f"nolima {entry.id}-{case.character}",
             judge=Judge(normalization="verbatim", multiline=True) if benchmark else DEFAULT,
         )
-        for entry, listed in zip(asked, [books] * len(asked) if benchmark else _each(books), strict=False)
+        for entry, listed in zip(
+            asked, [books] * len(asked) if benchmark else ([book] for book in cycle(books)), strict=False
+        )
         for names in [_characters(entry, characters, chosen.characters)]
         for case in cases(entry, names)
         for book, text in listed
@@ -142,11 +144,6 @@ def nolima(
     ]
     wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
     return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
-
-
-def _each(books: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """One book after another, over and over."""
-    return ([book] for book in cycle(books))
 
 
 def _drawn(names: tuple[str, ...], number: int) -> str:

@@ -53,19 +53,17 @@ def qrhead(
 
 def _trial(row: Row, words: int | None) -> DocumentTrial:
     paragraphs = row.rows("paragraphs", "idx, paragraph_text")
-    documents = tuple(_document(paragraph, words) for paragraph in paragraphs)
+    documents = []
+    for each in paragraphs:
+        text = each.verbatim("paragraph_text")
+        text = " ".join(text.split()[:words]) if words else text
+        documents.append(Document(text, str(each.fields.get("title") or ""), each.text("idx")))
     if not isinstance(row.fields.get("gt_docs"), list):
         raise row.fault("gt_docs", "be a list of paragraph ids")
     gold = tuple(map(str, row.fields["gt_docs"]))
     name, query = row.text("idx"), row.text("question")
     whole = sorted(paragraph.text("paragraph_text") for paragraph in paragraphs if paragraph.text("idx") in gold)
     try:
-        return DocumentTrial(name, query, documents, gold, group=f"qrhead {digest(whole)}")
+        return DocumentTrial(name, query, tuple(documents), gold, group=f"qrhead {digest(whole)}")
     except ValueError as error:
         raise ValueError(f"{row.where}: {error}") from None
-
-
-def _document(paragraph: Row, words: int | None) -> Document:
-    text = paragraph.verbatim("paragraph_text")
-    text = " ".join(text.split()[:words]) if words else text
-    return Document(text, str(paragraph.fields.get("title") or ""), paragraph.text("idx"))

@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 
 from lens_heads.runs.typed import typed
-from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.exchanges import accepted, givers, mentions, same_answer, with_needles
 from lens_heads.trials.text import normalize
@@ -78,22 +77,21 @@ def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
         >>> without[0].needle, len(trials[0].tokens) - len(without[0].tokens)
         (None, 9)
     """
-    return [_shortened(trial) if isinstance(trial, EncodedTrial) else _emptied(trial) for trial in trial_list(trials)]
-
-
-def _emptied(trial: Trial) -> Trial:
-    (trial,) = with_needles(trial)
-    if not trial.haystack.strip():
-        raise ValueError(f"trial {trial.id} has no haystack to put in the needle's place: pass a Trial with one")
-    return replace(trial, needle="", needle_focus="")
-
-
-def _shortened(trial: EncodedTrial) -> EncodedTrial:
-    """A trial in tokens without those of its needle, and of a question inside it."""
-    if trial.needle is None:
-        raise ValueError(f"trial {trial.id} has no needle: pass trials with one")
-    start, end = trial.needle
-    question = trial.question
-    if question is not None and question[1] > start:
-        question = (question[0] - (end - start), question[1] - (end - start)) if question[0] >= end else None
-    return replace(trial, tokens=torch.cat([trial.tokens[:start], trial.tokens[end:]]), needle=None, question=question)
+    found: list[AnyTrial] = []
+    for trial in trial_list(trials):
+        if isinstance(trial, Trial):
+            (trial,) = with_needles(trial)
+            if not trial.haystack.strip():
+                raise ValueError(
+                    f"trial {trial.id} has no haystack to put in the needle's place: pass a Trial with one"
+                )
+            found.append(replace(trial, needle="", needle_focus=""))
+            continue
+        if trial.needle is None:
+            raise ValueError(f"trial {trial.id} has no needle: pass trials with one")
+        (start, end), question = trial.needle, trial.question
+        if question is not None and question[1] > start:  # One inside the needle goes with it.
+            question = (question[0] - (end - start), question[1] - (end - start)) if question[0] >= end else None
+        tokens = torch.cat([trial.tokens[:start], trial.tokens[end:]])
+        found.append(replace(trial, tokens=tokens, needle=None, question=question))
+    return found
