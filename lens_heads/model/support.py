@@ -26,7 +26,7 @@ from lens_heads.model.forward import avoid
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import hook_tables
 from lens_heads.model.identities import Check, Run
-from lens_heads.model.identity import fingerprint, replaced_forwards, scales
+from lens_heads.model.identity import fingerprint, inner_module, replaced_forwards, scales
 from lens_heads.model.modes import evaluating
 from lens_heads.runs.digests import digest
 from lens_heads.trials.bos import begins
@@ -88,7 +88,7 @@ def support(model: Model, *needs: Need) -> Support:
         model
     ):  # Before anything is measured: inside a streaming cache nothing would hold, and that would be kept.
         check_free(model.original_model.config)
-    wrapped = _wrapped(model)
+    wrapped = inner_module(model)
     stamp, known = _KNOWN.get(wrapped, (None, Support()))
     now = _stamp(wrapped)
     if stamp != now:
@@ -190,7 +190,7 @@ def _measure(model: Model, known: Support, needs: Sequence[str]) -> None:
 def unhooked(model: Model) -> Iterator[None]:
     """Inside, the model runs without the hooks of users, which are back afterwards."""
     with changing(model) as change:
-        parts = {id(module): module for part in (model, _wrapped(model)) for module in part.modules()}
+        parts = {id(module): module for part in (model, inner_module(model)) for module in part.modules()}
         for table, keep in [pair for module in parts.values() for pair in hook_tables(module)]:
             before = table.copy()
             change.note(partial(_put_back, table, before))
@@ -209,10 +209,6 @@ def _put_back(table: Any, before: Any) -> None:
     else:
         table.clear()
         table.update(before)
-
-
-def _wrapped(model: Model) -> Any:
-    return model.original_model if is_bridge(model) else model
 
 
 def _key(model: Model, wrapped: Any) -> str:

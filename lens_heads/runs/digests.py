@@ -15,12 +15,19 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def bytes_of(tensor: Tensor) -> Any:
-    """All bytes of a tensor's values, in order, as a NumPy array of uint8."""
-    return tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
+def hashed(tensor: Tensor, by: Any) -> str:
+    """The hex digest by `hashlib.sha256()`, say, of all bytes of a tensor's values, in order.
+
+    A GPU's come through pinned memory, to which it copies fastest: every call hashes all weights.
+    """
+    for part in tensor.detach().contiguous().reshape(-1).view(torch.uint8).split(2**26):
+        if part.device.type != "cpu":
+            part = torch.empty(len(part), dtype=torch.uint8, pin_memory=torch.cuda.is_available()).copy_(part)
+        by.update(part.numpy())
+    return by.hexdigest()
 
 
 def tensor_digest(tensor: Tensor) -> str:
     """Hash of the dtype, the shape and every value."""
-    about = f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(bytes_of(tensor)).hexdigest()}"
+    about = f"{tensor.dtype} {tuple(tensor.shape)} {hashed(tensor, hashlib.sha256())}"
     return hashlib.sha256(about.encode()).hexdigest()[:16]

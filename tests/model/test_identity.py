@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import xxhash
 
 from lens_heads.model.hooks import hooked
 from lens_heads.model.identity import fingerprint, identify
 from lens_heads.model.run_folders import folder_for
+from lens_heads.runs.digests import hashed
 from tests import zoo
 
 
@@ -77,3 +79,9 @@ def test_a_run_folder_cannot_identify_hooks(tmp_path: Path) -> None:
         folder_for(model, tmp_path / "run", {})
     assert folder_for(model, None, {}) is None
     assert SimpleNamespace(path=tmp_path / "run").path == folder_for(model, tmp_path / "run", {}).path  # type: ignore[union-attr]
+
+
+def test_a_tensor_of_several_parts_is_hashed_whole() -> None:
+    tensor = torch.arange(2**24 + 3, dtype=torch.int32)
+    assert hashed(tensor, xxhash.xxh3_128()) == xxhash.xxh3_128_hexdigest(tensor.numpy())
+    assert hashed(tensor[::2], xxhash.xxh3_128()) == xxhash.xxh3_128_hexdigest(tensor[::2].clone().numpy())
