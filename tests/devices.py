@@ -232,9 +232,9 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def on_one(name: str) -> Any:
+def on_one(name: str, dtype: torch.dtype = torch.float32) -> Any:
     """A tiny model on one device that is not the CPU."""
-    return _wrapped(name, zoo.hf_model(name).to(FIRST), device=FIRST)
+    return _wrapped(name, zoo.hf_model(name).to(FIRST, dtype), device=FIRST, dtype=dtype)
 
 
 def spread(name: str) -> Any:
