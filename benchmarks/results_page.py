@@ -34,6 +34,7 @@ SECTIONS = {
     "The cost of ablating sets of heads": costs.ablating,
     "The cost of a scoring pass": costs.score_pass,
     "Long prompts": costs.long_context,
+    "On a GPU": costs.gpu,
     "Several workers": costs.workers,
     "What a run costs, planned and measured": costs.planning,
     "Coverage of the intervals": measured.coverage,

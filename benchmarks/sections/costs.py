@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .reading import Results, Row, described, measured_by
-from .writing import num, section, table
+from .writing import NOTHING, num, section, table
 
 
 def score_pass(results: Results) -> str:
@@ -105,6 +105,89 @@ def workers(results: Results) -> str:
         "this: what is tested without one is that several workers, a killed worker, a killed driver and shards leave the "
         "files of one process.",
     )
+
+
+def gpu(results: Results) -> str:
+    found = results.latest_by_model("gpu")
+    real = {name: run["results"] for name, run in found.items() if run["results"]["kind"] == "real"}
+    shapes = {name: run["results"] for name, run in found.items() if run["results"]["kind"] == "shape"}
+    cards = sorted({run["results"]["gpu"] for run in found.values()})
+    return section(
+        described("gpu"),
+        measured_by("python benchmarks/gpu.py", found.values(), "gpu.jsonl"),
+        f"The GPU: {' and '.join(cards)}.",
+        *(_on_both(name, one) for name, one in real.items()),
+        *_shapes(shapes),
+    )
+
+
+def _on_both(name: str, found: Row) -> str:
+    """A packaged model: what calls take, then whether the results are the CPU's."""
+    rows = [
+        [way, f"{one['tokens']:,}", *_cells(one["scoring"]), *_cells(one["prefill"])]
+        for way, costs in found["rows"].items()
+        for one in costs["lengths"]
+    ]
+    others = [[way, *_cells(costs["curve"]), *_cells(costs["patching"])] for way, costs in found["rows"].items()]
+    ways = found["agreement"]
+    agreed = [
+        [f"`{method}`"] + [cell for one in ways.values() for cell in _agreed(one["methods"][method])]
+        for method in next(iter(ways.values()))["methods"]
+    ]
+    heads = [
+        f"{way}: {what}"
+        for way in ways
+        for what in ("Spearman", f"shared of the top {found['top']}", "relative difference")
+    ]
+    sets = len(found["ks"]) * (1 + found["draws"]) + 1
+    differ = "; ".join(f"{way} {one['largest_difference']:.0e}" for way, one in ways.items())
+    return section(
+        f"{name}, scoring a trial:",
+        table(["on", "prompt tokens", "scoring, s", "MiB", "prefill, s", "MiB"], rows),
+        found.get("note", ""),
+        f"An ablation curve of {sets} sets of heads on {found['costed']} trials, and patching of every head at all positions on "
+        f"{found['paired']} pairs:",
+        table(["on", "curve, s", "MiB", "patching, s", "MiB"], others),
+        f"The rankings of {found['scored']} trials (patching: {found['paired']}) against the CPU's in float32:",
+        table(["method", *heads], agreed),
+        f"The largest difference of a trial's log-probability, nats per token, intact or without LOCOS's heads: {differ}.",
+    )
+
+
+def _cells(one: Row | None) -> list[str]:
+    if one is None:
+        return [NOTHING, NOTHING]
+    return [num(one["seconds"]), f"{one['peak_mib']:,.0f}" if one.get("peak_mib") else NOTHING]
+
+
+def _agreed(one: Row) -> list[str]:
+    return [num(one["spearman"], 4), str(one["shared"]), f"{one['off']:.0e}"]
+
+
+def _shapes(shapes: dict[str, Row]) -> list[str]:
+    """Large models of random weights."""
+    if not shapes:
+        return []
+    chunks = next(iter(shapes.values()))["rows"][0]["scoring"]
+    rows = [
+        [
+            name,
+            one["heads"],
+            num(one["hash_seconds"]),
+            f"{row['tokens']:,}",
+            *_cells(row["prefill"]),
+        ]
+        + [cell for chunk in chunks for cell in _cells(row["scoring"].get(chunk))]
+        for name, one in shapes.items()
+        for row in one["rows"]
+    ]
+    columns = [text for chunk in chunks for text in (f"scoring, chunk={chunk}, s", "MiB")]
+    about = ["shape", "heads", "hash of the weights, s", "prompt tokens", "prefill, s", "MiB"]
+    return [
+        "Shapes of large models in bfloat16. Every call of `score_heads` hashes the weights once, which is in its seconds. A "
+        "dash: not measured.",
+        table([*about, *columns], rows),
+    ]
 
 
 def planning(results: Results) -> str:
