@@ -59,16 +59,16 @@ def _section(one: Mapping[str, Any], shown: Shown) -> report.Section | None:
         return None
     figures, tables = [], []
     for name, *caption in one.get("figures", ()):
-        found, said = shown.figures.get(name, ()), _filled(caption, shown)
+        found = shown.figures.get(name, ())
         for each in found if isinstance(found, list | tuple) else [found]:
-            figures.append(each if isinstance(each, report.Figure) else report.Figure(each, said))
+            figures.append(each if isinstance(each, report.Figure) else report.Figure(each, _filled(caption, shown)))
     for of in one.get("tables", ()):
         found = shown.tables.get(of["of"], ())
         for each in found if isinstance(found, list | tuple) else [found]:
             more = {name: of[name] for name in ("digits", "formats") if name in of}
-            caption = _filled(of.get("caption", ""), shown)
-            made = isinstance(each, report.Table)
-            tables.append(each if made else table(each, caption, *of.get("intervals", ()), **more))
+            if isinstance(each, pd.DataFrame):
+                each = table(each, _filled(of.get("caption", ""), shown), *of.get("intervals", ()), **more)
+            tables.append(each)
     return report.Section(
         _filled(one["title"], shown),
         _filled(one.get("text", ""), shown),

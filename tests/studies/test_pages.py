@@ -24,7 +24,7 @@ PAGE: dict[str, Any] = {
     "facts": {"Shown": "{n}", "Left out": "{nothing}"},
     "first": [{"title": "First of {models}", "text": ["One.", "{n}."], "tables": [{"of": "claims"}]}],
     "models": [
-        {"title": "{name}", "figures": [["one", "Of {name}"], ["absent"]], "side_by_side": True},
+        {"title": "{name}", "figures": [["one", "Of {name}"], ["absent", "Of {no_word}"]], "side_by_side": True},
         {"title": "needs", "needs": "costs", "tables": [{"of": "costs", "caption": "{name}", "intervals": ["drop"]}]},
         {"title": "lacks", "lacks": "costs"},
     ],
