@@ -13,6 +13,7 @@ Examples in docstrings run as they stand, with `lh`, `np`, `pd`, `torch`, `Path`
 """
 
 import difflib
+import importlib
 from typing import Any
 
 import lazy_loader
@@ -23,6 +24,8 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plots":  # Methods tell the figures how they are called and drawn when they are loaded.
+        importlib.import_module("lens_heads.ranking")
     if name in __all__:
         return _load(name)
     close = difflib.get_close_matches(name, __all__, 1)

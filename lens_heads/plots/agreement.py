@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from lens_heads.plots.draw import BARE, band, check_one_model, check_rows, figure_of, heat, legend_below
 from lens_heads.plots.protocols import ScoresLike
-from lens_heads.plots.theme import INK, LOOKS, Look, escape, look, looks_of, number
+from lens_heads.plots.theme import INK, STYLES, Style, escape, method_style, number, series_styles
 
 _CHANCE = ["k", "chance", "chance_low", "chance_high"]
 _CHANCE_LABEL = "chance, with 95 % band"
@@ -49,7 +49,7 @@ def method_agreement(rankings: Mapping[str, ScoresLike], *, title: str | None = 
         1.0
     """
     check_one_model("method_agreement", rankings.items())
-    names = [look(name).label for name in rankings]
+    names = [method_style(name).label for name in rankings]
     matrix = np.array([[spearman(a, b) for b in rankings.values()] for a in rankings.values()])
     k = min(10, next(iter(rankings.values())).values.numel())
     trace = heat(matrix, 1.0, True, "Spearman ρ").update(
@@ -86,13 +86,13 @@ def jaccard_curves(curves: Mapping[str, pd.DataFrame], *, title: str | None = No
         raise ValueError("jaccard_curves: there are no curves to draw. Pass {name: compare.jaccard_curve(a, b)}.")
     for name, table in curves.items():
         check_rows(f"jaccard_curves, {name!r}", table)
-    looks, tables = looks_of(curves), {name: table.sort_values("k") for name, table in curves.items()}
+    styles, tables = series_styles(curves), {name: table.sort_values("k") for name, table in curves.items()}
     first = next(iter(tables.values()))
     alike = all(np.array_equal(first[_CHANCE], table[_CHANCE]) for table in tables.values())
-    traces = _chance(first, Look("#555555", "", _CHANCE_LABEL), "chance") if alike else []
+    traces = _chance(first, Style("#555555", "", _CHANCE_LABEL), "chance") if alike else []
     for name, table in tables.items():
-        shown, group = looks[name], f"curve {name}"
-        label = shown.label if name in LOOKS else escape(name)
+        shown, group = styles[name], f"curve {name}"
+        label = shown.label if name in STYLES else escape(name)
         if not alike:
             own = _chance(table, shown._replace(label=f"{label}, chance"), group)
             traces += [trace.update(showlegend=False) for trace in own]
@@ -114,7 +114,7 @@ def jaccard_curves(curves: Mapping[str, pd.DataFrame], *, title: str | None = No
     return legend_below(figure.update_layout(margin={"b": 130}))
 
 
-def _chance(table: pd.DataFrame, shown: Look, group: str) -> list[go.Scatter]:
+def _chance(table: pd.DataFrame, shown: Style, group: str) -> list[go.Scatter]:
     """Mean chance, above its band."""
     style: dict[str, Any] = {"fillcolor": shown.color, "opacity": 0.16, "name": f"band, {shown.label}"}
     around = band(table["k"], table["chance_low"], table["chance_high"], legendgroup=group, **style)

@@ -18,8 +18,8 @@ from lens_heads.plots.theme import (
     escape,
     interval_text,
     interval_texts,
-    looks_of,
     number,
+    series_styles,
     wrapped,
 )
 
@@ -65,7 +65,7 @@ def drop_bars(
             f"drop_bars: group {str(group)!r} has more than one row for {name!r}. Average them, or keep one."
         )
     traces = []
-    for name, shown in looks_of(map(str, frame["name"])).items():
+    for name, shown in series_styles(map(str, frame["name"])).items():
         part = frame[frame["name"].astype(str) == name]
         value, low, high = (part[column].to_numpy(dtype=float) for column in ("value", "low", "high"))
         bar = go.Bar(

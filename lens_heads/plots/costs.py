@@ -8,19 +8,19 @@ from typing import Any
 import plotly.graph_objects as go
 
 from lens_heads.plots.draw import check_rows, figure_of, legend_below, whiskers
-from lens_heads.plots.theme import GREY, INK, Look, interval_texts, look
+from lens_heads.plots.theme import GREY, INK, Style, interval_texts, method_style
 
-FAMILIES: dict[str, Look] = {
-    "observational": Look("#56B4E9", "circle", "attention and writes, one pass"),
-    "exact": Look("#0072B2", "diamond", "writes through the norms"),
-    "gradient": Look("#E69F00", "triangle-up", "gradients"),
-    "patching": Look("#009E73", "square", "activation patching"),
-    "ablation": Look("#CC79A7", "cross", "each head ablated"),
-    "masks": Look("#D55E00", "x", "random masks"),
-    "search": Look("#332288", "star", "search"),
-    "combined": Look("#882255", "hexagon", "combined"),
-    "own": Look("#117733", "bowtie", "your own"),
-    "baseline": Look("#8A8A8A", "circle-open", "baselines"),
+FAMILIES: dict[str, Style] = {
+    "observational": Style("#56B4E9", "circle", "attention and writes, one pass"),
+    "exact": Style("#0072B2", "diamond", "writes through the norms"),
+    "gradient": Style("#E69F00", "triangle-up", "gradients"),
+    "patching": Style("#009E73", "square", "activation patching"),
+    "ablation": Style("#CC79A7", "cross", "each head ablated"),
+    "masks": Style("#D55E00", "x", "random masks"),
+    "search": Style("#332288", "star", "search"),
+    "combined": Style("#882255", "hexagon", "combined"),
+    "own": Style("#117733", "bowtie", "your own"),
+    "baseline": Style("#8A8A8A", "circle-open", "baselines"),
 }
 FREE = 0.3
 """Where a method without any pass is drawn on the logarithmic axis."""
@@ -59,12 +59,12 @@ def quality_cost(frame: Any, value: str, what: str, *, title: str) -> go.Figure:
             y=own[value],
             error_y=whiskers(own[value].to_numpy(float), low, high, shown.color),
             mode="markers+text",
-            text=[look_label(name) if at in front else "" for at, name in own["method"].items()],
+            text=[method_label(name) if at in front else "" for at, name in own["method"].items()],
             textposition="top left",
             textfont={"size": 11},
             marker={"color": shown.color, "symbol": shown.symbol, "size": 9},
             name=shown.label,
-            customdata=[*zip(map(look_label, own["method"]), own["passes"], interval_texts(low, high), strict=True)],
+            customdata=[*zip(map(method_label, own["method"]), own["passes"], interval_texts(low, high), strict=True)],
             hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]:.3g} passes: %{y:.2f}%{customdata[2]}<extra></extra>",
             cliponaxis=False,
         )
@@ -78,9 +78,9 @@ def quality_cost(frame: Any, value: str, what: str, *, title: str) -> go.Figure:
     return legend_below(figure.update_yaxes(title=what))
 
 
-def look_label(method: Any) -> str:
+def method_label(method: Any) -> str:
     """The method's written name."""
-    return look(str(method)).label
+    return method_style(str(method)).label
 
 
 def pareto(rows: Any, value: str) -> list[Any]:

@@ -16,12 +16,12 @@ from lens_heads.plots.theme import (
     CONTROLS,
     INK,
     METRIC_LABELS,
-    Look,
+    Style,
     escape,
     interval_text,
     interval_texts,
-    looks_apart,
-    looks_of,
+    series_styles,
+    styles_apart,
 )
 
 
@@ -56,11 +56,11 @@ def ablation_curves(
     groups.sort(key=lambda group: (group[1] != "top", group[0] not in (lead, "any")))
     beside = sum(set_ == "top" or method in (lead, "any") for method, set_, _ in groups)
     gap = min(0.5 * step / beside, 0.055)
-    looks = looks_apart(dict.fromkeys(method for method, *_ in groups))
+    styles = styles_apart(dict.fromkeys(method for method, *_ in groups))
     traces: list[Any] = [_baseline(rows[rows["k"] == 0].iloc[0], start, end)]
     for place, (method, set_, part) in enumerate(groups):
         shift = math.exp((min(place, beside - 1) - (beside - 1) / 2) * gap)
-        drawn = _line(curve, method, looks[method], set_, part, shift)
+        drawn = _line(curve, method, styles[method], set_, part, shift)
         traces += [trace.update(visible=True if place < beside else "legendonly") for trace in drawn]
     heading = title or ("" if task == curve.main_task else f"Task: {escape(task)}")
     figure = figure_of(heading, height or max(480, 140 + 27 * len(groups)), traces)
@@ -71,7 +71,7 @@ def ablation_curves(
     return figure.update_layout(legend={"tracegroupgap": 4, "font": {"size": 12}}, hovermode="closest")
 
 
-def _line(curve: CurveLike, method: str, shown: Look, set_: str, rows: Any, shift: float) -> list[go.Scatter]:
+def _line(curve: CurveLike, method: str, shown: Style, set_: str, rows: Any, shift: float) -> list[go.Scatter]:
     """One condition along k: the line with its intervals, above the band of the draws if there were several."""
     table = curve.per_trial
     draws = int(table.loc[(table["method"] == method) & (table["set"] == set_), "seed"].nunique())
@@ -124,7 +124,7 @@ def task_curves(frame: pd.DataFrame, *, title: str = "", unit: str = "nats") -> 
     """
     check_rows("task_curves", frame)
     names, ks, traces = list(dict.fromkeys(frame["capability"])), sorted(set(frame["k"])), []
-    for place, (name, shown) in enumerate(looks_of(map(str, names)).items()):
+    for place, (name, shown) in enumerate(series_styles(map(str, names)).items()):
         shift = math.exp((place - (len(names) - 1) / 2) * 0.03)
         for set_, part in frame[frame["capability"] == name].sort_values("k").groupby("set", sort=False):
             value, low, high = (part[f"damage{end}"].to_numpy(float) for end in ("", "_low", "_high"))
@@ -162,10 +162,10 @@ def faithfulness_curves(frame: Any, mlps: str, *, title: str | None = None) -> g
     """
     check_rows("faithfulness_curves", frame)
     inside = frame[(frame["share"] > 0) & (frame["share"] < 1)]
-    looks = looks_apart(dict.fromkeys(inside["method"]))
+    styles = styles_apart(dict.fromkeys(inside["method"]))
     traces: list[Any] = []
     for (method, set_), rows in inside.groupby(["method", "set"], sort=False):
-        shown, rows = looks[method], rows.sort_values("share")
+        shown, rows = styles[method], rows.sort_values("share")
         name = {"top": shown.label, "random": "random"}.get(set_, f"{set_.replace('_', ' ')}, as {shown.label}")
         traces.append(_kept(rows, "share", name, shown, set_, [f"{k} heads" for k in rows["k"]]))
     what = "heads only; MLPs run freely" if mlps == "free" else "MLPs from the corrupt run"
@@ -195,7 +195,7 @@ def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) 
     none, whole = (drawn[drawn["ranking"] == name] for name in ("none", "whole"))
     names = [name for name in drawn["ranking"].unique() if name not in ("none", "whole")]
     traces: list[Any] = [_baseline(whole.iloc[0], float(drawn["kept"].min()), 1.0, "whole cache")]
-    for name, shown in looks_apart(names).items():
+    for name, shown in styles_apart(names).items():
         rows = pd.concat([none, drawn[drawn["ranking"] == name].sort_values("kept")])
         hovers = [
             f"{share:.0%} of kv heads, {kept:.0%} of memory"
@@ -207,7 +207,7 @@ def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) 
     return figure.update_yaxes(title=METRIC_LABELS.get(metric, escape(metric)))
 
 
-def _kept(rows: pd.DataFrame, x: str, name: str, shown: Look, set_: str, hovers: list[str]) -> go.Scatter:
+def _kept(rows: pd.DataFrame, x: str, name: str, shown: Style, set_: str, hovers: list[str]) -> go.Scatter:
     """One condition along the share of heads that is kept."""
     color, dash = CONTROLS.get(set_, (shown.color, "solid"))
     low, high = rows["low"].to_numpy(), rows["high"].to_numpy()

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from lens_heads.plots.agreement import spearman
 from lens_heads.plots.draw import check_one_model, figure_of, legend_below
 from lens_heads.plots.protocols import HeadLike, ScoresLike
-from lens_heads.plots.theme import GREY, INK, look_of, number
+from lens_heads.plots.theme import GREY, INK, number, style_of
 
 THIRDS = {"early": ("#FB8861", "circle"), "middle": ("#B63679", "diamond"), "late": ("#2C105C", "triangle-up")}
 """Colour and symbol by depth: darker is later, in print too, and none is a method's."""
@@ -32,7 +32,7 @@ def scatter(a: ScoresLike, b: ScoresLike, *, mark: int = 5, title: str | None = 
         'LOCOS score (logits)'
     """
     check_one_model("scatter", [(a.method, a), (b.method, b)])
-    x, y, every = look_of(a), look_of(b), a.ranking()
+    x, y, every = style_of(a), style_of(b), a.ranking()
     top_a, top_b = (set(found.ranking()[:mark]) for found in (a, b))
     traces = []
     for name, chosen, color, symbol in (
@@ -77,7 +77,7 @@ def score_scatter(
             f"score_scatter: thirds must split the layers 0 to {len(a.values) - 1} into {', '.join(THIRDS)}. "
             "Pass the table of compare.by_layer_third(a, b)."
         )
-    x, y, every = look_of(a), look_of(b), a.ranking()
+    x, y, every = style_of(a), style_of(b), a.ranking()
     traces, rhos = [], []
     for row in rows:
         color, symbol = THIRDS[row["third"]]
@@ -98,7 +98,7 @@ def score_scatter(
 
 def _dots(a: ScoresLike, b: ScoresLike, heads: Sequence[HeadLike], name: str, marker: dict[str, Any]) -> go.Scatter:
     """Heads where their scores put them."""
-    place = f"{look_of(a).label} %{{x:.3g}}<br>{look_of(b).label} %{{y:.3g}}"
+    place = f"{style_of(a).label} %{{x:.3g}}<br>{style_of(b).label} %{{y:.3g}}"
     return go.Scatter(
         x=[a[head] for head in heads],
         y=[b[head] for head in heads],

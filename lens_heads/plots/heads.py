@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from lens_heads.plots.draw import BARE, bounds, check_rows, figure_of, heat, legend_below, outline, whiskers, whole_axis
 from lens_heads.plots.protocols import ScoresLike
-from lens_heads.plots.theme import INK, MARK, escape, interval_text, interval_texts, look_of
+from lens_heads.plots.theme import INK, MARK, escape, interval_text, interval_texts, style_of
 
 SOURCES = {
     "needle": "#0072B2",
@@ -47,7 +47,7 @@ def head_map(scores: ScoresLike, *, title: str | None = None, mark: int = 5) -> 
         >>> figure.data[0].z.shape
         (2, 4)
     """
-    z, shown = scores.values.numpy(), look_of(scores)
+    z, shown = scores.values.numpy(), style_of(scores)
     (layers, heads), largest = z.shape, float(np.abs(z).max()) or 1.0
     low, high = bounds(scores)
     hover = {
@@ -138,7 +138,7 @@ def ranking_bars(scores: ScoresLike, *, k: int = 10, title: str | None = None) -
         >>> list(lh.plots.ranking_bars(scores, k=2).data[0].y)
         ['L1H0', 'L0H0']
     """
-    best, shown, trials = scores.ranking()[:k], look_of(scores), len(scores.trial_ids)
+    best, shown, trials = scores.ranking()[:k], style_of(scores), len(scores.trial_ids)
     at = [head.layer for head in best], [head.head for head in best]
     values, low, high = (found[at] for found in (scores.values.numpy(), *bounds(scores)))
     trace = go.Bar(

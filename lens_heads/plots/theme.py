@@ -1,4 +1,4 @@
-"""How things look and are written in every figure: methods (`LOOKS`), controls, colours, labels, numbers."""
+"""How things look and are written in every figure: methods (`STYLES`), controls, colours, numbers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import textwrap
 import zlib
 from collections.abc import Iterable
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from lens_heads.plots.protocols import ScoresLike
 
+Marker: TypeAlias = tuple[str, str]
+"""Colour and symbol of a method in figures."""
 
-class Look(NamedTuple):
+
+class Style(NamedTuple):
     """How a method appears: colour, marker symbol, written name, unit of its scores.
 
     `color`, `label`: as in figures.
 
     Example:
-        >>> lh.plots.look("locos").label
+        >>> lh.plots.method_style("locos").label
         'LOCOS'
     """
 
@@ -33,58 +36,10 @@ class Look(NamedTuple):
         return f"{self.label} score" + (f" ({escape(self.unit)})" if self.unit else "")
 
 
-# Okabe and Ito's palette can be distinguished with any colour vision; the symbols repeat the distinction.
-LOOKS: dict[str, Look] = {
-    "locos": Look("#0072B2", "circle", "LOCOS", "logits"),
-    "locos_exact": Look("#003F66", "circle-open", "LOCOS, exact", "logits"),
-    "attention_spatial": Look("#56B4E9", "square", "attention, spatial", "attention mass"),
-    "attention_spatial_no_sink": Look(
-        "#A3B8C2", "square-x", "attention, spatial, no sink", "share of attention outside the sink"
-    ),
-    "dla": Look("#CC79A7", "diamond", "DLA", "logits"),
-    "dla_exact": Look("#8C3F67", "diamond-open", "DLA, exact", "logits"),
-    "copy": Look("#D55E00", "triangle-up", "copy", "copies per needle token"),
-    "contrastive": Look("#009E73", "cross", "contrastive", "share of most attended keys"),
-    "headkv": Look("#E69F00", "x", "HeadKV", "attention mass"),
-    "attention_mass": Look("#332288", "square-open", "attention mass", "share of attention"),
-    "attention_mass_no_sink": Look(
-        "#8F86C9", "square-dot", "attention mass, no sink", "share of attention outside the sink"
-    ),
-}
-WRITTEN = {
-    "cri": "CRI",
-    "attribution": "attribution patching",
-    "eap_ig": "EAP-IG",
-    "path_patch": "path patching",
-    "duo": "DuoAttention",
-    "hardkuma": "HardKuma",
-    "lofit": "LoFiT",
-    "lofit_change": "LoFiT, change",
-    "random_like": "random, same layers",
-    "bottom": "lowest scores",
-    "css": "compressed sensing, stratified",
-    "csb": "compressed sensing, Bernoulli",
-    "csl": "compressed sensing, layer-balanced",
-    "one_shot": "one-shot greedy",
-    "qr": "QRScore",
-}
-UNITS = dict.fromkeys(("induction", "echo", "previous", "duplicate", "sink"), "attention mass") | {
-    "span": "share of the text before",
-    "span_tokens": "tokens",
-    "entropy": "share of even attention",
-    "receiver": "kurtosis",
-    "far_mass": "share of the text before",
-    "token_map": "share of pairs",
-    "token_map_raw": "share of pairs",
-    "context_divergence": "length in the residual stream",
-    "context_divergence_relative": "ratio",
-    "context_divergence_cosine": "1 − cosine",
-    **dict.fromkeys(("duo", "hardkuma", "soft_injection"), "gate"),
-    "locos_name": "logits",
-    "locos_beside": "logits",
-    "locos_rest": "logits",
-}
-"""Units of methods that have no look of their own."""
+STYLES: dict[str, Style] = {}
+"""How methods appear that have a marker of their own; each says so in its file, and `add_style` enters it."""
+_WRITTEN: dict[str, tuple[str, str]] = {"random_like": ("random, same layers", ""), "bottom": ("lowest scores", "")}
+"""Label and unit of methods and controls that are not written as they are named."""
 SPARE_COLORS = ("#5D3A9B", "#882255", "#7A5C3E", "#117733", "#661100")
 SPARE_SYMBOLS = ("pentagon", "star", "hexagon", "triangle-down", "bowtie")
 CONTROLS = {"random": ("#555555", "dash"), "random_like": ("#8A8A8A", "dashdot"), "bottom": ("#8A8A8A", "dot")}
@@ -104,50 +59,62 @@ DIVERGING = [*_NEGATIVE, *[[0.5 + position / 2, color] for position, color in SE
 INK, LINE, GRID, GREY, MARK = "#222222", "#9A9A9A", "#E5E5E5", "#B4B4B4", "#E69F00"
 
 
-def look(method: str) -> Look:
-    """Colour, symbol, label and unit of a method; one that is not in `LOOKS` gets a spare look fixed by its name.
+def add_style(method: str, label: str = "", unit: str = "", marker: Marker | None = None) -> None:
+    """How a method is called and drawn from now on; what is empty follows from its name. The first that says so is heard."""
+    if method in STYLES or method in _WRITTEN:
+        return
+    if label or unit:
+        _WRITTEN[method] = label, unit
+    if marker is not None:
+        STYLES[method] = method_style(method)._replace(color=marker[0], symbol=marker[1])
+
+
+def method_style(method: str) -> Style:
+    """Colour, symbol, label and unit of a method; one without a marker of its own gets a spare one fixed by its name.
 
     `method`: its name.
 
     Example:
-        >>> lh.plots.look("locos").label, lh.plots.look("my own method").label
+        >>> lh.plots.method_style("locos").label, lh.plots.method_style("my own method").label
         ('LOCOS', 'my own method')
     """
+    if method in STYLES:
+        return STYLES[method]
     number = zlib.crc32(method.encode(errors="surrogatepass"))
-    label = WRITTEN.get(method) or escape(method.replace("_", " "))
-    spare = Look(SPARE_COLORS[number % 5], SPARE_SYMBOLS[number // 5 % 5], label, UNITS.get(method, ""))
-    return LOOKS.get(method) or spare
+    label, unit = _WRITTEN.get(method, ("", ""))
+    label = escape(label or method.replace("_", " "))
+    return Style(SPARE_COLORS[number % 5], SPARE_SYMBOLS[number // 5 % 5], label, unit)
 
 
-def looks_apart(methods: Iterable[str]) -> dict[str, Look]:
-    """`look` of every method of one figure; where two spare colours would meet, the later method takes the next spare look."""
-    found: dict[str, Look] = {}
+def styles_apart(methods: Iterable[str]) -> dict[str, Style]:
+    """`method_style` of each method of one figure; where two spare colours would meet, the later takes the next spare style."""
+    found: dict[str, Style] = {}
     for method in methods:
-        shown, used = look(method), {one.color for name, one in found.items() if name not in LOOKS}
+        shown, used = method_style(method), {one.color for name, one in found.items() if name not in STYLES}
         left = [pair for pair in zip(SPARE_COLORS, SPARE_SYMBOLS, strict=True) if pair[0] not in used]
-        if method not in LOOKS and shown.color in used and left:
+        if method not in STYLES and shown.color in used and left:
             shown = shown._replace(color=left[0][0], symbol=left[0][1])
         found[method] = shown
     return found
 
 
-def look_of(scores: ScoresLike) -> Look:
-    """The look of these scores; a unit of their own (`score_unit`) takes precedence."""
-    shown = look(scores.method)
+def style_of(scores: ScoresLike) -> Style:
+    """The style of these scores; a unit of their own (`score_unit`) takes precedence."""
+    shown = method_style(scores.method)
     return shown._replace(unit=scores.score_unit or shown.unit)
 
 
-def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """A look for each series of one figure: a method's own, a control's grey; others share out what is left, in order."""
-    found = dict.fromkeys(names, Look("", "", ""))
-    spare = [Look(color, symbol, "") for color, symbol in zip(SPARE_COLORS, SPARE_SYMBOLS, strict=True)]
-    left = cycle(each for each in [*LOOKS.values(), *spare] if each not in [LOOKS.get(name) for name in found])
+def series_styles(names: Iterable[str]) -> dict[str, Style]:
+    """A style for each series of one figure: a method's own, a control's grey; others share out what is left, in order."""
+    found = dict.fromkeys(names, Style("", "", ""))
+    spare = [Style(color, symbol, "") for color, symbol in zip(SPARE_COLORS, SPARE_SYMBOLS, strict=True)]
+    left = cycle(each for each in [*STYLES.values(), *spare] if each not in [STYLES.get(name) for name in found])
     for name in found:
-        label = look(name).label
+        label = method_style(name).label
         if name in CONTROLS:
-            found[name] = Look(CONTROLS[name][0], "circle-open", label)
+            found[name] = Style(CONTROLS[name][0], "circle-open", label)
         else:
-            found[name] = LOOKS.get(name) or next(left)._replace(label=label, unit="")
+            found[name] = STYLES.get(name) or next(left)._replace(label=label, unit="")
     return found
 
 

@@ -12,12 +12,12 @@ from lens_heads.plots.theme import (
     GREY,
     INK,
     METRIC_LABELS,
-    Look,
+    Style,
     escape,
     interval_text,
     interval_texts,
-    looks_of,
     number,
+    series_styles,
 )
 
 RANDOM = "random heads"
@@ -123,7 +123,7 @@ def transfer_scatter(found: CorrelationLike, *, title: str | None = None) -> go.
     ends = np.array([x.min(), x.max()])
     line = {"color": GREY, "width": 1.6, "dash": "dash"}
     traces = [go.Scatter(x=ends, y=start + slope * ends, mode="lines", line=line, hoverinfo="skip", showlegend=False)]
-    for task, shown in looks_of(map(str, points["task"])).items():
+    for task, shown in series_styles(map(str, points["task"])).items():
         part = points[points["task"].astype(str) == task]
         sizes = [6 + 7 * ks.index(k) / max(1, len(ks) - 1) for k in part["k"]]
         traces.append(_points(part, _written(task), shown, sizes))
@@ -142,7 +142,7 @@ def transfer_scatter(found: CorrelationLike, *, title: str | None = None) -> go.
     return legend_below(figure.update_yaxes(title=f"{escape(found.names[1])}: {axis}", zeroline=True))
 
 
-def _points(part: pd.DataFrame, label: str, shown: Look, sizes: list[float]) -> go.Scatter:
+def _points(part: pd.DataFrame, label: str, shown: Style, sizes: list[float]) -> go.Scatter:
     """One task's points, with whiskers where the points have intervals."""
     x, y = part["a_controlled"].to_numpy(), part["b_controlled"].to_numpy()
     left, right, low, high = part.reindex(columns=["a_low", "a_high", "b_low", "b_high"]).to_numpy(dtype=float).T

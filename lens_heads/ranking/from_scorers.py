@@ -6,7 +6,7 @@ from typing import Any
 
 from lens_heads.heads.scores import HeadScores
 from lens_heads.ranking.material import Material
-from lens_heads.ranking.method import Method
+from lens_heads.ranking.method import Method, Needs, Rank
 from lens_heads.ranking.one_pass.repeated import repeated_blocks
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.ranking.one_pass.scorer import Scorer
@@ -24,7 +24,7 @@ def by_scorer(scorer: Scorer, family: str = "observational") -> Method:
         how: dict[str, Any] = material.loop(scorer.name)
         return score_heads(material.model, material.needled, [scorer], teacher_forced=True, **how)[scorer.name]
 
-    return Method(scorer.name, family, rank, "needle", paper=scorer.paper, fails=scorer.fails, scorer=scorer)
+    return _method(scorer, family, rank, "needle", scorer=scorer)
 
 
 def _repeated(scorer: Scorer) -> Method:
@@ -34,7 +34,7 @@ def _repeated(scorer: Scorer) -> Method:
         blocks = [repeated_blocks(material.model, block=BLOCK, copies=3, seed=material.seed * 3 + i) for i in range(3)]
         return score_heads(material.model, blocks, [scorer], **material.loop(scorer.name))[scorer.name]
 
-    return Method(scorer.name, "observational", rank, paper=scorer.paper, fails=scorer.fails)
+    return _method(scorer, "observational", rank)
 
 
 def _context(scorer: Scorer) -> Method:
@@ -44,15 +44,13 @@ def _context(scorer: Scorer) -> Method:
         pairs = context_pairs(material.needled)
         return score_heads(material.model, pairs, [scorer], **material.loop(scorer.name))[scorer.name]
 
-    return Method(
-        scorer.name,
-        "observational",
-        rank,
-        "needle",
-        lambda shape, masks, k: 2.0,
-        paper=scorer.paper,
-        fails=scorer.fails,
-    )
+    return _method(scorer, "observational", rank, "needle", passes=lambda shape, masks, k: 2.0)
+
+
+def _method(of: Scorer, family: str, rank: Rank, needs: Needs = "", **about: Any) -> Method:
+    """What the scorer says of itself holds for the method."""
+    said = {name: getattr(of, name) for name in ("paper", "fails", "label", "unit", "marker")}
+    return Method(of.name, family, rank, needs, **said, **about)
 
 
 METHODS = (

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
+from lens_heads.plots.theme import Marker
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.one_pass.scorer import Scorer
 
@@ -29,6 +30,8 @@ class Method:
     many plain passes over the trials it takes on a model of this shape, with so many masks and a search for k heads. `halves`:
     per-trial scores cannot be halved, because all trials together choose what is scored, so that stability takes two runs on
     half of the trials each. `paper`: its source. `fails`: when it misleads.
+    `label`, `unit`, `marker`: in figures and tables, the written name (default: the name), the unit of its scores, and colour and
+    symbol (default: by the name).
     `scorer`: what it reads off a pass; such methods share one. `name`: under which its ranking stands.
 
     Example:
@@ -45,6 +48,9 @@ class Method:
     halves: bool = False
     paper: str = ""
     fails: str = ""
+    label: str = ""
+    unit: str = ""
+    marker: Marker | None = field(default=None, repr=False)
     scorer: Scorer | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -52,6 +58,7 @@ class Method:
             raise ValueError(f"method name {self.name!r}: must be a non-empty string")
         if not callable(self.rank):
             raise TypeError(f"method {self.name}: {self.rank!r} must be a function of Material")
+        object.__setattr__(self, "label", self.label or self.name.replace("_", " "))
 
     def missing(self, material: Material) -> str:
         """What the material lacks for this method, in words; empty if nothing."""

@@ -11,6 +11,7 @@ import pandas as pd
 
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import head_geometry
+from lens_heads.plots.theme import add_style
 from lens_heads.ranking import baselines, from_scorers
 from lens_heads.ranking.causal import ablated, attribution, function_vectors, knockout, patching
 from lens_heads.ranking.from_scorers import by_scorer
@@ -61,11 +62,9 @@ class Methods(Mapping[str, Method]):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row per method: method, family, needs (of the trials), paper, fails (when it misleads)."""
-        rows = [
-            {"method": name, "family": one.family, "needs": one.needs, "paper": one.paper, "fails": one.fails}
-            for name, one in self._held.items()
-        ]
+        """A row per method: method, label, unit, family, needs (of the trials), paper, fails (when it misleads)."""
+        columns = ("label", "unit", "family", "needs", "paper", "fails")
+        rows = [{"method": name} | {each: getattr(one, each) for each in columns} for name, one in self._held.items()]
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
@@ -76,6 +75,8 @@ class Methods(Mapping[str, Method]):
 
 
 methods = Methods(FILES)
+for _method in methods.values():
+    add_style(_method.name, _method.label, _method.unit, _method.marker)
 
 
 def identity(method: Method) -> str:
@@ -93,17 +94,19 @@ def resolve(given: Any) -> list[Method]:
     if isinstance(given, Mapping):
         raise TypeError("methods is a mapping: pass a list, e.g. [Method(name, 'own', function)]")
     single = isinstance(given, str | Scorer | Method | HeadScores) or not isinstance(given, Iterable)
-    found = [_method(one) for one in cast(Iterable[Any], (given,) if single else given)]
+    found = [_as_method(one) for one in cast(Iterable[Any], (given,) if single else given)]
     names = [method.name for method in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"two methods are called {twice!r}: give one of them another name")
+    for one in found:
+        add_style(one.name, one.label, one.unit, one.marker)
     if not found:
         raise ValueError(f"there are no methods: choose from {', '.join(methods)}, or None for all")
     return found
 
 
-def _method(given: Any) -> Method:
+def _as_method(given: Any) -> Method:
     if isinstance(given, Method):
         return given
     if isinstance(given, str):

@@ -175,7 +175,7 @@ def test_a_page_shows_texts_and_runs_none(text: str, harmless: list[str]) -> Non
 @every
 def test_figures_take_tags_in_names_as_text(text: str) -> None:
     unit = HeadScores.from_trials("own", torch.ones(2, 2, 2), ["a", "b"], score_unit=text)
-    for label in (theme.look(text).label, theme.look_of(unit).axis, theme.wrapped(text).replace("<br>", "")):
+    for label in (theme.method_style(text).label, theme.style_of(unit).axis, theme.wrapped(text).replace("<br>", "")):
         assert not re.search(r"<\w", label)
     assert draw.figure_of("t", 100, [])
 

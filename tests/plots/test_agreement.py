@@ -56,7 +56,7 @@ def test_jaccard_curves_are_the_table_with_chance_and_its_band(pair: tuple[HeadS
         np.testing.assert_array_equal(line.y, table["jaccard"])
         np.testing.assert_array_equal(line.customdata, table["overlap"])
         np.testing.assert_array_equal(matched.y, table["layer_matched_chance"])
-        assert line.line.color == matched.line.color == plots.LOOKS[name].color
+        assert line.line.color == matched.line.color == plots.STYLES[name].color
         assert (line.line.dash, matched.line.dash) == (None, "dot")
     chance, band = trace(figure, "chance, with 95 % band"), trace(figure, "band, chance, with 95 % band")
     np.testing.assert_array_equal(chance.y, tables["copy"]["chance"])

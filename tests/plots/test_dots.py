@@ -59,7 +59,7 @@ def test_score_scatter_has_every_head_once_in_the_colour_of_its_third(pair: tupl
         np.testing.assert_array_equal(points.x, [a[head] for head in heads])
         np.testing.assert_array_equal(points.y, [b[head] for head in heads])
     assert len({(points.marker.color, points.marker.symbol) for points in figure.data}) == 3
-    assert not {points.marker.color for points in figure.data} & {look.color for look in plots.LOOKS.values()}
+    assert not {points.marker.color for points in figure.data} & {look.color for look in plots.STYLES.values()}
 
 
 def test_score_scatter_names_the_best_of_each_where_they_are(pair: tuple[HeadScores, HeadScores]) -> None:

@@ -93,7 +93,7 @@ def test_ranking_bars_are_the_best_heads_with_their_intervals(scores: HeadScores
     table = scores.to_frame().head(4)
     assert_whiskers(bars.x, bars.error_x, table)
     assert (table["high"] > table["low"]).all(), "the trials of this test differ"
-    assert bars.marker.color == plots.LOOKS["locos"].color
+    assert bars.marker.color == plots.STYLES["locos"].color
 
 
 def test_whiskers_drawn_the_wrong_way_round_would_be_caught() -> None:

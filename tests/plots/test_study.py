@@ -43,8 +43,8 @@ def test_groups_and_names_come_in_the_order_of_the_table(frame: pd.DataFrame) ->
 def test_methods_keep_their_colours_and_controls_are_hatched(frame: pd.DataFrame) -> None:
     figure = plots.drop_bars(frame)
     for name in ("locos", "dla"):
-        assert trace(figure, plots.LOOKS[name].label).marker.color == plots.LOOKS[name].color
-        assert not trace(figure, plots.LOOKS[name].label).marker.pattern.shape
+        assert trace(figure, plots.STYLES[name].label).marker.color == plots.STYLES[name].color
+        assert not trace(figure, plots.STYLES[name].label).marker.pattern.shape
     control = trace(figure, "random").marker
     assert control.pattern.shape
     assert control.color == plots.CONTROLS["random"][0]

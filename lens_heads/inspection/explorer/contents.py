@@ -23,7 +23,7 @@ from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model
-from lens_heads.plots.theme import look as style
+from lens_heads.plots.theme import method_style
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.trials.encoded import EncodedTrial
@@ -150,7 +150,7 @@ def _score(name: str, scores: HeadScores, shape: HeadGeometry) -> dict[str, Any]
             ranks[head.layer][head.head] = rank
     return {
         "name": name,
-        "label": style(name).label,
+        "label": method_style(name).label,
         "unit": one.score_unit,
         "best": one.best,
         "values": _rounded(one.values),
@@ -206,5 +206,9 @@ def _set(method: str, which: str) -> str:
     """Which heads a row ablates, in words; the prompt without its needle is no set of heads."""
     if which == "no_needle":
         return "no head, no needle in the prompt"
-    named = style(which).label if method in ("any", "none") else f"{style(which).label}, {style(method).label}"
-    return f"best by {style(method).label}" if which == "top" else named
+    named = (
+        method_style(which).label
+        if method in ("any", "none")
+        else f"{method_style(which).label}, {method_style(method).label}"
+    )
+    return f"best by {method_style(method).label}" if which == "top" else named

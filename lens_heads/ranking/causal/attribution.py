@@ -177,19 +177,25 @@ def gradient_run(
         )
 
 
-def _method(name: str, steps: int, paper: str, fails: str) -> Method:
+def _method(name: str, label: str, steps: int, paper: str, fails: str) -> Method:
     """A clean and a corrupt pass, and one with gradients at every step of the integral."""
 
     def rank(material: Material) -> HeadScores:
         return attribution_patch(material.model, material.pairs, ig_steps=steps, **material.loop(name))
 
     passes = 4.0 if steps == 1 else 2 + 3.0 * steps
-    return Method(name, "gradient", rank, "pairs", lambda shape, masks, k: passes, paper=paper, fails=fails)
+    return Method(
+        name, "gradient", rank, "pairs", lambda shape, masks, k: passes, paper=paper, fails=fails, label=label
+    )
 
 
 METHODS = (
     _method(
-        "attribution", 1, "attribution patching, arXiv 2310.10348", "first order: blind where attention is saturated"
+        "attribution",
+        "attribution patching",
+        1,
+        "attribution patching, arXiv 2310.10348",
+        "first order: blind where attention is saturated",
     ),
-    _method("eap_ig", 5, "EAP-IG, arXiv 2403.17806", "walks through embeddings that no prompt has"),
+    _method("eap_ig", "EAP-IG", 5, "EAP-IG, arXiv 2403.17806", "walks through embeddings that no prompt has"),
 )

@@ -23,6 +23,7 @@ from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction
 from lens_heads.model.workers import shared
+from lens_heads.plots.theme import add_style
 from lens_heads.ranking.causal.sweep import sweep
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method, total
@@ -123,6 +124,7 @@ def _method(positions: Positions, shared_by: int, fails: str) -> Method:
     )
 
 
+add_style("cri", "CRI")
 METHODS = (
     _method("answer", 20, "sees what a head reads out, not what later heads do with it"),
     _method("all", 2, "misses heads for which others stand in; rests on the corruption"),

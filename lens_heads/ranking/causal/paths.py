@@ -19,6 +19,7 @@ from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, recording
 from lens_heads.model.workers import shared
+from lens_heads.plots.theme import add_style
 from lens_heads.ranking.causal.sweep import sweep
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
@@ -165,3 +166,6 @@ def _frozen(runs: PairRuns, path: _Path, senders: list[Head]) -> list[tuple[str,
             mlp = runs.kept[MLP.format(layer)][path.base]
             hooks.append((MLP.format(layer), lambda x, hook, mlp=mlp: mlp.expand(x.shape)))
     return hooks
+
+
+add_style("path_patch", "path patching")

@@ -19,6 +19,7 @@ from lens_heads.interventions.kinds import KINDS, Setting
 from lens_heads.model.forward import fast_attention, uncached
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
+from lens_heads.plots.theme import add_style
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.ranking.gates.methods import RECENT, SINK, training_method
@@ -187,12 +188,15 @@ def rank_by_duo(material: Material, how: dict[str, Any]) -> HeadScores:
     return to_query_heads(found.scores, head_geometry(material.model).group)
 
 
+add_style("duo", "DuoAttention", "gate")
 METHODS = (
     training_method(
         "duo_gate",
         rank_by_duo,
         2,
         teacher=1,
+        label="DuoAttention",
+        unit="gate",
         paper="DuoAttention, arXiv 2410.10819",
         fails="asks which heads need the far context, whatever they do with it",
     ),

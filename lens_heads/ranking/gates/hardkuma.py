@@ -137,6 +137,8 @@ METHODS = (
         rank_by_hardkuma,
         2,
         teacher=1,
+        label="HardKuma",
+        unit="gate",
         paper="LycheeDecode, arXiv 2602.04541",
         fails="as duo_gate; its draws make heads near the budget trade places",
     ),

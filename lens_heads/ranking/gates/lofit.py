@@ -17,6 +17,7 @@ from lens_heads.interventions.activations import run_activations
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.plots.theme import add_style
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method
@@ -165,11 +166,13 @@ def rank_by_lofit(material: Material, how: dict[str, Any]) -> HeadScores:
     return lofit(material.model, material.trials, **how).scores
 
 
+add_style("lofit_change", "LoFiT, change")
 METHODS = (
     training_method(
         "lofit",
         rank_by_lofit,
         8,
+        label="LoFiT",
         paper="LoFiT, arXiv 2406.01563",
         fails="finds heads whose change helps, not those that are needed",
     ),

@@ -27,6 +27,8 @@ def training_method(
     teacher: int = 0,
     paper: str = "",
     fails: str = "",
+    label: str = "",
+    unit: str = "",
 ) -> Method:
     """A training in batches of so many trials: for each, in every epoch, a forward, a backward, the teacher's."""
 
@@ -36,4 +38,5 @@ def training_method(
         return train(material, {**how, **material.loop(name)})
 
     passes = float(fits * EPOCHS * (3 + teacher))
-    return Method(name, "trained", rank, needs, lambda shape, masks, k: passes, halves=True, paper=paper, fails=fails)
+    said = {"paper": paper, "fails": fails, "label": label, "unit": unit}
+    return Method(name, "trained", rank, needs, lambda shape, masks, k: passes, halves=True, **said)

@@ -124,6 +124,7 @@ METHODS = (
         rank_by_injection,
         2,
         needs="pairs and others",
+        unit="gate",
         paper="SITE, arXiv 2507.20906",
         fails="says where a vector works, not where it is made",
     ),

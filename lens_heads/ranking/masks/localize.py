@@ -28,6 +28,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
+from lens_heads.plots.theme import add_style
 from lens_heads.ranking.masks.designs import draw_masks, share
 from lens_heads.ranking.masks.greedy import greedy, one_shot, others
 from lens_heads.ranking.masks.in_turn import best_in_turn
@@ -339,10 +340,29 @@ _SENSING: dict[str, Any] = {
     "halves": True,
     "paper": "compressed sensing for capability localization",
 }
+add_style("csb", "compressed sensing, Bernoulli")
 METHODS = (
-    _method("one_shot", "ablation", "misses heads for which others stand in", passes=passes_for_every_head),
-    _method("css", "masks", "assumes few heads whose damages add up; few masks leave heads untold", **_SENSING),
-    _method("csl", "masks", "as css; layers weigh the same however many heads matter in them", **_SENSING),
+    _method(
+        "one_shot",
+        "ablation",
+        "misses heads for which others stand in",
+        label="one-shot greedy",
+        passes=passes_for_every_head,
+    ),
+    _method(
+        "css",
+        "masks",
+        "assumes few heads whose damages add up; few masks leave heads untold",
+        label="compressed sensing, stratified",
+        **_SENSING,
+    ),
+    _method(
+        "csl",
+        "masks",
+        "as css; layers weigh the same however many heads matter in them",
+        label="compressed sensing, layer-balanced",
+        **_SENSING,
+    ),
     _method("elastic_net", "masks", "as css; spreads the blame over heads that were ablated together", **_SENSING),
     _method(
         "greedy", "search", "costs k rounds over all heads; a first wrong head stays", passes=_k_rounds, halves=True

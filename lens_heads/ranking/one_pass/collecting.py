@@ -101,7 +101,12 @@ def score_trials(
         meta = {**about, "paper": scorer.paper, "outcomes": outcomes, "trials": listed}
         meta |= {"rule": scorer.rule} if scorer.rule else {}
         meta |= {"direction": "exact"} if scorer.direction == "exact" else {}
-        belongs: dict[str, Any] = {"signed": scorer.signed, "model": identity, "made_on": made_on(trials)}
+        belongs: dict[str, Any] = {
+            "signed": scorer.signed,
+            "score_unit": scorer.unit,
+            "model": identity,
+            "made_on": made_on(trials),
+        }
         nulls = [found.arrays[_null_of(name)] for found in results if _null_of(name) in found.arrays]
         belongs |= {"null": torch.stack(nulls).mean(0)} if nulls else {}
         per_trial = torch.stack(list(kept.values()))

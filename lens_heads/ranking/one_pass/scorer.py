@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.plots.theme import Marker
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed_fields
 
@@ -49,6 +50,8 @@ class Scorer:
     (`sets.best_of_each_layer`).
     `only_named`: it runs only if it is named, since short texts or models without rotary positions have none, or another corrects
     it. `fails`: when it misleads.
+    `label`, `unit`, `marker`: in figures and tables, the written name (default: the name), the unit of its scores, and colour and
+    symbol (default: by the name).
     `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
     `name`: under which its scores stand. `paper`: its source.
 
@@ -75,6 +78,9 @@ class Scorer:
     within_layers: bool = False
     only_named: bool = False
     fails: str = ""
+    label: str = ""
+    unit: str = ""
+    marker: Marker | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

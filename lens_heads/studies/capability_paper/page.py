@@ -98,7 +98,7 @@ def _shown(each: CapabilityFinding) -> Shown:
     wide = wide.rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
     own = alone[alone["own"]].pivot(index="head", columns="task", values="damage").reset_index()
     spread, methods = frames["spread"], frames["methods"]
-    labels = [plots.look(method).label for method in each.methods]
+    labels = [plots.method_style(method).label for method in each.methods]
     parts = {"damage": "own capability", "others": "mean of the others"}
     compared = pd.concat([bars(methods, labels, label, part) for part, label in parts.items()])
     figures = {

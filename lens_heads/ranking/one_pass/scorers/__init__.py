@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.model.support import Need
+from lens_heads.plots.theme import add_style
 from lens_heads.ranking.one_pass.layer_view import copied
 from lens_heads.ranking.one_pass.scorer import Probe, Scorer
 from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENTION_MASS
@@ -62,6 +63,8 @@ TABLES: dict[Probe, dict[str, Scorer]] = {
     "weights": WEIGHT_SCORERS,
 }
 """The methods by what they are computed on. A repeated probe is a text, so it also has the methods of texts."""
+for _scorer in [*NAMED_SCORERS.values(), *(one for table in TABLES.values() for one in table.values())]:
+    add_style(_scorer.name, _scorer.label, _scorer.unit, _scorer.marker)
 
 
 def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe = "needle") -> list[Scorer]:
@@ -88,6 +91,7 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe 
                 f"{found.name} reads {READS[found.probe]}, but was given {READS[probe]}: "
                 f"use {', '.join(table)}, or {REMEDIES[found.probe]}"
             )
+        add_style(found.name, found.label, found.unit, found.marker)
         chosen.append(found)
     if not chosen:
         raise ValueError(f"no methods given: choose from {', '.join(table)}")

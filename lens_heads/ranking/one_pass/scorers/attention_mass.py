@@ -37,6 +37,8 @@ SCORERS = (
         "attention to the needle, no contrast",
         signed=False,
         fails="heads that look everywhere score as well as heads that choose",
+        unit="share of attention",
+        marker=("#332288", "square-open"),
     ),
     Scorer(
         "attention_mass_no_sink",
@@ -44,5 +46,8 @@ SCORERS = (
         paper="attention_mass without the first position",
         signed=False,
         fails="rests on little attention where the sink takes nearly all",
+        label="attention mass, no sink",
+        unit="share of attention outside the sink",
+        marker=("#8F86C9", "square-dot"),
     ),
 )

@@ -33,11 +33,17 @@ SCORERS = (
         True,
         "the attention half of LOCOS, arXiv 2607.01002",
         fails="says where a head looks, not what it writes; the sink takes most of many heads' attention",
+        label="attention, spatial",
+        unit="attention mass",
+        marker=("#56B4E9", "square"),
     ),
     Scorer(
         "attention_spatial_no_sink",
         attention_spatial_no_sink,
         paper="attention_spatial without the first position",
         fails="rests on little attention where the sink takes nearly all",
+        label="attention, spatial, no sink",
+        unit="share of attention outside the sink",
+        marker=("#A3B8C2", "square-x"),
     ),
 )

@@ -43,6 +43,7 @@ SCORERS = (
         paper="VHD, arXiv 2412.13949",
         signed=False,
         fails="any change of what a head writes counts, whatever it is for",
+        unit="length in the residual stream",
     ),
     Scorer(
         "context_divergence_relative",
@@ -50,6 +51,7 @@ SCORERS = (
         probe="pair",
         paper="VHD, arXiv 2412.13949",
         signed=False,
+        unit="ratio",
     ),
     Scorer(
         "context_divergence_cosine",
@@ -57,5 +59,6 @@ SCORERS = (
         probe="pair",
         paper="VHD, arXiv 2412.13949",
         signed=False,
+        unit="1 − cosine",
     ),
 )

@@ -38,5 +38,7 @@ SCORERS = (
         "answer steps against other steps",
         signed=False,
         fails="zero for heads that look at the needle at every step",
+        unit="share of most attended keys",
+        marker=("#009E73", "cross"),
     ),
 )

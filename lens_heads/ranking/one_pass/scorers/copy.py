@@ -40,6 +40,8 @@ SCORERS = (
         "retrieval score; Wu et al., arXiv 2404.15574",
         signed=False,
         fails="sees literal copies alone, of the most attended token alone",
+        unit="copies per needle token",
+        marker=("#D55E00", "triangle-up"),
     ),
     Scorer(
         "copy_tokens",

@@ -25,6 +25,9 @@ SCORERS = (
         "direct logit attribution; Elhage et al. 2021",
         reads_needle=False,
         fails="counts what a head writes from anywhere, whether or not the needle is read",
+        label="DLA",
+        unit="logits",
+        marker=("#CC79A7", "diamond"),
     ),
     Scorer(
         "dla_exact",
@@ -33,5 +36,8 @@ SCORERS = (
         direction="exact",
         reads_needle=False,
         fails="counts what a head writes from anywhere, whether or not the needle is read",
+        label="DLA, exact",
+        unit="logits",
+        marker=("#8C3F67", "diamond-open"),
     ),
 )

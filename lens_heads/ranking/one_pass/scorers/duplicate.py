@@ -23,5 +23,6 @@ SCORERS = (
         counted="seen_before",
         paper="duplicate-token heads; Wang et al., arXiv 2211.00593",
         signed=False,
+        unit="attention mass",
     ),
 )

@@ -16,4 +16,13 @@ def entropy(view: RowView) -> Float[Tensor, "head row"]:
     return torch.special.entr(view.pattern).sum(-1) / torch.log(view.row_positions.clamp(min=1) + 1.0)
 
 
-SCORERS = (Scorer("entropy", entropy, probe="text", paper="entropy of attention, normalised", signed=False),)
+SCORERS = (
+    Scorer(
+        "entropy",
+        entropy,
+        probe="text",
+        paper="entropy of attention, normalised",
+        signed=False,
+        unit="share of even attention",
+    ),
+)

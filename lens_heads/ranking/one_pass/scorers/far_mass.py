@@ -38,5 +38,6 @@ SCORERS = (
         paper="forward-only stand-in for DuoAttention (kvpress)",
         signed=False,
         only_named=True,
+        unit="share of the text before",
     ),
 )

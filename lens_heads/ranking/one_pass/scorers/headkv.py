@@ -24,5 +24,8 @@ SCORERS = (
         "HeadKV; Fu et al., arXiv 2410.19258",
         signed=False,
         fails="reads the end of the prompt, before an answer begins",
+        label="HeadKV",
+        unit="attention mass",
+        marker=("#E69F00", "x"),
     ),
 )

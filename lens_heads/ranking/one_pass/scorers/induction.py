@@ -29,6 +29,7 @@ SCORERS = (
         paper="RazorAttention; Olsson et al.",
         fails="repeated random tokens: heads that match meaning do not show",
         signed=False,
+        unit="attention mass",
     ),
     Scorer(
         "echo",
@@ -38,5 +39,6 @@ SCORERS = (
         paper="RazorAttention",
         fails="repeated random tokens: heads that match meaning do not show",
         signed=False,
+        unit="attention mass",
     ),
 )

@@ -25,6 +25,9 @@ SCORERS = (
         True,
         "Gema et al., arXiv 2607.01002",
         fails="credits a head with the token it names; heads that say that an answer follows write other tokens",
+        label="LOCOS",
+        unit="logits",
+        marker=("#0072B2", "circle"),
     ),
     Scorer(
         "locos_exact",
@@ -34,5 +37,8 @@ SCORERS = (
         "LOCOS through the norms, arXiv 2607.01002",
         direction="exact",
         fails="as locos; norms are frozen at their values, which ablation would change",
+        label="LOCOS, exact",
+        unit="logits",
+        marker=("#003F66", "circle-open"),
     ),
 )

@@ -52,13 +52,22 @@ SCORERS = (
         paper="the part of LOCOS from the answer's own tokens",
         reads_needle=False,
         only_named=True,
+        unit="logits",
     ),
-    Scorer("locos_beside", locos_beside, paper="the part of LOCOS beside these", reads_needle=False, only_named=True),
+    Scorer(
+        "locos_beside",
+        locos_beside,
+        paper="the part of LOCOS beside these",
+        reads_needle=False,
+        only_named=True,
+        unit="logits",
+    ),
     Scorer(
         "locos_rest",
         locos_rest,
         paper="the part of LOCOS from the rest of the needle",
         reads_needle=False,
         only_named=True,
+        unit="logits",
     ),
 )

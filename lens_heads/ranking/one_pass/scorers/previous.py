@@ -12,4 +12,13 @@ def previous(view: RowView) -> Float[Tensor, "head row"]:
     return view.back(1)
 
 
-SCORERS = (Scorer("previous", previous, probe="text", paper="previous-token heads; Olsson et al. 2022", signed=False),)
+SCORERS = (
+    Scorer(
+        "previous",
+        previous,
+        probe="text",
+        paper="previous-token heads; Olsson et al. 2022",
+        signed=False,
+        unit="attention mass",
+    ),
+)

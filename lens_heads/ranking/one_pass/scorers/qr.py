@@ -40,6 +40,14 @@ def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
 
 
 SCORERS = (
-    Scorer("qr", qr, "query", False, "QRScore; Zhang et al., EMNLP 2025", rule="gold_mass"),
+    Scorer(
+        "qr",
+        qr,
+        "query",
+        False,
+        "QRScore; Zhang et al., EMNLP 2025",
+        rule="gold_mass",
+        label="QRScore",
+    ),
     Scorer("qr_ndcg", qr_ndcg, "query", False, "QRScore; Zhang et al., EMNLP 2025", signed=False, rule="ndcg"),
 )

@@ -42,5 +42,6 @@ SCORERS = (
         needs=frozenset({"received"}),
         paper="Thought Anchors, arXiv 2506.19143",
         only_named=True,
+        unit="kurtosis",
     ),
 )

@@ -12,4 +12,13 @@ def sink(view: RowView) -> Float[Tensor, "head row"]:
     return view.pattern[..., 0]
 
 
-SCORERS = (Scorer("sink", sink, probe="text", paper="attention sinks; Xiao et al., arXiv 2309.17453", signed=False),)
+SCORERS = (
+    Scorer(
+        "sink",
+        sink,
+        probe="text",
+        paper="attention sinks; Xiao et al., arXiv 2309.17453",
+        signed=False,
+        unit="attention mass",
+    ),
+)

@@ -26,6 +26,20 @@ def span_tokens(view: RowView) -> Float[Tensor, "head row"]:
 
 
 SCORERS = (
-    Scorer("span", span, probe="text", paper="local and global heads, relative to the row's position", signed=False),
-    Scorer("span_tokens", span_tokens, probe="text", paper="Attention Illuminates", signed=False),
+    Scorer(
+        "span",
+        span,
+        probe="text",
+        paper="local and global heads, relative to the row's position",
+        signed=False,
+        unit="share of the text before",
+    ),
+    Scorer(
+        "span_tokens",
+        span_tokens,
+        probe="text",
+        paper="Attention Illuminates",
+        signed=False,
+        unit="tokens",
+    ),
 )

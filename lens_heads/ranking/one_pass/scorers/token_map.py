@@ -35,6 +35,21 @@ def _told(view: WeightsView, logits: Float[Tensor, "head pair token"]) -> Float[
 
 
 SCORERS = (
-    Scorer("token_map", token_map, probe="weights", paper="Successor Heads, arXiv 2312.09230", signed=False),
-    Scorer("token_map_raw", token_map_raw, probe="weights", paper="its printed formula", signed=False, only_named=True),
+    Scorer(
+        "token_map",
+        token_map,
+        probe="weights",
+        paper="Successor Heads, arXiv 2312.09230",
+        signed=False,
+        unit="share of pairs",
+    ),
+    Scorer(
+        "token_map_raw",
+        token_map_raw,
+        probe="weights",
+        paper="its printed formula",
+        signed=False,
+        only_named=True,
+        unit="share of pairs",
+    ),
 )
