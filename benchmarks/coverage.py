@@ -63,7 +63,7 @@ def designs(rng: np.random.Generator) -> list[dict[str, Any]]:
     def clustered(kinds: int) -> Interval:
         labels = [rng.integers(14, size=100), rng.integers(30, size=100)][:kinds]
         values = rng.normal(0, 0.7**0.5, 100) + sum(rng.normal(0, 0.3**0.5, 30)[label] for label in labels)
-        low, high = mean_interval(tensor(values), groups=[label.tolist() for label in labels], n=500)
+        _, low, high = mean_interval(tensor(values), groups=[label.tolist() for label in labels], n=500)
         return Interval(float(values.mean()), float(low), float(high))
 
     def ratio(n: int) -> Interval:

@@ -68,7 +68,7 @@ def cached(model: Any, ranked: dict[str, HeadScores], length: int, n: int, out: 
     table = lh.streaming(
         model, trials, ranked, shares=SHARES, sink=SINK, recent=RECENT, controls=lh.Controls("random", DRAWS), **how
     )
-    log, right = table.to_frame(), table.to_frame("correct")
+    log, right = table.frame, table.of("correct")
     frame = log.assign(correct=right["correct"], tokens=int(table.per_trial["tokens"].mean()))
     whole = table.per_trial[table.per_trial["ranking"] == "whole"]["bytes"].mean()
     print(frame.round(2).to_string())
@@ -91,7 +91,7 @@ def decoded(model: Any, ranked: dict[str, HeadScores], length: int, n: int) -> l
     rows = []
     for name, found in runs.items():
         gain = found.metrics["logprob"] - plainly.metrics["logprob"]
-        low, high = mean_interval(gain, groups=plainly.groups)
+        _, low, high = mean_interval(gain, groups=plainly.groups)
         row = {"decoding": name, "k": k, "logprob": found.mean("logprob"), "correct": found.mean("correct")}
         rows.append(row | {"gain": float(gain.mean()), "gain_low": float(low), "gain_high": float(high)})
         print(rows[-1])

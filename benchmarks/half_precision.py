@@ -39,7 +39,7 @@ def compared(one: lh.AblationCurve, other: lh.AblationCurve, condition: lh.Condi
     for curve in (one, other):
         costs.append(curve.values(lh.Condition.none(), "logprob") - curve.values(condition, "logprob"))
     a, b = costs[0], costs[1][costs[0].index]
-    low, high = lh.stats.mean_interval(torch.tensor((b - a).to_numpy()))
+    _, low, high = lh.stats.mean_interval(torch.tensor((b - a).to_numpy()))
     return {
         "float32": float(a.mean()),
         "bfloat16": float(b.mean()),

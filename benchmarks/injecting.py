@@ -75,7 +75,7 @@ def measured(model: Any, relation: str) -> dict[str, Any]:
     }
     rows = []
     for name, values in runs.items():
-        low, high = (min(max(float(bound), 0.0), 1.0) for bound in mean_interval(values))
+        low, high = (min(max(float(bound), 0.0), 1.0) for bound in mean_interval(values)[1:])
         rows.append({"put in": name, "probability": float(values.mean()), "low": low, "high": high})
         print(relation, rows[-1], flush=True)
     rho = lh.compare.rank_correlation(effects, injected.scores)

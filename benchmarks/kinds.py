@@ -86,7 +86,7 @@ def judged(model: Any, behaviour: str, fixed: dict[str, HeadScores], n: int, out
         rows.append({"method": method, "claimed": claimed, "heads": heads, **verdict.row()})
         print(f"{'claimed' if claimed else '':8} {verdict}", flush=True)
     values = torch.tensor(curve.values(lh.Condition.none(), "logprob").to_numpy())
-    low, high = map(float, mean_interval(values))
+    _, low, high = map(float, mean_interval(values))
     return {"k": k, "trials": n, "base": float(values.mean()), "base_low": low, "base_high": high, "methods": rows}
 
 

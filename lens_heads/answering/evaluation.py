@@ -78,18 +78,17 @@ class Evaluation:
         """Mean over trials."""
         return float(self._values(metric).mean())
 
-    def interval(self, metric: str, level: float = 0.95) -> tuple[float, float]:
-        """(low, high) of the mean over trials: Wilson's for right answers, `stats.mean_interval` for others.
+    def interval(self, metric: str, level: float = 0.95) -> Interval[float]:
+        """The mean over trials with its bounds: Wilson's for right answers, `stats.mean_interval` for others.
 
         Trials of one group count together. NaN below five trials or groups. Never beyond what the metric can be: above 0 for
         a log-probability.
         """
         values = self._values(metric)
         if are_shares(values.numpy()):
-            _, low, high = share_interval(values.numpy(), groups=self.groups, level=level)
-            return low, high
-        low, high = map(float, mean_interval(values, groups=self.groups, level=level))
-        return Interval(self.mean(metric), low, high).within(*range_of(metric))[1:]
+            return share_interval(values.numpy(), groups=self.groups, level=level)
+        _, low, high = map(float, mean_interval(values, groups=self.groups, level=level))
+        return Interval(self.mean(metric), low, high, level).within(*range_of(metric))
 
     @property
     def frame(self) -> pd.DataFrame:

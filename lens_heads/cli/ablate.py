@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,7 @@ from lens_heads.cli.loading import Sharing, loads
 from lens_heads.cli.options import AllowCode, Batch, Model, NewTokens, Out, Task, With
 
 if TYPE_CHECKING:
-    from lens_heads.heads.controls import Controls
     from lens_heads.heads.scores import HeadScores
-    from lens_heads.trials.trial import AnyTrial
 
 
 @loads
@@ -45,7 +44,6 @@ def ablate(
 ) -> None:
     """Ablate a growing number of each ranking's top heads, with controls, on trials that the rankings did not use."""
     from lens_heads.evidence import curve as ablation
-    from lens_heads.evidence import verdicts
     from lens_heads.evidence.head_sets import check_names
     from lens_heads.heads.controls import Controls
     from lens_heads.interventions import activations
@@ -59,7 +57,7 @@ def ablate(
     check_names(rankings, "a ranking")
     numbers = _numbers(ks)
     if verdict is not None:
-        numbers.append(checks.whole_number("verdict", verdict))
+        checks.whole_number("verdict", verdict)
     Controls(draws=draws, seed=seed)
     if precision is not None:
         check_half_width("precision", precision)
@@ -80,8 +78,10 @@ def ablate(
     if needs_means:
         calibration = cli_options.answered_trials(calibrate or "packaged", calibrate_with, "--calibrate-with")
     run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "out": out}
-    run |= {"specificity": others, "controls": _controls(trials, draws, seed, verdict), "generate": not no_text}
+    run |= {"specificity": others, "verdict": verdict, "generate": not no_text}
     run |= {} if precision is None else {"precision": precision}
+    beside = ablation.default_controls(trials, verdict is not None)
+    run["controls"] = replace(beside, draws=draws if verdict is None else max(draws, beside.draws), seed=seed)
     with loading.model(model, out) as loaded:
         reference = activations.mean_activations(loaded, calibration) if needs_means else None
         curve = ablation.ablation_curve(
@@ -90,20 +90,8 @@ def ablate(
     for name in [task, *others]:
         tables.show(tables.curve(curve, task=name))
     if verdict is not None:
-        tables.show(tables.verdicts(verdicts.judge(curve, k=verdict)))
+        tables.show(tables.verdicts(list(curve.verdicts)))
     cli_options.say(f"{len(curve.per_trial)} evaluations", out)
-
-
-def _controls(trials: Sequence[AnyTrial], draws: int, seed: int, verdict: int | None) -> Controls:
-    """The default controls, or those that a verdict takes: the needle can be left out of trials that have one."""
-    from lens_heads.heads.conditions import NO_NEEDLE
-    from lens_heads.heads.controls import Controls
-    from lens_heads.trials.trial import Trial
-
-    if verdict is None:
-        return Controls(draws=draws, seed=seed, trials=20)
-    needles = all(isinstance(trial, Trial) and trial.needle for trial in trials)
-    return Controls(("random", "random_like", *[NO_NEEDLE] * needles), max(draws, 40), seed, trials=20)
 
 
 def _rankings(paths: Sequence[Path]) -> dict[str, HeadScores]:

@@ -36,7 +36,7 @@ def describe(
 
     # All that can be wrong before the model is loaded.
     further = [HeadScores.load(path) for path in scores or ()]
-    named_scores(further)
+    named_scores(further or None)
     written = None if text is None else read_text(text)
     if written is not None and not written.strip():
         raise ValueError(f"--text {text} is empty: write the text to be read there")
@@ -44,7 +44,7 @@ def describe(
     if out is not None:
         check_place(out)
     loaded = loading.load(model)
-    cards = described(loaded, None if out else chosen, text=written, rankings=further)
+    cards = described(loaded, None if out else chosen, text=written, rankings=further or None)
     tables.show(tables.cards(cards, chosen))
     if out is not None:
         kinds.write(cards, out)

@@ -17,7 +17,14 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import highest_first
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.stats import benjamini_hochberg, bootstrap_means, gap_interval, mean_interval, percentile_interval
+from lens_heads.stats import (
+    Interval,
+    benjamini_hochberg,
+    bootstrap_means,
+    gap_interval,
+    mean_interval,
+    percentile_interval,
+)
 from lens_heads.stats.clusters import fewest_clusters, whole_clusters
 from lens_heads.stats.intervals import FEWEST
 
@@ -77,7 +84,7 @@ def compare_checkpoints(
     gaps, effects = means[1] - means[0], _effect(*means)
     rarer = torch.minimum((gaps <= 0).sum(0), (gaps >= 0).sum(0))  # The side of zero with fewer resamples.
     columns = {"before": before.values, "after": after.values, "difference": after.values - before.values}
-    columns |= dict(zip(("low", "high"), _bounds(sides, paired, n, seed), strict=True))
+    columns |= dict(zip(("low", "high"), _bounds(sides, paired, n, seed)[1:], strict=True))
     columns |= {"p": (2 * (rarer + 1) / (n + 1)).clamp(max=1), "effect": _effect(before.values, after.values)}
     few = min(fewest_clusters(side.groups, len(side.per_trial)) for side in sides) < FEWEST
     ends = percentile_interval(effects.numpy() * np.nan if few else effects.numpy())
@@ -123,10 +130,8 @@ def _side(scores: HeadScores, trials: Sequence[str]) -> _Side:
     return _Side(scores.per_trial[[scores.trial_ids.index(trial) for trial in trials]], groups)
 
 
-def _bounds(
-    sides: tuple[_Side, _Side], paired: bool, n: int, seed: int
-) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
-    """(low, high) of the mean of after - before."""
+def _bounds(sides: tuple[_Side, _Side], paired: bool, n: int, seed: int) -> Interval[Tensor]:
+    """The mean of after - before, each value [layer, head]."""
     before, after = sides
     if paired:
         return mean_interval(after.per_trial - before.per_trial, groups=before.groups or after.groups, n=n, seed=seed)

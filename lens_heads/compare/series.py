@@ -14,6 +14,7 @@ from lens_heads.compare.overlap import head_overlaps
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed, typed_methods
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ STATUSES = ("emergent", "lost", "kept", "unclear")
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class CheckpointSeries:
+class CheckpointSeries(Drawn):
     """`heads`: a row per head: a column of scores per checkpoint, ranks first and last, status.
 
     `steps`: a row per pair of neighbours, and last first against last: before, after, emergent, lost, kept (names), how many

@@ -19,6 +19,7 @@ from lens_heads.model.identity import identify
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.weighing import value_weights
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed, typed_methods
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Similarity:
+class Similarity(Drawn):
     """`values` [head, head]: the cosine of every two heads of `heads`; -1 to 1, 1 on the diagonal.
 
     Example:

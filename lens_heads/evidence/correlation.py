@@ -27,7 +27,7 @@ from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
-from lens_heads.stats import Permutation, percentile_interval, permutation_test
+from lens_heads.stats import Interval, Permutation, percentile_interval, permutation_test
 from lens_heads.stats.correlation import pearson, spearman_brown
 
 Points: TypeAlias = Float[np.ndarray, "*sample k task"]
@@ -101,7 +101,7 @@ def correlate(
             found["random"] = test(of_a_random, of_b_random)
         how = {"name": statistic, "n": n, **options}
         noise = (_noise(a, of_a, {**how, "seed": seed}), _noise(b, of_b, {**how, "seed": seed + (not paired_items)}))
-        found |= _uncertain(points, *noise)
+        found |= _uncertain(points, found["plain"].r2, *noise)
     elif paired_items:
         raise ValueError("paired_items=True requires two transfer matrices, because a frame has no items")
     naive = float(scipy_stats.pearsonr(x.ravel(), y.ravel(), alternative="greater").pvalue)
@@ -167,13 +167,13 @@ def _covariate(each: Covariate, name: str, shared: tuple[list[int], list[str]]) 
 
 
 def _uncertain(
-    points: pd.DataFrame, of_a: tuple[Points, float], of_b: tuple[Points, float]
-) -> dict[str, tuple[float, float]]:
+    points: pd.DataFrame, r2: float, of_a: tuple[Points, float], of_b: tuple[Points, float]
+) -> dict[str, Any]:
     """`interval` and `reliability` of a `Correlation`; adds the intervals of the values to `points`."""
     for name, (drawn, _) in (("a", of_a), ("b", of_b)):
         points[f"{name}_low"], points[f"{name}_high"] = (end.ravel() for end in percentile_interval(drawn))
     low, high = percentile_interval(_over_points(of_a[0], of_b[0]) ** 2)
-    return {"interval": (float(low), float(high)), "reliability": (of_a[1], of_b[1])}
+    return {"interval": Interval(r2, float(low), float(high)), "reliability": (of_a[1], of_b[1])}
 
 
 def _controlled(values: Points, table: pd.DataFrame, shared: tuple[list[int], list[str]]) -> Points:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed_methods
-from lens_heads.stats import Permutation
+from lens_heads.stats import Interval, Permutation
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Correlation:
+class Correlation(Drawn):
     """Correlation of one statistic between two models, over points (k, task), at fixed k.
 
     `plain`: over all tasks alike, with p over orders of the tasks; `r`, `r2` and `p` are its own. `within`: inside strata of
@@ -48,7 +49,7 @@ class Correlation:
     partial_all: Permutation | None
     random: Permutation | None
     naive_p: float
-    interval: tuple[float, float] | None
+    interval: Interval[float] | None
     reliability: tuple[float, float] | None
     points: pd.DataFrame
 
@@ -78,7 +79,8 @@ class Correlation:
         """ "correlated" or "cannot be told": inside strata, if tasks have any, else over all tasks alike."""
         return (self.within or self.plain).verdict(alpha)
 
-    def to_frame(self) -> pd.DataFrame:
+    @property
+    def frame(self) -> pd.DataFrame:
         """One row for each way to correlate: what is taken out, r, r2, p, p_two_sided, smallest_p, arrangements."""
         left = {f"without {name}": found for name, found in self.partial.items()}
         rows = {
@@ -99,7 +101,7 @@ class Correlation:
         return plots.transfer_scatter(self, title=title)
 
     def __repr__(self) -> str:
-        bounds = "" if self.interval is None else f" [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
+        bounds = "" if self.interval is None else f" [{self.interval.low:.3f}, {self.interval.high:.3f}]"
         ceiling = "" if self.noise_ceiling_r2 is None else f", noise ceiling {self.noise_ceiling_r2:.3f}"
         inside = self.within
         strata = "" if inside is None else f", inside strata R^2 {inside.r2:.3f}, p = {inside.p:.2g}"

@@ -12,16 +12,21 @@ import pandas as pd
 from lens_heads.evidence.curve_results import MAIN_TASK, AblationCurve
 from lens_heads.evidence.grid import Grid, Tasks
 from lens_heads.evidence.head_sets import capped, check_names, limited, named_rankings, named_scores, plan_sets
+from lens_heads.evidence.verdicts import judge
 from lens_heads.heads.conditions import BARE, NO_ABLATION, NO_NEEDLE, Condition, HeadSet, head_set
 from lens_heads.heads.controls import CONTROLS, AnyControls, Controls
 from lens_heads.heads.head import Head
+from lens_heads.heads.named import AnyRankings
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.activations import MeanActivations, mean_activations
+from lens_heads.interventions.kinds import KINDS
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
+from lens_heads.runs import checks
 from lens_heads.runs.typed import Default, typed
 from lens_heads.stats import Precision
 from lens_heads.trials.encoding import several
@@ -30,6 +35,8 @@ from lens_heads.trials.trial import AnyTrial
 
 BESIDE = Controls(CONTROLS, draws=8, trials=20)
 """The controls by default."""
+JUDGED = Controls(("random", "random_like", NO_NEEDLE), draws=40, trials=20)
+"""The controls by default where a verdict is asked for. Without needles, none is left out."""
 
 
 class CurveRun(AblationRun, total=False):
@@ -51,11 +58,12 @@ class CurveRun(AblationRun, total=False):
 def ablation_curve(
     model: Model,
     trials: Iterable[AnyTrial] | Tasks,
-    rankings: Mapping[str, HeadScores] | Sequence[HeadScores] | HeadScores,
+    rankings: AnyRankings,
     *,
     ks: Sequence[int] | int = (1, 5, 10, 20, 50, 100),
+    verdict: int | None = None,
     kind: str | Ablation = "mean",
-    controls: AnyControls = BESIDE,
+    controls: AnyControls | None = None,
     specificity: Tasks | None = None,
     specificity_for: str | Sequence[str] | None = None,
     sets: Mapping[str, Iterable[Head | str | Sequence[int]] | Head | str] | None = None,
@@ -68,17 +76,22 @@ def ablation_curve(
         trials: trials that no ranking was made on; `{name: trials}` names the task in tables and figures.
         rankings: scores by method; the first is the lead, the baseline of paired differences.
         ks: numbers of heads, capped at the number of heads in the model.
+        verdict: a number of heads that was fixed beforehand. It joins `ks`, and `curve.verdicts` are those of `verdicts.judge`
+            on the lead's top heads of this number.
         kind: as in `ablate`.
-        controls: names of controls, or `Controls(names, draws, seed, of, trials)`, which explains them.
+        controls: names of controls, or `Controls(names, draws, seed, of, trials)`, which explains them. Default: `BESIDE`, or
+            `JUDGED` with a verdict.
         specificity: other tasks under the same ablations: {"parametric": trials, ...}.
         specificity_for: the rankings whose ablations also run on those ("random" always does): names, or None for all.
         sets: further sets of heads by name, each ablated as a whole (set "given", k = its size).
         generate: also decode and judge the text; without it only teacher-forced metrics are measured.
         **options: run options (`runs.options.RunOptions`), `precision` (`CurveRun`), and `reference` and the options of the
-            ablation, as in `ablate`.
+            ablation, as in `ablate`. Kinds that take means have, without a `reference`, those of the first 50 trials that the
+            rankings were made on; rankings read from files no longer know theirs.
 
-    Raises ValueError for trials shared between selection and evaluation, rankings of another model's shape, an unknown
-    control, k below 1, and everything `ablate` rejects, all before anything runs.
+    Cost: a prefill per trial, and for every set of heads the decoding of its trials. Raises ValueError for trials shared
+    between selection and evaluation, rankings of another model's shape, an unknown control, k below 1, a missing reference, and
+    everything `ablate` rejects, all before anything is ablated.
 
     Example:
         >>> found = lh.ablation_curve(model, others[:5], scores, ks=[2], kind="zero", generate=False)
@@ -88,17 +101,23 @@ def ablation_curve(
     """
     shape = head_geometry(model)
     chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
+    if verdict is not None:
+        sizes = sorted({*sizes, checks.whole_number("verdict", verdict, 1, shape.n_layers * shape.n_heads)})
     precision, selecting = options.pop("precision", None), options.pop("selecting", False)
-    ablation, run = ablation_run(model, kind, options)
+    if verdict is not None and selecting:
+        raise ValueError("verdict= and selecting=True: trials that select prove nothing: run the verdict on others")
     precision = precision if precision is None or isinstance(precision, Precision) else Precision(precision)
-    controls = Controls.given(controls, BESIDE, (*CONTROLS, NO_NEEDLE))
     main, tasks = _named_tasks(trials, specificity or {})
+    default = default_controls(tasks[main], verdict is not None)
+    controls = Controls.given(default if controls is None else controls, default, (*CONTROLS, NO_NEEDLE))
+    check_scores_of(model, chosen)
+    check_ranks(chosen, sizes)
+    options["reference"] = _reference(model, kind, options.get("reference"), chosen, options.get("progress", True))
+    ablation, run = ablation_run(model, kind, options)
     bare = _bare(tasks) if NO_NEEDLE in controls.names else {}
     grid = Grid.of(model, {**tasks, **bare}, ablation, run, generate)
     if not selecting:
         grid.check_independent(chosen, [main])
-    check_scores_of(model, chosen)
-    check_ranks(chosen, sizes)
     planned = plan_sets(chosen, sizes, controls)
     check_names(sets or {}, "a set of heads")
     for name, listed in (sets or {}).items():
@@ -119,9 +138,39 @@ def ablation_curve(
     }
     meta |= {"selecting": True} if selecting else {}
     curve = _until(precision, grid, planned, meta)
+    if verdict is not None:
+        curve = replace(curve, verdicts=tuple(judge(curve, k=verdict)))
     if grid.folder is not None:
         curve.save(grid.folder.path)
     return curve
+
+
+def default_controls(trials: Sequence[AnyTrial], judged: bool) -> Controls:
+    """`BESIDE`, or `JUDGED` for a verdict; a needle can be left out only where every trial has one."""
+    if not judged:
+        return BESIDE
+    needles = all(getattr(trial, "needle", None) for trial in trials)
+    return JUDGED if needles else replace(JUDGED, names=[name for name in JUDGED.names if name != NO_NEEDLE])
+
+
+def _reference(
+    model: Model, kind: str | Ablation, given: Reference | None, rankings: Mapping[str, HeadScores], progress: bool
+) -> Reference | None:
+    """What was given; else, for kinds that take means, those of the trials that chose the heads."""
+    if (
+        given is not None
+        or not isinstance(kind, str)
+        or kind not in KINDS
+        or KINDS[kind].reference is not MeanActivations
+    ):
+        return given
+    chose = {one.id: one.trial for scores in rankings.values() for one in scores.made_on if one.trial is not None}
+    if not chose:
+        raise ValueError(
+            f"kind={kind!r} needs a reference, and {', '.join(rankings)} no longer has the trials that it was made on, since "
+            "files keep none: pass reference=lh.mean_activations(model, trials)"
+        )
+    return mean_activations(model, list(chose.values()), progress=progress)
 
 
 def _until(precision: Precision | None, grid: Grid, planned: Sequence[HeadSet], meta: dict[str, Any]) -> AblationCurve:

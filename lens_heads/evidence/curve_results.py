@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from jaxtyping import Float
 from lens_heads.answering.evaluation import METRICS, range_of
 from lens_heads.evidence import estimates as statistics
 from lens_heads.evidence.estimates import Draws
+from lens_heads.evidence.words import Verdict
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.grouping import Labels, groups_in
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.fields import check_columns
 from lens_heads.runs.files import path_of, write_atomic
 from lens_heads.runs.reading import read_json
@@ -34,11 +37,12 @@ MAIN_TASK = "main"
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class AblationCurve:
+class AblationCurve(Drawn):
     """The result of `ablation_curve`.
 
     `per_trial`: one row per trial and condition (method, set, k, seed, heads, task, trial, answer, text, one column per
-    metric). `frame` summarizes it with intervals; `differences` and `dissociation` compare conditions.
+    metric). `frame` summarizes it with intervals; `differences` and `dissociation` compare conditions. `verdicts`: what
+    `ablation_curve(verdict=k)` told; they are not stored, and `verdicts.judge(curve, k=k)` gives them again.
 
     `meta`: the settings.
 
@@ -50,6 +54,7 @@ class AblationCurve:
 
     per_trial: pd.DataFrame
     meta: dict[str, Any]
+    verdicts: tuple[Verdict, ...] = ()
 
     @property
     def main_task(self) -> str:
@@ -290,8 +295,9 @@ class AblationCurve:
         return f"AblationCurve({', '.join(self.rankings)}; k = {ks}; metrics {', '.join(self.metrics)})"
 
     def _repr_html_(self) -> str:
+        said = "".join(f"<p>{escape(str(verdict))}</p>" for verdict in self.verdicts)
         first = self.frame[(self.frame["metric"] == self.metrics[0]) & (self.frame["task"] == self.main_task)]
-        return first.to_html(index=False, float_format=lambda x: f"{x:.3f}")
+        return said + first.to_html(index=False, float_format=lambda x: f"{x:.3f}")
 
 
 def check_table(file: Path, table: pd.DataFrame, remedy: str = "save it again") -> None:

@@ -41,8 +41,8 @@ def mean(draws: Draws, groups: Groups, level: float = 0.95) -> Interval:
     found = crossed_interval(_tensor(values.T), groups=groups, level=level)
     if not shares or math.isnan(found.low):
         return found
-    low, high = wilson(found.value, effective_n(values.mean(1), groups), level=level)
-    return Interval(found.value, min(low, found.low), max(high, found.high))
+    _, low, high = wilson(found.value, effective_n(values.mean(1), groups), level=level)
+    return Interval(found.value, min(low, found.low), max(high, found.high), level)
 
 
 def paired(one: Draws, other: Draws, groups: Groups, level: float = 0.95) -> Interval:

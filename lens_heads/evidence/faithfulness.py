@@ -23,6 +23,7 @@ from lens_heads.heads.controls import CONTROLS, AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
+from lens_heads.heads.named import AnyRankings
 from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
@@ -100,7 +101,7 @@ class _How:
 def faithfulness(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
-    rankings: Any,
+    rankings: AnyRankings,
     *,
     ks: Sequence[int] | int | Literal["mib"] = "mib",
     metric: str | Measure = "answer_logprob",

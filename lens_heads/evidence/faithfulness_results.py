@@ -20,6 +20,7 @@ from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.typed import typed_methods
@@ -36,7 +37,7 @@ Scale = Literal["linear", "log"]
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class FaithfulnessCurve:
+class FaithfulnessCurve(Drawn):
     """The result of `faithfulness`.
 
     `per_trial`: a row per pair and set of kept heads: method, set, k, seed (the draw), heads, trial, groups, value (the metric).

@@ -33,6 +33,7 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.typed import typed, typed_methods
 
@@ -45,7 +46,7 @@ BESIDE = Controls("random", draws=5)
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Generality:
+class Generality(Drawn):
     """The result of `generality`: every set of heads (source) on every task, next to random sets of the same size.
 
     `curve` holds every trial under every set (sources as set "top"), `metrics` the metric of each task.

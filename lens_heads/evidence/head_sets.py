@@ -9,6 +9,7 @@ from typing import Any
 from lens_heads.heads.conditions import NO_ABLATION, NO_NEEDLE, Condition, HeadSet, head_set
 from lens_heads.heads.controls import CONTROLS, Controls
 from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import to_query_heads
 from lens_heads.runs import checks
@@ -17,28 +18,11 @@ RESERVED = ("none", "any", NO_NEEDLE, *CONTROLS)
 """Names that tables use for no ablation and for controls."""
 
 
-def named_scores(rankings: Any, shape: HeadGeometry) -> dict[str, HeadScores]:
+def named_scores(rankings: AnyRankings, shape: HeadGeometry) -> dict[str, HeadScores]:
     """The rankings by name, each of this model's shape."""
-    if isinstance(rankings, HeadScores):
-        rankings = [rankings]
-    if not isinstance(rankings, Mapping):
-        if isinstance(rankings, str) or not isinstance(rankings, Iterable):
-            raise TypeError(f"rankings={rankings!r:.60}: must be a HeadScores, several, or what score_heads returns")
-        rankings = list(rankings)
-        names = [getattr(ranking, "method", "?") for ranking in rankings]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two rankings are called {twice!r}: pass a mapping of names to rankings")
-        rankings = dict(zip(names, rankings, strict=True))
-    named = dict(rankings)
-    if not named:
-        raise ValueError("there are no rankings: pass the result of score_heads, or one HeadScores")
+    named = by_name(rankings)
     check_names(named, "a ranking")
     for name, scores in named.items():
-        if not isinstance(scores, HeadScores):
-            raise ValueError(
-                f"ranking {name!r} must be a HeadScores, as score_heads returns, not a {type(scores).__name__}"
-            )
         shape.check_scores(scores, f"ranking {name!r}")
     # A kv head that one query head reads is that one.
     return {name: to_query_heads(one, 1) if one.unit == "kv_head" else one for name, one in named.items()}

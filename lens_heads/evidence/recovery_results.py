@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.grouping import COLUMNS, Labels, groups_in
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed_methods
 from lens_heads.stats import crossed_interval, ratio_interval
 
@@ -36,7 +37,7 @@ class NothingFlipped(ValueError):  # noqa: N818 - a finding as well as an error
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Recovery:
+class Recovery(Drawn):
     """The result of `recovery`.
 
     `per_example`: one row per example and set, with the example's groups (group, group_2; empty without), set ("patched" or a

@@ -19,6 +19,7 @@ from lens_heads.heads.gates import share_count
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import groups_in, labels
 from lens_heads.heads.head import Head
+from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
@@ -35,6 +36,7 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_methods
@@ -105,7 +107,7 @@ def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "lay
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class StreamingTable:
+class StreamingTable(Drawn):
     """What deployments keep: `per_trial` has a row per trial, ranking, share and draw, with logprob (nats per token of the gold
     answer), correct, bytes of the cache after the prompt, and `kept`, these as a share of the whole cache's.
 
@@ -118,7 +120,12 @@ class StreamingTable:
 
     per_trial: pd.DataFrame
 
-    def to_frame(self, metric: str = "logprob", level: float = 0.95) -> pd.DataFrame:
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`of("logprob")`: a row per ranking and share."""
+        return self.of("logprob")
+
+    def of(self, metric: str, level: float = 0.95) -> pd.DataFrame:
         """A row per ranking and share: the metric's mean with its interval over trials (and draws), `beyond_random`, what
         it is more than with random heads kept, with an interval over both, and the share of the cache that is kept. ValueError
         for another metric than those of `per_trial`."""
@@ -141,7 +148,7 @@ class StreamingTable:
         """The metric against the share of the cache that is kept: a line per ranking, random kv heads in grey."""
         from lens_heads import plots
 
-        return plots.cache_curves(self.to_frame(metric), metric, title=title)
+        return plots.cache_curves(self.of(metric), metric, title=title)
 
 
 def _interval(name: str, values: pd.DataFrame, rows: pd.DataFrame, level: float) -> dict[str, float]:
@@ -156,7 +163,7 @@ def _interval(name: str, values: pd.DataFrame, rows: pd.DataFrame, level: float)
 def streaming(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
-    rankings: Mapping[str, HeadScores],
+    rankings: AnyRankings,
     *,
     shares: Iterable[float] = (0.25, 0.5, 0.75),
     sink: int = 4,
@@ -168,7 +175,7 @@ def streaming(
 
     Args:
         trials: other trials than the rankings were made on.
-        rankings: by name; scores of query heads count for the kv head they read, by the best of its group.
+        rankings: as in `ablation_curve`; scores of query heads count for the kv head they read, by the best of its group.
         shares: of the kv heads, how many keep everything, counted as `heads.gate_threshold` does (half of 90 are 45, a quarter of
             18 are 5).
         sink, recent: tokens that the others keep, as in `ablate(model, heads, "streaming")`.
@@ -193,10 +200,11 @@ def streaming(
     controls = Controls.given(controls, BESIDE, ("random",), few=False)
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-    check_independent(rankings, None, made_on(encoded))
-    check_scores_of(model, rankings)
+    named = by_name(rankings)
+    check_independent(named, None, made_on(encoded))
+    check_scores_of(model, named)
     wanted = [checks.share("shares", share, "0.5") for share in shares]
-    kept = _conditions(shape, rankings, wanted, controls)
+    kept = _conditions(shape, named, wanted, controls)
     settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room}
     settings |= {"method": "streaming", "sink": sink, "recent": recent}
     settings["kept"] = digest(

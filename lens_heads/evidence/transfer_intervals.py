@@ -55,7 +55,7 @@ def contributions(
         values, groups, bounded = own.values, own.groups, fewest_clusters(own.groups, own.n) >= FEWEST
         lost = _lost(layout, name)
         if relative and bounded:
-            bounded = bool(mean_interval(torch.from_numpy(values[0].copy()), groups=groups)[0] > 0)
+            bounded = bool(mean_interval(torch.from_numpy(values[0].copy()), groups=groups).low > 0)
         if are_shares(values):
             values = np.concatenate([values, lost, 1 - lost], axis=1)
             groups = [(*labels, "", "") for labels in groups]

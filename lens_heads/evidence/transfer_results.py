@@ -27,8 +27,10 @@ from lens_heads.evidence.transfer_cells import (
 )
 from lens_heads.evidence.transfer_intervals import contributions, of_items, of_samples
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.result_folders import read_tables, write_tables
 from lens_heads.runs.typed import typed_methods
+from lens_heads.stats import Interval
 from lens_heads.stats.intervals import FEWEST
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ ABOUT, KINDS = "transfer.json", ("per_item", "counts")
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class TransferMatrix:
+class TransferMatrix(Drawn):
     """Every target task without ablation, with every source task's top k heads ablated, and with random heads ablated.
 
     Holds one of two long tables, both with source ("none" at k = 0, a task, or "random"), target, k and draw (0 unless random).
@@ -197,8 +199,8 @@ class TransferMatrix:
 
     def interval(
         self, name: str, level: float = 0.95, n: int = 2000, seed: int = 0, **options: bool
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """(low, high) of a statistic over items and draws of random heads, each with rows k, columns tasks.
+    ) -> Interval[pd.DataFrame]:
+        """A statistic with its bounds over items and draws of random heads, each with rows k, columns tasks.
 
         `compare.cell_intervals` has the method; counts have percentiles of `resampled`. `n`: resamples. NaN where a target that
         enters the statistic has fewer than five items or groups of items and, if `relative`, where its mean without ablation is
@@ -207,7 +209,7 @@ class TransferMatrix:
         values = self._compute(name, self.cells, options)
         alone = np.broadcast_to(np.eye(values.shape[-1], dtype=bool), (len(values), *[values.shape[-1]] * 2))
         low, high = np.moveaxis(self._bounds(name, alone, options, level, (n, seed)), -1, 0)
-        return self._frame(name, low), self._frame(name, high)
+        return Interval(self._frame(name, values), self._frame(name, low), self._frame(name, high), level)
 
     def over_tasks(self, name: str, level: float = 0.95, n: int = 2000, seed: int = 0, **options: bool) -> pd.DataFrame:
         """The mean of a statistic over its tasks, with bounds as in `interval`: rows k, columns value, low, high.

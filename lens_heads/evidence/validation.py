@@ -25,6 +25,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.result_folders import read_tables, write_tables
 from lens_heads.runs.typed import typed, typed_methods
@@ -44,7 +45,7 @@ _OF_TRIALS = {f"trial_{name}": name for name in COLUMNS}
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class MatchValidation:
+class MatchValidation(Drawn):
     """The result of `validate_match`.
 
     `per_trial`: one row per trial and ablation: group, task, set ("a": heads of a; "matched": their partners in b; "random":

@@ -10,6 +10,7 @@ import pandas as pd
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed_methods
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Stage:
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Circuit:
+class Circuit(Drawn):
     """The `stages` of a trace, from the logits backwards. `gap`: mean metric of the clean minus that of the corrupt run.
 
     `shape`: layers, and heads in each. `meta`: the settings.

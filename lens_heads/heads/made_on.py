@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from typing import Any
 
@@ -15,27 +15,32 @@ class MadeOn:
     `id` is the trial's own. Trials of one `group` (a company, a needle, a name) share what the answer depends on; a trial may
     have several.
     `needle` and `prompt` are hashes of the tokens: the same text under another id is not a new trial.
+    `trial` is the trial itself, so that means can be made on it; it is kept in memory alone and written nowhere.
     """
 
     id: str
     group: str | tuple[str, ...] = ""
     needle: str = ""
     prompt: str = ""
+    trial: Any = field(default=None, compare=False, repr=False)
 
     @property
-    def record(self) -> dict[str, str]:
+    def record(self) -> dict[str, Any]:
         """A JSON object without the empty fields."""
-        return {name: value for name, value in asdict(self).items() if value}
+        return {name: value for name in STORED if (value := getattr(self, name))}
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> MadeOn:
         """Read a JSON object, including those of older files, which have a company's `cik` in place of a group."""
-        known = {field.name: record.get(field.name) for field in fields(cls)}
+        known = {name: record.get(name) for name in STORED}
         known["group"] = known["group"] or record.get("cik")
         texts: dict[str, Any] = {name: str(value or "") for name, value in known.items()}
         if isinstance(known["group"], list):
             texts["group"] = tuple(map(str, known["group"]))
         return cls(**texts)
+
+
+STORED = tuple(one.name for one in fields(MadeOn) if one.compare)
 
 
 def records(ids: Iterable[str], prompts: Iterable[str]) -> tuple[MadeOn, ...]:

@@ -1,27 +1,55 @@
-"""Scores by name, however they are given."""
+"""Rankings by name, in every form that functions take them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
+
+import pandas as pd
 
 from lens_heads.heads.scores import HeadScores
 
+AnyRankings: TypeAlias = Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores
+"""One ranking, several, or several by name, as `rank` and `score_heads` return them."""
 
-def by_name(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores) -> dict[str, HeadScores]:
-    """One HeadScores, several, or a mapping of them, by name: a mapping's own, else the method's. ValueError for two of
-    one name, TypeError for anything else."""
-    given: Any = [scores] if isinstance(scores, HeadScores | str) else scores
-    if not isinstance(given, Iterable):
-        raise TypeError(f"scores is {type(given).__name__}: pass HeadScores, such as score_heads returns")
-    listed = given.values() if isinstance(given, Mapping) else (given := list(given))
-    wrong = next((one for one in listed if not isinstance(one, HeadScores)), None)
-    if wrong is not None:
-        raise TypeError(f"scores holds {type(wrong).__name__}: pass HeadScores, such as score_heads returns")
-    if isinstance(given, Mapping):
-        return dict(given)
-    names = [one.method for one in given]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"two scores are called {twice!r}: pass a mapping of names to scores")
-    return dict(zip(names, given, strict=True))
+
+class Rankings(dict[str, HeadScores]):
+    """Rankings by name; a notebook shows the best heads of each."""
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per ranking: ranking, best (its five best heads), their scores, unit, trials."""
+        rows = []
+        for name, one in self.items():
+            best = one.ranking()[:5]
+            told = {"best": ", ".join(map(str, best)), "scores": ", ".join(f"{one[head]:.3g}" for head in best)}
+            rows.append({"ranking": name, **told, "unit": one.score_unit, "trials": len(one.trial_ids)})
+        return pd.DataFrame(rows, columns=["ranking", "best", "scores", "unit", "trials"])
+
+    def _repr_html_(self) -> str:
+        return self.frame.to_html(index=False)
+
+
+def by_name(rankings: AnyRankings) -> dict[str, HeadScores]:
+    """The rankings by name: a mapping's own, else the method's.
+
+    TypeError for anything that is not a ranking, ValueError for none and for two of one name.
+    """
+    given: Any = [rankings] if isinstance(rankings, HeadScores) else rankings
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"rankings={given!r:.60}: must be a HeadScores, several, or what score_heads returns")
+    if not isinstance(given, Mapping):
+        listed = list(given)
+        names = [getattr(one, "method", "?") for one in listed]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two rankings are called {twice!r}: pass a mapping of names to rankings")
+        given = dict(zip(names, listed, strict=True))
+    for name, one in given.items():
+        if not isinstance(one, HeadScores):
+            raise TypeError(
+                f"ranking {name!r} must be a HeadScores, as score_heads returns, not a {type(one).__name__}"
+            )
+    if not given:
+        raise ValueError("there are no rankings: pass the result of score_heads, or one HeadScores")
+    return dict(given)

@@ -178,10 +178,8 @@ class HeadScores:
         ranked, k = self.ranking(), self._count(k)
         return random_heads(ranked, k, seed) if like is None else random_like(ranked[:k], ranked, seed)
 
-    def interval(
-        self, level: float = 0.95, n: int = 1000, seed: int = 0
-    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
-        """(low, high) of every head's mean over trials, each [layer, head]; see `stats.mean_interval`.
+    def interval(self, level: float = 0.95, n: int = 1000, seed: int = 0) -> stats.Interval[Tensor]:
+        """Every head's mean over trials with its bounds, each [layer, head]; see `stats.mean_interval`.
 
         NaN below five trials or groups, and for heads `selected` on these trials, whose intervals would be biased upwards.
         """
@@ -189,8 +187,9 @@ class HeadScores:
         checks.count("n", n)
         checks.seed(seed)
         if self.selected:
-            return self.values * torch.nan, self.values * torch.nan
-        return stats.mean_interval(self.per_trial, groups=self.groups, level=level, n=n, seed=seed)
+            return stats.Interval(self.values, self.values * torch.nan, self.values * torch.nan, level)
+        found = stats.mean_interval(self.per_trial, groups=self.groups, level=level, n=n, seed=seed)
+        return stats.Interval(self.values, found.low, found.high, level)
 
     def p_values(self) -> Float[Tensor, "layer head"]:
         """One-sided p per head, float64: is its score above the null's (below, if the lowest are best)?
@@ -255,15 +254,20 @@ class HeadScores:
         scores = (self.sign * self.per_trial).flatten(1).double().numpy()
         return stats.top_k_stability(scores, k=self._count(k), n_splits=n, seed=seed)
 
-    def to_frame(self, interval: bool = True) -> pd.DataFrame:
-        """One row per head, best first: layer, head, name, score, and the 95 % `interval` (low, high)."""
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per head, best first: layer, head, name, score, and its 95 % interval (low, high)."""
+        frame = self.ranked
+        for name, bound in zip(("low", "high"), self.interval()[1:], strict=True):
+            frame[name] = [float(bound[layer, head]) for layer, head in zip(frame["layer"], frame["head"], strict=True)]
+        return frame
+
+    @property
+    def ranked(self) -> pd.DataFrame:
+        """`frame` without the intervals, which take a bootstrap."""
         ranked = self.ranking()
         rows = [{"layer": at.layer, "head": at.head, "name": str(at), "score": self[at]} for at in ranked]
-        frame = pd.DataFrame(rows, columns=["layer", "head", "name", "score"])
-        if interval:
-            for name, bound in zip(("low", "high"), self.interval(), strict=True):
-                frame[name] = [float(bound[head.layer, head.head]) for head in ranked]
-        return frame
+        return pd.DataFrame(rows, columns=["layer", "head", "name", "score"])
 
     def plot(self, title: str | None = None) -> go.Figure:
         """A heatmap of the scores, layer by head."""
@@ -272,7 +276,7 @@ class HeadScores:
         return plots.head_map(self, title=title)
 
     def _repr_html_(self) -> str:
-        best = self.to_frame().head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
+        best = self.frame.head(10).to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
         about = f"<b>{escape(self.method)}</b>: {self._size}, {escape(str(self.model))}"
         return f"{about}; the ten best, with 95 % intervals over trials{best}"
 
@@ -302,7 +306,7 @@ class HeadScores:
         about |= {"order": [str(head) for head in self.order], "made_on": [one.record for one in self.made_on]}
         if not self._is_mean:
             about["values"] = self.values.tolist()
-        bounds = self.interval() if len(self.per_trial) else (self.values, self.values)
+        bounds = self.interval()[1:] if len(self.per_trial) else (self.values, self.values)
         return write_envelope(
             path, self.ranking(), self.per_trial, self.trial_ids, {**self.meta, **about}, bounds, self.null
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import AnyHeads
-from lens_heads.heads.named import by_name
+from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
@@ -107,7 +107,7 @@ def describe(
     heads: AnyHeads | None = None,
     *,
     text: AnyText | Sequence[AnyText] | None = None,
-    rankings: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores = (),
+    rankings: AnyRankings | None = None,
     k: int = 5,
     progress: bool = True,
 ) -> HeadCards:
@@ -182,9 +182,9 @@ def _of_map(model: Model, name: str, one: TokenMap) -> Float[Tensor, "layer head
     return score_heads(model, probe, ["token_map"], progress=False)["token_map"].values
 
 
-def named_scores(scores: Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores) -> dict[str, HeadScores]:
+def named_scores(scores: AnyRankings | None) -> dict[str, HeadScores]:
     """The user's scores by the name of their column. ValueError for a name that a card has already."""
-    named = by_name(scores)
+    named = {} if scores is None else by_name(scores)
     taken = next((name for name in named if name in (*SCORES, *ABOUT)), None)
     if taken is not None:
         raise ValueError(f"scores {taken!r}: a card has a column of this name: pass a mapping with another one")

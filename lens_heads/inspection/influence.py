@@ -24,6 +24,7 @@ from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.digests import digest
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.encoded import placed
@@ -39,7 +40,7 @@ LEAST_LOSS = 1e-6
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Influence:
+class Influence(Drawn):
     """`tokens`: a row per token that was predicted: document, position, token, loss, loss_without, difference (nats).
 
     `heads`: those that were ablated, as names.

@@ -22,6 +22,7 @@ from lens_heads.ranking.one_pass.row_view import RowView
 from lens_heads.ranking.one_pass.scorers import TEXT_SCORERS
 from lens_heads.ranking.one_pass.text_pass import ROWS, read_text, stream_rows
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.texts import AnyText, plain_texts
 
@@ -33,7 +34,7 @@ WINDOW, NEAR, FAR, SHARE, PREPLAN = 10, 10, 50, 0.3, 0.4
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class TokenCurve:
+class TokenCurve(Drawn):
     """A number for every token of a text. NaN where it is not defined.
 
     `name`: of what it shows. `values` [position], `tokens` and `words`: the text, as ids and as it reads.

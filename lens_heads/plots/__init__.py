@@ -16,8 +16,10 @@ from lens_heads.plots.tokens import token_curve
 from lens_heads.plots.transfer import generality_map, transfer_map, transfer_scatter
 
 __all__ = [
-    "CONTROLS", "DIVERGING", "METRIC_LABELS", "SEQUENTIAL", "SOURCES", "STYLES", "Style", "ablation_curves", "cache_curves", "drop_bars", "faithfulness_curves", "generality_map", "head_map", "jaccard_curves",
-    "kind_map", "match_diagram", "method_agreement", "method_style", "provenance_bars", "quality_cost", "ranking_bars", "recovery_bars", "scatter", "score_scatter", "similarity_map", "task_curves", "token_curve", "transfer_map",
-    "transfer_scatter",
+    "CONTROLS", "DIVERGING", "METRIC_LABELS", "SEQUENTIAL", "SOURCES", "STYLES", "Style", "ablation_curves",
+    "cache_curves", "drop_bars", "faithfulness_curves", "generality_map", "head_map", "jaccard_curves",
+    "kind_map", "match_diagram", "method_agreement", "method_style", "provenance_bars", "quality_cost",
+    "ranking_bars", "recovery_bars", "scatter", "score_scatter", "similarity_map", "task_curves", "token_curve",
+    "transfer_map", "transfer_scatter",
 ]  # fmt: skip
 __dir__ = __all__.copy

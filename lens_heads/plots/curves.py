@@ -178,7 +178,7 @@ def faithfulness_curves(frame: Any, mlps: str, *, title: str | None = None) -> g
 def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) -> go.Figure:
     """A metric against the share of the cache that is kept: a line per ranking, random heads in grey, the whole cache in black.
 
-    `frame`: ranking, share, kept, and the metric with its `_low` and `_high`, as of `StreamingTable.to_frame`. Every line begins
+    `frame`: ranking, share, kept, and the metric with its `_low` and `_high`, as of `StreamingTable.of`. Every line begins
     with the cache that no kv head has whole. Whiskers are 95 % intervals over trials.
 
     `title`: of the figure.

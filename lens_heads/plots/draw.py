@@ -96,7 +96,7 @@ def band(x: Any, low: Any, high: Any, **style: Any) -> go.Scatter:
 def bounds(scores: ScoresLike) -> tuple[np.ndarray, np.ndarray]:
     """The 95 % interval per head; NaN without trials, and where there is none."""
     if len(scores.trial_ids):
-        low, high = scores.interval()
+        _, low, high = scores.interval()
         return low.numpy(), high.numpy()
     missing = np.full(scores.values.shape, math.nan)
     return missing, missing

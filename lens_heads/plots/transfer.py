@@ -127,7 +127,7 @@ def transfer_scatter(found: CorrelationLike, *, title: str | None = None) -> go.
         part = points[points["task"].astype(str) == task]
         sizes = [6 + 7 * ks.index(k) / max(1, len(ks) - 1) for k in part["k"]]
         traces.append(_points(part, _written(task), shown, sizes))
-    subtitle = f"R² = {number(found.r2, 3)}" + ("" if found.interval is None else interval_text(*found.interval))
+    subtitle = f"R² = {number(found.r2, 3)}" + ("" if found.interval is None else interval_text(*found.interval[1:]))
     subtitle += f", p = {found.p:.2g} over permutations of the tasks"
     if found.within is not None:
         subtitle += f"; inside strata of tasks R² = {number(found.within.r2, 3)}, p = {found.within.p:.2g}"

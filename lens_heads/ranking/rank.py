@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Unpack
 
+from lens_heads.heads.named import Rankings
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.workers import worker_pool
@@ -121,7 +122,7 @@ def rank(
     if material.out is not None:
         for name, scores in found.items():
             scores.save(material.out / f"{name}.json")
-    return {method.name: found[method.name] for method in chosen if method.name in found}
+    return Rankings({method.name: found[method.name] for method in chosen if method.name in found})
 
 
 def ranked(method: Method, material: Material) -> HeadScores:

@@ -62,7 +62,7 @@ def _interval(bounds: Sequence[float], trials: int, form: str) -> str:
 
 
 def _intervals(scores: HeadScores, form: str) -> dict[Head, str]:
-    bounds, trials = torch.stack(scores.interval(), -1).tolist(), len(scores.trial_ids)
+    bounds, trials = torch.stack(scores.interval()[1:], -1).tolist(), len(scores.trial_ids)
     return {head: _interval(bounds[head.layer][head.head], trials, form) for head in scores.ranking()}
 
 

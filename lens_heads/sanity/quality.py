@@ -72,7 +72,7 @@ def _seeds(given: Any) -> list[int]:
 def over_seeds(rows: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     """The mean of every quality over rows, one per model, with its interval: metric, value, low, high."""
     values = torch.from_numpy(rows[list(QUALITIES)].to_numpy(float).copy())
-    low, high = mean_interval(values, level=level)
+    _, low, high = mean_interval(values, level=level)
     return pd.DataFrame(
         {"metric": QUALITIES, "value": values.mean(0).tolist(), "low": low.tolist(), "high": high.tolist()}
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -25,10 +25,19 @@ FEWEST = 5
 """The fewest trials, clusters or random draws that have an interval: t of fewer values reaches further than it tells."""
 
 
-class Interval(NamedTuple):
-    """An estimate and its bounds, which are NaN where there are too few trials.
+T = TypeVar("T")
 
-    `value`, `low` and `high` are in the unit of what was measured.
+
+class _Estimate(NamedTuple, Generic[T]):
+    value: T
+    low: T
+    high: T
+
+
+class Interval(_Estimate[T]):
+    """An estimate and its bounds at a `level`; bounds are NaN where there are too few trials. Unpacks as value, low, high.
+
+    `value`, `low` and `high` are in the unit of what was measured: numbers, or tensors and tables of one shape.
 
     Example:
         >>> costs = lh.stats.Interval(1.5, 1.0, 2.0)
@@ -36,29 +45,35 @@ class Interval(NamedTuple):
         True
     """
 
-    value: float
-    low: float
-    high: float
+    level: float = 0.95
+
+    def __new__(cls, value: T, low: T, high: T, level: float = 0.95) -> Interval[T]:
+        found = super().__new__(cls, value, low, high)
+        found.level = level
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Interval, (*self, self.level)
 
     @property
-    def half_width(self) -> float:
+    def half_width(self) -> T:
         """Half the distance between the bounds."""
-        return (self.high - self.low) / 2
+        return (self.high - self.low) / 2  # type: ignore[operator]  # numbers, tensors and tables subtract
 
-    def within(self, lowest: float, highest: float) -> Interval:
+    def within(self: Interval[float], lowest: float, highest: float) -> Interval[float]:
         """The part of the interval that the estimated mean can lie in; NaN bounds stay.
 
         The true mean lies in its range, so cutting what is outside excludes no true value: coverage stays as it was.
         """
         low, high = np.clip([self.low, self.high], lowest, highest)
-        return Interval(self.value, float(low), float(high))
+        return Interval(self.value, float(low), float(high), self.level)
 
 
 Table: TypeAlias = Float[np.ndarray, "draw trial item"]
 Part: TypeAlias = tuple[Float[np.ndarray, " item"], int]
 """A part of a variance, and its degrees of freedom."""
 
-NOTHING = Interval(math.nan, math.nan, math.nan)
+NOTHING: Interval[float] = Interval(math.nan, math.nan, math.nan)
 """Of what was not measured."""
 
 
@@ -70,8 +85,8 @@ def mean_interval(
     level: float = 0.95,
     n: int = 2000,
     seed: int = 0,
-) -> tuple[Float[Tensor, "*item"], Float[Tensor, "*item"]]:
-    """(low, high) of the mean over trials; NaN below five trials or clusters.
+) -> Interval[Tensor]:
+    """The mean over trials, each value [*item]; bounds are NaN below five trials or clusters.
 
     Args:
         groups: labels of the trials, which are resampled by whole clusters, or two lists of labels that cross.
@@ -82,13 +97,13 @@ def mean_interval(
     `level`: of the interval. `seed`: of the bootstrap. `values`: the trials in the first dimension.
 
     Example:
-        >>> low, high = lh.stats.mean_interval(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
-        >>> low.item() < 3.5 < high.item()
+        >>> mean, low, high = lh.stats.mean_interval(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+        >>> low.item() < mean.item() < high.item()
         True
     """
-    low, high = _bounds([_array(values, 1)], [groups], level, n, seed)
-    shape = values.shape[1:]
-    return torch.from_numpy(low).float().reshape(shape), torch.from_numpy(high).float().reshape(shape)
+    bounds = _bounds([_array(values, 1)], [groups], level, n, seed)
+    low, high = (torch.from_numpy(bound).float().reshape(values.shape[1:]) for bound in bounds)
+    return Interval(values.double().mean(0).float(), low, high, level)
 
 
 @typed
@@ -100,25 +115,25 @@ def gap_interval(
     level: float = 0.95,
     n: int = 2000,
     seed: int = 0,
-) -> tuple[Float[Tensor, "*item"], Float[Tensor, "*item"]]:
-    """(low, high) of mean(first) - mean(second) over trials that are not paired; as `mean_interval`, with Welch's t.
+) -> Interval[Tensor]:
+    """mean(first) - mean(second) over trials that are not paired; as `mean_interval`, with Welch's t.
 
     `groups`: labels for each of the two. `level`, and `n` and `seed` of the bootstrap: as there.
 
     Example:
-        >>> low, high = lh.stats.gap_interval(torch.tensor([4.0, 5, 6, 5, 4, 6]), torch.tensor([0.0, 1, 2, 1, 0, 2]))
-        >>> low.item() < 4 < high.item()
+        >>> gap, low, high = lh.stats.gap_interval(torch.tensor([4.0, 5, 6, 5, 4, 6]), torch.tensor([0.0, 1, 2, 1, 0, 2]))
+        >>> low.item() < gap.item() < high.item()
         True
     """
-    low, high = _bounds([_array(first, 1), -_array(second, 1)], groups, level, n, seed)
-    shape = first.shape[1:]
-    return torch.from_numpy(low).float().reshape(shape), torch.from_numpy(high).float().reshape(shape)
+    bounds = _bounds([_array(first, 1), -_array(second, 1)], groups, level, n, seed)
+    low, high = (torch.from_numpy(bound).float().reshape(first.shape[1:]) for bound in bounds)
+    return Interval((first.double().mean(0) - second.double().mean(0)).float(), low, high, level)
 
 
 @typed
 def crossed_interval(
     values: Float[Tensor, "draw trial"], *, groups: Groups = None, level: float = 0.95, n: int = 2000, seed: int = 0
-) -> Interval:
+) -> Interval[float]:
     """The mean over a table of random draws by trials, and bounds that cover the luck of both.
 
     Variance of the mean (MS_draw + MS_trial - MS_interaction) / (draws * trials), at least the larger single part, with
@@ -145,7 +160,7 @@ def sum_interval(
     level: float = 0.95,
     n: int = 2000,
     seed: int = 0,
-) -> Interval:
+) -> Interval[float]:
     """The sum of the means of several tables, each as in `crossed_interval` with groups of its own.
 
     The trials of different tables are independent; their draws are the same, in the same order. A table with one row
@@ -165,7 +180,7 @@ def sum_interval(
     if len({len(table) for table in tables} - {1}) > 1:
         raise ValueError(f"tables of {', '.join(str(len(table)) for table in tables)} draws: must have the same draws")
     low, high = _bounds([_array(table, 2) for table in tables], groups, level, n, seed)
-    return Interval(sum(float(table.double().mean()) for table in tables), float(low[0]), float(high[0]))
+    return Interval(sum(float(table.double().mean()) for table in tables), float(low[0]), float(high[0]), level)
 
 
 @typed
@@ -177,7 +192,7 @@ def ratio_interval(
     level: float = 0.95,
     n: int = 2000,
     seed: int = 0,
-) -> Interval:
+) -> Interval[float]:
     """sum(above) / sum(below), with the bounds of its linearization (above - ratio * below) / mean(below).
 
     All NaN unless sum(below) is positive. The bounds are NaN where they would be unbounded: where the lower bound of the
@@ -195,15 +210,15 @@ def ratio_interval(
         return NOTHING
     ratio = float(above.double().mean()) / whole.value
     if not whole.low > 0:
-        return Interval(ratio, math.nan, math.nan)
+        return Interval(ratio, math.nan, math.nan, level)
     _, low, high = crossed_interval(
         (above.double() - ratio * below.double()) / whole.value, groups=groups, level=level, n=n, seed=seed
     )
-    return Interval(ratio, ratio + low, ratio + high)
+    return Interval(ratio, ratio + low, ratio + high, level)
 
 
 @typed
-def difference(first: Interval, second: Interval, *, correlation: float = 0.0) -> Interval:
+def difference(first: Interval[float], second: Interval[float], *, correlation: float = 0.0) -> Interval[float]:
     """first - second from their own intervals: the method of variance estimates recovery (Zou and Donner 2008).
 
     It keeps the asymmetry of both. `correlation` of the two estimates; 0 is on the safe side if it is positive.
@@ -219,7 +234,7 @@ def difference(first: Interval, second: Interval, *, correlation: float = 0.0) -
 
     value = first.value - second.value
     low = value - reach(first.value - first.low, second.high - second.value)
-    return Interval(value, low, value + reach(first.high - first.value, second.value - second.low))
+    return Interval(value, low, value + reach(first.high - first.value, second.value - second.low), first.level)
 
 
 @typed

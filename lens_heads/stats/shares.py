@@ -25,7 +25,7 @@ def are_shares(*values: Float[np.ndarray, "..."]) -> bool:
 
 
 @typed
-def share_interval(hits: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval:
+def share_interval(hits: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval[float]:
     """The share of right answers with Wilson's score interval; NaN bounds below five trials or clusters.
 
     With clusters, the number of trials is the effective one, less what few clusters take: times the squared ratio of Student's
@@ -45,14 +45,12 @@ def share_interval(hits: Hits, *, groups: Groups = None, level: float = 0.95) ->
         raise ValueError("right answers must be 0 or 1, and at least one: use mean_interval for other values")
     share = float(hits.mean())
     if fewest_clusters(groups, len(hits)) < FEWEST:
-        return Interval(share, math.nan, math.nan)
-    return Interval(
-        share, *wilson(share, effective_n(hits, groups) * _few_clusters(groups, len(hits), level), level=level)
-    )
+        return Interval(share, math.nan, math.nan, level)
+    return wilson(share, effective_n(hits, groups) * _few_clusters(groups, len(hits), level), level=level)
 
 
 @typed
-def paired_share_interval(first: Hits, second: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval:
+def paired_share_interval(first: Hits, second: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval[float]:
     """The difference first - second of two shares on the same trials.   (Newcombe 1998, method 10)
 
     Wilson's intervals of both, combined with the correlation phi of the pairs, continuity-corrected where positive (method 8
@@ -72,10 +70,10 @@ def paired_share_interval(first: Hits, second: Hits, *, groups: Groups = None, l
     n, gap = len(first), first - second
     one, other = share_interval(first, groups=None, level=level), share_interval(second, groups=None, level=level)
     if fewest_clusters(groups, n) < FEWEST:
-        return Interval(one.value - other.value, math.nan, math.nan)
+        return Interval(one.value - other.value, math.nan, math.nan, level)
     if groups is not None and gap.var() > 0:
         n = max(1.0, effective_n(gap, groups) * _few_clusters(groups, n, level))
-        one, other = (Interval(each.value, *wilson(each.value, n, level=level)) for each in (one, other))
+        one, other = (wilson(each.value, n, level=level) for each in (one, other))
     spread = float(first.std() * second.std())
     together = float(((first - one.value) * (second - other.value)).mean())
     together = max(together - 1 / (2 * len(first)), 0.0) if together > 0 else together
@@ -89,7 +87,7 @@ def _few_clusters(groups: Groups, trials: int, level: float) -> float:
 
 
 @typed
-def relative_loss_interval(before: Hits, after: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval:
+def relative_loss_interval(before: Hits, after: Hits, *, groups: Groups = None, level: float = 0.95) -> Interval[float]:
     """The share of right answers that is lost, (before - after) / before, on the same trials; NaN if none was right.
 
     The linearized ratio, and never narrower than Wilson's interval of the loss on as many trials as were right before.
@@ -105,24 +103,25 @@ def relative_loss_interval(before: Hits, after: Hits, *, groups: Groups = None, 
     above, below = (torch.tensor(values)[None] for values in (before - after, before))
     ratio = ratio_interval(above, below, groups=groups, level=level)
     if math.isnan(ratio.value) or fewest_clusters(groups, len(before)) < FEWEST:
-        return Interval(ratio.value, math.nan, math.nan)
-    low, high = wilson(min(max(ratio.value, 0.0), 1.0), before.sum(), level=level)
-    return Interval(ratio.value, min(low, ratio.low), max(high, ratio.high))
+        return Interval(ratio.value, math.nan, math.nan, level)
+    _, low, high = wilson(min(max(ratio.value, 0.0), 1.0), before.sum(), level=level)
+    return Interval(ratio.value, min(low, ratio.low), max(high, ratio.high), level)
 
 
 @typed
-def wilson(share: float, n: float, *, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score bounds of a share; n need not be a whole number, unlike in scipy's `proportion_ci`.
+def wilson(share: float, n: float, *, level: float = 0.95) -> Interval[float]:
+    """A share with Wilson's score bounds; n need not be a whole number, unlike in scipy's `proportion_ci`.
 
     `share`: of n trials. `level`: of the interval.
 
     Example:
         >>> [round(bound, 3) for bound in lh.stats.wilson(0.5, 10)]
-        [0.237, 0.763]
+        [0.5, 0.237, 0.763]
     """
     checks.finite("share", share, 0, 1)
     if checks.finite("n", n) <= 0:
         raise ValueError(f"n={n}: must be positive, the number of trials")
     z2 = float(scipy_stats.norm.ppf((1 + checks.share("level", level)) / 2)) ** 2
     centre, reach = share + z2 / (2 * n), math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
-    return max(0.0, (centre - reach) / (1 + z2 / n)), min(1.0, (centre + reach) / (1 + z2 / n))
+    low, high = max(0.0, (centre - reach) / (1 + z2 / n)), min(1.0, (centre + reach) / (1 + z2 / n))
+    return Interval(share, low, high, level)

@@ -52,6 +52,7 @@ def made_on(trials: Iterable[Encoded]) -> tuple[MadeOn, ...]:
             group=trial.group,
             needle=(needle_digest(trial) or "") if isinstance(trial, EncodedTrial) else "",
             prompt=prompt_digest(trial),
+            trial=trial if isinstance(trial, EncodedTrial) else None,
         )
         for trial in trials
     )

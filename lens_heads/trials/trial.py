@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from html import escape
 from typing import Any, TypeAlias
 
 from lens_heads.runs import checks
@@ -139,6 +140,19 @@ class Trial:
             corrupt=_counterfactual(self.corrupt, tokenizer, tokens + tail, question),  # type: ignore[arg-type]
         )
 
+    def _repr_html_(self) -> str:
+        """The prompt with the needle marked, about where `encode` hides it; a long haystack is shown near the needle."""
+        at = int(len(self.haystack) * self.depth)
+        sides = ("…" * (at > SHOWN) + self.haystack[max(0, at - SHOWN) : at], self.haystack[at : at + SHOWN])
+        hay = escape(sides[0]) + f"<mark>{escape(self.needle)}</mark>" + escape(sides[1])
+        hay += "…" * (len(self.haystack) > at + SHOWN)
+        parts = [escape(part.replace("{question}", self.question)) for part in self.template.split("{haystack}")]
+        prompt = (hay if self.needle else escape(self.haystack[:SHOWN])).join(parts)
+        return f"<b>{escape(self.id)}</b><pre style='white-space: pre-wrap'>{prompt}</pre>answer: <b>{escape(self.answer)}</b>"
+
+
+SHOWN = 300
+"""Characters of the haystack that a notebook shows on either side of a needle."""
 
 AnyTrial: TypeAlias = Trial | EncodedTrial
 

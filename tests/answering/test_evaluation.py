@@ -196,7 +196,7 @@ def test_the_summary_is_of_the_trials() -> None:
     values = torch.tensor([0.0, 1.0, 1.0, 0.5])
     made = Evaluation(("a", "b", "c", "d"), {"contains": values}, ("w", "x", "y", "z"), ("A", "B", "C", "D"))
     assert made.mean("contains") == 0.625
-    assert all(math.isnan(end) for end in made.interval("contains")), "no interval below five trials"
+    assert all(math.isnan(end) for end in made.interval("contains")[1:]), "no interval below five trials"
     assert made.frame.to_dict("list") == {
         "trial": ["a", "b", "c", "d"],
         "answer": ["A", "B", "C", "D"],
@@ -211,13 +211,14 @@ def test_intervals_are_those_of_shares_and_means_by_groups() -> None:
     texts = ("",) * 12
     alone = Evaluation(tuple("abcdefghijkl"), {"logprob": nats, "correct": right}, texts, texts)
     for level in (0.9, 0.95):
-        assert alone.interval("correct", level) == share_interval(right.numpy(), groups=None, level=level)[1:]
+        assert alone.interval("correct", level) == share_interval(right.numpy(), groups=None, level=level)
         assert alone.interval("logprob", level) == tuple(map(float, mean_interval(nats, groups=None, level=level)))
+        assert alone.interval("logprob", level).level == alone.interval("correct", level).level == level
     grouped = replace(alone, groups=(pairs,))
-    assert grouped.interval("correct") == share_interval(right.numpy(), groups=pairs)[1:]
+    assert grouped.interval("correct") == share_interval(right.numpy(), groups=pairs)
     assert grouped.interval("logprob") == tuple(map(float, mean_interval(nats, groups=pairs)))
     for metric in ("correct", "logprob"):
-        (low, high), (one, other) = alone.interval(metric), grouped.interval(metric)
+        (_, low, high), (_, one, other) = alone.interval(metric), grouped.interval(metric)
         assert other - one > high - low, "pairs of trials that agree tell less"
     crossed = replace(alone, groups=(pairs, tuple("abcdefabcdef")))
     assert crossed.interval("logprob") == tuple(map(float, mean_interval(nats, groups=[pairs, "abcdefabcdef"])))

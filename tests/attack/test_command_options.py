@@ -433,7 +433,7 @@ TOGETHER: list[tuple[str, str]] = [
     ("prune NEW -m MODEL --heads L0H1,", "--heads 'L0H1,': there is an empty name"),
     ("prune NEW -m MODEL --heads L0K1", "--heads 'L0K1': 'L0K1' is a kv head"),
     ("describe MODEL --heads L0H1,L-1H0", "cannot read 'L-1H0' as a head"),
-    ("describe MODEL --scores SCORES --scores SCORES", "two scores are called 'locos'"),
+    ("describe MODEL --scores SCORES --scores SCORES", "two rankings are called 'locos'"),
     ("describe MODEL --scores COLUMN", "scores 'sink': a card has a column of this name"),
     (f"{WHY} --answer x --needle lake", "the needle 'lake' occurs 0 times"),
     (f"{WHY} --question e", "the question 'e' occurs 3 times"),

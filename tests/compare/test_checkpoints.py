@@ -87,7 +87,7 @@ def test_intervals_of_differences_are_those_of_means_over_trials_and_their_group
             gap_interval(after.per_trial, before.per_trial, groups=(groups, groups), n=4000),
         ),
     ]
-    for found, (low, high) in cases:
+    for found, (_, low, high) in cases:
         listed = found.set_index("head").loc[at]
         np.testing.assert_allclose(listed["low"], [low[head.layer, head.head] for head in before.ranking()], rtol=1e-5)
         np.testing.assert_allclose(

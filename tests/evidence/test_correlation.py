@@ -16,6 +16,7 @@ from scipy import stats as scipy_stats
 from lens_heads.evidence.correlation import correlate
 from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.stats import Interval
 from tests.evidence.matrices import counted, planted
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "fragile_tasks" / "target_fragility.csv"
@@ -138,7 +139,7 @@ def test_the_same_fragile_tasks_are_found_in_two_models() -> None:
     assert found.r2 > 0.8
     assert found.p <= 3 / 120
     assert found.interval is not None
-    assert found.interval[0] > 0.4
+    assert found.interval.low > 0.4
     assert found.noise_ceiling is not None
     assert found.r < found.noise_ceiling + 0.1
     assert found.noise_ceiling_r2 == pytest.approx(found.noise_ceiling**2)
@@ -185,14 +186,14 @@ def test_intervals_resample_both_models_or_both_together() -> None:
     """Resampled together, a model agrees with itself in every resample; apart, as two runs of it would."""
     m = planted(4, WEAK, items=20, shared=0.5)
     together, apart = correlate(m, m, paired_items=True), correlate(m, m)
-    assert together.interval == pytest.approx((1, 1))
+    assert together.interval == pytest.approx((1, 1, 1))
     assert apart.interval is not None
-    assert apart.interval[0] < 0.9
+    assert apart.interval.low < 0.9
     for name in "ab":
         points = apart.points
         assert (points[f"{name}_low"] <= points[f"{name}_controlled"] + 0.02).all()
         assert (points[f"{name}_high"] >= points[f"{name}_controlled"] - 0.02).all()
-    low, high = m.interval("fragility")
+    _, low, high = m.interval("fragility")
     assert (apart.points["a_high"] - apart.points["a_low"]).mean() < 1.1 * np.mean(high - low)
 
 
@@ -281,7 +282,7 @@ def test_it_says_what_it_is() -> None:
         == f"Correlation(fragility of one and two: R^2 {found.r2:.3f}, r {found.r:+.2f}, permutation p = {found.p:.2g})"
     )
     assert isinstance(found, Correlation)
-    sure = replace(found, plain=replace(found.plain, r=0.8), interval=(0.5, 0.75), reliability=(0.81, 1.0))
+    sure = replace(found, plain=replace(found.plain, r=0.8), interval=Interval(0.6, 0.5, 0.75), reliability=(0.81, 1.0))
     assert "R^2 0.640 [0.500, 0.750]" in repr(sure)
     assert "noise ceiling 0.810" in repr(sure)
     assert np.isnan(replace(found, reliability=(-0.1, 0.5)).noise_ceiling)  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ def test_taking_random_heads_out_is_written_down_in_the_table() -> None:
     a, b = planted(1, WEAK, draws=3), planted(2, WEAK)
     drops = (a.statistic("random"), b.statistic("random"))
     found = correlate(a, b, n=10, strata=dict.fromkeys(WEAK, "word"), covariates={"random heads": drops})
-    table = found.to_frame().set_index("how")
+    table = found.frame.set_index("how")
     assert list(table.index) == [
         "tasks alike",
         "inside strata",

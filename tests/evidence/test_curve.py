@@ -543,7 +543,7 @@ def test_the_frame_holds_means_and_intervals_of_the_trials() -> None:
     assert len(curve.frame) == 2 * 4
     base, top = made["none", "none", 0, 0, "retrieval"], made["lead", "top", 1, 0, "retrieval"]
     found = row(curve.frame, task="retrieval", method="lead", set="top")
-    low, high = mean_interval(top)
+    _, low, high = mean_interval(top)
     assert (found["value"], found["low"], found["high"]) == pytest.approx((float(top.mean()), float(low), float(high)))
     assert (found["drop"], found["drop_low"], found["drop_high"]) == pytest.approx(paired(base, top))
     assert (found["trials"], found["k"], found["metric"], found["effective_trials"]) == (8, 1, "rougeL", 8)
@@ -559,7 +559,7 @@ def test_fewer_than_five_trials_have_no_interval() -> None:
 
 def paired(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, float]:
     """Mean of a - b over the same trials, with its interval."""
-    low, high = mean_interval(a - b)
+    _, low, high = mean_interval(a - b)
     return float((a - b).mean()), float(low), float(high)
 
 
@@ -578,15 +578,15 @@ def test_the_interval_of_a_log_probability_ends_at_zero_and_two_draws_have_none(
     """Trials that are nearly sure beside a few that are not: the wider bound would lie above 0, which no mean can be."""
     surely = [-0.01, -0.02, -0.01, -0.03, -0.02, -4.0]
     numbers = torch.tensor(surely, dtype=torch.float64)
-    assert mean_interval(numbers)[1] > 0
+    assert mean_interval(numbers).high > 0
     rows = {at: dict(zip(EIGHT, surely, strict=False)) for at in MADE if at[-1] == "retrieval"}
     frame = observed(rows, "logprob").frame
     assert row(frame, method="lead", set="top")["high"] == 0
-    assert row(frame, method="lead", set="top")["low"] == pytest.approx(float(mean_interval(numbers)[0]))
+    assert row(frame, method="lead", set="top")["low"] == pytest.approx(float(mean_interval(numbers).low))
     assert math.isnan(row(frame, set="random")["high"])
     found = Evaluation(tuple(EIGHT[:6]), {"logprob": numbers, "rougeL": -numbers / 4}, (), ())
-    assert found.interval("logprob")[1] == 0
-    assert found.interval("rougeL")[0] == 0
+    assert found.interval("logprob").high == 0
+    assert found.interval("rougeL").low == 0
 
 
 def test_a_positive_difference_means_the_lead_hurts_more() -> None:
@@ -633,7 +633,7 @@ def test_trials_of_a_group_are_one_cluster() -> None:
     groups = dict(zip(EIGHT, ["x", "x", "y", "y", "z", "z", "u", "v"], strict=True))
     table = curve.per_trial.assign(group=curve.per_trial["trial"].map(groups))
     found = row(AblationCurve(table, {}).frame, task="retrieval", method="lead", set="top")
-    low, high = mean_interval(made["lead", "top", 1, 0, "retrieval"], groups=list(groups.values()))
+    _, low, high = mean_interval(made["lead", "top", 1, 0, "retrieval"], groups=list(groups.values()))
     assert (found["low"], found["high"]) == pytest.approx((float(low), float(high)))
     few = AblationCurve(table.assign(group=table["trial"].map(dict(zip(EIGHT, "aabbccdd", strict=True)))), {})
     assert math.isnan(row(few.frame, task="retrieval", method="lead", set="top")["low"])  # Four clusters.

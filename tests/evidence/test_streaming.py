@@ -110,17 +110,17 @@ def test_the_table_of_a_planted_ranking() -> None:
         "max_new_tokens": 2,
     }
     found = lh.streaming(model, planted.trials(8, seed=3), scores, **how, **QUIET)
-    frame = found.to_frame().set_index("ranking")
+    frame = found.frame.set_index("ranking")
     assert frame.loc["locos", "logprob"] == pytest.approx(frame.loc["whole", "logprob"], abs=0.2)
     assert frame.loc["none", "logprob"] < frame.loc["whole", "logprob"] - 1
     assert frame.loc["locos", "beyond_random_low"] > 0
     assert frame.loc["whole", "kept"] == 1
     assert 0.25 < frame.loc["locos", "kept"] < 0.5
-    right = found.to_frame("correct").set_index("ranking")["correct"]
+    right = found.of("correct").set_index("ranking")["correct"]
     assert right["locos"] == right["whole"] > right["none"]
     assert [each.name for each in found.plot("correct").data] == ["whole cache", "LOCOS", "random"]
     with pytest.raises(ValueError, match="metric='rouge': use 'logprob' or 'correct' or 'bytes'"):
-        found.to_frame("rouge")
+        found.of("rouge")
     rows = found.per_trial
     assert len(rows) == 8 * (2 + 1 + 8)
     with lh.ablate(

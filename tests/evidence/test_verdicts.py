@@ -184,7 +184,7 @@ def numbers(rng: np.random.Generator, n: int, lost: float, skew: int, spread: fl
     sets = rng.normal(0, 0.2, (DRAWS, 1)) + rng.normal(0, 0.3, few) + rng.normal(0, 0.2, (DRAWS, few))
     random = torch.from_numpy(0.2 + sets)
     beyond, upper = (
-        difference(Interval(float(cost.mean()), *map(float, mean_interval(cost, level=level))), found)
+        difference(Interval(*map(float, mean_interval(cost, level=level))), found)
         for level, found in ((level, crossed_interval(random, level=level)) for level in (0.95, 0.90))
     )
     share = ratio_interval(cost[None], benefit[None])
@@ -197,7 +197,7 @@ def test_the_numbers_of_a_study_are_those_of_its_table() -> None:
     lead, none = Condition.top("lead", 5), Condition.none()
     cost, bare = (torch.from_numpy(curve.gaps(none, one, "logprob")) for one in (lead, Condition.no_needle()))
     random = torch.from_numpy(curve.gaps(none, Condition.random(5), "logprob"))
-    beyond = difference(Interval(float(cost.mean()), *map(float, mean_interval(cost[0]))), crossed_interval(random))
+    beyond = difference(Interval(*map(float, mean_interval(cost[0]))), crossed_interval(random))
     found = breaks(curve, "lead")
     assert found.share == pytest.approx(ratio_interval(cost, bare))
     assert curve.difference(Condition.random(5), lead, "logprob") == pytest.approx(beyond)

@@ -55,7 +55,7 @@ def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None
     written = json.loads(path.read_text())
     assert set(written) == {"meta", "scores", "trial_ids", "confidence_intervals"}
     before = replace(before, selected=False)
-    low, high = before.interval()
+    _, low, high = before.interval()
     written = json.loads(before.save(path).read_text())
     assert written["confidence_intervals"]["1-2"] == [float(low[1, 2]), float(high[1, 2])]
     assert written["scores"]["1-2"] == before.per_trial[:, 1, 2].tolist()

@@ -96,7 +96,7 @@ def test_by_hand() -> None:
     assert scores.bottom(2) == [Head(1, 2), Head(0, 1)]
     assert scores.ranking()[2:4] == [Head(0, 2), Head(1, 0)], "equal scores in order of layer and head"
     assert scores.ties(3) == [Head(0, 2)]
-    assert list(scores.to_frame()["score"]) == [-4, -3, 0, 0, 0.5, 2]
+    assert list(scores.frame["score"]) == [-4, -3, 0, 0, 0.5, 2]
     assert scores["L1H1"] == -4
     assert repr(scores).endswith("best: L1H1 -4, L0H0 -3, L0H2 0)")
 

@@ -123,11 +123,13 @@ def test_the_interval_of_every_head_is_that_of_its_mean_over_trials() -> None:
     generator = np.random.default_rng(5)
     data = generator.normal(size=(25, 2, 3)).astype(np.float32) + np.arange(6).reshape(2, 3).astype(np.float32)
     found = HeadScores.from_trials("m", torch.from_numpy(data), [str(i) for i in range(25)])
-    low, high = found.interval(level=0.9, n=300, seed=11)
+    _, low, high = found.interval(level=0.9, n=300, seed=11)
     for layer in range(2):
         for head in range(3):
             alone = stats.mean_interval(torch.from_numpy(data[:, layer, head]), level=0.9, n=300, seed=11)
-            assert (float(low[layer, head]), float(high[layer, head])) == pytest.approx([float(end) for end in alone])
+            assert (float(low[layer, head]), float(high[layer, head])) == pytest.approx(
+                [float(end) for end in alone[1:]]
+            )
             t = scipy_stats.ttest_1samp(data[:, layer, head], 0).confidence_interval(0.9)
             assert float(low[layer, head]) <= t.low + 1e-6
             assert float(high[layer, head]) >= t.high - 1e-6
@@ -198,7 +200,7 @@ def test_scores_are_float32_means_over_the_trials_whatever_comes_in() -> None:
 def test_the_frame_lists_every_head_best_first() -> None:
     data = noise(12, 3, 4, seed=6)
     found = HeadScores.from_trials("m", data, [str(i) for i in range(12)])
-    frame = found.to_frame()
+    frame = found.frame
     assert list(frame.columns) == ["layer", "head", "name", "score", "low", "high"]
     assert list(frame["name"]) == [str(head) for head in found.ranking()]
     assert list(frame["score"]) == sorted(frame["score"], reverse=True)
@@ -206,7 +208,7 @@ def test_the_frame_lists_every_head_best_first() -> None:
         assert row.name == f"L{row.layer}H{row.head}"
         assert row.score == pytest.approx(float(data[:, row.layer, row.head].mean()), abs=1e-6)
         assert row.low < row.score < row.high
-    assert list(found.to_frame(interval=False).columns) == ["layer", "head", "name", "score"]
+    assert list(found.ranked.columns) == ["layer", "head", "name", "score"]
 
 
 def test_in_a_notebook_it_shows_method_model_and_the_ten_best() -> None:
@@ -296,11 +298,11 @@ def test_scores_are_equal_to_themselves_alone_and_hash() -> None:
 
 def test_one_trial_has_no_interval(tmp_path: Path) -> None:
     found = ramp(2, 3)
-    low, high = found.interval()
+    _, low, high = found.interval()
     assert low.shape == high.shape == (2, 3)
     assert low.isnan().all()
     assert high.isnan().all()
-    frame = found.to_frame()
+    frame = found.frame
     assert frame["low"].isna().all()
     assert frame["high"].isna().all()
     html = found._repr_html_()
@@ -311,8 +313,8 @@ def test_one_trial_has_no_interval(tmp_path: Path) -> None:
     for bounds in json.loads(path.read_text())["confidence_intervals"].values():
         assert all(bound is None or np.isnan(bound) for bound in bounds)
     four, five = (HeadScores.from_trials("m", noise(n, 2, 3, seed=0), [*"abcde"[:n]]) for n in (4, 5))
-    assert four.interval()[0].isnan().all(), "no interval below five trials"
-    assert (five.interval()[0] < five.interval()[1]).all()
+    assert four.interval().low.isnan().all(), "no interval below five trials"
+    assert (five.interval().low < five.interval().high).all()
 
 
 @pytest.mark.parametrize(
@@ -410,7 +412,7 @@ def test_a_trial_that_comes_four_times_counts_once() -> None:
         torch.testing.assert_close(mine, other, rtol=0.02, atol=1e-3)
     torch.testing.assert_close(four.p_values(), alone.p_values(), rtol=1e-4, atol=1e-6)
     few = grouped(once[:4].repeat(6, 1, 1), 4)
-    assert few.interval()[0].isnan().all()
+    assert few.interval().low.isnan().all()
     assert "4 groups of trials are too few" in few.untested()
 
 

@@ -64,7 +64,7 @@ def test_head_map_of_many_heads_numbers_the_marks_and_names_them_in_the_subtitle
 
 def test_head_map_hover_gives_name_rank_and_interval(scores: HeadScores) -> None:
     drawn = plots.head_map(scores).data[0]
-    low, high = scores.interval()
+    _, low, high = scores.interval()
     ranked = scores.ranking()
     for layer in range(3):
         for head in range(4):
@@ -90,7 +90,7 @@ def test_ranking_bars_are_the_best_heads_with_their_intervals(scores: HeadScores
     assert list(bars.y) == ["L1H0", "L2H1", "L1H2", "L2H0"]
     assert figure.layout.yaxis.autorange == "reversed", "the best is on top"
     np.testing.assert_array_equal(bars.x, [4.0, 3.0, 2.0, 1.0])
-    table = scores.to_frame().head(4)
+    table = scores.frame.head(4)
     assert_whiskers(bars.x, bars.error_x, table)
     assert (table["high"] > table["low"]).all(), "the trials of this test differ"
     assert bars.marker.color == plots.STYLES["locos"].color
@@ -100,10 +100,10 @@ def test_whiskers_drawn_the_wrong_way_round_would_be_caught() -> None:
     skewed = torch.tensor([0.1, 0.2, 0.1, 0.3, 0.2, 3.0])[:, None, None]
     scores = HeadScores.from_trials("locos", skewed, [f"t{i}" for i in range(6)])
     bars = plots.ranking_bars(scores).data[0]
-    assert_whiskers(bars.x, bars.error_x, scores.to_frame())
+    assert_whiskers(bars.x, bars.error_x, scores.frame)
     bars.error_x.update(array=bars.error_x.arrayminus, arrayminus=bars.error_x.array)
     with pytest.raises(AssertionError):
-        assert_whiskers(bars.x, bars.error_x, scores.to_frame())
+        assert_whiskers(bars.x, bars.error_x, scores.frame)
 
 
 def test_four_trials_have_no_whiskers() -> None:

@@ -46,7 +46,7 @@ def test_a_ranking_shows_every_head_at_most_once(top: int, bottom: int, ranks: s
 
 def test_an_interval_is_shown_for_several_trials_only() -> None:
     many, one = (rows(tables.top_heads({"locos": scored(trials=n)}, 1))[0] for n in (12, 1))
-    low, high = scored().interval()
+    _, low, high = scored().interval()
     assert many[2] == f"L0H0 {scored()[0, 0]:.3g} [{low[0, 0]:.3g}, {high[0, 0]:.3g}]"
     assert one[2] == f"L0H0 {scored(trials=1)[0, 0]:.3g} –"
     assert one[4] == "–"  # Nor has one trial two halves.

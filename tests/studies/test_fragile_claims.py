@@ -109,7 +109,7 @@ def test_without_unrelated_tasks_there_is_no_gap() -> None:
 
 def able(right: float) -> pd.DataFrame:
     """The share of right answers without ablation, of 40 trials, as a model's table."""
-    low, high = wilson(right, 40)
+    _, low, high = wilson(right, 40)
     return pd.DataFrame([{"task": ALL, "value": right, "low": low, "high": high, "trials": 40}])
 
 

@@ -356,7 +356,7 @@ def test_planted_heads_are_found_by_locos_and_not_by_numbers_at_random() -> None
     assert means["one_shot"] > 0.95
     assert means["locos"] > 0.8
     assert means["upside down"] == pytest.approx(1 - means["locos"], abs=0.05)
-    low, high = (value.item() for value in lh.stats.mean_interval(torch.tensor(of(found, "random_numbers"))))
+    _, low, high = (value.item() for value in lh.stats.mean_interval(torch.tensor(of(found, "random_numbers"))))
     assert low < 0.5 < high
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.matching import HeadMatch
-from lens_heads.heads.named import by_name
+from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
@@ -28,7 +28,6 @@ from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.trials.encoded import EncodedTrial
 
-AnyScores = Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores
 METHODS = ("locos_exact", "locos", "dla_exact", "attention_spatial", "copy")
 WITHOUT_NEEDLE = ("dla_exact", "dla")
 """Those that do not read where the needle is."""
@@ -64,7 +63,7 @@ def default_scores(model: Model, trials: Sequence[EncodedTrial]) -> dict[str, He
 
 def check_made(
     model: Model,
-    scores: AnyScores,
+    scores: AnyRankings,
     curve: AblationCurveLike | None = None,
     reference: MeanActivations | None = None,
     cards: HeadCards | None = None,
@@ -86,7 +85,7 @@ def check_made(
 
 def contents(
     shape: HeadGeometry,
-    scores: AnyScores,
+    scores: AnyRankings,
     trials: Sequence[str],
     direction: str = "exact",
     curve: AblationCurveLike | None = None,
@@ -99,8 +98,6 @@ def contents(
     """
     rows = _cards(shape, cards)
     named = by_name(scores)
-    if not named:
-        raise ValueError("scores is empty: give at least one HeadScores, or None to score the trials")
     labels: list[str] = [] if cards is None else list(CARD)
     if match is not None:
         label = f"partner in {match.meta.get('model_b', 'the other model')}"
@@ -142,7 +139,7 @@ def best_heads(about: Mapping[str, Any], k: int) -> list[str]:
 def _score(name: str, scores: HeadScores, shape: HeadGeometry) -> dict[str, Any]:
     one = to_query_heads(scores, shape.group) if scores.unit == "kv_head" else scores
     shape.check_scores(one, f"scores {name!r}")
-    low, high = one.interval()
+    _, low, high = one.interval()
     known = bool(low.isfinite().any())
     ranks: list[list[int | None]] = [[None] * shape.n_heads for _ in range(shape.n_layers)]
     for rank, head in enumerate(one.ranking(), 1):

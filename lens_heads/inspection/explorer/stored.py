@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lens_heads.inspection.explorer.contents import AblationCurveLike, AnyScores, best_heads, check_made, contents
+from lens_heads.inspection.explorer.contents import AblationCurveLike, AnyRankings, best_heads, check_made, contents
 from lens_heads.inspection.explorer.recorded import record
 from lens_heads.inspection.look import look
 from lens_heads.inspection.look_results import Look
@@ -28,7 +28,7 @@ def store(
     folder: Path,
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
-    scores: AnyScores,
+    scores: AnyRankings,
     curve: AblationCurveLike | None = None,
 ) -> Path:
     """Look at the first trials, one pass each, and store `about.json` and a safetensors file per trial in the folder.

@@ -17,12 +17,11 @@ except ImportError as error:
 from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.matching import HeadMatch
-from lens_heads.heads.named import by_name
+from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.ranks import warn_of_nothing
 from lens_heads.inspection.cards import HeadCards
 from lens_heads.inspection.explorer.contents import (
     AblationCurveLike,
-    AnyScores,
     best_heads,
     check_made,
     contents,
@@ -54,7 +53,7 @@ class Explorer(anywidget.AnyWidget):
     """The widget that `explore` returns.
 
     `heads`: the chosen heads, as names; set them, or click. `trial`, `step`: which prompt, and which token of its answer.
-    `history`: what was tried; `to_frame()` gives it as a table.
+    `history`: what was tried; `frame` gives it as a table.
     """
 
     _esm = asset("explorer.js")
@@ -191,7 +190,8 @@ class Explorer(anywidget.AnyWidget):
         chosen = {"heads": list(self.heads), "history": list(self.history), "method": self.method}
         return {**found, "traits": {**found["traits"], **chosen, "trial": opened.index(self.trial), "step": self.step}}
 
-    def to_frame(self) -> pd.DataFrame:
+    @property
+    def frame(self) -> pd.DataFrame:
         """What was tried, a row each: the fields of `trying.Tried`."""
         return pd.DataFrame(self.history)
 
@@ -204,7 +204,7 @@ def _said(error: Exception) -> str:
 def explore(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
-    rankings: AnyScores | None = None,
+    rankings: AnyRankings | None = None,
     *,
     curve: AblationCurveLike | None = None,
     cards: HeadCards | None = None,

@@ -78,7 +78,12 @@ class HeadRoles:
         values = {"facilitating": closed, "interfering": 1 - opened, "irrelevant": opened * (1 - closed)}[role]
         return replace(self.removed.scores, method=f"head_gating_{role}", values=values, per_trial=values[None])
 
-    def to_frame(self, threshold: float = 0.5) -> pd.DataFrame:
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`at(0.5)`: a row per head, with its role at a threshold of a half."""
+        return self.at(0.5)
+
+    def at(self, threshold: float) -> pd.DataFrame:
         """A row per head, the most facilitating first: its gates, its three scores, and its role.
 
         `sufficient`: its gate stays open under pressure to close. `necessary`: and it does under no pressure as well, so that the

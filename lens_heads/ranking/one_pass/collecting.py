@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.heads.named import Rankings
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import best_of_each_layer
 from lens_heads.model.geometry import Model
@@ -92,7 +93,7 @@ def score_trials(
     )
     outcomes = dict(Counter(result.record["outcome"] for result in results))
     listed = [{"id": trial.id, **result.record} for trial, result in zip(trials, results, strict=True)]
-    scores: dict[str, HeadScores] = {}
+    scores = Rankings()
     for scorer in scorers:
         name = scorer.name
         kept = {t.id: found.arrays[name] for t, found in zip(trials, results, strict=True) if name in found.arrays}

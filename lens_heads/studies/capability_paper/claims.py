@@ -260,7 +260,7 @@ def judged(
     shared = damage.shared(mine, plan.k, plan.candidates)
     universal = damage.universal(mine, [name for name in mine if able(curve, plan, chances, name)], plan)
     ranked = [
-        one.to_frame(interval=False).assign(capability=name, draw=draw)
+        one.ranked.assign(capability=name, draw=draw)
         for name, draws in scores.items()
         for draw, one in enumerate(draws)
     ]

@@ -108,7 +108,7 @@ def lost(curve: AblationCurve, here: Condition, right: str, task: str, chance: f
         return NOTHING
     luck = pd.DataFrame(chance, index=before.index, columns=before.columns)
     value, low, high = statistics.share_lost(before, after, luck, curve.groups(before.index, task))
-    least, most = wilson(min(max(value, 0.0), 1.0), max(float(before.to_numpy().sum()), 1.0))
+    _, least, most = wilson(min(max(value, 0.0), 1.0), max(float(before.to_numpy().sum()), 1.0))
     return Interval(value, float(np.minimum(low, least)), float(np.maximum(high, most)))
 
 

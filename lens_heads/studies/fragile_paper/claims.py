@@ -210,7 +210,7 @@ def answered(matrix: TransferMatrix, plan: Preset) -> pd.DataFrame:
     if are_shares(hits):
         low, high = share_interval(hits, groups=groups)[1:]
     else:
-        low, high = map(float, mean_interval(torch.from_numpy(hits), groups=groups))
+        _, low, high = map(float, mean_interval(torch.from_numpy(hits), groups=groups))
     return pd.DataFrame([{"task": ALL, "value": hits.mean(), "low": low, "high": high, "trials": len(rows)}])
 
 
@@ -226,7 +226,7 @@ def statistics(matrix: TransferMatrix) -> pd.DataFrame:
     """
     frames = []
     for name in ("fragility", "disruptivity", "specificity", "beyond_random"):
-        tables = zip(("value", "low", "high"), (matrix.statistic(name), *matrix.interval(name)), strict=True)
+        tables = zip(("value", "low", "high"), matrix.interval(name), strict=True)
         by_task = pd.DataFrame({end: table.rename_axis(columns="task").stack() for end, table in tables}).reset_index()
         whole = matrix.over_tasks(name).reset_index().assign(task=ALL)
         frames.append(pd.concat([by_task, whole]).assign(metric=matrix.metric, statistic=name))

@@ -28,6 +28,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.one_pass.common_texts import common_texts
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.runs.digests import digest
+from lens_heads.stats.intervals import NOTHING
 from lens_heads.studies.fragile_paper.claims import by_metric
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Rankings
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
@@ -186,10 +187,10 @@ def correlation_tables(correlations: dict[str, Correlation]) -> dict[str, pd.Dat
     """
     rows, points = [pd.DataFrame({"statistic": []})], [pd.DataFrame({"statistic": []})]
     for label, found in correlations.items():
-        low, high = found.interval or (math.nan, math.nan)
+        _, low, high = found.interval or NOTHING
         ceiling = math.nan if found.noise_ceiling_r2 is None else found.noise_ceiling_r2
         alike = {"low": low, "high": high, "noise_ceiling_r2": ceiling}
-        frame = found.to_frame()
+        frame = found.frame
         frame.insert(0, "statistic", label)
         for name, value in alike.items():
             frame[name] = [value if how == "tasks alike" else math.nan for how in frame["how"]]

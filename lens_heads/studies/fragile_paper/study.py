@@ -125,7 +125,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
             one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=metric) for metric, one in metrics.items()
         ]
         best = [
-            found.to_frame().head(16).assign(method=method, task=task)
+            found.frame.head(16).assign(method=method, task=task)
             for method, by_task in scores.items()
             for task, found in by_task.items()
         ]

@@ -72,4 +72,4 @@ def measured(cri: HeadScores | str | None) -> HeadScores | None:
 
 def ranked(name: str, found: HeadScores) -> pd.DataFrame:
     """The heads with intervals. The literal share has none: it is a ratio of sums, which no mean over trials estimates."""
-    return found.to_frame(interval=name != "literal_share")
+    return found.frame if name != "literal_share" else found.ranked

@@ -37,7 +37,7 @@ def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
     }
     claims = [claims_table(each.claims, f"{each.model}, k = {each.k}", more) for each in findings]
     maps = [
-        plots.head_map(scores, title=f"{each.name}: {plots.look(method).label}")
+        plots.head_map(scores, title=f"{each.name}: {plots.method_style(method).label}")
         for each in findings
         for method, scores in each.scores.items()
     ]

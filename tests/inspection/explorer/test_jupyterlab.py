@@ -36,7 +36,7 @@ truth = lh.planted_model()
 explorer = lh.explore(truth.model, truth.trials(3), controls=lh.Controls('random', 2), max_new_tokens=3)
 explorer"""
 KNOWN = """import json, sys
-rows = explorer.to_frame().to_dict("records")
+rows = explorer.frame.to_dict("records")
 print(json.dumps({"heads": explorer.heads, "rows": rows, "python": sys.prefix}))"""
 ALONE = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
 ALONE += ["--LabApp.extension_manager=readonly", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"]

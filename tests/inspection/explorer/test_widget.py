@@ -61,7 +61,7 @@ def test_it_opens_on_the_best_head_with_every_score_and_rank(explorer: Explorer)
     assert explorer.method == "locos"
     first = explorer.about["scores"][0]
     np.testing.assert_allclose(first["values"], best.values.numpy(), rtol=1e-4)
-    np.testing.assert_allclose(first["low"], best.interval()[0].numpy(), rtol=1e-4)
+    np.testing.assert_allclose(first["low"], best.interval().low.numpy(), rtol=1e-4)
     assert best_heads(explorer.about, 2)[:2] == [str(head) for head in best.top(2)]
 
 
@@ -86,7 +86,7 @@ def test_ablating_is_evaluate_under_ablate(explorer: Explorer, kind: str) -> Non
             others.append(float(lh.evaluate(model, trials[0], generate=False, progress=False).metrics["logprob"][0]))
     assert row["random"] == pytest.approx(np.mean(others), abs=1e-5)
     assert (row["random_low"], row["random_high"]) == pytest.approx((min(others), max(others)), abs=1e-5)
-    assert explorer.to_frame()["kind"].tolist() == [kind]
+    assert explorer.frame["kind"].tolist() == [kind]
     assert explorer.busy == explorer.failed == ""
     assert not has_hooks(model)
 
@@ -172,7 +172,7 @@ def test_wrong_choices_are_named(explorer: Explorer) -> None:
     with pytest.raises(ValueError, match="mine"):
         lh.explore(model, planted.trials(2), other)
     for nothing in ({}, []):
-        with pytest.raises(ValueError, match="scores is empty"):
+        with pytest.raises(ValueError, match="there are no rankings"):
             lh.explore(model, planted.trials(2), nothing)
     odd: Any
     for odd in ("locos", 3, [3]):

@@ -160,7 +160,7 @@ def test_vectors_of_another_model_are_refused(gqa: Any) -> None:
 def test_roles_of_planted_heads() -> None:
     model = planted.model()
     roles = lh.ranking.head_gating(model, planted.trials(8), steps=90, batch_size=4, **QUIET)
-    frame = roles.to_frame().set_index("name")
+    frame = roles.frame.set_index("name")
     assert set(frame.index[frame["role"] == "facilitating"]) <= {str(planted.COPIER), str(planted.WRITER)}
     assert str(planted.COPIER) in set(frame.index[frame["role"] == "facilitating"])
     assert frame.loc[str(planted.SUPPRESSOR), "role"] == "interfering"
