@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
-from lens_heads.plots.theme import Marker
+from lens_heads.heads.styles import Marker
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.one_pass.scorer import Scorer
 

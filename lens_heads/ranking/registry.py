@@ -10,8 +10,8 @@ from typing import Any, cast
 import pandas as pd
 
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.styles import add_style
 from lens_heads.model.geometry import head_geometry
-from lens_heads.plots.theme import add_style
 from lens_heads.ranking import baselines, from_scorers
 from lens_heads.ranking.causal import ablated, attribution, function_vectors, knockout, patching
 from lens_heads.ranking.from_scorers import by_scorer

@@ -18,12 +18,12 @@ from lens_heads.answering.patch_metrics import Measure
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
+from lens_heads.heads.styles import add_style
 from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction
 from lens_heads.model.workers import shared
-from lens_heads.plots.theme import add_style
 from lens_heads.ranking.causal.sweep import sweep
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method, total

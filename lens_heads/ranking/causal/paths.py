@@ -16,10 +16,10 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
+from lens_heads.heads.styles import add_style
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, recording
 from lens_heads.model.workers import shared
-from lens_heads.plots.theme import add_style
 from lens_heads.ranking.causal.sweep import sweep
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed

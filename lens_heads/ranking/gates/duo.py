@@ -14,12 +14,12 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Unit
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.styles import add_style
 from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.kinds import KINDS, Setting
 from lens_heads.model.forward import fast_attention, uncached
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
-from lens_heads.plots.theme import add_style
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.ranking.gates.methods import RECENT, SINK, training_method

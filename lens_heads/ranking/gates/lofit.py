@@ -13,11 +13,11 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.styles import add_style
 from lens_heads.interventions.activations import run_activations
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
-from lens_heads.plots.theme import add_style
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method

@@ -24,11 +24,11 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
+from lens_heads.heads.styles import add_style
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.options import AblationRun
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
-from lens_heads.plots.theme import add_style
 from lens_heads.ranking.masks.designs import draw_masks, share
 from lens_heads.ranking.masks.greedy import greedy, one_shot, others
 from lens_heads.ranking.masks.in_turn import best_in_turn

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.plots.theme import Marker
+from lens_heads.heads.styles import Marker
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed_fields
 

@@ -9,8 +9,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.heads.styles import add_style
 from lens_heads.model.support import Need
-from lens_heads.plots.theme import add_style
 from lens_heads.ranking.one_pass.layer_view import copied
 from lens_heads.ranking.one_pass.scorer import Probe, Scorer
 from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENTION_MASS
